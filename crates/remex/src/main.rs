@@ -1,0 +1,2 @@
+//! Hands on any machine: the `remex` program.
+fn main() {}
