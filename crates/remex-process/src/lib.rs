@@ -1,1 +1,31 @@
-//! Under construction.
+//! Children of the operating system: started on pipes or a PTY, signalled, waited for, ended with their tree.
+//!
+//! It hands out plain descriptors and an exit future. It never reads output, and knows nothing of sessions or messages.
+//! Needs Linux 5.9 or newer. Start at [`Spawner`].
+
+mod pid;
+mod signal;
+mod start;
+
+mod error;
+mod exit;
+mod spawner;
+mod tag;
+pub mod tree;
+
+mod clone;
+mod descriptors;
+mod image;
+mod proc;
+mod reaper;
+mod sys;
+
+pub use error::{Stage, StartError, StartErrorKind};
+pub use exit::{Exit, ExitStatus, Usage};
+pub use pid::Pid;
+pub use signal::Signal;
+pub use spawner::{Child, Spawner};
+pub use start::{ChildIo, Size, Start, Stdin, Stdio, resize};
+pub use sys::{group_signal, watch};
+pub use tag::{Tag, Tags};
+pub use tree::Scope;

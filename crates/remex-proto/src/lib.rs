@@ -1,6 +1,36 @@
 //! What is said between a remex client and server, and what each side remembers of it.
 //!
-//! Pure: no I/O, no clock, no tokio, no environment. Start at [`Call`] for what is said and at
-//! [`state`] for what is remembered.
+//! Pure: no I/O, no clock, no tokio, no environment. Start at [`Message`] for one message as
+//! bytes, at [`Call`] for what it asks, and at [`state`] for what is remembered.
+
+pub mod message;
+
+pub mod call;
+pub mod error;
+
+pub mod flow;
+pub mod initialize;
+pub mod process;
+pub mod request;
+pub mod session;
+
+pub mod blob;
+pub mod environment;
+pub mod path;
+pub mod sandbox;
 
 pub mod state;
+
+#[cfg(feature = "schema")]
+pub mod schema;
+
+mod lenient;
+
+pub use blob::Blob;
+pub use call::{Call, ClientNote, ParseError, ServerNote};
+pub use error::{ErrorKind, RpcError};
+pub use message::{Malformed, Message, MessageLimits, RequestId};
+pub use path::HostPath;
+
+/// The version of the protocol that every `initialize` answer names.
+pub const PROTOCOL_VERSION: &str = "exec-server.v0";

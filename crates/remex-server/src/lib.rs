@@ -1,1 +1,21 @@
-//! Under construction.
+//! The remex server: sessions that own processes, for clients over any transport.
+//!
+//! In reading order: [`Server`] accepts connections and keeps sessions; a connection reads requests
+//! and answers them; a session owns processes; a process is one task that writes one log, and an
+//! outbox is what waits to be sent. It never reads configuration: the program hands it a [`Config`].
+
+mod config;
+mod server;
+
+mod calls;
+mod connection;
+mod identity;
+mod janitor;
+mod outbox;
+mod process;
+mod session;
+
+mod clock;
+
+pub use config::{Auth, Config, Limits};
+pub use server::{ListenError, Server};

@@ -1,1 +1,289 @@
-//! Under construction.
+//! The client's table of calls that wait for an answer.
+//!
+//! Pure: it sends nothing and knows no method. Start at [`Pending`].
+
+use std::{collections::BTreeMap, mem};
+
+/// How much may wait at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many calls.
+    pub calls: usize,
+    /// How many bytes they may have together; a single larger call is accepted when none wait.
+    pub bytes: usize,
+}
+
+/// What becomes of a call that was sent and not answered when the connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterCut {
+    /// It is sent again: a read, a write with an id, a start with an id.
+    Resend,
+    /// It fails, because nobody can know whether it took effect.
+    Fail,
+}
+
+/// Why a call was not taken; the call comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused<T> {
+    /// Too many calls wait.
+    #[error("too many calls wait for an answer; wait until some have completed")]
+    Full(T),
+    /// The session is gone.
+    #[error("the session is gone; start a new one")]
+    Abandoned(T),
+}
+
+/// The calls that wait for an answer, in the order in which they were made.
+///
+/// Each call leaves exactly once: by [`complete`](Self::complete), [`disconnect`](Self::disconnect) or
+/// [`abandon`](Self::abandon). It starts disconnected; what is registered then goes out with the next
+/// [`connect`](Self::connect).
+///
+/// ```
+/// use remex_proto::state::pending::{AfterCut, Limits, Pending};
+///
+/// let mut pending = Pending::new(Limits { calls: 1_024, bytes: 1 << 20 });
+/// assert_eq!(pending.connect().count(), 0);
+/// let read = pending.register("read", 4, AfterCut::Resend)?;
+/// let resize = pending.register("resize", 6, AfterCut::Fail)?;
+/// assert_eq!(pending.disconnect(), [(resize, "resize")]);
+/// assert_eq!(pending.connect().collect::<Vec<_>>(), [(read, &"read")]);
+/// assert_eq!(pending.complete(read), Some("read"));
+/// # Ok::<(), remex_proto::state::pending::Refused<&str>>(())
+/// ```
+#[derive(Debug)]
+pub struct Pending<T> {
+    limits: Limits,
+    /// By request id, and so in the order in which they were made.
+    calls: BTreeMap<u64, Entry<T>>,
+    bytes: usize,
+    next_id: u64,
+    link: Link,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    call: T,
+    len: usize,
+    fate: Fate,
+}
+
+/// What a cut means for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Sent, and fails.
+    Fails,
+    /// Sent, and may be sent again.
+    Stays,
+    /// Not sent yet, so a cut is no harm; fails at the first cut after it was sent.
+    Unsent,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Up,
+    Down,
+    /// Down for good.
+    Abandoned,
+}
+
+impl<T> Pending<T> {
+    /// Returns an empty table without a connection.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, calls: BTreeMap::new(), bytes: 0, next_id: 1, link: Link::Down }
+    }
+
+    /// Adds a call of `len` bytes and returns its request id, which is never used again.
+    ///
+    /// While connected the caller sends it at once.
+    pub fn register(&mut self, call: T, len: usize, after_cut: AfterCut) -> Result<u64, Refused<T>> {
+        let bytes = self.bytes.saturating_add(len);
+        let is_full = self.calls.len() >= self.limits.calls || bytes > self.limits.bytes;
+        if is_full && !self.calls.is_empty() {
+            return Err(Refused::Full(call));
+        }
+        let fate = match (self.link, after_cut) {
+            (Link::Abandoned, _) => return Err(Refused::Abandoned(call)),
+            (_, AfterCut::Resend) => Fate::Stays,
+            (Link::Up, AfterCut::Fail) => Fate::Fails,
+            (Link::Down, AfterCut::Fail) => Fate::Unsent,
+        };
+        let id = self.next_id;
+        self.next_id += 1;
+        self.bytes = bytes;
+        self.calls.insert(id, Entry { call, len, fate });
+        Ok(id)
+    }
+
+    /// Removes the call that an answer, or its own caller's loss of interest, completes.
+    ///
+    /// Returns `None` for an id that nothing waits for: the answer came twice, or too late.
+    pub fn complete(&mut self, id: u64) -> Option<T> {
+        let entry = self.calls.remove(&id)?;
+        self.bytes -= entry.len;
+        Some(entry.call)
+    }
+
+    /// Notes that the connection is gone, and removes the calls that fail with it.
+    #[must_use = "these calls must be told that they failed"]
+    pub fn disconnect(&mut self) -> Vec<(u64, T)> {
+        self.switch(Link::Down);
+        let (failed, left): (BTreeMap<_, _>, _) =
+            mem::take(&mut self.calls).into_iter().partition(|(_, entry)| entry.fate == Fate::Fails);
+        self.calls = left;
+        self.bytes = self.calls.values().map(|entry| entry.len).sum();
+        failed.into_iter().map(|(id, entry)| (id, entry.call)).collect()
+    }
+
+    /// Notes that the session is attached to a new connection, and returns what to send on it, in order.
+    pub fn connect(&mut self) -> impl Iterator<Item = (u64, &T)> {
+        self.switch(Link::Up);
+        self.calls.iter_mut().map(|(&id, entry)| {
+            if entry.fate == Fate::Unsent {
+                entry.fate = Fate::Fails;
+            }
+            (id, &entry.call)
+        })
+    }
+
+    /// Notes that there will be no further connection, and removes every call; none is taken any more.
+    #[must_use = "these calls must be told that they failed"]
+    pub fn abandon(&mut self) -> Vec<(u64, T)> {
+        self.link = Link::Abandoned;
+        self.bytes = 0;
+        mem::take(&mut self.calls).into_iter().map(|(id, entry)| (id, entry.call)).collect()
+    }
+
+    /// Returns how many calls wait.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Returns whether no call waits.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    fn switch(&mut self, link: Link) {
+        if self.link != Link::Abandoned {
+            self.link = link;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { calls: 6, bytes: 100 };
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Register { len: usize, after_cut: AfterCut },
+        Complete { id: u64 },
+        Connect,
+        Disconnect,
+        Abandon,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let after_cut = prop_oneof![Just(AfterCut::Resend), Just(AfterCut::Fail)];
+        prop_oneof![
+            10 => (0..120usize, after_cut).prop_map(|(len, after_cut)| Step::Register { len, after_cut }),
+            8 => (0..60u64).prop_map(|id| Step::Complete { id }),
+            2 => Just(Step::Connect),
+            2 => Just(Step::Disconnect),
+            1 => prop::bool::weighted(0.2)
+                .prop_map(|abandon| if abandon { Step::Abandon } else { Step::Disconnect }),
+        ]
+    }
+
+    /// A call as its maker sees it.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Call {
+        len: usize,
+        after_cut: AfterCut,
+        sent: bool,
+        completed: bool,
+    }
+
+    proptest! {
+        #[test]
+        fn every_call_completes_exactly_once(steps in vec(step(), 0..120)) {
+            let mut pending = Pending::new(LIMITS);
+            let mut calls: BTreeMap<u64, Call> = BTreeMap::new();
+            let (mut connected, mut abandoned) = (false, false);
+            for step in steps.into_iter().chain([Step::Abandon]) {
+                let left: Vec<u64> = match step {
+                    Step::Register { len, after_cut } => {
+                        let waiting = || calls.values().filter(|call| !call.completed);
+                        let bytes: usize = waiting().map(|call| call.len).sum();
+                        let fits = waiting().count() < LIMITS.calls && bytes + len <= LIMITS.bytes;
+                        let fits = fits || waiting().count() == 0;
+                        let id = pending.register(calls.len(), len, after_cut);
+                        prop_assert_eq!(id.is_ok(), fits && !abandoned);
+                        if let Ok(id) = id {
+                            let call = Call { len, after_cut, sent: connected, completed: false };
+                            prop_assert_eq!(calls.insert(id, call), None);
+                        }
+                        continue;
+                    }
+                    Step::Complete { id } => {
+                        let waits = calls.get(&id).is_some_and(|call| !call.completed);
+                        let completed = pending.complete(id);
+                        prop_assert_eq!(completed.is_some(), waits);
+                        completed.map(|_| id).into_iter().collect()
+                    }
+                    Step::Connect => {
+                        connected = true;
+                        let sent: Vec<u64> = pending.connect().map(|(id, _)| id).collect();
+                        let waiting = calls.iter_mut().filter(|(_, call)| !call.completed);
+                        let waiting: Vec<u64> = waiting.map(|(&id, call)| { call.sent = true; id }).collect();
+                        prop_assert_eq!(sent, waiting, "what waits goes out in the order of the calls");
+                        continue;
+                    }
+                    Step::Disconnect => {
+                        connected = false;
+                        let failed: Vec<u64> = pending.disconnect().into_iter().map(|(id, _)| id).collect();
+                        let expected = calls.iter().filter(|(_, call)| {
+                            !call.completed && call.sent && call.after_cut == AfterCut::Fail
+                        });
+                        prop_assert_eq!(&failed, &expected.map(|(&id, _)| id).collect::<Vec<_>>());
+                        failed
+                    }
+                    Step::Abandon => {
+                        abandoned = true;
+                        pending.abandon().into_iter().map(|(id, _)| id).collect()
+                    }
+                };
+                for id in left {
+                    let call = calls.get_mut(&id).unwrap();
+                    prop_assert!(!mem::replace(&mut call.completed, true));
+                }
+                prop_assert_eq!(pending.len(), calls.values().filter(|call| !call.completed).count());
+            }
+            prop_assert!(pending.is_empty() && calls.values().all(|call| call.completed));
+        }
+    }
+
+    #[test]
+    fn a_refused_call_comes_back() {
+        let mut pending = Pending::new(Limits { calls: 1, bytes: 10 });
+        let first = pending.register("first", 1_000, AfterCut::Fail).unwrap();
+        assert_eq!(pending.register("second", 0, AfterCut::Fail), Err(Refused::Full("second")));
+        assert_eq!(pending.complete(first), Some("first"));
+        assert_eq!(pending.complete(first), None);
+        assert!(pending.register("second", 0, AfterCut::Fail).is_ok());
+    }
+
+    #[test]
+    fn a_call_made_without_a_connection_is_sent_and_only_then_at_risk() {
+        let mut pending = Pending::new(LIMITS);
+        let id = pending.register("resize", 1, AfterCut::Fail).unwrap();
+        assert_eq!(pending.disconnect(), []);
+        assert_eq!(pending.connect().collect::<Vec<_>>(), [(id, &"resize")]);
+        assert_eq!(pending.disconnect(), [(id, "resize")]);
+    }
+}

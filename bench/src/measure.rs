@@ -1,0 +1,207 @@
+//! The measurements: what each does to a server, what it does without one, and how the figures are to be read.
+//!
+//! Each round gives a measurement a fresh server, so that none inherits what another left behind.
+//! Start at [`ALL`].
+
+mod echo;
+mod idle;
+mod output;
+mod spawn;
+mod stall;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::{Stdio, client::Client, message::Message, server::Server};
+
+/// Every measurement, in the order of the table.
+pub(crate) const ALL: &[Measure] = &[
+    spawn::PIPE,
+    spawn::PTY,
+    spawn::MANY,
+    output::PIPE_ZERO,
+    output::PIPE_SEQ,
+    output::PTY,
+    echo::ECHO,
+    idle::PIPE,
+    idle::PTY,
+    idle::CONNECTIONS,
+    idle::REST,
+    stall::STALL,
+];
+
+/// One measurement with all its figures.
+pub(crate) struct Measure {
+    /// The word for `--only`.
+    pub(crate) name: &'static str,
+    pub(crate) server: fn(&Server, &Scale) -> Result<Figures>,
+    /// The same work without a server, where that exists.
+    pub(crate) bare: Option<fn(&Scale) -> Result<Figures>>,
+    pub(crate) rows: &'static [Row],
+}
+
+/// What one run of a measurement yields, by the name of the figure.
+pub(crate) type Figures = Vec<(&'static str, f64)>;
+
+/// One line of the table.
+pub(crate) struct Row {
+    pub(crate) what: &'static str,
+    pub(crate) unit: Unit,
+    pub(crate) figure: &'static str,
+    /// The figure of the bare run that this one is divided by.
+    pub(crate) bare: Option<&'static str>,
+    pub(crate) goal: Goal,
+}
+
+impl Row {
+    /// A line with a bare counterpart of the same name.
+    const fn against_bare(what: &'static str, unit: Unit, figure: &'static str, goal: Goal) -> Self {
+        Self { what, unit, figure, bare: Some(figure), goal }
+    }
+
+    /// A line that stands alone.
+    const fn alone(what: &'static str, unit: Unit, figure: &'static str, goal: Goal) -> Self {
+        Self { what, unit, figure, bare: None, goal }
+    }
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Unit {
+    Microseconds,
+    Milliseconds,
+    Seconds,
+    PerSecond,
+    MibPerSecond,
+    Kib,
+    Mib,
+    Count,
+    /// 1 is yes, everything else no.
+    YesOrNo,
+}
+
+/// What counts as reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal {
+    /// Reported for orientation.
+    None,
+    /// At most so many times the bare figure.
+    RatioAtMost(f64),
+    /// At least this part of the bare figure.
+    RatioAtLeast(f64),
+    /// At most this, in the row's own unit.
+    AtMost(f64),
+    /// Yes.
+    Yes,
+}
+
+/// How much work each measurement does.
+#[derive(Clone, Debug)]
+pub(crate) struct Scale {
+    /// Starts one after the other.
+    pub(crate) spawns: usize,
+    /// Starts with many in flight.
+    pub(crate) starts: usize,
+    pub(crate) pipe_bytes: u64,
+    /// The last number that `seq` counts to.
+    pub(crate) seq_last: u64,
+    pub(crate) pty_bytes: u64,
+    pub(crate) echoes: usize,
+    /// Idle processes or connections at once.
+    pub(crate) idle: usize,
+    /// How long a client does not read.
+    pub(crate) stall: Duration,
+}
+
+impl Scale {
+    pub(crate) const FULL: Self = Self {
+        spawns: 1000,
+        starts: 3000,
+        pipe_bytes: 256 << 20,
+        seq_last: 20_000_000,
+        pty_bytes: 64 << 20,
+        echoes: 2000,
+        idle: 200,
+        stall: Duration::from_secs(2),
+    };
+
+    pub(crate) const QUICK: Self = Self {
+        spawns: 200,
+        starts: 500,
+        pipe_bytes: 64 << 20,
+        seq_last: 2_000_000,
+        pty_bytes: 16 << 20,
+        echoes: 300,
+        idle: 50,
+        stall: Duration::from_millis(500),
+    };
+}
+
+/// Runs one process from the request to `closed` and returns the bytes of its output.
+fn run(client: &mut Client, argv: &[&str], stdio: Stdio) -> Result<u64> {
+    let mut tally = Tally::of(client.start(argv, stdio)?);
+    while !tally.note(&client.next_message()?)? {}
+    Ok(tally.bytes)
+}
+
+/// Counts what arrives of one process, so that no figure is earned by losing something.
+struct Tally {
+    process: u64,
+    events: u64,
+    bytes: u64,
+}
+
+impl Tally {
+    fn of(process: u64) -> Self {
+        Self { process, events: 0, bytes: 0 }
+    }
+
+    /// Notes a message and returns whether it was the last of this process.
+    ///
+    /// Fails when the last event tells that an earlier one, or a byte, never came.
+    fn note(&mut self, message: &Message) -> Result<bool> {
+        match *message {
+            Message::Output { process, len, .. } if process == self.process => {
+                self.events += 1;
+                self.bytes += len;
+            }
+            Message::Exited { process, .. } if process == self.process => self.events += 1,
+            Message::Closed { process, seq, produced } if process == self.process => {
+                let (events, bytes) = (self.events + 1, self.bytes);
+                ensure!(events == seq, "{events} events of process {process} came, its last number is {seq}");
+                let produced = produced.unwrap_or(bytes);
+                ensure!(bytes == produced, "{bytes} bytes of process {process} came, it wrote {produced}");
+                return Ok(true);
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: Message = Message::Output { process: 1, seq: 1, len: 5 };
+
+    #[test]
+    fn a_tally_ends_with_closed_when_everything_came() {
+        let mut tally = Tally::of(1);
+        assert!(!tally.note(&OUTPUT).unwrap());
+        assert!(!tally.note(&Message::Exited { process: 2, seq: 1 }).unwrap());
+        assert!(!tally.note(&Message::Exited { process: 1, seq: 2 }).unwrap());
+        assert!(tally.note(&Message::Closed { process: 1, seq: 3, produced: Some(5) }).unwrap());
+    }
+
+    #[test]
+    fn a_tally_tells_lost_events_and_lost_bytes_apart() {
+        let mut tally = Tally::of(1);
+        tally.note(&OUTPUT).unwrap();
+        let error = tally.note(&Message::Closed { process: 1, seq: 4, produced: None }).unwrap_err();
+        assert_eq!(error.to_string(), "2 events of process 1 came, its last number is 4");
+        let error = tally.note(&Message::Closed { process: 1, seq: 2, produced: Some(9) }).unwrap_err();
+        assert_eq!(error.to_string(), "5 bytes of process 1 came, it wrote 9");
+    }
+}

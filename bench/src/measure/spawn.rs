@@ -1,0 +1,111 @@
+//! How long a command takes that does nothing, and how many of them fit into a second.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+
+use super::{Figures, Goal, Measure, Row, Scale, Unit, run};
+use crate::{Stdio, bare, message::Message, proc, server::Server, stats::percentile_us};
+
+const TRUE: &[&str] = &["/bin/true"];
+/// Runs before the clock counts.
+const WARM_UP: usize = 20;
+/// Starts that are under way at any time.
+const IN_FLIGHT: usize = 32;
+
+pub(super) const PIPE: Measure = Measure {
+    name: "spawn-pipe",
+    server: |server, scale| latency(server, scale, Stdio::Pipe),
+    bare: Some(|scale| bare_latency(scale, Stdio::Pipe)),
+    rows: &[
+        Row::against_bare("`/bin/true` on a pipe, p50", Unit::Microseconds, "p50", Goal::RatioAtMost(2.0)),
+        Row::against_bare("`/bin/true` on a pipe, p99", Unit::Microseconds, "p99", Goal::None),
+    ],
+};
+
+pub(super) const PTY: Measure = Measure {
+    name: "spawn-pty",
+    server: |server, scale| latency(server, scale, Stdio::Pty),
+    bare: Some(|scale| bare_latency(scale, Stdio::Pty)),
+    rows: &[
+        Row::against_bare("`/bin/true` on a PTY, p50", Unit::Microseconds, "p50", Goal::RatioAtMost(2.0)),
+        Row::against_bare("`/bin/true` on a PTY, p99", Unit::Microseconds, "p99", Goal::None),
+    ],
+};
+
+pub(super) const MANY: Measure = Measure {
+    name: "starts",
+    server: many,
+    bare: Some(bare_many),
+    rows: &[
+        Row::against_bare("starts, 32 in flight", Unit::PerSecond, "rate", Goal::RatioAtLeast(0.5)),
+        Row::alone("server CPU per 1,000 starts", Unit::Seconds, "cpu", Goal::None),
+    ],
+};
+
+fn latency(server: &Server, scale: &Scale, stdio: Stdio) -> Result<Figures> {
+    let mut client = server.connect()?;
+    sample(scale.spawns, || run(&mut client, TRUE, stdio))
+}
+
+fn bare_latency(scale: &Scale, stdio: Stdio) -> Result<Figures> {
+    sample(scale.spawns, || bare::run(TRUE, stdio))
+}
+
+fn sample(count: usize, mut once: impl FnMut() -> Result<u64>) -> Result<Figures> {
+    for _ in 0..WARM_UP {
+        once()?;
+    }
+    let mut durations = Vec::with_capacity(count);
+    for _ in 0..count {
+        let begin = Instant::now();
+        once()?;
+        durations.push(begin.elapsed());
+    }
+    Ok(vec![("p50", percentile_us(&mut durations, 50)), ("p99", percentile_us(&mut durations, 99))])
+}
+
+fn many(server: &Server, scale: &Scale) -> Result<Figures> {
+    let mut client = server.connect()?;
+    for _ in 0..WARM_UP {
+        run(&mut client, TRUE, Stdio::Pipe)?;
+    }
+    let cpu_before = proc::cpu_time(server.pid())?;
+    let begin = Instant::now();
+    for _ in 0..IN_FLIGHT.min(scale.starts) {
+        client.start(TRUE, Stdio::Pipe)?;
+    }
+    let (mut started, mut closed) = (IN_FLIGHT.min(scale.starts), 0);
+    while closed < scale.starts {
+        if let Message::Closed { .. } = client.next_message()? {
+            closed += 1;
+            if started < scale.starts {
+                client.start(TRUE, Stdio::Pipe)?;
+                started += 1;
+            }
+        }
+    }
+    let elapsed = begin.elapsed();
+    let cpu = proc::cpu_time(server.pid())? - cpu_before;
+    Ok(vec![rate(scale.starts, elapsed), ("cpu", cpu.as_secs_f64() * 1000.0 / scale.starts as f64)])
+}
+
+fn bare_many(scale: &Scale) -> Result<Figures> {
+    let threads = thread::available_parallelism()?.get();
+    let each = scale.starts.div_ceil(threads);
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        let loops: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| (0..each).try_for_each(|_| bare::run(TRUE, Stdio::Pipe).map(drop))))
+            .collect();
+        loops.into_iter().try_for_each(|handle| handle.join().expect("a spawn loop returns its errors"))
+    })?;
+    Ok(vec![rate(each * threads, begin.elapsed())])
+}
+
+fn rate(count: usize, elapsed: Duration) -> (&'static str, f64) {
+    ("rate", count as f64 / elapsed.as_secs_f64())
+}

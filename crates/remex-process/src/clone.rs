@@ -1,0 +1,254 @@
+//! The child between its birth and its program.
+//!
+//! The child shares our memory until it executes the program, while the thread that made it stands still. That saves
+//! copying page tables, and it forbids the child everything that could disturb us: it allocates nothing, takes no
+//! lock, cannot panic, and changes no memory but its own stack and the three fields of [`Outcome`].
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    io,
+    os::fd::{AsFd, FromRawFd, OwnedFd, RawFd},
+    process, ptr,
+    sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed},
+};
+
+use crate::{
+    Pid, Signal, Stage,
+    sys::{self, Patience},
+};
+
+/// More than ten times what the child needs in an unoptimised build.
+const STACK_LEN: usize = 64 * 1024;
+/// Below the stack, never accessible: the largest page size of any Linux.
+const GUARD_LEN: usize = 64 * 1024;
+
+/// Memory for the stack of one child at a time.
+pub(crate) struct Stack {
+    base: *mut c_void,
+}
+
+// SAFETY: the memory belongs to this value alone, and no thread is special to it.
+unsafe impl Send for Stack {}
+
+impl Stack {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                GUARD_LEN + STACK_LEN,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let stack = Self { base };
+        // SAFETY: the range is the lower part of our own mapping.
+        if unsafe { libc::mprotect(base, GUARD_LEN, libc::PROT_NONE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(stack)
+    }
+
+    fn top(&mut self) -> *mut c_void {
+        self.base.wrapping_byte_add(GUARD_LEN + STACK_LEN)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no child uses it: the thread that owns it waits for each.
+        unsafe { libc::munmap(self.base, GUARD_LEN + STACK_LEN) };
+    }
+}
+
+/// Everything the child needs, laid out so that it only follows pointers.
+pub(crate) struct Orders<'a> {
+    /// Paths to try one after the other; ends with a null pointer.
+    pub(crate) candidates: &'a [*const c_char],
+    /// Ends with a null pointer.
+    pub(crate) argv: &'a [*const c_char],
+    /// Ends with a null pointer.
+    pub(crate) env: &'a [*const c_char],
+    pub(crate) cwd: &'a CStr,
+    /// What becomes descriptors 0, 1 and 2; none is below 3.
+    pub(crate) targets: [RawFd; 3],
+    pub(crate) terminal: Terminal,
+    pub(crate) lock_limit: libc::rlimit,
+    pub(crate) parent_death: Option<Signal>,
+}
+
+/// Whether descriptor 0 becomes the controlling terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    Controlling,
+    Absent,
+}
+
+/// A child that runs its program.
+pub(crate) struct Birth {
+    pub(crate) pid: Pid,
+    pub(crate) pidfd: OwnedFd,
+    /// Our own peak memory, which the kernel counts as the child's too.
+    pub(crate) inherited_rss_bytes: u64,
+}
+
+/// What the child tells us through the memory that we share.
+#[derive(Default)]
+struct Outcome {
+    stage: AtomicI32,
+    errno: AtomicI32,
+    peak_rss_bytes: AtomicU64,
+}
+
+struct Briefing<'a> {
+    orders: &'a Orders<'a>,
+    parent: i32,
+    outcome: Outcome,
+}
+
+/// Makes a child and returns when its program runs or has failed to.
+///
+/// The calling thread must have all signals blocked, and must live as long as the child if there is a parent-death
+/// signal: the kernel sends it when the *thread* that made the child ends.
+pub(crate) fn start(stack: &mut Stack, orders: &Orders<'_>) -> Result<Birth, (Stage, i32)> {
+    let parent = i32::try_from(process::id()).unwrap_or(0);
+    let mut briefing = Briefing { orders, parent, outcome: Outcome::default() };
+    let mut pidfd: c_int = -1;
+    // SAFETY: the stack is large enough, ours, and used by nobody else, because CLONE_VFORK holds this thread until
+    // the child has left our memory. So all that `briefing` points to outlives the child's use of it. CLONE_PIDFD
+    // takes the address of an integer as the next argument.
+    let pid = unsafe {
+        libc::clone(
+            child,
+            stack.top(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
+            ptr::from_mut(&mut briefing).cast(),
+            ptr::from_mut(&mut pidfd),
+        )
+    };
+    let Some(pid) = Pid::new(pid) else {
+        return Err((Stage::Fork, errno()));
+    };
+    // SAFETY: the kernel has just made this descriptor for us.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    if let Some(stage) = stage_of(briefing.outcome.stage.load(Relaxed)) {
+        // It is ending already, so this does not wait long. An error means that there is nothing to reap.
+        let _ = sys::reap(pidfd.as_fd(), Patience::Block);
+        return Err((stage, briefing.outcome.errno.load(Relaxed)));
+    }
+    Ok(Birth { pid, pidfd, inherited_rss_bytes: briefing.outcome.peak_rss_bytes.load(Relaxed) })
+}
+
+/// Stages as the child writes them; zero stands for success.
+fn stage_of(number: i32) -> Option<Stage> {
+    [Stage::Setup, Stage::Cwd, Stage::Exec].into_iter().find(|&stage| stage as i32 == number)
+}
+
+extern "C" fn child(briefing: *mut c_void) -> c_int {
+    // SAFETY: `start` passes a briefing that it keeps until we are gone, and does not touch it meanwhile.
+    let Briefing { orders, parent, outcome } = unsafe { &*briefing.cast::<Briefing<'_>>() };
+    // SAFETY: we are the child of `start`.
+    let (stage, errno) = unsafe {
+        match set_up(orders, *parent, outcome) {
+            Ok(()) => match libc::chdir(orders.cwd.as_ptr()) {
+                0 => (Stage::Exec, execute(orders)),
+                _ => (Stage::Cwd, errno()),
+            },
+            Err(errno) => (Stage::Setup, errno),
+        }
+    };
+    outcome.errno.store(errno, Relaxed);
+    outcome.stage.store(stage as i32, Relaxed);
+    // SAFETY: this ends the child without running anything of ours.
+    unsafe { libc::_exit(127) }
+}
+
+/// Makes the child a session leader with three descriptors and the tag.
+///
+/// # Safety
+/// Only for the child, with all signals blocked.
+unsafe fn set_up(orders: &Orders<'_>, parent: i32, outcome: &Outcome) -> Result<(), i32> {
+    // SAFETY: every pointer is to a local value or null, and the rest changes only what belongs to the child.
+    unsafe {
+        // The kernel copies our peak into the child's record when it executes the program; now both are the same.
+        let mut usage = std::mem::zeroed::<libc::rusage>();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        outcome.peak_rss_bytes.store(sys::kibibytes(usage.ru_maxrss), Relaxed);
+
+        reset_dispositions();
+        check(libc::setsid())?;
+        let [stdin, stdout, stderr] = orders.targets;
+        check(libc::dup2(stdin, 0))?;
+        check(libc::dup2(stdout, 1))?;
+        check(libc::dup2(stderr, 2))?;
+        if orders.terminal == Terminal::Controlling {
+            check(libc::ioctl(0, libc::TIOCSCTTY, 0))?;
+        }
+        // Ours are closed by the exec anyway; this is for those that the server itself inherited.
+        let (first, last): (libc::c_uint, libc::c_uint) = (3, libc::c_uint::MAX);
+        check(libc::syscall(libc::SYS_close_range, first, last, 0) as c_int)?;
+        // Without the tag the child is still found by its session and its parents.
+        libc::setrlimit(libc::RLIMIT_LOCKS, &raw const orders.lock_limit);
+        if let Some(signal) = orders.parent_death {
+            check(libc::prctl(libc::PR_SET_PDEATHSIG, signal.number()))?;
+            // The server may have died before we asked to be told.
+            if libc::getppid() != parent {
+                libc::_exit(128 + signal.number());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives every signal its default action: ignored ones would stay ignored in the program, and a handler of ours
+/// must not run in the child once signals are let in.
+unsafe fn reset_dispositions() {
+    /// At least as large as the kernel's struct, in which all zeros mean the default action, no flags, no mask.
+    const DEFAULT_ACTION: [u64; 4] = [0; 4];
+    for signal in 1..=64 {
+        // SAFETY: the kernel reads one struct. The wrapper of the C library takes locks, so this is the raw call;
+        // it refuses KILL and STOP, which have no other action.
+        unsafe {
+            let old = ptr::null_mut::<c_void>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, DEFAULT_ACTION.as_ptr(), old, size_of::<u64>());
+        }
+    }
+}
+
+/// Lets signals in and becomes the program. Returns only on failure, with the error number.
+unsafe fn execute(orders: &Orders<'_>) -> i32 {
+    let none: u64 = 0;
+    let mut best = libc::ENOENT;
+    let searching = orders.candidates.len() > 2;
+    // SAFETY: the set has the size that is given, all strings end with NUL and both arrays with a null pointer.
+    unsafe {
+        let old = ptr::null_mut::<c_void>();
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, old, size_of::<u64>());
+        for &candidate in orders.candidates.iter().take_while(|candidate| !candidate.is_null()) {
+            libc::execve(candidate, orders.argv.as_ptr(), orders.env.as_ptr());
+            match errno() {
+                libc::EACCES => best = libc::EACCES,
+                libc::ENOENT => {}
+                // Of a search, "not found" says more than the trouble with one of its directories.
+                libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT if searching => {}
+                error => return error,
+            }
+        }
+    }
+    best
+}
+
+fn check(result: c_int) -> Result<(), i32> {
+    if result < 0 { Err(errno()) } else { Ok(()) }
+}
+
+/// Reads the error number of the last call, without allocating.
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}

@@ -1,0 +1,146 @@
+//! Why a program could not be started.
+
+use std::{
+    ffi::OsString,
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+/// Says at which step a start failed, and what the operating system said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartError {
+    /// The step that failed.
+    pub stage: Stage,
+    /// The error number of the operating system.
+    pub errno: i32,
+    /// The program as it was asked for.
+    pub program: OsString,
+    /// The working directory as it was asked for.
+    pub cwd: PathBuf,
+}
+
+/// The steps of a start, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// The request itself: a NUL byte in an argument, a variable or a path.
+    Input,
+    /// Making the pipes or the terminal, or watching the new process.
+    Descriptors,
+    /// Making the process.
+    Fork,
+    /// Giving it a session, a terminal, its descriptors.
+    Setup,
+    /// Entering the working directory.
+    Cwd,
+    /// Executing the program.
+    Exec,
+}
+
+/// What a client can do something about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StartErrorKind {
+    /// No such program, neither at that path nor in `PATH`.
+    ProgramNotFound,
+    /// The program exists, but it may not or cannot be executed.
+    NotExecutable,
+    /// The working directory cannot be entered.
+    BadCwd,
+    /// The host allows no more processes.
+    TooManyProcesses,
+    /// The server or the host has no descriptor or terminal left.
+    TooManyDescriptors,
+    /// No host could start what was asked for.
+    InvalidInput,
+    /// Anything else; the error number tells.
+    Other,
+}
+
+impl StartError {
+    /// Sorts the error by what can be done about it.
+    #[must_use]
+    pub fn kind(&self) -> StartErrorKind {
+        use StartErrorKind::*;
+        match (self.stage, self.errno) {
+            (Stage::Input, _) | (Stage::Exec, libc::E2BIG | libc::ENAMETOOLONG) => InvalidInput,
+            (Stage::Cwd, _) => BadCwd,
+            (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => ProgramNotFound,
+            (Stage::Exec, libc::EACCES | libc::EPERM | libc::ENOEXEC | libc::ELOOP | libc::ETXTBSY) => {
+                NotExecutable
+            }
+            (Stage::Fork, libc::EAGAIN) => TooManyProcesses,
+            // A terminal beyond the limit of the host is `ENOSPC`.
+            (Stage::Descriptors | Stage::Fork, libc::EMFILE | libc::ENFILE | libc::ENOSPC) => {
+                TooManyDescriptors
+            }
+            _ => Other,
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = io::Error::from_raw_os_error(self.errno);
+        let remedy = match self.kind() {
+            StartErrorKind::ProgramNotFound => {
+                "check its name, `PATH` in the given environment, and the interpreter if it is a script"
+            }
+            StartErrorKind::NotExecutable => {
+                "make it an executable file, or start its interpreter with it as an argument"
+            }
+            StartErrorKind::BadCwd => "give a directory that exists and may be entered",
+            StartErrorKind::TooManyProcesses => "end some processes, or raise the host's limit on them",
+            StartErrorKind::TooManyDescriptors => {
+                "end some processes, or raise the limit on open files or terminals"
+            }
+            StartErrorKind::InvalidInput if self.stage == Stage::Input => {
+                "remove the NUL byte from the arguments, the environment or the paths"
+            }
+            StartErrorKind::InvalidInput => "pass fewer or shorter arguments and variables",
+            StartErrorKind::Other => "look at the host's limits and logs",
+        };
+        write!(f, "cannot start `{}`", Path::new(&self.program).display())?;
+        if self.stage == Stage::Cwd {
+            write!(f, " in `{}`", self.cwd.display())?;
+        }
+        write!(f, ": {reason}; {remedy}")
+    }
+}
+
+impl std::error::Error for StartError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_says_what_failed_why_and_what_to_do() {
+        let mut error = StartError {
+            stage: Stage::Exec,
+            errno: libc::ENOENT,
+            program: "frobnicate".into(),
+            cwd: "/nowhere".into(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "cannot start `frobnicate`: No such file or directory (os error 2); \
+             check its name, `PATH` in the given environment, and the interpreter if it is a script"
+        );
+        error.stage = Stage::Cwd;
+        assert_eq!(
+            error.to_string(),
+            "cannot start `frobnicate` in `/nowhere`: No such file or directory (os error 2); \
+             give a directory that exists and may be entered"
+        );
+    }
+
+    #[test]
+    fn limits_of_the_host_have_kinds_of_their_own() {
+        let kind = |stage, errno| StartError { stage, errno, program: "x".into(), cwd: "/".into() }.kind();
+        assert_eq!(kind(Stage::Fork, libc::EAGAIN), StartErrorKind::TooManyProcesses);
+        assert_eq!(kind(Stage::Fork, libc::EMFILE), StartErrorKind::TooManyDescriptors);
+        assert_eq!(kind(Stage::Descriptors, libc::EMFILE), StartErrorKind::TooManyDescriptors);
+        assert_eq!(kind(Stage::Descriptors, libc::ENOSPC), StartErrorKind::TooManyDescriptors);
+        assert_eq!(kind(Stage::Exec, libc::E2BIG), StartErrorKind::InvalidInput);
+        assert_eq!(kind(Stage::Setup, libc::EPERM), StartErrorKind::Other);
+    }
+}

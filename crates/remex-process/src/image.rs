@@ -1,0 +1,97 @@
+//! A start, laid out as the kernel wants it before there is a child: the child itself may not allocate.
+
+use std::{
+    ffi::{CString, c_char},
+    os::unix::ffi::OsStrExt,
+    ptr,
+};
+
+use crate::{Stage, Start, StartError};
+
+/// Where programs are searched when the environment has no `PATH`.
+const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// A [`Start`] with its strings in the form that the kernel reads.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) start: Start,
+    /// Paths to execute, the first that works.
+    pub(crate) candidates: Strings,
+    pub(crate) argv: Strings,
+    pub(crate) env: Strings,
+    pub(crate) cwd: CString,
+}
+
+impl Image {
+    pub(crate) fn new(start: Start) -> Result<Self, StartError> {
+        let arg0 = start.arg0.as_ref().unwrap_or(&start.program);
+        let argv = [arg0].into_iter().chain(&start.args).map(|arg| [arg.as_bytes()]);
+        let env = start.env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()]);
+        let laid_out = (|| {
+            let argv = Strings::new(argv)?;
+            let env = Strings::new(env)?;
+            let cwd = CString::new(start.cwd.as_os_str().as_bytes()).map_err(|_| NulByte)?;
+            Ok((candidates(&start)?, argv, env, cwd))
+        })();
+        match laid_out {
+            Ok((candidates, argv, env, cwd)) => Ok(Self { start, candidates, argv, env, cwd }),
+            Err(NulByte) => Err(StartError {
+                stage: Stage::Input,
+                errno: libc::EINVAL,
+                program: start.program,
+                cwd: start.cwd,
+            }),
+        }
+    }
+
+    pub(crate) fn error(self, stage: Stage, errno: i32) -> StartError {
+        StartError { stage, errno, program: self.start.program, cwd: self.start.cwd }
+    }
+}
+
+fn candidates(start: &Start) -> Result<Strings, NulByte> {
+    let program = start.program.as_bytes();
+    // An empty name is tried as it is: the kernel's answer is the right one.
+    if program.contains(&b'/') || program.is_empty() {
+        return Strings::new([[program]]);
+    }
+    let path =
+        start.env.iter().find(|(name, _)| name == "PATH").map_or(DEFAULT_PATH, |(_, value)| value.as_bytes());
+    // An empty entry has always meant the working directory.
+    let directories =
+        path.split(|&byte| byte == b':').map(|entry| if entry.is_empty() { b"." } else { entry });
+    Strings::new(directories.map(|directory| [directory, b"/", program]))
+}
+
+/// Strings for the kernel, one after the other in one piece of memory.
+#[derive(Debug)]
+pub(crate) struct Strings {
+    bytes: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+struct NulByte;
+
+impl Strings {
+    /// Joins the parts of each string.
+    fn new<'a, const N: usize>(strings: impl IntoIterator<Item = [&'a [u8]; N]>) -> Result<Self, NulByte> {
+        let mut new = Self { bytes: Vec::new(), starts: Vec::new() };
+        for parts in strings {
+            new.starts.push(new.bytes.len());
+            for part in parts {
+                if part.contains(&0) {
+                    return Err(NulByte);
+                }
+                new.bytes.extend_from_slice(part);
+            }
+            new.bytes.push(0);
+        }
+        Ok(new)
+    }
+
+    /// Returns the address of each string, then a null pointer. Valid as long as `self` lives where it is.
+    pub(crate) fn pointers(&self) -> Vec<*const c_char> {
+        let address = |&start: &usize| self.bytes[start..].as_ptr().cast();
+        self.starts.iter().map(address).chain([ptr::null()]).collect()
+    }
+}

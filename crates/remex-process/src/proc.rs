@@ -1,0 +1,127 @@
+//! What `/proc` says of a process.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    str,
+    time::Duration,
+};
+
+use crate::{Pid, Tag, sys, tree::Member};
+
+/// More than the longest line of numbers that the kernel prints.
+const STAT_LEN: usize = 1024;
+
+/// Lists every process but init and ourselves.
+pub(crate) fn pids() -> io::Result<Vec<Pid>> {
+    let own = std::process::id().cast_signed();
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+        pids.extend(number.and_then(Pid::new).filter(|pid| pid.as_raw() != own));
+    }
+    Ok(pids)
+}
+
+/// Reads the tag of a process; `None` when it has none or is gone.
+pub(crate) fn tag(pid: Pid) -> Option<Tag> {
+    let limit = match sys::lock_limit(pid) {
+        // Another user's, as after a set-user-id program; everybody may read the file.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+            limits
+                .lines()
+                .find_map(|line| line.strip_prefix("Max file locks"))?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()?
+        }
+        other => other.ok()?,
+    };
+    Tag::from_limit(limit)
+}
+
+/// Reads what the kernel counts of a process; `None` when it has ended, reaped or not.
+pub(crate) fn member(pid: Pid, tag: Option<Tag>) -> Option<Member> {
+    let mut line = [0; STAT_LEN];
+    let len = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+    parse(pid, tag, &line[..len])
+}
+
+fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<Member> {
+    // The name comes second, in parentheses, and may contain anything, also parentheses and line ends.
+    let end_of_name = line.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = str::from_utf8(&line[end_of_name + 1..]).ok()?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let mut number = |skip: usize| fields.nth(skip)?.parse::<i64>().ok();
+    let parent = number(0)?;
+    let group = number(0)?;
+    let session = number(0)?;
+    // User and system time, then the same of the children that it has waited for.
+    let ticks = number(7)? + number(0)? + number(0)? + number(0)?;
+    let threads = number(2)?;
+    let started = number(1)?;
+    let pages = number(1)?;
+    // The first thread of a process may be over while others run; such a process is alive.
+    if matches!(state, "Z" | "X") && threads < 2 {
+        return None;
+    }
+    let (ticks_per_second, page_len) = sys::proc_units();
+    let other = |number: i64| i32::try_from(number).ok().and_then(Pid::new);
+    let positive = |number: i64| u64::try_from(number).unwrap_or(0);
+    Some(Member {
+        pid,
+        parent: other(parent),
+        group: other(group),
+        session: other(session),
+        tag,
+        cpu: Duration::from_millis(positive(ticks) * 1000 / ticks_per_second),
+        resident_bytes: positive(pages) * page_len,
+        started: positive(started),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REST: &str =
+        "7 8 9 0 -1 4194560 100 0 0 0 150 50 25 25 20 0 3 0 4711 8192000 25 18446744073709551615 1 1";
+
+    #[test]
+    fn a_name_full_of_tricks_does_not_shift_the_numbers() {
+        let (ticks_per_second, page_len) = sys::proc_units();
+        let pid = Pid::new(42).unwrap();
+        for name in ["cat", "a b", ") R 1 1 1", "x\n) Z 1", "((("] {
+            let member = parse(pid, None, format!("42 ({name}) S {REST}\n").as_bytes());
+            let expected = Member {
+                pid,
+                parent: Pid::new(7),
+                group: Pid::new(8),
+                session: Pid::new(9),
+                tag: None,
+                cpu: Duration::from_millis(250_000 / ticks_per_second),
+                resident_bytes: 25 * page_len,
+                started: 4711,
+            };
+            assert_eq!(member, Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_zombie_is_no_member_but_a_process_without_its_first_thread_is() {
+        let pid = Pid::new(42).unwrap();
+        let line = |rest: &str| format!("42 (x) Z {rest}");
+        assert!(parse(pid, None, line(REST).as_bytes()).is_some());
+        assert_eq!(parse(pid, None, line(&REST.replace(" 20 0 3 ", " 20 0 1 ")).as_bytes()), None);
+    }
+
+    #[test]
+    fn a_line_cut_short_is_no_member() {
+        let line = format!("42 (x) S {REST}");
+        for len in 0..70 {
+            assert_eq!(parse(Pid::new(42).unwrap(), None, &line.as_bytes()[..len]), None, "{len}");
+        }
+    }
+}

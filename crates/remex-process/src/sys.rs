@@ -1,0 +1,189 @@
+//! System calls that no safe wrapper offers, each as a safe function.
+#![allow(unsafe_code)]
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    ptr,
+    time::Duration,
+};
+
+use tokio::io::{
+    Interest,
+    unix::{AsyncFd, AsyncFdRegisterError},
+};
+
+use crate::{Pid, Signal};
+
+/// How a child ended, as the kernel tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reaped {
+    pub(crate) code: i32,
+    pub(crate) signal: Option<Signal>,
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+    pub(crate) max_rss_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Block,
+    Return,
+}
+
+/// Takes the exit status of a child out of the kernel, or returns `None` while it runs.
+pub(crate) fn reap(pidfd: BorrowedFd<'_>, patience: Patience) -> io::Result<Option<Reaped>> {
+    let options = match patience {
+        Patience::Block => libc::WEXITED,
+        Patience::Return => libc::WEXITED | libc::WNOHANG,
+    };
+    // SAFETY: all zeros is a value of both structs, which are plain data.
+    let (mut info, mut usage) = unsafe {
+        (
+            MaybeUninit::<libc::siginfo_t>::zeroed().assume_init(),
+            MaybeUninit::<libc::rusage>::zeroed().assume_init(),
+        )
+    };
+    loop {
+        // SAFETY: both pointers are valid for writes of their type during the call. The raw call is needed because
+        // the wrapper of the C library leaves out the last argument.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_waitid,
+                libc::P_PIDFD,
+                pidfd.as_raw_fd(),
+                ptr::from_mut(&mut info),
+                options,
+                ptr::from_mut(&mut usage),
+            )
+        };
+        match check(result) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => break other?,
+        }
+    }
+    // SAFETY: the kernel has filled in the fields for a child, or left the zeros.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    let signal = if info.si_code == libc::CLD_EXITED { None } else { Signal::from_number(status) };
+    Ok(Some(Reaped {
+        code: signal.map_or(status, |signal| 128 + signal.number()),
+        signal,
+        user: duration(usage.ru_utime),
+        system: duration(usage.ru_stime),
+        max_rss_bytes: kibibytes(usage.ru_maxrss),
+    }))
+}
+
+/// Sends a signal to the process behind a pidfd; one that has ended already is no error.
+pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+    // SAFETY: no memory is handed over; the null pointer asks for the usual signal information.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal.number(),
+            ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+    gone_is_fine(check(result))
+}
+
+/// Sends a signal to every process of the group that `leader` leads or led; an empty group is no error.
+///
+/// # Errors
+/// `PermissionDenied` when not one member may be signalled.
+pub fn group_signal(leader: Pid, signal: Signal) -> io::Result<()> {
+    // SAFETY: no memory is involved. A `Pid` is larger than 1, so this is never everybody nor our own group.
+    let result = unsafe { libc::kill(-leader.as_raw(), signal.number()) };
+    gone_is_fine(check(result.into()))
+}
+
+/// Lets the runtime watch a descriptor that does not block, such as those of a [`ChildIo`](crate::ChildIo).
+///
+/// Must be called within a runtime that does I/O.
+///
+/// # Errors
+/// When the host has no room for it; the error gives the descriptor back.
+pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, AsyncFdRegisterError<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is open, and always the same descriptor, until it is dropped.
+    unsafe { AsyncFd::register_with_interest(fd, interest) }
+}
+
+/// Returns the soft limit on file locks of another process.
+pub(crate) fn lock_limit(pid: Pid) -> io::Result<u64> {
+    Ok(locks(pid.as_raw())?.rlim_cur)
+}
+
+/// Returns the hard limit on file locks that our children inherit.
+pub(crate) fn own_lock_ceiling() -> io::Result<u64> {
+    Ok(locks(0)?.rlim_max)
+}
+
+fn locks(pid: i32) -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: nothing is set, and `limit` is valid for writes during the call.
+    let result = unsafe { libc::prlimit(pid, libc::RLIMIT_LOCKS, ptr::null(), &raw mut limit) };
+    check(result.into())?;
+    Ok(limit)
+}
+
+/// Blocks every signal in the calling thread, so that none is handled here or in a child that shares our memory.
+pub(crate) fn block_signals() {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigfillset` initialises the set before it is read. Neither call can fail with these arguments.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), ptr::null_mut());
+    }
+}
+
+/// Stops the kernel from reaping our children by itself, which it does for a program born with SIGCHLD ignored.
+pub(crate) fn keep_exit_statuses() {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: the struct is plain data for which zeros are valid, the pointers are valid during the calls, and the
+    // default disposition of SIGCHLD runs no code.
+    unsafe {
+        libc::sigaction(libc::SIGCHLD, ptr::null(), action.as_mut_ptr());
+        let action = action.assume_init_mut();
+        if action.sa_sigaction == libc::SIG_IGN || action.sa_flags & libc::SA_NOCLDWAIT != 0 {
+            if action.sa_sigaction == libc::SIG_IGN {
+                action.sa_sigaction = libc::SIG_DFL;
+            }
+            action.sa_flags &= !libc::SA_NOCLDWAIT;
+            libc::sigaction(libc::SIGCHLD, action, ptr::null_mut());
+        }
+    }
+}
+
+/// Returns the units of `/proc`: clock ticks per second and bytes per page.
+pub(crate) fn proc_units() -> (u64, u64) {
+    // SAFETY: no memory is involved.
+    let (ticks, page) = unsafe { (libc::sysconf(libc::_SC_CLK_TCK), libc::sysconf(libc::_SC_PAGESIZE)) };
+    (u64::try_from(ticks).unwrap_or(100).max(1), u64::try_from(page).unwrap_or(4096))
+}
+
+/// Linux counts peak memory in KiB.
+pub(crate) fn kibibytes(count: libc::c_long) -> u64 {
+    u64::try_from(count).unwrap_or(0) * 1024
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let part = |count: i64| u64::try_from(count).unwrap_or(0);
+    Duration::from_secs(part(time.tv_sec)) + Duration::from_micros(part(time.tv_usec))
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        other => other,
+    }
+}

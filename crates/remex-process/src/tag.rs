@@ -1,0 +1,110 @@
+//! The mark that everything a start leads to bears without noticing.
+//!
+//! It is the soft limit on file locks, a resource limit that Linux no longer uses: it survives fork, exec, setsid and
+//! double forks, and can be read from outside. It guards against accidents. A hostile program can change it.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+const PART_BITS: u32 = 20;
+const PART_MASK: u64 = (1 << PART_BITS) - 1;
+/// Always set, so that nobody takes a tag for a limit that a person has chosen.
+const MARK: u64 = 1 << 62;
+
+/// Marks one start, and with it all its descendants.
+///
+/// 23 bits name the server, 20 the session, 20 the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag(u64);
+
+/// Makes the tags of one server.
+#[derive(Clone, Debug)]
+pub struct Tags {
+    server: u64,
+}
+
+impl Tags {
+    /// Chooses the random number by which the tags of this server are known.
+    #[must_use]
+    pub fn new() -> Self {
+        // The standard library seeds its hashers from the kernel; no secret depends on it.
+        let random = RandomState::new().build_hasher().finish();
+        Self { server: (random & (MARK - 1)) >> (2 * PART_BITS) << (2 * PART_BITS) | MARK }
+    }
+
+    /// Returns the tag of one process; of both numbers the lower 20 bits count.
+    #[must_use]
+    pub fn tag(&self, session: u32, process: u32) -> Tag {
+        let part = |number: u32| u64::from(number) & PART_MASK;
+        Tag(self.server | part(session) << PART_BITS | part(process))
+    }
+}
+
+impl Default for Tags {
+    /// The same as [`Tags::new`]: the number is random.
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tag {
+    /// Returns the number of the session, modulo 2^20.
+    #[must_use]
+    pub fn session(self) -> u32 {
+        (self.0 >> PART_BITS & PART_MASK) as u32
+    }
+
+    /// Returns the number of the process in its session, modulo 2^20.
+    #[must_use]
+    pub fn process(self) -> u32 {
+        (self.0 & PART_MASK) as u32
+    }
+
+    pub(crate) fn same_session(self, other: Self) -> bool {
+        self.0 >> PART_BITS == other.0 >> PART_BITS
+    }
+
+    pub(crate) fn same_server(self, other: Self) -> bool {
+        self.0 >> (2 * PART_BITS) == other.0 >> (2 * PART_BITS)
+    }
+
+    /// Reads a limit as a tag, if it can be one of any server.
+    pub(crate) fn from_limit(limit: u64) -> Option<Self> {
+        (MARK..MARK << 1).contains(&limit).then_some(Self(limit))
+    }
+
+    pub(crate) fn limit(self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_keeps_its_parts_apart() {
+        let tags = Tags::new();
+        let tag = tags.tag(0x000f_ffff, 0);
+        assert_eq!((tag.session(), tag.process()), (0x000f_ffff, 0));
+        let tag = tags.tag(0, 0x000f_ffff);
+        assert_eq!((tag.session(), tag.process()), (0, 0x000f_ffff));
+        assert!(tags.tag(1, 2).same_session(tags.tag(1, 3)));
+        assert!(!tags.tag(1, 2).same_session(tags.tag(2, 2)));
+        assert!(tags.tag(1, 2).same_server(tags.tag(2, 3)));
+    }
+
+    #[test]
+    fn numbers_that_are_too_large_never_touch_the_other_parts() {
+        let tags = Tags::new();
+        assert_eq!(tags.tag(u32::MAX, u32::MAX), tags.tag(0x000f_ffff, 0x000f_ffff));
+    }
+
+    #[test]
+    fn a_tag_is_recognised_among_limits_and_no_common_limit_is_a_tag() {
+        let tag = Tags::new().tag(7, 9);
+        assert_eq!(Tag::from_limit(tag.limit()), Some(tag));
+        for limit in [0, 1024, u64::from(u32::MAX), i64::MAX as u64 + 1, u64::MAX] {
+            assert_eq!(Tag::from_limit(limit), None);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What depends on the program that starts children: how it was born, and when it dies.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod harness;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write as _},
+    process::{Command, Stdio},
+    thread,
+};
+
+use harness::{NULL, PIPED, PTY, TAGS, eventually, own_children, pipes, run, shell, spawner, start, within};
+use remex_process::{Signal, Start};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+/// Set for this test program when it runs again as a server of its own.
+const ROLE: &str = "REMEX_TEST_ROLE";
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[test]
+fn the_end_of_a_worker_does_not_fire_the_parent_death_signal() {
+    let spawner = spawner();
+    let asked = Start { parent_death: Some(Signal::KILL), ..start(PIPED, TAGS.tag(1, 1), "cat", &[]) };
+    let worker = thread::spawn(move || runtime().block_on(spawner.start(asked)).unwrap());
+    let mut child = worker.join().unwrap();
+    runtime().block_on(async {
+        let (stdin, mut output) = pipes(child.io);
+        let mut stdin = fs::File::from(stdin.unwrap());
+        stdin.write_all(b"still there\n").unwrap();
+        output.until("still there").await;
+        assert_eq!(child.exit.try_wait(), None);
+    });
+}
+
+#[test]
+fn the_end_of_the_server_fires_the_parent_death_signal() {
+    let (mut server, output) = this_program_as("dying", ":");
+    let pid = output.lines().find_map(|line| line.unwrap().split_once("child ")?.1.parse().ok()).unwrap();
+    let child = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let mut ended = [PollFd::new(&child, PollFlags::IN)];
+    let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(poll(&mut ended, Some(&timeout)).unwrap(), 1, "the child lives on");
+}
+
+#[test]
+fn a_server_born_with_sigchld_ignored_still_learns_how_its_children_ended() {
+    let (mut server, output) = this_program_as("deaf", "trap '' CHLD");
+    assert_eq!(output.lines().filter(|line| line.as_ref().unwrap().ends_with("code 3")).count(), 1);
+    server.wait().unwrap();
+}
+
+#[test]
+fn a_server_without_descriptors_says_so_and_recovers() {
+    let (mut server, output) = this_program_as("poor", "ulimit -n 64");
+    let told: Vec<_> =
+        output.lines().filter_map(|line| Some(line.unwrap().split_once("kind ")?.1.to_owned())).collect();
+    assert_eq!(told, ["TooManyDescriptors", "TooManyDescriptors"]);
+    assert!(server.wait().unwrap().success());
+}
+
+/// Not a test of its own: what this program does when one of the tests above starts it.
+#[test]
+fn role() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("dying") => runtime().block_on(async {
+            let asked =
+                Start { parent_death: Some(Signal::TERM), ..start(PIPED, TAGS.tag(1, 1), "cat", &[]) };
+            let mut child = spawner().start(asked).await.unwrap();
+            println!("child {}", child.pid);
+            within(child.exit.wait()).await;
+        }),
+        Ok("deaf") => runtime().block_on(async {
+            println!("code {}", run(shell(NULL, TAGS.tag(1, 1), "exit 3")).await.1.code);
+        }),
+        Ok("poor") => runtime().block_on(async {
+            let spawner = spawner();
+            for stdio in [PIPED, PTY] {
+                let mut children = Vec::new();
+                let error = loop {
+                    match spawner.start(start(stdio, TAGS.tag(1, 1), "cat", &[])).await {
+                        Ok(child) => children.push(child),
+                        Err(error) => break error,
+                    }
+                };
+                println!("kind {:?}", error.kind());
+                // Their descriptors are free again when they are reaped.
+                drop(children);
+                eventually("all are gone", || own_children().is_empty()).await;
+            }
+        }),
+        _ => {}
+    }
+}
+
+/// Starts this test program again, after some words of shell.
+fn this_program_as(role: &str, words: &str) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
+    let mut server = Command::new("/bin/sh")
+        .args(["-c", &format!("{words}; exec \"$0\" --exact role --nocapture")])
+        .arg(std::env::current_exe().unwrap())
+        .env(ROLE, role)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(server.stdout.take().unwrap());
+    (server, output)
+}

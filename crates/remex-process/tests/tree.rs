@@ -1,0 +1,134 @@
+//! Kill means gone: what a start has led to is found and ended, wherever it went.
+
+mod harness;
+
+use harness::{NULL, TAGS, eventually, finish, pids, pipes, shell, spawner, start, within};
+use remex_process::{Scope, Signal, Tag, group_signal, tree};
+
+/// A process that waits, one that left for a session of its own, and one that no living parent knows; then `rest`.
+fn family(tag: Tag, rest: &str) -> remex_process::Start {
+    let script = format!(
+        "sleep 1000 & setsid sleep 1000 & \
+         (setsid sh -c 'sleep 1000 & echo daemon; exec sleep 1000' &) ; \
+         {rest}"
+    );
+    shell(NULL, tag, &script)
+}
+
+/// The three of `family` that left, and the second child of the daemon.
+const FAMILY: usize = 4;
+
+/// Shells need a moment to start their children and to send them away.
+async fn settled(scope: Scope, count: usize) {
+    eventually(&format!("{count} in {scope:?}"), || pids(scope).len() == count).await;
+}
+
+#[tokio::test]
+async fn kill_ends_daemons_and_those_in_sessions_of_their_own() {
+    let tag = TAGS.tag(3, 1);
+    let mut child = spawner().start(family(tag, "wait")).await.unwrap();
+    let scope = Scope::Process(tag, child.pid);
+    let (_, mut output) = pipes(child.io);
+    output.until("daemon").await;
+    settled(scope, FAMILY + 1).await;
+    assert_eq!(tree::kill(scope).unwrap(), FAMILY + 1);
+    assert_eq!(pids(scope), []);
+    assert_eq!(within(child.exit.wait()).await.code, 137);
+    // Each of them held the pipe open.
+    output.rest().await;
+}
+
+#[tokio::test]
+async fn of_an_exited_leader_the_group_goes_and_the_services_it_left_stay_until_the_session_ends() {
+    let (tag, other) = (TAGS.tag(4, 1), TAGS.tag(4, 2));
+    let spawner = spawner();
+    let mut child = spawner.start(family(tag, "exit 0")).await.unwrap();
+    let mut second = spawner.start(start(NULL, other, "sleep", &["1000"])).await.unwrap();
+    let mut stranger = spawner.start(start(NULL, TAGS.tag(5, 1), "sleep", &["1000"])).await.unwrap();
+    let (_, mut output) = pipes(child.io);
+    output.until("daemon").await;
+    assert_eq!(within(child.exit.wait()).await.code, 0);
+    settled(Scope::Session(tag), FAMILY + 1).await;
+    settled(Scope::Group(tag, child.pid), 1).await;
+
+    assert_eq!(tree::kill(Scope::Group(tag, child.pid)).unwrap(), 1);
+    assert_eq!(pids(Scope::Group(tag, child.pid)), []);
+    assert_eq!(second.exit.try_wait(), None);
+    assert_eq!(tree::kill(Scope::Session(other)).unwrap(), FAMILY);
+    assert_eq!(within(second.exit.wait()).await.code, 137);
+    output.rest().await;
+    assert_eq!(stranger.exit.try_wait(), None);
+}
+
+#[tokio::test]
+async fn one_that_lost_the_tag_is_found_by_its_parent() {
+    let tag = TAGS.tag(6, 1);
+    let script = "setsid prlimit --locks=5 sh -c 'echo untagged; sleep 1000 & wait' & wait";
+    let child = spawner().start(shell(NULL, tag, script)).await.unwrap();
+    let scope = Scope::Process(tag, child.pid);
+    let (_, mut output) = pipes(child.io);
+    output.until("untagged").await;
+    settled(scope, 3).await;
+    let untagged = tree::members(scope).unwrap().into_iter().filter(|member| member.tag.is_none()).count();
+    assert_eq!(untagged, 2);
+    assert_eq!(tree::kill(scope).unwrap(), 3);
+    output.rest().await;
+}
+
+#[tokio::test]
+async fn a_signal_reaches_every_member() {
+    let tag = TAGS.tag(7, 1);
+    let child = spawner().start(family(tag, "trap 'exit 9' TERM; echo ready; wait")).await.unwrap();
+    let (pid, (_, mut output)) = (child.pid, pipes(child.io));
+    let scope = Scope::Process(tag, pid);
+    output.until("ready").await;
+    output.until("daemon").await;
+    settled(scope, FAMILY + 1).await;
+    assert_eq!(tree::signal(Scope::Session(tag), Signal::TERM).unwrap(), FAMILY + 1);
+    let mut exit = child.exit;
+    assert_eq!(within(exit.wait()).await.code, 9);
+    output.rest().await;
+    assert_eq!(tree::signal(scope, Signal::TERM).unwrap(), 0);
+    group_signal(pid, Signal::TERM).expect("an empty group is no error");
+}
+
+#[tokio::test]
+async fn a_group_signal_stays_in_the_group() {
+    let tag = TAGS.tag(8, 1);
+    let mut child = spawner().start(family(tag, "trap 'exit 9' TERM; echo ready; wait")).await.unwrap();
+    let (_, mut output) = pipes(child.io);
+    output.until("ready").await;
+    output.until("daemon").await;
+    settled(Scope::Session(tag), FAMILY + 1).await;
+    settled(Scope::Group(tag, child.pid), 2).await;
+    group_signal(child.pid, Signal::TERM).unwrap();
+    assert_eq!(within(child.exit.wait()).await.code, 9);
+    settled(Scope::Session(tag), FAMILY - 1).await;
+    tree::kill(Scope::Session(tag)).unwrap();
+}
+
+#[tokio::test]
+async fn members_know_their_place_and_what_they_use() {
+    let tag = TAGS.tag(9, 3);
+    let mut child = spawner().start(shell(NULL, tag, "while :; do :; done")).await.unwrap();
+    let look = || tree::members(Scope::Process(tag, child.pid)).unwrap();
+    eventually("it has used the processor", || look().iter().any(|member| !member.cpu.is_zero())).await;
+    let [member] = &look()[..] else { panic!("one process") };
+    let own = i32::try_from(std::process::id()).unwrap();
+    assert_eq!(member.parent.map(remex_process::Pid::as_raw), Some(own));
+    assert_eq!([Some(member.pid), member.group, member.session], [Some(child.pid); 3]);
+    assert_eq!(member.tag, Some(tag));
+    assert!(member.resident_bytes > 0);
+    child.exit.signal(Signal::KILL).unwrap();
+    within(child.exit.wait()).await;
+}
+
+#[tokio::test]
+async fn a_zombie_is_no_member() {
+    let tag = TAGS.tag(10, 1);
+    let child = spawner().start(start(NULL, tag, "true", &[])).await.unwrap();
+    let scope = Scope::Process(tag, child.pid);
+    settled(scope, 0).await;
+    assert_eq!(tree::kill(scope).unwrap(), 0);
+    assert_eq!(finish(child).await.1.code, 0);
+}

@@ -1,0 +1,138 @@
+//! Bytes on the wire: standard base64 with padding, decoded strictly.
+//!
+//! Start at [`Blob`]; [`encode_into`] is the way for large output that goes straight into a
+//! send buffer.
+
+use std::{fmt, sync::LazyLock};
+
+use base64::{DecodeError, Engine as _, engine::general_purpose::PAD};
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+type Engine = base64::engine::Simd;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+type Engine = base64::engine::GeneralPurpose;
+
+static ENGINE: LazyLock<Engine> = LazyLock::new(engine);
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn engine() -> Engine {
+    Engine::standard(PAD)
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn engine() -> Engine {
+    Engine::new(&base64::alphabet::STANDARD, PAD)
+}
+
+/// Raw bytes that travel as a base64 string.
+///
+/// ```
+/// use remex_proto::Blob;
+///
+/// let blob: Blob = serde_json::from_str("\"aGkK\"").unwrap();
+/// assert_eq!(&blob[..], b"hi\n");
+/// assert!(serde_json::from_str::<Blob>("\"aGk\"").is_err());
+/// ```
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Blob(pub Bytes);
+
+impl std::ops::Deref for Blob {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Blob {
+    fn from(bytes: T) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl fmt::Debug for Blob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl Serialize for Blob {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&ENGINE.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(BlobVisitor)
+    }
+}
+
+struct BlobVisitor;
+
+impl de::Visitor<'_> for BlobVisitor {
+    type Value = Blob;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a base64 string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Blob, E> {
+        decode(text).map_err(|error| E::custom(format_args!("invalid base64: {error}")))
+    }
+}
+
+/// Decodes standard base64; missing padding and foreign symbols are errors.
+pub fn decode(text: &str) -> Result<Blob, DecodeError> {
+    Ok(Blob(Bytes::from(ENGINE.decode(text)?)))
+}
+
+/// Returns how many characters `len` bytes become.
+pub const fn encoded_len(len: usize) -> usize {
+    len.div_ceil(3) * 4
+}
+
+/// Appends the base64 of `bytes` to `out`, without an intermediate string.
+pub fn encode_into(bytes: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + encoded_len(bytes.len()), 0);
+    ENGINE
+        .encode_slice(bytes, &mut out[start..])
+        .expect("the space was made with the length that base64 has by definition");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn decoding_is_strict() {
+        for wrong in ["aGk", "aGk==", "aGkK\n", "aG_K", "aG-K", "====", "aGkK=", "aGl="] {
+            assert!(decode(wrong).is_err(), "{wrong} was accepted");
+        }
+        assert_eq!(decode("").unwrap(), Blob::default());
+    }
+
+    #[test]
+    fn a_blob_is_a_string_and_nothing_else() {
+        assert!(serde_json::from_str::<Blob>("null").is_err());
+        assert!(serde_json::from_str::<Blob>("[1]").is_err());
+        assert_eq!(serde_json::from_str::<Blob>(r#""\u0061GkK""#).unwrap(), Blob::from(&b"hi\n"[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_survive_the_round_trip(bytes: Vec<u8>) {
+            let mut out = b"before".to_vec();
+            encode_into(&bytes, &mut out);
+            prop_assert_eq!(out.len(), 6 + encoded_len(bytes.len()));
+            let text = std::str::from_utf8(&out[6..]).unwrap();
+            prop_assert_eq!(decode(text).unwrap(), Blob::from(bytes.clone()));
+            prop_assert_eq!(serde_json::to_string(&Blob::from(bytes)).unwrap(), format!("\"{text}\""));
+        }
+    }
+}

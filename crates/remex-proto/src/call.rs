@@ -1,0 +1,410 @@
+//! Everything that can be asked and told, in one table.
+//!
+//! A new method is one line here; the `match` over [`Call`] in the server then does not compile
+//! until somebody handles it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+use crate::{ErrorKind, RpcError, flow, initialize, process, request, session};
+
+/// The parameters of a method, tied to its name and its answer.
+pub trait Request: Serialize + DeserializeOwned {
+    /// The method's name.
+    const METHOD: &'static str;
+    /// What a successful call answers.
+    type Reply: Serialize + DeserializeOwned;
+}
+
+/// The parameters of a notification, tied to its name.
+pub trait Note: Serialize + DeserializeOwned {
+    /// The notification's name.
+    const METHOD: &'static str;
+}
+
+/// The answer `{}`: done, and there is nothing to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Empty {}
+
+/// What a method needs before it may be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Part of the handshake itself.
+    Handshake,
+    /// Processes and sessions.
+    Exec,
+}
+
+impl Family {
+    /// Returns the word that errors about the handshake use.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Handshake => "handshake",
+            Self::Exec => "exec",
+        }
+    }
+}
+
+/// Where a method comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The dialect that existing clients speak.
+    Base,
+    /// Added by remex.
+    Remex,
+}
+
+impl Origin {
+    /// Returns the word that documents use.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::Remex => "remex",
+        }
+    }
+}
+
+/// One row of the method table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Method {
+    /// As on the wire.
+    pub name: &'static str,
+    /// What it needs before it may be called.
+    pub family: Family,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it makes of its params.
+    pub takes: Takes,
+}
+
+/// What a method or notification makes of its params.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// Absent, `null` and `{}` are the same; anything else is an error.
+    Nothing,
+    /// An object.
+    Params,
+    /// Whatever it is, it means nothing.
+    Anything,
+}
+
+macro_rules! methods {
+    ($($variant:ident $name:literal $family:ident $origin:ident $takes:ident
+        $params:ty => $reply:ty;)*) => {
+        /// One request, decoded.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[allow(missing_docs)] // The parameter types carry the documentation.
+        #[allow(clippy::large_enum_variant)] // Few are alive at a time, and starts are not rare.
+        pub enum Call {
+            $($variant($params),)*
+        }
+
+        /// Every method there is.
+        pub const METHODS: &[Method] = &[$(Method {
+            name: $name,
+            family: Family::$family,
+            origin: Origin::$origin,
+            takes: Takes::$takes,
+        },)*];
+
+        impl Call {
+            /// Decodes a request; absent parameters are those of an empty object.
+            pub fn parse(method: &str, params: Option<&str>) -> Result<Self, ParseError> {
+                match method {
+                    $($name => Ok(Self::$variant(decode($name, Takes::$takes, params)?)),)*
+                    _ => Err(ParseError::UnknownMethod { method: method.to_owned() }),
+                }
+            }
+
+            /// Returns the method's name.
+            pub const fn method(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)*
+                }
+            }
+
+            /// Returns what the method needs before it may be called.
+            pub const fn family(&self) -> Family {
+                match self {
+                    $(Self::$variant(_) => Family::$family,)*
+                }
+            }
+        }
+
+        $(
+            impl Request for $params {
+                const METHOD: &'static str = $name;
+                type Reply = $reply;
+            }
+
+            impl From<$params> for Call {
+                fn from(params: $params) -> Self {
+                    Self::$variant(params)
+                }
+            }
+        )*
+
+        /// Returns the schemas of params and answer, in the order of [`METHODS`].
+        #[cfg(feature = "schema")]
+        pub(crate) fn method_schemas(
+            params: &mut schemars::SchemaGenerator,
+            replies: &mut schemars::SchemaGenerator,
+        ) -> Vec<(schemars::Schema, schemars::Schema)> {
+            vec![$((params.subschema_for::<$params>(), replies.subschema_for::<$reply>()),)*]
+        }
+    };
+}
+
+methods! {
+    Initialize        "initialize"         Handshake Base  Params  initialize::Initialize => initialize::Reply;
+    ProcessStart      "process/start"      Exec      Base  Params  process::Start         => process::Started;
+    ProcessRead       "process/read"       Exec      Base  Params  process::Read          => process::ReadReply;
+    ProcessWrite      "process/write"      Exec      Base  Params  process::Write         => process::WriteReply;
+    ProcessSignal     "process/signal"     Exec      Base  Params  process::Signal        => Empty;
+    ProcessTerminate  "process/terminate"  Exec      Base  Params  process::Terminate     => process::Terminated;
+    ProcessCloseStdin "process/closeStdin" Exec      Remex Params  process::CloseStdin    => Empty;
+    ProcessResize     "process/resize"     Exec      Remex Params  process::Resize        => Empty;
+    ProcessWait       "process/wait"       Exec      Remex Params  process::Wait          => process::Waited;
+    ProcessSnapshot   "process/snapshot"   Exec      Remex Params  process::Snapshot      => process::SnapshotReply;
+    ProcessList       "process/list"       Exec      Remex Params  process::List          => process::Listing;
+    SessionList       "session/list"       Exec      Remex Nothing session::List          => session::Listing;
+    SessionEnd        "session/end"        Exec      Remex Params  session::End           => Empty;
+    SessionObserve    "session/observe"    Exec      Remex Params  session::Observe       => Empty;
+    SessionUnobserve  "session/unobserve"  Exec      Remex Params  session::Unobserve     => Empty;
+}
+
+macro_rules! notes {
+    ($(#[$doc:meta])* $set:ident, $table:ident, $schemas:ident:
+        $($variant:ident $name:literal $origin:ident $takes:ident $params:ty;)*) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[allow(missing_docs)] // The parameter types carry the documentation.
+        pub enum $set {
+            $($variant($params),)*
+        }
+
+        #[doc = concat!("The name and origin of every [`", stringify!($set), "`].")]
+        pub const $table: &[(&str, Origin)] = &[$(($name, Origin::$origin),)*];
+
+        impl $set {
+            /// Decodes a notification.
+            pub fn parse(method: &str, params: Option<&str>) -> Result<Self, ParseError> {
+                match method {
+                    $($name => Ok(Self::$variant(decode($name, Takes::$takes, params)?)),)*
+                    _ => Err(ParseError::UnknownMethod { method: method.to_owned() }),
+                }
+            }
+        }
+
+        $(
+            impl Note for $params {
+                const METHOD: &'static str = $name;
+            }
+
+            impl From<$params> for $set {
+                fn from(params: $params) -> Self {
+                    Self::$variant(params)
+                }
+            }
+        )*
+
+        #[doc = concat!("Returns the schemas of the params, in the order of [`", stringify!($table), "`].")]
+        #[cfg(feature = "schema")]
+        pub(crate) fn $schemas(params: &mut schemars::SchemaGenerator) -> Vec<schemars::Schema> {
+            vec![$(params.subschema_for::<$params>(),)*]
+        }
+    };
+}
+
+/// `initialized`: the client has seen the answer to `initialize`. It may repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Initialized {}
+
+notes! {
+    /// One notification from the client, decoded.
+    ClientNote, CLIENT_NOTES, client_note_schemas:
+    Initialized   "initialized"    Base  Anything Initialized;
+    RequestCancel "request/cancel" Remex Params   request::Cancel;
+    FlowAck       "flow/ack"       Remex Params   flow::Ack;
+}
+
+notes! {
+    /// One notification from the server, decoded.
+    ServerNote, SERVER_NOTES, server_note_schemas:
+    ProcessOutput  "process/output"   Base  Params process::Output;
+    ProcessExited  "process/exited"   Base  Params process::Exited;
+    ProcessClosed  "process/closed"   Base  Params process::Closed;
+    ProcessStarted "process/started"  Remex Params process::StartedNote;
+    ProcessFailed  "process/failed"   Remex Params process::Failed;
+    ProcessGap     "process/gap"      Remex Params process::Gap;
+    FlowMark       "flow/mark"        Remex Params flow::Mark;
+}
+
+/// Why a request or notification did not decode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// The table has no such name.
+    #[error("unknown method `{method}`; check its spelling and the version of the server")]
+    UnknownMethod {
+        /// As sent.
+        method: String,
+    },
+    /// The parameters are not those of the method.
+    #[error("{reason}")]
+    InvalidParams {
+        /// The method.
+        method: &'static str,
+        /// What is wrong with them.
+        reason: String,
+        /// The outermost member it is wrong in.
+        member: Option<String>,
+    },
+}
+
+impl From<ParseError> for RpcError {
+    fn from(error: ParseError) -> Self {
+        let message = error.to_string();
+        match error {
+            ParseError::UnknownMethod { method } => {
+                let hint = if CLIENT_NOTES.iter().any(|(name, _)| *name == method) {
+                    format!("`{method}` is a notification: send it without an id")
+                } else {
+                    let names: Vec<_> = METHODS.iter().map(|method| method.name).collect();
+                    format!("the methods are {}", names.join(", "))
+                };
+                Self::new(ErrorKind::UnknownMethod, message).with_hint(hint)
+            }
+            ParseError::InvalidParams { method, member, .. } => {
+                let place = member.map_or(String::new(), |member| format!(" member `{member}` of"));
+                Self::new(ErrorKind::InvalidParams, message)
+                    .with_hint(format!("check{place} the params of `{method}`"))
+            }
+        }
+    }
+}
+
+fn decode<T: DeserializeOwned>(
+    method: &'static str,
+    takes: Takes,
+    params: Option<&str>,
+) -> Result<T, ParseError> {
+    let params = params.filter(|params| *params != "null" && takes != Takes::Anything).unwrap_or("{}");
+    let invalid = |reason: String, member| Err(ParseError::InvalidParams { method, reason, member });
+    // Derived types would take an array for the members in order; the wire has names only.
+    if !params.starts_with('{') {
+        return invalid("params must be an object".to_owned(), None);
+    }
+    if takes == Takes::Nothing && !is_empty_object(params) {
+        return invalid(format!("`{method}` takes no params"), None);
+    }
+    match serde_json::from_str(params) {
+        Ok(decoded) => Ok(decoded),
+        Err(error) => invalid(reason(&error), member(params, &error)),
+    }
+}
+
+fn is_empty_object(params: &str) -> bool {
+    params.strip_prefix('{').is_some_and(|rest| rest.trim_start() == "}")
+}
+
+/// Returns the error without its position, which means nothing to who sent a whole message.
+fn reason(error: &serde_json::Error) -> String {
+    let mut text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    if text.ends_with(&position) {
+        text.truncate(text.len() - position.len());
+    }
+    text
+}
+
+/// Returns the outermost member that was being decoded when the error came up.
+fn member(params: &str, error: &serde_json::Error) -> Option<String> {
+    let line = params.split_inclusive('\n').take(error.line().checked_sub(1)?);
+    let error_at = line.map(str::len).sum::<usize>() + error.column();
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(params).ok()?;
+    members
+        .into_iter()
+        .map(|(name, value)| (value.get().as_ptr() as usize - params.as_ptr() as usize, name, value))
+        .find(|(start, _, value)| (*start..=start + value.get().len()).contains(&error_at))
+        .map(|(_, name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{INVALID_PARAMS, METHOD_NOT_FOUND};
+
+    fn refused(method: &str, params: Option<&str>) -> RpcError {
+        Call::parse(method, params).unwrap_err().into()
+    }
+
+    #[test]
+    fn every_name_in_the_table_is_known_and_stands_there_once() {
+        for (index, method) in METHODS.iter().enumerate() {
+            let unknown = ParseError::UnknownMethod { method: method.name.to_owned() };
+            assert_ne!(Call::parse(method.name, None), Err(unknown));
+            assert!(METHODS[..index].iter().all(|other| other.name != method.name));
+        }
+    }
+
+    #[test]
+    fn an_unknown_method_is_named() {
+        let error = refused("process/dance", Some("[]"));
+        assert_eq!((error.code, error.kind), (METHOD_NOT_FOUND, ErrorKind::UnknownMethod));
+        assert!(error.message.contains("`process/dance`"));
+        assert!(error.hint.is_some_and(|hint| hint.contains("process/start")));
+        let hint = refused("initialized", None).hint;
+        assert_eq!(hint.as_deref(), Some("`initialized` is a notification: send it without an id"));
+    }
+
+    #[test]
+    fn a_missing_member_is_named() {
+        for params in [None, Some("null"), Some("{}"), Some(r#"{"argv":[]}"#)] {
+            let error = refused("process/start", params);
+            assert_eq!((error.code, error.message.as_str()), (INVALID_PARAMS, "missing field `processId`"));
+        }
+    }
+
+    #[test]
+    fn the_member_that_is_wrong_is_named() {
+        let error = refused("process/read", Some("{\"processId\":\"p\",\n\"waitMs\": -1, \"x\": 2}"));
+        assert_eq!(error.message, "invalid value: integer `-1`, expected u64");
+        assert_eq!(error.hint.as_deref(), Some("check member `waitMs` of the params of `process/read`"));
+        let start = r#"{"processId":"p","argv":[],"env":{},"cwd":"a","tty":false}"#;
+        let error = refused("process/start", Some(start));
+        assert_eq!(error.message, "invalid URI: relative URL without a base");
+        assert_eq!(error.hint.as_deref(), Some("check member `cwd` of the params of `process/start`"));
+    }
+
+    #[test]
+    fn a_method_without_params_takes_nothing() {
+        for params in [None, Some("null"), Some("{}"), Some("{ }")] {
+            assert_eq!(Call::parse("session/list", params), Ok(Call::SessionList(session::List {})));
+        }
+        for params in [r#"{"a":1}"#, "[]", "1"] {
+            assert_eq!(refused("session/list", Some(params)).code, INVALID_PARAMS);
+        }
+        assert_eq!(Call::parse("process/list", None), Ok(process::List::default().into()));
+    }
+
+    #[test]
+    fn params_have_names() {
+        assert_eq!(refused("initialize", Some(r#"["x"]"#)).message, "params must be an object");
+    }
+
+    #[test]
+    fn the_params_of_initialized_are_ignored() {
+        for params in [None, Some("null"), Some("{}"), Some("[1]"), Some("7"), Some(r#"{"a":{}}"#)] {
+            assert_eq!(ClientNote::parse("initialized", params), Ok(Initialized {}.into()), "{params:?}");
+        }
+        assert!(ClientNote::parse("process/start", None).is_err());
+        assert_eq!(
+            ClientNote::parse("request/cancel", Some(r#"{"id":"7"}"#)),
+            Ok(request::Cancel { id: crate::RequestId::Text("7".into()) }.into())
+        );
+    }
+}

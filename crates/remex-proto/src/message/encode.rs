@@ -1,0 +1,191 @@
+//! Writing messages into a send buffer.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+
+use super::RequestId;
+use crate::{
+    RpcError, blob,
+    call::{Note, Request},
+    process::Stream,
+};
+
+/// Appends `{"id":…,"result":…}`.
+pub fn write_result(out: &mut Vec<u8>, id: &RequestId, result: &impl Serialize) {
+    out.extend_from_slice(b"{\"id\":");
+    write_json(out, id);
+    out.extend_from_slice(b",\"result\":");
+    write_json(out, result);
+    out.push(b'}');
+}
+
+/// Appends `{"error":{…},"id":…}`.
+pub fn write_error(out: &mut Vec<u8>, id: &RequestId, error: &RpcError) {
+    out.extend_from_slice(b"{\"error\":");
+    write_json(out, error);
+    out.extend_from_slice(b",\"id\":");
+    write_json(out, id);
+    out.push(b'}');
+}
+
+/// Appends `{"method":…,"params":…}`.
+pub fn write_notification<N: Note>(out: &mut Vec<u8>, note: &N) {
+    out.extend_from_slice(b"{\"method\":");
+    write_json(out, N::METHOD);
+    out.extend_from_slice(b",\"params\":");
+    write_json(out, note);
+    out.push(b'}');
+}
+
+/// Appends `{"id":…,"method":…,"params":…}`.
+pub fn write_request<R: Request>(out: &mut Vec<u8>, id: &RequestId, request: &R) {
+    out.extend_from_slice(b"{\"id\":");
+    write_json(out, id);
+    out.extend_from_slice(b",\"method\":");
+    write_json(out, R::METHOD);
+    out.extend_from_slice(b",\"params\":");
+    write_json(out, request);
+    out.push(b'}');
+}
+
+fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(out, value).expect("wire types have text keys, and memory takes every write");
+}
+
+/// A `process/output` notification that goes from the log into the send buffer in one step.
+///
+/// The ids are JSON texts with their quotes, escaped once per process and not once per chunk.
+///
+/// ```
+/// use remex_proto::{message::OutputFrame, process::Stream};
+///
+/// let frame = OutputFrame {
+///     process_id: "\"p\"",
+///     session_id: None,
+///     seq: 1,
+///     stream: Stream::Stdout,
+///     bytes: b"hi\n",
+/// };
+/// let mut out = Vec::new();
+/// frame.write(&mut out);
+/// assert_eq!(out.len(), frame.len());
+/// assert_eq!(
+///     out,
+///     br#"{"method":"process/output","params":{"processId":"p","seq":1,"stream":"stdout","chunk":"aGkK"}}"#
+/// );
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct OutputFrame<'a> {
+    /// The process, as a JSON string.
+    pub process_id: &'a str,
+    /// The observed session it belongs to, as a JSON string.
+    pub session_id: Option<&'a str>,
+    /// Its place among the events of the process.
+    pub seq: u64,
+    /// Where the bytes came from.
+    pub stream: Stream,
+    /// What was said.
+    pub bytes: &'a [u8],
+}
+
+impl OutputFrame<'_> {
+    const PROCESS: &'static str = "{\"method\":\"process/output\",\"params\":{\"processId\":";
+    const SESSION: &'static str = ",\"sessionId\":";
+    const SEQ: &'static str = ",\"seq\":";
+    const STREAM: &'static str = ",\"stream\":\"";
+    const CHUNK: &'static str = "\",\"chunk\":\"";
+    const END: &'static str = "\"}}";
+
+    /// Returns exactly how much [`write`](Self::write) appends.
+    #[allow(clippy::len_without_is_empty)] // A frame is never empty.
+    pub fn len(&self) -> usize {
+        let texts = [Self::PROCESS, Self::SEQ, Self::STREAM, Self::CHUNK, Self::END];
+        let session = self.session_id.map_or(0, |session| Self::SESSION.len() + session.len());
+        texts.map(str::len).iter().sum::<usize>()
+            + self.process_id.len()
+            + session
+            + self.seq.checked_ilog10().map_or(1, |digits| digits as usize + 1)
+            + self.stream.name().len()
+            + blob::encoded_len(self.bytes.len())
+    }
+
+    /// Appends the notification.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.reserve(self.len());
+        out.extend_from_slice(Self::PROCESS.as_bytes());
+        out.extend_from_slice(self.process_id.as_bytes());
+        if let Some(session) = self.session_id {
+            out.extend_from_slice(Self::SESSION.as_bytes());
+            out.extend_from_slice(session.as_bytes());
+        }
+        out.extend_from_slice(Self::SEQ.as_bytes());
+        write!(out, "{}", self.seq).expect("memory takes every write");
+        out.extend_from_slice(Self::STREAM.as_bytes());
+        out.extend_from_slice(self.stream.name().as_bytes());
+        out.extend_from_slice(Self::CHUNK.as_bytes());
+        blob::encode_into(self.bytes, out);
+        out.extend_from_slice(Self::END.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Blob, ErrorKind, ServerNote, call::Empty, process};
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn messages_have_the_shapes_of_the_wire() {
+        let id = RequestId::Text("a\"b".into());
+        assert_eq!(written(|out| write_result(out, &id, &Empty {})), r#"{"id":"a\"b","result":{}}"#);
+        let error = RpcError::new(ErrorKind::Other, "no").with_code(-32600);
+        assert_eq!(
+            written(|out| write_error(out, &RequestId::MALFORMED, &error)),
+            r#"{"error":{"code":-32600,"message":"no"},"id":-1}"#
+        );
+        assert_eq!(
+            written(|out| write_notification(out, &crate::flow::Mark { mark: 7 })),
+            r#"{"method":"flow/mark","params":{"mark":7}}"#
+        );
+        assert_eq!(
+            written(|out| write_request(out, &RequestId::Integer(0), &crate::session::List {})),
+            r#"{"id":0,"method":"session/list","params":{}}"#
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_fast_encoder_says_what_the_type_says(
+            process_id: String,
+            session_id: Option<String>,
+            seq: u64,
+            stream in prop::sample::select(vec![Stream::Stdout, Stream::Stderr, Stream::Pty]),
+            bytes: Vec<u8>,
+        ) {
+            let quoted = |text: &String| serde_json::to_string(text).unwrap();
+            let (process, session) = (quoted(&process_id), session_id.as_ref().map(quoted));
+            let frame = OutputFrame {
+                process_id: &process,
+                session_id: session.as_deref(),
+                seq,
+                stream,
+                bytes: &bytes,
+            };
+            let fast = written(|out| frame.write(out));
+            prop_assert_eq!(fast.len(), frame.len());
+            let note = process::Output { process_id, session_id, seq, stream, chunk: Blob::from(bytes) };
+            prop_assert_eq!(&fast, &written(|out| write_notification(out, &note)));
+            let message = crate::Message::parse(fast.as_bytes(), crate::MessageLimits::WIRE).unwrap();
+            let crate::Message::Notification { method, params } = message else { panic!("{fast}") };
+            prop_assert_eq!(ServerNote::parse(&method, params).unwrap(), ServerNote::ProcessOutput(note));
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Paths on the wire: `file:` URIs, or plain absolute paths taken verbatim.
+//!
+//! Written by hand because a general URL parser brings tables for host names that no path needs.
+//! Start at [`HostPath`].
+
+use std::{
+    env::consts::OS,
+    ffi::{OsStr, OsString},
+    fmt,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A path as a client spelled it, and what it names on this host.
+///
+/// ```
+/// use remex_proto::HostPath;
+///
+/// let path = HostPath::parse("file:///a/b%20c/../d").unwrap();
+/// assert_eq!(path.native().unwrap(), std::path::Path::new("/a/d"));
+/// assert_eq!(HostPath::parse("/a/b%20c").unwrap().to_uri(), "file:///a/b%2520c");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct HostPath(Spelling);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Spelling {
+    Native(PathBuf),
+    Uri {
+        uri: String,
+        native: PathBuf,
+    },
+    /// Another host or a drive letter: a path, but of some other machine.
+    Foreign {
+        uri: String,
+    },
+}
+
+impl HostPath {
+    /// Reads a `file:` URI or a plain absolute path.
+    pub fn parse(text: &str) -> Result<Self, PathError> {
+        let here = if text.starts_with('/') { Spelling::Native(text.into()) } else { parse_uri(text)? };
+        match &here {
+            Spelling::Native(native) | Spelling::Uri { native, .. } if has_nul(native) => {
+                Err(PathError::Invalid { uri: text.to_owned() })
+            }
+            _ => Ok(Self(here)),
+        }
+    }
+
+    /// Returns what it names on this host; the path of another machine names nothing.
+    pub fn native(&self) -> Result<&Path, PathError> {
+        match &self.0 {
+            Spelling::Native(native) | Spelling::Uri { native, .. } => Ok(native),
+            Spelling::Foreign { uri } => Err(PathError::Invalid { uri: uri.clone() }),
+        }
+    }
+
+    /// Returns it as a URI with upper-case escapes.
+    pub fn to_uri(&self) -> String {
+        match &self.0 {
+            Spelling::Native(native) | Spelling::Uri { native, .. } => to_uri(native),
+            Spelling::Foreign { uri } => uri.clone(),
+        }
+    }
+}
+
+impl From<PathBuf> for HostPath {
+    /// Takes an absolute path of this host.
+    fn from(native: PathBuf) -> Self {
+        Self(Spelling::Native(native))
+    }
+}
+
+/// Shows the client's own spelling.
+impl fmt::Display for HostPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Spelling::Native(native) => native.display().fmt(f),
+            Spelling::Uri { uri, .. } | Spelling::Foreign { uri } => f.write_str(uri),
+        }
+    }
+}
+
+impl fmt::Debug for HostPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostPath({self})")
+    }
+}
+
+impl Serialize for HostPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_uri())
+    }
+}
+
+impl<'de> Deserialize<'de> for HostPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+/// Why a text is no path of this host. The texts are those of the base dialect.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// Neither a URI nor absolute.
+    #[error("invalid URI: relative URL without a base")]
+    Relative,
+    /// A URI of something else.
+    #[error("unsupported path URI scheme `{scheme}`")]
+    Scheme {
+        /// In lower case.
+        scheme: String,
+    },
+    /// A part after `?`.
+    #[error("query parameters are not allowed in path URIs")]
+    Query,
+    /// A part after `#`.
+    #[error("fragments are not allowed in path URIs")]
+    Fragment,
+    /// Credentials, a port, a NUL byte, another host, a drive letter.
+    #[error("'{uri}' is invalid on '{OS}'")]
+    Invalid {
+        /// As given.
+        uri: String,
+    },
+}
+
+fn parse_uri(uri: &str) -> Result<Spelling, PathError> {
+    let (scheme, rest) = split_scheme(uri).ok_or(PathError::Relative)?;
+    if !scheme.eq_ignore_ascii_case("file") {
+        return Err(PathError::Scheme { scheme: scheme.to_ascii_lowercase() });
+    }
+    let (rest, has_fragment) = rest.split_once('#').map_or((rest, false), |(rest, _)| (rest, true));
+    if rest.contains('?') {
+        return Err(PathError::Query);
+    }
+    if has_fragment {
+        return Err(PathError::Fragment);
+    }
+    let (host, path) = match rest.strip_prefix("//") {
+        Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+        None if rest.starts_with('/') => ("", rest),
+        None => return Err(PathError::Relative),
+    };
+    if host.contains(['@', ':']) {
+        return Err(PathError::Invalid { uri: uri.to_owned() });
+    }
+    let uri = uri.to_owned();
+    if !(host.is_empty() || host.eq_ignore_ascii_case("localhost")) || has_drive_letter(path) {
+        return Ok(Spelling::Foreign { uri });
+    }
+    Ok(Spelling::Uri { uri, native: resolve(&percent_decode(path)) })
+}
+
+fn split_scheme(uri: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = uri.split_once(':')?;
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    is_scheme.then_some((scheme, rest))
+}
+
+/// An escaped colon is a file name: only `C:` itself is a drive.
+fn has_drive_letter(path: &str) -> bool {
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    matches!(first.as_bytes(), [letter, b':' | b'|'] if letter.is_ascii_alphabetic())
+}
+
+/// Undoes `%XX`; a percent sign without two digits stands for itself.
+fn percent_decode(text: &str) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        if let (b'%', &[high, low, ref after @ ..]) = (byte, tail)
+            && let (Some(high), Some(low)) = (hex(high), hex(low))
+        {
+            decoded.push(high << 4 | low);
+            rest = after;
+        } else {
+            decoded.push(byte);
+            rest = tail;
+        }
+    }
+    decoded
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+/// Resolves `.`, `..` and repeated slashes by their text alone, whatever links there are.
+fn resolve(path: &[u8]) -> PathBuf {
+    let mut segments = Vec::new();
+    for segment in path.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => {
+                segments.pop();
+            }
+            name => segments.push(name),
+        }
+    }
+    let mut resolved = vec![b'/'];
+    resolved.extend(segments.join(&b'/'));
+    PathBuf::from(OsString::from_vec(resolved))
+}
+
+fn to_uri(native: &Path) -> String {
+    use fmt::Write as _;
+
+    let path = native.as_os_str().as_bytes();
+    let is_drive = std::str::from_utf8(path).is_ok_and(has_drive_letter);
+    let mut uri = String::from("file://");
+    for &byte in path {
+        if is_literal(byte) && !(is_drive && matches!(byte, b':' | b'|')) {
+            uri.push(char::from(byte));
+        } else {
+            write!(uri, "%{byte:02X}").expect("writing to a string never fails");
+        }
+    }
+    uri
+}
+
+fn is_literal(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !b"\"#%<>?\\^`{}".contains(&byte)
+}
+
+fn has_nul(path: &Path) -> bool {
+    OsStr::as_bytes(path.as_os_str()).contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn native(text: &str) -> PathBuf {
+        HostPath::parse(text).unwrap().native().unwrap().to_owned()
+    }
+
+    fn refused(text: &str) -> String {
+        HostPath::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_spelling_of_a_path_names_it() {
+        for text in [
+            "/a/b",
+            "file:///a/b",
+            "file://localhost/a/b",
+            "file://LOCALHOST/a/b",
+            "FILE:///a/b",
+            "file:/a/b",
+            "file:///a/b/",
+            "file:///a//b",
+            "file:////a/b",
+            "file:///./a/x/../b/.",
+            "file:///../a/b",
+            "file:///%61/b",
+            "file:///a%2Fb",
+            "file:///a%2fx%2F..%2fb",
+        ] {
+            assert_eq!(native(text), Path::new("/a/b"), "{text}");
+        }
+        for text in ["file:///", "file://", "file://localhost", "file:/", "file:///.."] {
+            assert_eq!(native(text), Path::new("/"), "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_what_the_escapes_say() {
+        assert_eq!(native("file:///%FF").as_os_str().as_bytes(), b"/\xff");
+        assert_eq!(native("file:///é%C3%A9"), Path::new("/éé"));
+        assert_eq!(native("file:///100%"), Path::new("/100%"));
+        assert_eq!(native("file:///%zz%4"), Path::new("/%zz%4"));
+    }
+
+    #[test]
+    fn a_plain_path_is_taken_verbatim() {
+        for text in ["/a%20b", "/a/../b//c/", "/a?b#c", "/C:/x"] {
+            assert_eq!(native(text).as_os_str(), OsStr::new(text));
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused_with_the_reason() {
+        for text in ["", "a/b", "./a", "~", "file", "file:a", "%2Fa", ":x"] {
+            assert_eq!(refused(text), "invalid URI: relative URL without a base", "{text}");
+        }
+        assert_eq!(refused("HTTP://a/b"), "unsupported path URI scheme `http`");
+        assert_eq!(refused("file:///a?"), "query parameters are not allowed in path URIs");
+        assert_eq!(refused("file:///a?b#c"), "query parameters are not allowed in path URIs");
+        assert_eq!(refused("file:///a#b?c"), "fragments are not allowed in path URIs");
+        for text in ["file://me@localhost/a", "file://localhost:80/a", "file:///a%00", "/a\0"] {
+            assert_eq!(refused(text), format!("'{text}' is invalid on '{OS}'"));
+        }
+    }
+
+    #[test]
+    fn a_path_of_another_machine_decodes_but_names_nothing_here() {
+        for text in ["file://server/x", "file:///C:/x", "file:///c|/x", "file:///C:", "file://server"] {
+            let path = HostPath::parse(text).unwrap();
+            assert_eq!(path.native().unwrap_err().to_string(), format!("'{text}' is invalid on '{OS}'"));
+            assert_eq!(path.to_uri(), text);
+        }
+        assert_eq!(native("file:///C:x"), Path::new("/C:x"));
+        assert_eq!(native("file:///C%3A/x"), Path::new("/C:/x"));
+    }
+
+    #[test]
+    fn uris_in_answers_escape_in_upper_case() {
+        let uri = |path: &str| HostPath::from(PathBuf::from(path)).to_uri();
+        assert_eq!(uri("/"), "file:///");
+        assert_eq!(uri("/a b/%/é"), "file:///a%20b/%25/%C3%A9");
+        assert_eq!(uri("/C:/x"), "file:///C%3A/x");
+        assert_eq!(uri("/a:b/(c)[1]~+@&=$!*',;"), "file:///a:b/(c)[1]~+@&=$!*',;");
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_survives_the_wire(segments in prop::collection::vec("[^/\0]{1,5}|\\PC{1,3}", 0..4)) {
+            let path = resolve(segments.join("/").replace('\0', "_").as_bytes());
+            prop_assert_eq!(native(&HostPath::from(path.clone()).to_uri()), path);
+        }
+
+        #[test]
+        fn any_bytes_survive_the_wire(bytes: Vec<u8>) {
+            let path = resolve(&bytes.into_iter().filter(|byte| *byte != 0).collect::<Vec<_>>());
+            prop_assert_eq!(native(&HostPath::from(path.clone()).to_uri()), path);
+        }
+
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "(file:)?/{0,3}\\PC*") {
+            let _ = HostPath::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Signals and the end of a process.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::lenient::null_as_default;
+
+/// `process/signal`: a signal for the process group of the child.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Signal {
+    /// The process.
+    pub process_id: String,
+    /// Another session of the same identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// `interrupt`, or a POSIX name with or without `SIG`.
+    pub signal: SignalName,
+}
+
+macro_rules! signals {
+    ($($variant:ident = $name:literal,)*) => {
+        /// A signal by its POSIX name; the number is the operating system's business.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)] // The names are those of POSIX.
+        pub enum SignalName {
+            $($variant,)*
+        }
+
+        impl SignalName {
+            /// Every signal that has a name here.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// Returns the full name, such as `SIGTERM`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!("SIG", $name),)*
+                }
+            }
+        }
+    };
+}
+
+signals! {
+    Abrt = "ABRT",
+    Alrm = "ALRM",
+    Bus = "BUS",
+    Chld = "CHLD",
+    Cont = "CONT",
+    Fpe = "FPE",
+    Hup = "HUP",
+    Ill = "ILL",
+    Int = "INT",
+    Io = "IO",
+    Kill = "KILL",
+    Pipe = "PIPE",
+    Prof = "PROF",
+    Quit = "QUIT",
+    Segv = "SEGV",
+    Stop = "STOP",
+    Sys = "SYS",
+    Term = "TERM",
+    Trap = "TRAP",
+    Tstp = "TSTP",
+    Ttin = "TTIN",
+    Ttou = "TTOU",
+    Urg = "URG",
+    Usr1 = "USR1",
+    Usr2 = "USR2",
+    Vtalrm = "VTALRM",
+    Winch = "WINCH",
+    Xcpu = "XCPU",
+    Xfsz = "XFSZ",
+}
+
+impl fmt::Display for SignalName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that names no signal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown signal `{word}`; use `interrupt` or a POSIX name such as `TERM` or `SIGTERM`")]
+pub struct UnknownSignal {
+    /// The word as given.
+    pub word: String,
+}
+
+impl FromStr for SignalName {
+    type Err = UnknownSignal;
+
+    fn from_str(word: &str) -> Result<Self, UnknownSignal> {
+        if word == "interrupt" {
+            return Ok(Self::Int);
+        }
+        let short = word.strip_prefix("SIG").unwrap_or(word);
+        let is_named = |signal: &&Self| signal.name()["SIG".len()..] == *short;
+        Self::ALL.iter().find(is_named).copied().ok_or_else(|| UnknownSignal { word: word.to_owned() })
+    }
+}
+
+impl Serialize for SignalName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The one word that servers of the base dialect know.
+        serializer.serialize_str(if *self == Self::Int { "interrupt" } else { self.name() })
+    }
+}
+
+impl<'de> Deserialize<'de> for SignalName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// `process/terminate`: ends the process and its whole tree. Unknown and ended ones are fine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Terminate {
+    /// The process.
+    pub process_id: String,
+    /// Another session of the same identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// How gently; absent: not at all.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "TerminateMode::is_force")]
+    pub mode: TerminateMode,
+}
+
+/// How a process is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum TerminateMode {
+    /// SIGKILL at once.
+    #[default]
+    Force,
+    /// SIGTERM, and SIGKILL for what is left.
+    #[serde(rename_all = "camelCase")]
+    Graceful {
+        /// The time between the two.
+        timeout_ms: u64,
+    },
+}
+
+impl TerminateMode {
+    fn is_force(&self) -> bool {
+        *self == Self::Force
+    }
+}
+
+/// The answer to [`Terminate`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Terminated {
+    /// Whether the process had not exited when the request came.
+    pub running: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_goes_by_its_short_and_its_long_name() {
+        assert_eq!("interrupt".parse(), Ok(SignalName::Int));
+        assert_eq!("TERM".parse(), Ok(SignalName::Term));
+        assert_eq!("SIGTERM".parse(), Ok(SignalName::Term));
+        for word in ["", "SIG", "term", "SIGSIGTERM", "kill", "15"] {
+            let error = word.parse::<SignalName>().unwrap_err();
+            assert!(error.to_string().starts_with(&format!("unknown signal `{word}`")));
+        }
+    }
+
+    #[test]
+    fn terminate_is_forceful_unless_told_otherwise() {
+        let mode = |text: &str| serde_json::from_str::<Terminate>(text).map(|terminate| terminate.mode);
+        assert_eq!(mode(r#"{"processId":"p"}"#).unwrap(), TerminateMode::Force);
+        assert_eq!(mode(r#"{"processId":"p","mode":null}"#).unwrap(), TerminateMode::Force);
+        assert_eq!(mode(r#"{"processId":"p","mode":"force"}"#).unwrap(), TerminateMode::Force);
+        assert_eq!(
+            mode(r#"{"processId":"p","mode":{"graceful":{"timeoutMs":7}}}"#).unwrap(),
+            TerminateMode::Graceful { timeout_ms: 7 }
+        );
+        for wrong in
+            [r#""gentle""#, r#""graceful""#, r#"{"graceful":{"timeoutMs":-1}}"#, r#"{"graceful":{}}"#]
+        {
+            assert!(mode(&format!(r#"{{"processId":"p","mode":{wrong}}}"#)).is_err(), "{wrong}");
+        }
+    }
+}

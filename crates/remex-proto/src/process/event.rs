@@ -1,0 +1,202 @@
+//! What the server tells about processes without being asked.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Blob, ErrorKind};
+
+/// Where output comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum Stream {
+    /// Standard output of a pipe process.
+    Stdout,
+    /// Standard error of a pipe process.
+    Stderr,
+    /// Everything a terminal process says.
+    Pty,
+}
+
+impl Stream {
+    /// Returns the word on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+            Self::Pty => "pty",
+        }
+    }
+}
+
+/// `process/output`. [`OutputFrame`](crate::message::OutputFrame) is the fast way to encode it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Output {
+    /// The process.
+    pub process_id: String,
+    /// The observed session it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// From 1 and without gap over output, exit and close.
+    pub seq: u64,
+    /// Where it came from.
+    pub stream: Stream,
+    /// Raw bytes; characters and lines may be split.
+    pub chunk: Blob,
+}
+
+/// `process/exited`: the process itself has ended; its output before that has been told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Exited {
+    /// The process.
+    pub process_id: String,
+    /// The observed session it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Follows the last output before the exit.
+    pub seq: u64,
+    /// The exit status, or 128 + signal number.
+    pub exit_code: i32,
+    /// A hint that a failure was caused by the sandbox.
+    #[serde(default)]
+    pub sandbox_denied: bool,
+    /// The signal that ended it, such as `SIGKILL`.
+    #[serde(default)]
+    pub signal: Option<String>,
+    /// Why it ended; servers of the base dialect do not say.
+    #[serde(default)]
+    pub cause: Option<ExitCause>,
+    /// What it used; servers of the base dialect do not say.
+    #[serde(default)]
+    pub usage: Option<Usage>,
+}
+
+/// Why a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum ExitCause {
+    /// By itself.
+    Exit,
+    /// By a signal that nobody here sent to end it.
+    Signal,
+    /// `timeoutMs` ran out.
+    Timeout,
+    /// `idleTimeoutMs` ran out.
+    IdleTimeout,
+    /// By `process/terminate`, or the end of its session.
+    Terminated,
+    /// By the kernel, for want of memory.
+    OutOfMemory,
+    /// Unknown: the server was lost and came back.
+    ServerLost,
+}
+
+/// What a process used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Usage {
+    /// CPU time in its own code.
+    pub user_ms: u64,
+    /// CPU time in the kernel.
+    pub system_ms: u64,
+    /// Null where the way of spawning makes the kernel report the server's own.
+    pub max_rss_bytes: Option<u64>,
+    /// From start to exit.
+    pub wall_ms: u64,
+}
+
+/// `process/closed`: the last word; exited, and all output has been told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Closed {
+    /// The process.
+    pub process_id: String,
+    /// The observed session it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Nothing comes after it.
+    pub seq: u64,
+    /// What the process said in its life; servers of the base dialect do not say.
+    #[serde(default)]
+    pub produced: Option<Produced>,
+    /// How much of that was dropped unread; servers of the base dialect do not say.
+    #[serde(default)]
+    pub evicted_bytes: Option<u64>,
+}
+
+/// Bytes per stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Produced {
+    /// On standard output.
+    pub stdout: u64,
+    /// On standard error.
+    pub stderr: u64,
+    /// On the terminal.
+    pub pty: u64,
+}
+
+/// `process/started`, for clients with the capability `processStarted`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct StartedNote {
+    /// The process.
+    pub process_id: String,
+    /// The observed session it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The process id of the operating system.
+    pub pid: u32,
+}
+
+/// `process/failed`, for clients with the capability `processFailed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Failed {
+    /// The process.
+    pub process_id: String,
+    /// The observed session it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// What kind of failure, as in errors.
+    pub kind: ErrorKind,
+    /// What failed, why, and what to do.
+    pub message: String,
+}
+
+/// `process/gap`, for clients with the capability `processGap`: output that was evicted before
+/// this reader got it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Gap {
+    /// The process.
+    pub process_id: String,
+    /// The observed session it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// What is missing.
+    #[serde(flatten)]
+    pub range: GapRange,
+}
+
+/// A run of events that a reader will never see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct GapRange {
+    /// The first event that is missing.
+    pub from_seq: u64,
+    /// The last event that is missing.
+    pub to_seq: u64,
+    /// Output bytes in them; null for a reader so late that its place in the stream is forgotten.
+    pub bytes: Option<u64>,
+}

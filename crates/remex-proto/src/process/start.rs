@@ -1,0 +1,140 @@
+//! `process/start`.
+
+use std::{collections::BTreeMap, num::NonZeroU16};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{HostPath, environment::EnvPolicy, lenient::null_as_default, sandbox::Sandbox};
+
+/// `process/start`: runs a program.
+///
+/// Members of the base dialect that change nothing here are accepted and ignored: `metadata`,
+/// `shellSnapshot`, `enforceManagedNetwork`, `managedNetwork`, `networkProxy`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Start {
+    /// The client's handle on the process, any string; unique within the session.
+    pub process_id: String,
+    /// The program and its arguments; a program without a slash is searched in the `PATH` of `env`.
+    pub argv: Vec<String>,
+    /// The working directory.
+    pub cwd: HostPath,
+    /// The whole environment, or what is laid over `envPolicy`.
+    pub env: BTreeMap<String, String>,
+    /// A terminal instead of pipes.
+    pub tty: bool,
+    /// Keeps stdin of a pipe process writable; otherwise it is `/dev/null`.
+    #[serde(default)]
+    pub pipe_stdin: bool,
+    /// What the program sees as its own name instead of `argv[0]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arg0: Option<String>,
+    /// What the child inherits of the server's environment; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_policy: Option<EnvPolicy>,
+    /// The confinement asked for.
+    #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
+    pub sandbox: Sandbox,
+    /// Height of the terminal, 24 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<NonZeroU16>,
+    /// Width of the terminal, 80 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cols: Option<NonZeroU16>,
+    /// Wall-clock time after which the process is ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Time without output after which the process is ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout_ms: Option<u64>,
+    /// How its output is kept.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "OutputOptions::is_default"
+    )]
+    pub output: OutputOptions,
+    /// Makes the start repeatable: the same id again is answered with the outcome of the first
+    /// and runs nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_id: Option<String>,
+    /// Words for people and tools; `process/list` shows them.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// After exit, how long to wait for a background child that holds the output open; absent:
+    /// until end of file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linger_ms: Option<u64>,
+}
+
+/// How the output of one process is kept; absent members mean the base's 1 MiB, 30 s and pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct OutputOptions {
+    /// How much stays readable, up to the server's cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retain_bytes: Option<u64>,
+    /// How long it stays readable after `closed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retain_ms: Option<u64>,
+    /// What a full log does while a client is attached.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub overflow: Overflow,
+}
+
+impl OutputOptions {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What happens when output arrives that an attached client has not made room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum Overflow {
+    /// The child waits, as it would at a full pipe.
+    #[default]
+    Pause,
+    /// The oldest output goes, and the gap is told.
+    Evict,
+}
+
+/// The answer to [`Start`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Started {
+    /// As in the request.
+    pub process_id: String,
+    /// How the process is confined.
+    #[serde(default)]
+    pub sandbox_type: SandboxType,
+    /// The process id of the operating system.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// In milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub started_at_ms: Option<u64>,
+    /// Whether this is the outcome of an earlier start with the same `startId`.
+    #[serde(default)]
+    pub replayed: bool,
+}
+
+/// How a started process is confined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum SandboxType {
+    /// Not at all.
+    #[default]
+    None,
+    /// Seccomp and Landlock.
+    LinuxSeccomp,
+    /// Seatbelt.
+    MacosSeatbelt,
+    /// A restricted token.
+    WindowsRestrictedToken,
+}

@@ -1,0 +1,156 @@
+//! Output, input and the size of the terminal.
+
+use std::num::NonZeroU16;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use super::{GapRange, Stream};
+use crate::Blob;
+
+/// `process/read`: output that is retained, or a wait for more. Reading consumes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Read {
+    /// The process.
+    pub process_id: String,
+    /// Another session of the same identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Exclusive; absent: 0, from the oldest.
+    #[serde(default)]
+    pub after_seq: Option<u64>,
+    /// Decoded bytes; absent: no limit. At least one chunk is returned if there is one.
+    #[serde(default)]
+    pub max_bytes: Option<u64>,
+    /// How long to wait while there is nothing to tell; absent: 0.
+    #[serde(default)]
+    pub wait_ms: Option<u64>,
+}
+
+/// The answer to [`Read`]. `afterSeq = nextSeq - 1` is a lossless cursor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ReadReply {
+    /// In order, each with a seq beyond `afterSeq`.
+    pub chunks: Vec<Chunk>,
+    /// One past what this answer covers.
+    pub next_seq: u64,
+    /// Whether the process has exited by now, wherever the cursor is.
+    pub exited: bool,
+    /// Null until it has exited.
+    pub exit_code: Option<i32>,
+    /// Whether everything has been said.
+    pub closed: bool,
+    /// Always null here; servers of the base dialect may tell of a failure.
+    pub failure: Option<String>,
+    /// A hint that a failure was caused by the sandbox.
+    #[serde(default)]
+    pub sandbox_denied: bool,
+    /// What was evicted between the cursor and the first chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<GapRange>,
+}
+
+/// One piece of output in a [`ReadReply`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Chunk {
+    /// Its place among all events of the process, from 1.
+    pub seq: u64,
+    /// Where it came from.
+    pub stream: Stream,
+    /// Raw bytes; characters and lines may be split.
+    pub chunk: Blob,
+    /// When it was read, in milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_ms: Option<u64>,
+}
+
+/// `process/write`: bytes for stdin, delivered in the order of the requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Write {
+    /// The process.
+    pub process_id: String,
+    /// Another session of the same identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// What to write; may be empty.
+    pub chunk: Blob,
+    /// Makes the write repeatable: an accepted id is never written twice. Never empty; clients of
+    /// v0 send none.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_empty")]
+    pub write_id: Option<String>,
+}
+
+fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let write_id = Option::<String>::deserialize(deserializer)?;
+    if write_id.as_deref() == Some("") {
+        return Err(de::Error::custom("writeId must not be empty"));
+    }
+    Ok(write_id)
+}
+
+/// The answer to [`Write`], in the words of two dialects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WriteReply {
+    /// What became of the bytes.
+    pub status: WriteStatus,
+    /// The same for clients of v0: whether `status` is `accepted`.
+    #[serde(default)]
+    pub accepted: bool,
+}
+
+impl From<WriteStatus> for WriteReply {
+    fn from(status: WriteStatus) -> Self {
+        Self { status, accepted: status == WriteStatus::Accepted }
+    }
+}
+
+/// What became of the bytes of a [`Write`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum WriteStatus {
+    /// Queued for stdin, now or by an earlier request with this `writeId`.
+    Accepted,
+    /// No such process.
+    UnknownProcess,
+    /// The process has no stdin, or no longer.
+    StdinClosed,
+    /// The process is not there yet.
+    Starting,
+}
+
+/// `process/closeStdin`: end of file after everything accepted before. Repeating it is fine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct CloseStdin {
+    /// The process.
+    pub process_id: String,
+    /// Another session of the same identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+}
+
+/// `process/resize`: the size of the terminal; a pipe process has none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Resize {
+    /// The process.
+    pub process_id: String,
+    /// Another session of the same identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Height in characters.
+    pub rows: NonZeroU16,
+    /// Width in characters.
+    pub cols: NonZeroU16,
+}

@@ -1,0 +1,230 @@
+//! Waiting for a process, looking at it, listing what there is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ExitCause, Produced};
+use crate::{Blob, HostPath, lenient::null_as_default};
+
+/// `process/wait`: returns when something has happened, at once if it has already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Wait {
+    /// The process.
+    pub process_id: String,
+    /// Another session of the same identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// How long to wait; absent: without limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+    /// What to wait for; absent: the exit.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub until: Until,
+}
+
+/// What a [`Wait`] waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum Until {
+    /// The exit of the process itself.
+    #[default]
+    Exit,
+    /// The end of all its output.
+    Closed,
+    /// Output that matches.
+    #[serde(rename_all = "camelCase")]
+    Output {
+        /// Over bytes; a match may cross chunks.
+        regex: String,
+        /// Exclusive; absent: from the oldest retained.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after_seq: Option<u64>,
+    },
+    /// This many milliseconds without output.
+    IdleMs(u64),
+}
+
+/// The answer to [`Wait`]; what is not known is null.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Waited {
+    /// Why the wait is over.
+    pub reason: WaitReason,
+    /// The event that ended it, or the newest one.
+    pub seq: Option<u64>,
+    /// The bytes that matched.
+    #[serde(rename = "match")]
+    pub matched: Option<Blob>,
+    /// Null until the process has exited.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it, such as `SIGKILL`.
+    pub signal: Option<String>,
+    /// Why it ended.
+    pub cause: Option<ExitCause>,
+}
+
+/// Why a wait is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum WaitReason {
+    /// The process has exited.
+    Exit,
+    /// Everything has been said.
+    Closed,
+    /// The output matched.
+    Output,
+    /// No output for as long as asked.
+    Idle,
+    /// `waitMs` ran out first.
+    Timeout,
+}
+
+/// `process/snapshot`: the retained output in one piece.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// The process.
+    pub process_id: String,
+    /// Another session of the same identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Over all streams; absent: what is retained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+/// The answer to [`Snapshot`]: head and tail are kept, the middle is dropped and counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotReply {
+    /// Empty for a terminal.
+    pub stdout: Blob,
+    /// Empty for a terminal.
+    pub stderr: Blob,
+    /// Empty for pipes.
+    pub terminal: Blob,
+    /// Whether output is missing.
+    pub truncated: bool,
+    /// How much is missing.
+    pub omitted_bytes: u64,
+    /// Null until the process has exited.
+    pub exit_code: Option<i32>,
+    /// Whether it has not exited.
+    pub running: bool,
+}
+
+/// `process/list`: which processes are there?
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ProcessList"))]
+#[serde(rename_all = "camelCase")]
+pub struct List {
+    /// Another session of the same identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Whose processes; absent: the session's.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub scope: Scope,
+}
+
+/// Whose processes are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum Scope {
+    /// Those of one session.
+    #[default]
+    Session,
+    /// Those of all sessions of the identity.
+    Identity,
+}
+
+/// The answer to [`List`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ProcessListing"))]
+pub struct Listing {
+    /// Running processes, and ended ones that are still remembered.
+    pub processes: Vec<Entry>,
+}
+
+/// One process in a [`Listing`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ProcessEntry"))]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The client's handle.
+    pub process_id: String,
+    /// The session it belongs to.
+    pub session_id: String,
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Where it was started.
+    pub cwd: HostPath,
+    /// The process id of the operating system; null before it is known.
+    pub pid: Option<u32>,
+    /// Whether it has a terminal.
+    pub tty: bool,
+    /// As given at the start.
+    pub labels: BTreeMap<String, String>,
+    /// How far it has come.
+    pub state: State,
+    /// In milliseconds since the Unix epoch.
+    pub started_at_ms: u64,
+    /// When it exited; null until then.
+    pub ended_at_ms: Option<u64>,
+    /// Null until it has exited.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it, such as `SIGKILL`.
+    pub signal: Option<String>,
+    /// Why it ended.
+    pub cause: Option<ExitCause>,
+    /// What it has said so far.
+    pub produced: Produced,
+    /// How much of that can still be read.
+    pub retained_bytes: u64,
+    /// CPU time of the tree; null when the system does not tell.
+    pub cpu_ms: Option<u64>,
+    /// Resident memory of the tree; null when the system does not tell.
+    pub resident_bytes: Option<u64>,
+}
+
+/// How far a process has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ProcessState"))]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// Not there yet.
+    Starting,
+    /// Not exited.
+    Running,
+    /// Exited, but something holds its output open.
+    Exited,
+    /// Everything has been said.
+    Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_for_the_exit_unless_told_otherwise() {
+        let until = |text: &str| serde_json::from_str::<Wait>(text).map(|wait| wait.until);
+        assert_eq!(until(r#"{"processId":"p"}"#).unwrap(), Until::Exit);
+        assert_eq!(until(r#"{"processId":"p","until":null}"#).unwrap(), Until::Exit);
+        assert_eq!(until(r#"{"processId":"p","until":"closed"}"#).unwrap(), Until::Closed);
+        assert_eq!(until(r#"{"processId":"p","until":{"idleMs":5}}"#).unwrap(), Until::IdleMs(5));
+        assert_eq!(
+            until(r#"{"processId":"p","until":{"output":{"regex":"a+","afterSeq":3}}}"#).unwrap(),
+            Until::Output { regex: "a+".into(), after_seq: Some(3) }
+        );
+        assert!(until(r#"{"processId":"p","until":"never"}"#).is_err());
+    }
+}

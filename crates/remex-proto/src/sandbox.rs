@@ -1,0 +1,223 @@
+//! The confinement that a client asks for.
+//!
+//! Only decoded here: whoever cannot enforce it refuses the request and does nothing. Start at
+//! [`Sandbox`].
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::HostPath;
+
+/// Whether, and how, something is to be confined.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Sandbox {
+    /// Not at all: absent, null, or permissions of type `disabled`.
+    #[default]
+    Disabled,
+    /// As the context says, or refused; never unconfined.
+    Confined(Box<Context>),
+}
+
+impl Sandbox {
+    /// Tells whether nothing is to be confined.
+    pub fn is_disabled(&self) -> bool {
+        *self == Self::Disabled
+    }
+}
+
+impl Serialize for Sandbox {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Disabled => serializer.serialize_none(),
+            Self::Confined(context) => context.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Sandbox {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Option::<Box<Context>>::deserialize(deserializer)? {
+            None => Self::Disabled,
+            Some(context) if context.permissions == Permissions::Disabled => Self::Disabled,
+            Some(context) => Self::Confined(context),
+        })
+    }
+}
+
+/// Everything a client says about confinement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxContext"))]
+#[serde(rename_all = "camelCase")]
+pub struct Context {
+    /// What is allowed.
+    pub permissions: Permissions,
+    /// Of no meaning here, but clients must send it.
+    pub windows_sandbox_level: String,
+    /// What relative permissions start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<HostPath>,
+    /// What `project_roots` stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_roots: Option<Vec<HostPath>>,
+}
+
+/// What is allowed. Unlike everything else on the wire its members are in snake case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxPermissions"))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Permissions {
+    /// Everything.
+    Disabled,
+    /// What somebody outside of the server enforces.
+    External {
+        /// Access to the network.
+        network: Network,
+    },
+    /// What the server is to enforce.
+    Managed {
+        /// Access to files.
+        file_system: FileSystem,
+        /// Access to the network.
+        network: Network,
+    },
+}
+
+/// Access to the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxNetwork"))]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// None.
+    Restricted,
+    /// All.
+    Enabled,
+}
+
+/// Access to files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxFileSystem"))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FileSystem {
+    /// As the server itself has it.
+    Unrestricted,
+    /// Nothing but what is listed.
+    Restricted {
+        /// The more specific entry decides.
+        entries: Vec<Entry>,
+    },
+}
+
+/// Access to one place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxEntry"))]
+pub struct Entry {
+    /// The place.
+    pub path: Place,
+    /// The access.
+    pub access: Access,
+}
+
+/// What may be done at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxAccess"))]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Read only.
+    Read,
+    /// Read and write.
+    Write,
+    /// Nothing.
+    Deny,
+}
+
+/// A place in the file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxPlace"))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Place {
+    /// A path and what is below it.
+    Path {
+        /// The path.
+        path: HostPath,
+    },
+    /// Everything that matches.
+    GlobPattern {
+        /// The pattern.
+        pattern: String,
+    },
+    /// A place that the server knows by name.
+    Special {
+        /// The name.
+        value: Special,
+    },
+}
+
+/// A place that the server knows by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxSpecial"))]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Special {
+    /// The root of the file system.
+    Root,
+    /// What any program needs to run.
+    Minimal,
+    /// The `workspaceRoots`.
+    ProjectRoots {
+        /// Below each root.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        subpath: Option<String>,
+    },
+    /// The directory in `TMPDIR`.
+    Tmpdir,
+    /// `/tmp`.
+    SlashTmp,
+    /// A name that the client did not know itself.
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_disabled_profile_means_unconfined() {
+        let parse = |text: &str| serde_json::from_str::<Sandbox>(text).unwrap();
+        assert!(parse("null").is_disabled());
+        assert!(
+            parse(r#"{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled"}"#).is_disabled()
+        );
+        for permissions in [
+            r#"{"type":"external","network":"enabled"}"#,
+            r#"{"type":"managed","file_system":{"type":"unrestricted"},"network":"enabled"}"#,
+            r#"{"type":"managed","network":"restricted","file_system":{"type":"restricted","entries":[
+                {"path":{"type":"special","value":{"kind":"root"}},"access":"read"},
+                {"path":{"type":"special","value":{"kind":"project_roots","subpath":".git"}},"access":"read",
+                 "missing_path_behavior":"skip"},
+                {"path":{"type":"path","path":"file:///a"},"access":"write"},
+                {"path":{"type":"glob_pattern","pattern":"**/*.env"},"access":"deny"}]}}"#,
+        ] {
+            let text = format!(
+                r#"{{"permissions":{permissions},"windowsSandboxLevel":"disabled","cwd":"file:///w",
+                    "workspaceRoots":["file:///w"],"useLegacyLandlock":false}}"#
+            );
+            let sandbox = parse(&text);
+            assert!(!sandbox.is_disabled(), "{text}");
+            assert_eq!(parse(&serde_json::to_string(&sandbox).unwrap()), sandbox);
+        }
+    }
+
+    #[test]
+    fn a_context_that_does_not_decode_is_an_error() {
+        for text in [
+            "{}",
+            "false",
+            r#""disabled""#,
+            r#"{"permissions":{"type":"disabled"}}"#,
+            r#"{"windowsSandboxLevel":"disabled"}"#,
+            r#"{"permissions":{"type":"other"},"windowsSandboxLevel":"disabled"}"#,
+            r#"{"permissions":{"type":"managed","network":"enabled"},"windowsSandboxLevel":"disabled"}"#,
+            r#"{"permissions":{"type":"external","network":"some"},"windowsSandboxLevel":"disabled"}"#,
+        ] {
+            assert!(serde_json::from_str::<Sandbox>(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Sessions of one identity, seen from any of its connections.
+//!
+//! A `sessionId` in this family may be the id or the name of a session.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// `session/list`: which sessions does my identity have?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SessionList"))]
+pub struct List {}
+
+/// The answer to [`List`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SessionListing"))]
+pub struct Listing {
+    /// Every live session of the identity.
+    pub sessions: Vec<Entry>,
+}
+
+/// One session in a [`Listing`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SessionEntry"))]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The id that resumes it.
+    pub session_id: String,
+    /// The name its client chose.
+    pub name: Option<String>,
+    /// The name of the client that made it.
+    pub client_name: String,
+    /// Whether a connection controls it now.
+    pub attached: bool,
+    /// When it lost its connection, in milliseconds since the Unix epoch; null while attached.
+    pub detached_at_ms: Option<u64>,
+    /// When it ends unless somebody resumes it; null while attached, or when only the end of the
+    /// server ends it.
+    pub expires_at_ms: Option<u64>,
+    /// How many processes it holds, ended but remembered ones included.
+    pub processes: u64,
+}
+
+/// `session/end`: ends the processes of a session, then the session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct End {
+    /// A session of the same identity.
+    pub session_id: String,
+}
+
+/// `session/observe`: from now on this connection gets that session's notifications too, each
+/// with its `sessionId`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Observe {
+    /// A session of the same identity.
+    pub session_id: String,
+    /// Per process, the first event wanted; processes that are not named start now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_seq: Option<BTreeMap<String, u64>>,
+}
+
+/// `session/unobserve`: ends what [`Observe`] began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Unobserve {
+    /// The observed session.
+    pub session_id: String,
+}

@@ -1,0 +1,125 @@
+//! The vectors in `spec/vectors`, which other languages use too.
+
+use std::{fs, path::Path};
+
+use remex_proto::{
+    Call, HostPath, Malformed, Message, MessageLimits, RpcError, message::OutputFrame, process,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+fn vectors<T: DeserializeOwned>(name: &str) -> Vec<T> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors").join(name);
+    let text = fs::read_to_string(path).expect("the vectors are part of the repository");
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+        .collect()
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    text: String,
+    kind: String,
+    #[serde(default)]
+    id: Value,
+    method: Option<String>,
+    reason: Option<String>,
+}
+
+#[test]
+fn every_message_is_what_its_vector_says() {
+    for Envelope { text, kind, id, method, reason } in vectors("envelope.jsonl") {
+        let (read_kind, read_id, read_method) = match Message::parse(text.as_bytes(), MessageLimits::WIRE) {
+            Ok(Message::Request { id, method, .. }) => ("request", json!(id), Some(method.into_owned())),
+            Ok(Message::Notification { method, .. }) => {
+                ("notification", Value::Null, Some(method.into_owned()))
+            }
+            Ok(Message::Response { id, .. }) => ("response", json!(id), None),
+            Err(malformed) => {
+                assert!(has_reason(&malformed, reason.as_deref()), "{text}: {malformed}");
+                ("malformed", Value::Null, None)
+            }
+        };
+        assert_eq!((read_kind, read_id, read_method), (kind.as_str(), id, method), "{text}");
+    }
+}
+
+fn has_reason(malformed: &Malformed, reason: Option<&str>) -> bool {
+    reason.is_some_and(|reason| malformed.to_string().contains(reason))
+}
+
+#[derive(Deserialize)]
+struct Request {
+    method: String,
+    params: Value,
+    code: Option<i64>,
+    #[serde(default)]
+    message: String,
+}
+
+#[test]
+fn every_call_decodes_or_is_refused_as_its_vector_says() {
+    for Request { method, params, code, message } in vectors("calls.jsonl") {
+        let outcome = Call::parse(&method, Some(&params.to_string())).map_err(RpcError::from);
+        match (outcome, code) {
+            (Ok(call), None) => assert_eq!(call.method(), method),
+            (Err(error), Some(code)) => {
+                assert_eq!(error.code, code, "{method} {params}");
+                assert!(error.message.contains(&message), "{method} {params}: {error}");
+            }
+            (outcome, _) => panic!("{method} {params}: {outcome:?}"),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Spelling {
+    text: String,
+    native: Option<String>,
+    uri: Option<String>,
+    error: Option<String>,
+    #[serde(default)]
+    foreign: bool,
+}
+
+#[test]
+fn every_path_names_what_its_vector_says() {
+    for Spelling { text, native, uri, error, foreign } in vectors("paths.jsonl") {
+        let path = HostPath::parse(&text);
+        assert!(path.is_ok() || !foreign, "{text}");
+        let read = path.and_then(|path| Ok((path.native()?.to_owned(), path.to_uri())));
+        match (read, error) {
+            (Ok((read_native, read_uri)), None) => {
+                assert_eq!((read_native.to_str(), Some(read_uri)), (native.as_deref(), uri), "{text}");
+            }
+            (Err(read), Some(error)) => assert!(read.to_string().starts_with(&error), "{text}: {read}"),
+            (read, _) => panic!("{text}: {read:?}"),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Output {
+    process_id: String,
+    session_id: Option<String>,
+    seq: u64,
+    stream: process::Stream,
+    hex: String,
+    text: String,
+}
+
+#[test]
+fn every_notification_of_output_is_exactly_its_vector() {
+    for Output { process_id, session_id, seq, stream, hex, text } in vectors("output.jsonl") {
+        let digits: Vec<_> = hex.chars().map(|digit| digit.to_digit(16).unwrap()).collect();
+        let bytes: Vec<_> =
+            digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).unwrap()).collect();
+        let (process, session) = (json!(process_id).to_string(), session_id.map(|id| json!(id).to_string()));
+        let frame =
+            OutputFrame { process_id: &process, session_id: session.as_deref(), seq, stream, bytes: &bytes };
+        let mut out = Vec::new();
+        frame.write(&mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), text);
+    }
+}

@@ -1,0 +1,104 @@
+//! Where a server can be reached, as people write it.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+
+/// Where a server listens.
+///
+/// Written as `stdio` (or `stdio://`), `ws://IP:PORT` or `unix:///path`; the path is taken as it stands.
+///
+/// ```
+/// use remex_rpc::ListenAddress;
+///
+/// let address: ListenAddress = "ws://[::1]:0".parse()?;
+/// assert_eq!(address.to_string(), "ws://[::1]:0");
+/// # Ok::<(), remex_rpc::AddressError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ListenAddress {
+    /// One connection on standard input and output.
+    Stdio,
+    /// A TCP port that speaks HTTP and WebSocket; port 0 picks a free one.
+    WebSocket(SocketAddr),
+    /// A unix socket at an absolute path.
+    Unix(PathBuf),
+}
+
+/// Why a text is not a [`ListenAddress`]; each carries the text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// `ws://` without an IP address and a port behind it.
+    #[error("invalid websocket --listen URL `{0}`; expected `ws://IP:PORT`")]
+    InvalidWebSocket(String),
+    /// `unix://` without an absolute path behind it.
+    #[error("invalid unix --listen URL `{0}`; expected `unix:///path`")]
+    InvalidUnix(String),
+    /// Anything else.
+    #[error("unsupported --listen URL `{0}`; expected `ws://IP:PORT` or `stdio` or `unix:///path`")]
+    Unsupported(String),
+}
+
+impl FromStr for ListenAddress {
+    type Err = AddressError;
+
+    fn from_str(url: &str) -> Result<Self, AddressError> {
+        if url == "stdio" || url == "stdio://" {
+            return Ok(ListenAddress::Stdio);
+        }
+        if let Some(address) = url.strip_prefix("ws://") {
+            let address = address.parse().map_err(|_| AddressError::InvalidWebSocket(url.to_owned()))?;
+            return Ok(ListenAddress::WebSocket(address));
+        }
+        match url.strip_prefix("unix://") {
+            Some(path) if path.starts_with('/') => Ok(ListenAddress::Unix(path.into())),
+            Some(_) => Err(AddressError::InvalidUnix(url.to_owned())),
+            None => Err(AddressError::Unsupported(url.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAddress::Stdio => out.write_str("stdio"),
+            ListenAddress::WebSocket(address) => write!(out, "ws://{address}"),
+            ListenAddress::Unix(path) => write!(out, "unix://{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_printed_as_it_was_written() {
+        for url in ["stdio", "ws://127.0.0.1:0", "ws://[::1]:65535", "unix:///run/user/1000/remex socket"] {
+            assert_eq!(url.parse::<ListenAddress>().unwrap().to_string(), url);
+        }
+        assert_eq!("stdio://".parse(), Ok(ListenAddress::Stdio));
+    }
+
+    #[test]
+    fn a_wrong_address_is_quoted_with_what_was_expected() {
+        for (url, message) in [
+            (
+                "ws://localhost:80",
+                "invalid websocket --listen URL `ws://localhost:80`; expected `ws://IP:PORT`",
+            ),
+            (
+                "ws://127.0.0.1:65536",
+                "invalid websocket --listen URL `ws://127.0.0.1:65536`; expected `ws://IP:PORT`",
+            ),
+            ("ws://127.0.0.1", "invalid websocket --listen URL `ws://127.0.0.1`; expected `ws://IP:PORT`"),
+            ("ws://", "invalid websocket --listen URL `ws://`; expected `ws://IP:PORT`"),
+            ("unix://here", "invalid unix --listen URL `unix://here`; expected `unix:///path`"),
+            (
+                "http://127.0.0.1:80",
+                "unsupported --listen URL `http://127.0.0.1:80`; expected `ws://IP:PORT` or `stdio` or `unix:///path`",
+            ),
+            ("", "unsupported --listen URL ``; expected `ws://IP:PORT` or `stdio` or `unix:///path`"),
+        ] {
+            assert_eq!(url.parse::<ListenAddress>().unwrap_err().to_string(), message);
+        }
+    }
+}

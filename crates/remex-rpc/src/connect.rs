@@ -1,0 +1,126 @@
+//! The client's side of the WebSocket handshake.
+
+use std::io;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+
+use crate::{
+    FrameReader, Framing, Role, WriteHalf,
+    http::{HeadError, Headers, MAX_HEADERS, Parsed, accept_for, read_head},
+};
+
+/// The answer to an upgrade is longer than this in no sane server.
+const MAX_HEAD_LEN: usize = 16 * 1024;
+
+/// What to ask a WebSocket server for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The server as its URL names it, for example `127.0.0.1:4000`.
+    pub host: &'a str,
+    /// The path with its query, `/` for a remex server.
+    pub path: &'a str,
+    /// The token to present, if any.
+    pub bearer: Option<&'a str>,
+    /// The limit of one message from the server.
+    pub max_message_len: usize,
+}
+
+/// Why a connection did not become a WebSocket.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The host, the path or the token cannot be part of a request.
+    #[error("the {part} contains white space or control characters; remove them")]
+    InvalidTarget {
+        /// `host`, `path` or `token`.
+        part: &'static str,
+    },
+    /// The server answered with something else than an upgrade.
+    #[error("the server refused the WebSocket with status {status}")]
+    Refused {
+        /// The HTTP status: 401 asks for a token, 404 for another path.
+        status: u16,
+    },
+    /// The answer is no HTTP, or no proper upgrade.
+    #[error("the server does not speak WebSocket; check the address")]
+    NotWebSocket,
+    /// The server left without an answer.
+    #[error("the server closed the connection during the handshake")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke during the handshake: {0}")]
+    Failed(io::ErrorKind),
+}
+
+/// Turns a fresh connection into a WebSocket.
+///
+/// It waits as long as the server does: a caller in a hurry puts a limit around it.
+pub async fn connect(
+    mut stream: TcpStream,
+    target: &Target<'_>,
+) -> Result<(FrameReader, WriteHalf), ConnectError> {
+    let mut nonce = [0; 16];
+    getrandom::fill(&mut nonce).expect("a kernel that runs programs has random bytes");
+    let key = BASE64_STANDARD.encode(nonce);
+    stream.set_nodelay(true)?;
+    stream.write_all(request(target, &key)?.as_bytes()).await?;
+
+    let accept = accept_for(&key);
+    let (answer, rest) = read_head(&mut stream, MAX_HEAD_LEN, |bytes| parse(bytes, &accept)).await?;
+    answer?;
+    let (reader, writer) = stream.into_split();
+    let framing = Framing::WebSocket(Role::Client);
+    let reader = FrameReader::new(Box::new(reader), framing, target.max_message_len).with_received(&rest);
+    Ok((reader, Box::new(writer)))
+}
+
+fn request(target: &Target<'_>, key: &str) -> Result<String, ConnectError> {
+    let Target { host, path, bearer, .. } = target;
+    for (part, text) in [("host", *host), ("path", *path), ("token", bearer.unwrap_or("-"))] {
+        // Anything else could smuggle in a header field of its own.
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ConnectError::InvalidTarget { part });
+        }
+    }
+    let authorization = bearer.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    Ok(format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n{authorization}\r\n"
+    ))
+}
+
+/// Parses the server's answer and judges it.
+fn parse(bytes: &[u8], accept: &str) -> Parsed<Result<(), ConnectError>> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(len) = response.parse(bytes)? else { return Ok(None) };
+    let headers = Headers(response.headers);
+    let upgraded = headers.lists("Connection", "upgrade")
+        && headers.lists("Upgrade", "websocket")
+        && headers.only("Sec-WebSocket-Accept") == Some(accept)
+        // Nothing was asked for, so nothing may be granted.
+        && !headers.contains("Sec-WebSocket-Extensions")
+        && !headers.contains("Sec-WebSocket-Protocol");
+    let answer = match response.code {
+        Some(101) if upgraded => Ok(()),
+        Some(101) | None => Err(ConnectError::NotWebSocket),
+        Some(status) => Err(ConnectError::Refused { status }),
+    };
+    Ok(Some((answer, len)))
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        ConnectError::Failed(error.kind())
+    }
+}
+
+impl From<HeadError> for ConnectError {
+    fn from(error: HeadError) -> Self {
+        match error {
+            HeadError::Malformed | HeadError::TooLong => ConnectError::NotWebSocket,
+            HeadError::Closed => ConnectError::Closed,
+            HeadError::Io(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Reads messages from one connection.
+
+use std::{cell::Cell, future::poll_fn, io, pin::Pin, task::Poll};
+
+use bytes::Bytes;
+use remex_proto::state::line_framer::{Line, LineFramer};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+
+use crate::{Framing, ReadHalf, websocket};
+
+/// How much one read takes at most, unless it goes straight into a large message.
+const READ_LEN: usize = 64 * 1024;
+
+/// From here on the rest of a line is read straight into its message.
+const DIRECT_LEN: usize = 16 * 1024;
+
+thread_local! {
+    /// Where reads land before they are cut into messages. It belongs to the thread, not to the connection, so
+    /// that an idle connection holds no buffer and a busy one still reads much at once.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Reads messages from one connection, in either framing.
+///
+/// Memory grows with what has arrived, up to the limit of one message; between messages almost nothing is held.
+pub struct FrameReader {
+    io: ReadHalf,
+    cutter: Cutter,
+    max_message_len: usize,
+    state: State,
+}
+
+/// What [`FrameReader::next`] found.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A whole message without its framing; never blank on lines, possibly empty on a WebSocket.
+    Message(Bytes),
+    /// A message passed the limit. On lines it is skipped and the next one follows; a WebSocket ends here.
+    TooLong {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// A WebSocket peer wants a pong with the same payload.
+    Ping(Bytes),
+    /// The answer of a WebSocket peer to a ping.
+    Pong(Bytes),
+    /// A WebSocket peer says goodbye.
+    Close {
+        /// The peer's reason as a number, if it gave one.
+        code: Option<u16>,
+        /// The peer's reason in words, often empty.
+        reason: String,
+    },
+    /// A WebSocket peer broke the protocol.
+    Violation {
+        /// What to close the connection with.
+        code: u16,
+        /// What it did, for the close frame and the log.
+        reason: String,
+    },
+    /// The peer sends no more.
+    End,
+    /// The connection broke.
+    Failed(io::Error),
+}
+
+enum Cutter {
+    Lines(LineFramer),
+    WebSocket(websocket::Decoder),
+}
+
+#[derive(PartialEq)]
+enum State {
+    Open,
+    /// The input has ended; lines may still hold an unterminated last one.
+    Draining,
+    Ended,
+}
+
+impl FrameReader {
+    /// Creates a reader; `max_message_len` bounds one message without its framing.
+    pub fn new(io: ReadHalf, framing: Framing, max_message_len: usize) -> Self {
+        let cutter = match framing {
+            Framing::Lines => Cutter::Lines(LineFramer::new(max_message_len)),
+            Framing::WebSocket(role) => Cutter::WebSocket(websocket::Decoder::new(role, max_message_len)),
+        };
+        FrameReader { io, cutter, max_message_len, state: State::Open }
+    }
+
+    /// Adds bytes that somebody else has already read from the connection.
+    pub(crate) fn with_received(mut self, bytes: &[u8]) -> Self {
+        self.cutter.push(bytes);
+        self
+    }
+
+    /// Waits for what comes next. Once the end was reported, it is reported for ever.
+    ///
+    /// Cancel-safe: nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Incoming {
+        loop {
+            let found = match self.state {
+                State::Open => self.cutter.next(self.max_message_len),
+                State::Draining => Some(self.cutter.finish(self.max_message_len)),
+                State::Ended => Some(Incoming::End),
+            };
+            if let Some(incoming) = found {
+                if self.is_last(&incoming) {
+                    self.state = State::Ended;
+                }
+                return incoming;
+            }
+            match self.read().await {
+                Ok(0) => self.state = State::Draining,
+                Ok(_) => {}
+                Err(error) => {
+                    self.state = State::Ended;
+                    return Incoming::Failed(error);
+                }
+            }
+        }
+    }
+
+    /// Reads and forgets until the peer sends no more.
+    ///
+    /// A socket that is closed with unread bytes resets the connection, and the last words to the peer are lost.
+    /// Whoever ends a connection in the middle of a conversation sends, shuts its sending side down, then calls
+    /// this for a moment.
+    pub async fn discard(&mut self) {
+        self.state = State::Ended;
+        while matches!(self.read_scratch(|_, _| {}).await, Ok(len) if len > 0) {}
+    }
+
+    fn is_last(&self, incoming: &Incoming) -> bool {
+        match incoming {
+            Incoming::Message(_) | Incoming::Ping(_) | Incoming::Pong(_) => false,
+            Incoming::TooLong { .. } => matches!(self.cutter, Cutter::WebSocket(_)),
+            Incoming::Close { .. } | Incoming::Violation { .. } | Incoming::End | Incoming::Failed(_) => true,
+        }
+    }
+
+    async fn read(&mut self) -> io::Result<usize> {
+        match &mut self.cutter {
+            Cutter::Lines(framer) => {
+                let line = framer.buffer_mut();
+                if line.len() >= DIRECT_LEN {
+                    line.reserve(line.len().min(READ_LEN));
+                    return self.io.read_buf(line).await;
+                }
+            }
+            Cutter::WebSocket(decoder) => {
+                if let Some(mut room) = decoder.direct_room() {
+                    return self.io.read_buf(&mut room).await;
+                }
+            }
+        }
+        self.read_scratch(Cutter::push).await
+    }
+
+    async fn read_scratch(&mut self, take: fn(&mut Cutter, &[u8])) -> io::Result<usize> {
+        poll_fn(|context| {
+            let mut scratch = SCRATCH.take();
+            scratch.resize(READ_LEN, 0);
+            let mut buffer = ReadBuf::new(&mut scratch);
+            let polled = Pin::new(&mut self.io).poll_read(context, &mut buffer);
+            let read = match polled {
+                Poll::Ready(Ok(())) => {
+                    take(&mut self.cutter, buffer.filled());
+                    Poll::Ready(Ok(buffer.filled().len()))
+                }
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            };
+            SCRATCH.set(scratch);
+            read
+        })
+        .await
+    }
+}
+
+impl Cutter {
+    fn push(&mut self, bytes: &[u8]) {
+        match self {
+            Cutter::Lines(framer) => framer.push(bytes),
+            Cutter::WebSocket(decoder) => decoder.push(bytes),
+        }
+    }
+
+    fn next(&mut self, limit: usize) -> Option<Incoming> {
+        match self {
+            Cutter::Lines(framer) => framer.next().map(|line| Incoming::from_line(line, limit)),
+            Cutter::WebSocket(decoder) => decoder.next().map(|event| Incoming::from_event(event, limit)),
+        }
+    }
+
+    fn finish(&mut self, limit: usize) -> Incoming {
+        match self {
+            Cutter::Lines(framer) => {
+                framer.finish().map_or(Incoming::End, |line| Incoming::from_line(line, limit))
+            }
+            Cutter::WebSocket(_) => Incoming::End,
+        }
+    }
+}
+
+impl Incoming {
+    fn from_line(line: Line, limit: usize) -> Self {
+        match line {
+            Line::Message(message) => Incoming::Message(message),
+            Line::TooLong => Incoming::TooLong { limit },
+        }
+    }
+
+    fn from_event(event: websocket::Event, limit: usize) -> Self {
+        use websocket::Event;
+        match event {
+            Event::Message(message) => Incoming::Message(message),
+            Event::Ping(payload) => Incoming::Ping(payload),
+            Event::Pong(payload) => Incoming::Pong(payload),
+            Event::Close { code, reason } => Incoming::Close { code, reason },
+            Event::TooLong => Incoming::TooLong { limit },
+            Event::Violation(violation) => {
+                Incoming::Violation { code: violation.code(), reason: violation.to_string() }
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The HTTP side of a WebSocket port: health checks and the upgrade.
+
+use std::{io, time::Duration};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::{
+    FrameReader, Framing, Role, WriteHalf,
+    http::{HeadError, Headers, MAX_HEADERS, Parsed, accept_for, read_head},
+};
+
+/// How long a peer that was turned away may take to read why.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// On which terms connections are let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Whether there is new work to be done at all; [`Readiness::Ready`] by default.
+    pub readiness: Readiness,
+    /// The limit of one message after the upgrade; 64 MiB by default.
+    pub max_message_len: usize,
+    /// The limit of a request head; 16 KiB by default.
+    pub max_head_len: usize,
+    /// How long a request head may take to arrive; 10 s by default.
+    pub head_timeout: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms {
+            readiness: Readiness::Ready,
+            max_message_len: 64 << 20,
+            max_head_len: 16 << 10,
+            head_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Whether a server takes new work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// It does.
+    Ready,
+    /// It is about to end; health checks and upgrades are told so.
+    ShuttingDown,
+}
+
+/// What the policy thinks of a bearer token, or of its absence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<T> {
+    /// The peer may enter, as this.
+    Admitted(T),
+    /// The peer is turned away with 401.
+    Refused,
+}
+
+/// A connection that speaks WebSocket from now on.
+pub struct Upgraded<T> {
+    /// What the peer says, beginning with what it said right behind its request.
+    pub reader: FrameReader,
+    /// Where to send what a [`crate::SendBuffer`] of a server holds.
+    pub writer: WriteHalf,
+    /// Who the peer is, as the policy knows it.
+    pub who: T,
+}
+
+/// How a connection ended that did not become a WebSocket; the peer knows all there is to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotUpgraded {
+    /// The request was answered, for example a health check with 200.
+    #[error("the request was answered with status {status}")]
+    Answered {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// The peer left before its request was complete.
+    #[error("the peer closed the connection before its request was complete")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke during the handshake: {0}")]
+    Failed(io::ErrorKind),
+}
+
+/// Reads one HTTP request and answers it: a health check, an upgrade to WebSocket, or a refusal.
+///
+/// `policy` is asked about the bearer token of every valid upgrade; it compares in constant time.
+pub async fn handshake<T>(
+    mut stream: TcpStream,
+    policy: impl Fn(Option<&str>) -> Verdict<T>,
+    terms: &Terms,
+) -> Result<Upgraded<T>, NotUpgraded> {
+    let parse = |bytes: &[u8]| parse(bytes, &policy, terms.readiness);
+    let reading = timeout(terms.head_timeout, read_head(&mut stream, terms.max_head_len, parse)).await;
+    let answer = match reading {
+        Ok(Ok((Decision::Upgrade { accept, who }, rest))) => {
+            let head = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Accept: {accept}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await?;
+            let (reader, writer) = stream.into_split();
+            let framing = Framing::WebSocket(Role::Server);
+            let reader =
+                FrameReader::new(Box::new(reader), framing, terms.max_message_len).with_received(&rest);
+            return Ok(Upgraded { reader, writer: Box::new(writer), who });
+        }
+        Ok(Ok((Decision::Answer(answer), _))) => answer,
+        Ok(Err(HeadError::Malformed)) => Answer::MALFORMED,
+        Ok(Err(HeadError::TooLong)) => Answer::HEAD_TOO_LONG,
+        Ok(Err(HeadError::Closed)) => return Err(NotUpgraded::Closed),
+        Ok(Err(HeadError::Io(error))) => return Err(error.into()),
+        Err(_) => Answer::TIMED_OUT,
+    };
+    // A peer that takes its time or breaks off does not change what it was told.
+    let _ = timeout(FAREWELL, respond(&mut stream, &answer)).await;
+    Err(NotUpgraded::Answered { status: answer.status })
+}
+
+enum Decision<T> {
+    Upgrade { accept: String, who: T },
+    Answer(Answer),
+}
+
+/// An answer that ends the connection.
+#[derive(Clone, Copy)]
+struct Answer {
+    status: u16,
+    phrase: &'static str,
+    /// Further header fields, each with its line end.
+    headers: &'static str,
+    /// For people.
+    text: &'static str,
+    /// Whether only the head was asked for.
+    head_only: bool,
+}
+
+impl Answer {
+    const HEALTHY: Answer = Answer::new(200, "OK", "");
+    const MALFORMED: Answer = Answer::new(400, "Bad Request", "this is not an HTTP/1.1 request\n");
+    const NOT_AN_UPGRADE: Answer =
+        Answer::new(400, "Bad Request", "this is a WebSocket server: ask for an upgrade to `websocket`\n");
+    const OTHER_VERSION: Answer =
+        Answer::new(400, "Bad Request", "only version 13 of the WebSocket protocol is spoken here\n")
+            .with_headers("Sec-WebSocket-Version: 13\r\n");
+    const REFUSED: Answer =
+        Answer::new(401, "Unauthorized", "send a valid token as `Authorization: Bearer TOKEN`\n")
+            .with_headers("WWW-Authenticate: Bearer\r\n");
+    const FROM_A_BROWSER: Answer =
+        Answer::new(403, "Forbidden", "requests with an `Origin` are refused: browsers are no clients\n");
+    const NOT_FOUND: Answer =
+        Answer::new(404, "Not Found", "there are only `/`, `/healthz` and `/readyz` here\n");
+    const ONLY_GET: Answer =
+        Answer::new(405, "Method Not Allowed", "use GET\n").with_headers("Allow: GET\r\n");
+    const ONLY_GET_AND_HEAD: Answer =
+        Answer::new(405, "Method Not Allowed", "use GET or HEAD\n").with_headers("Allow: GET, HEAD\r\n");
+    const TIMED_OUT: Answer = Answer::new(408, "Request Timeout", "the request took too long to arrive\n");
+    const HEAD_TOO_LONG: Answer =
+        Answer::new(431, "Request Header Fields Too Large", "the head of the request is too long\n");
+    const SHUTTING_DOWN: Answer = Answer::new(503, "Service Unavailable", "the server is shutting down\n");
+
+    const fn new(status: u16, phrase: &'static str, text: &'static str) -> Self {
+        Answer { status, phrase, headers: "", text, head_only: false }
+    }
+
+    const fn with_headers(mut self, headers: &'static str) -> Self {
+        self.headers = headers;
+        self
+    }
+}
+
+/// Parses a request and decides about it.
+fn parse<T>(
+    bytes: &[u8],
+    policy: &impl Fn(Option<&str>) -> Verdict<T>,
+    readiness: Readiness,
+) -> Parsed<Decision<T>> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let httparse::Status::Complete(len) = request.parse(bytes)? else { return Ok(None) };
+    let mut decision = decide(&request, policy, readiness);
+    if let Decision::Answer(answer) = &mut decision {
+        answer.head_only = request.method == Some("HEAD");
+    }
+    Ok(Some((decision, len)))
+}
+
+fn decide<T>(
+    request: &httparse::Request<'_, '_>,
+    policy: &impl Fn(Option<&str>) -> Verdict<T>,
+    readiness: Readiness,
+) -> Decision<T> {
+    let headers = Headers(request.headers);
+    if headers.contains("Origin") {
+        return Decision::Answer(Answer::FROM_A_BROWSER);
+    }
+    let target = request.path.unwrap_or_default();
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    let method = request.method.unwrap_or_default();
+    let answer = match path {
+        "/healthz" | "/readyz" if !matches!(method, "GET" | "HEAD") => Answer::ONLY_GET_AND_HEAD,
+        "/readyz" if readiness == Readiness::ShuttingDown => Answer::SHUTTING_DOWN,
+        "/healthz" | "/readyz" => Answer::HEALTHY,
+        "/" if method != "GET" => Answer::ONLY_GET,
+        "/" => match upgrade(&headers, request.version) {
+            Err(answer) => answer,
+            Ok(accept) => match policy(headers.only("Authorization").and_then(bearer)) {
+                Verdict::Refused => Answer::REFUSED,
+                Verdict::Admitted(_) if readiness == Readiness::ShuttingDown => Answer::SHUTTING_DOWN,
+                Verdict::Admitted(who) => return Decision::Upgrade { accept, who },
+            },
+        },
+        _ => Answer::NOT_FOUND,
+    };
+    Decision::Answer(answer)
+}
+
+/// Returns the proof to answer a valid upgrade with.
+fn upgrade(headers: &Headers<'_>, http_version: Option<u8>) -> Result<String, Answer> {
+    let asked = headers.lists("Connection", "upgrade") && headers.lists("Upgrade", "websocket");
+    if !asked || http_version != Some(1) {
+        return Err(Answer::NOT_AN_UPGRADE);
+    }
+    if headers.only("Sec-WebSocket-Version") != Some("13") {
+        return Err(Answer::OTHER_VERSION);
+    }
+    let key = headers.only("Sec-WebSocket-Key").ok_or(Answer::NOT_AN_UPGRADE)?;
+    match BASE64_STANDARD.decode(key) {
+        Ok(nonce) if nonce.len() == 16 => Ok(accept_for(key)),
+        _ => Err(Answer::NOT_AN_UPGRADE),
+    }
+}
+
+/// Returns the token of an `Authorization` field with the scheme `Bearer`, in any case.
+fn bearer(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+async fn respond(stream: &mut TcpStream, answer: &Answer) -> io::Result<()> {
+    let Answer { status, phrase, headers, text, head_only } = answer;
+    let body = if *head_only { "" } else { text };
+    let response = format!(
+        "HTTP/1.1 {status} {phrase}\r\nConnection: close\r\nContent-Type: text/plain\r\n\
+         Content-Length: {}\r\n{headers}\r\n{body}",
+        text.len()
+    );
+    stream.write_all(response.as_bytes()).await?;
+    stream.shutdown().await?;
+    // Closing with unread bytes, say a body, would reset the connection and take the answer with it.
+    let mut unread = [0; 512];
+    while stream.read(&mut unread).await? > 0 {}
+    Ok(())
+}
+
+impl From<io::Error> for NotUpgraded {
+    fn from(error: io::Error) -> Self {
+        NotUpgraded::Failed(error.kind())
+    }
+}

@@ -1,0 +1,252 @@
+//! Where connections come from.
+
+use std::io;
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::{
+    ListenAddress,
+    unix::{self, SocketFile},
+};
+
+/// A socket that accepts connections. A unix socket's file vanishes with it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: ListenAddress,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix {
+        listener: UnixListener,
+        /// Removes the file when dropped.
+        _file: SocketFile,
+    },
+}
+
+/// A new connection.
+#[derive(Debug)]
+pub enum Accepted {
+    /// A TCP connection that is to speak HTTP first, see [`crate::handshake()`].
+    Tcp {
+        /// The connection; small writes leave at once.
+        stream: TcpStream,
+    },
+    /// A connection that speaks lines.
+    Unix {
+        /// The connection.
+        stream: UnixStream,
+        /// The user at the other end, as the kernel knows it.
+        peer_uid: u32,
+    },
+}
+
+/// Why nothing listens.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// Standard input and output are there already.
+    #[error("cannot listen on `stdio`: it is one connection, not a place that accepts connections")]
+    Stdio,
+    /// Another server answers there.
+    #[error("cannot listen on `{address}`: another server listens there; end it or choose another path")]
+    InUse {
+        /// The address asked for.
+        address: ListenAddress,
+    },
+    /// Something that is not a socket has that name.
+    #[error(
+        "cannot listen on `{address}`: a file that is not a socket is there; remove it or choose another path"
+    )]
+    Occupied {
+        /// The address asked for.
+        address: ListenAddress,
+    },
+    /// The kernel wants shorter paths.
+    #[error("cannot listen on `{address}`: the path is too long for a socket; choose a shorter directory")]
+    PathTooLong {
+        /// The address asked for.
+        address: ListenAddress,
+    },
+    /// The operating system refused.
+    #[error("cannot listen on `{address}`: {kind}")]
+    Failed {
+        /// The address asked for.
+        address: ListenAddress,
+        /// What the operating system said.
+        kind: io::ErrorKind,
+    },
+}
+
+impl Listener {
+    /// Listens on a TCP port or a unix socket.
+    ///
+    /// A unix socket is for its owner only, from the first moment it has its name. A socket file that nobody
+    /// listens on is replaced; any other file is left alone.
+    pub async fn bind(address: &ListenAddress) -> Result<Listener, BindError> {
+        match address {
+            ListenAddress::Stdio => Err(BindError::Stdio),
+            ListenAddress::WebSocket(socket_address) => {
+                let bound = async {
+                    let listener = TcpListener::bind(socket_address).await?;
+                    let address = ListenAddress::WebSocket(listener.local_addr()?);
+                    Ok(Listener { socket: Socket::Tcp(listener), address })
+                };
+                bound.await.map_err(|error: io::Error| failed(address, &error))
+            }
+            ListenAddress::Unix(path) => {
+                let (listener, file) = unix::bind(path).await.map_err(|error| match error {
+                    unix::Error::InUse => BindError::InUse { address: address.clone() },
+                    unix::Error::Occupied => BindError::Occupied { address: address.clone() },
+                    unix::Error::PathTooLong => BindError::PathTooLong { address: address.clone() },
+                    unix::Error::Io(error) => failed(address, &error),
+                })?;
+                Ok(Listener { socket: Socket::Unix { listener, _file: file }, address: address.clone() })
+            }
+        }
+    }
+
+    /// Returns where it listens, with the real port.
+    pub fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    /// Waits for the next connection. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// The listener stays good: the peer may have gone already, or the process has too many files open. In the
+    /// latter case (`EMFILE`, `ENFILE`) the connection still waits, so the caller pauses before it tries again.
+    pub async fn accept(&self) -> io::Result<Accepted> {
+        match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Accepted::Tcp { stream })
+            }
+            Socket::Unix { listener, .. } => {
+                let (stream, _) = listener.accept().await?;
+                let peer_uid = stream.peer_cred()?.uid();
+                Ok(Accepted::Unix { stream, peer_uid })
+            }
+        }
+    }
+}
+
+fn failed(address: &ListenAddress, error: &io::Error) -> BindError {
+    BindError::Failed { address: address.clone(), kind: error.kind() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::{fs::PermissionsExt, net::UnixListener as StdUnixListener},
+        path::{Path, PathBuf},
+    };
+
+    use super::*;
+
+    fn unix_address(directory: &tempfile::TempDir) -> (PathBuf, ListenAddress) {
+        let path = directory.path().join("socket");
+        (path.clone(), ListenAddress::Unix(path))
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let names = fs::read_dir(directory).unwrap();
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_port_of_zero_becomes_a_real_one() {
+        let listener = Listener::bind(&"ws://127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let ListenAddress::WebSocket(address) = *listener.address() else { panic!("not a port") };
+        assert_ne!(address.port(), 0);
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        client.unwrap();
+        let Accepted::Tcp { stream } = accepted.unwrap() else { panic!("not TCP") };
+        assert!(stream.nodelay().unwrap());
+
+        let again = Listener::bind(listener.address()).await.unwrap_err();
+        assert_eq!(again.to_string(), format!("cannot listen on `ws://{address}`: address in use"));
+    }
+
+    #[tokio::test]
+    async fn a_unix_socket_is_for_its_owner_and_vanishes_with_the_listener() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, address) = unix_address(&directory);
+        let listener = Listener::bind(&address).await.unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(names(directory.path()), ["socket"]);
+
+        let (client, accepted) = tokio::join!(UnixStream::connect(&path), listener.accept());
+        client.unwrap();
+        let Accepted::Unix { peer_uid, .. } = accepted.unwrap() else { panic!("not a unix socket") };
+        assert_eq!(peer_uid, rustix::process::getuid().as_raw());
+
+        drop(listener);
+        assert!(names(directory.path()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_nobody_listens_on_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, address) = unix_address(&directory);
+        drop(StdUnixListener::bind(&path).unwrap());
+        let listener = Listener::bind(&address).await.unwrap();
+        let (client, accepted) = tokio::join!(UnixStream::connect(&path), listener.accept());
+        client.unwrap();
+        accepted.unwrap();
+        assert_eq!(names(directory.path()), ["socket"]);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_somebody_listens_on_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, address) = unix_address(&directory);
+        let first = Listener::bind(&address).await.unwrap();
+        let error = Listener::bind(&address).await.unwrap_err();
+        assert_eq!(error, BindError::InUse { address: address.clone() });
+        assert_eq!(names(directory.path()), ["socket"]);
+        let (client, accepted) = tokio::join!(UnixStream::connect(&path), first.accept());
+        client.unwrap();
+        accepted.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_not_a_socket_is_never_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, address) = unix_address(&directory);
+        fs::write(&path, "precious").unwrap();
+        let error = Listener::bind(&address).await.unwrap_err();
+        assert_eq!(error, BindError::Occupied { address });
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        assert_eq!(names(directory.path()), ["socket"]);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_took_the_place_of_ours_stays_when_we_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, address) = unix_address(&directory);
+        let listener = Listener::bind(&address).await.unwrap();
+        fs::remove_file(&path).unwrap();
+        let _other = StdUnixListener::bind(&path).unwrap();
+        drop(listener);
+        assert_eq!(names(directory.path()), ["socket"]);
+    }
+
+    #[tokio::test]
+    async fn a_path_without_a_directory_or_with_too_many_letters_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = ListenAddress::Unix(directory.path().join("missing/socket"));
+        let error = Listener::bind(&address).await.unwrap_err();
+        assert_eq!(error, BindError::Failed { address, kind: io::ErrorKind::NotFound });
+
+        let address = ListenAddress::Unix(directory.path().join("s".repeat(120)));
+        let error = Listener::bind(&address).await.unwrap_err();
+        assert_eq!(error, BindError::PathTooLong { address });
+
+        assert_eq!(Listener::bind(&ListenAddress::Stdio).await.unwrap_err(), BindError::Stdio);
+    }
+}

@@ -1,0 +1,166 @@
+//! What one connection still has to send.
+
+use crate::{
+    Framing, Role,
+    websocket::{self, CLOSE, MAX_CONTROL_LEN, PING, PONG, TEXT},
+};
+
+/// What an idle buffer may keep allocated.
+const IDLE_CAPACITY: usize = 1024;
+
+/// A client fetches the masks of so many frames at once.
+const MASKS_AT_ONCE: usize = 64;
+
+/// The outgoing bytes of one connection, framed and contiguous, ready for one large write.
+///
+/// It has no limit of its own: whoever encodes into it looks at [`SendBuffer::len`] first.
+///
+/// ```
+/// use remex_rpc::{Framing, SendBuffer};
+///
+/// let mut buffer = SendBuffer::new(Framing::Lines);
+/// buffer.message(2, |out| out.extend_from_slice(b"{}"));
+/// assert_eq!(buffer.pending(), b"{}\n");
+/// buffer.advance(3);
+/// assert!(buffer.is_empty());
+/// ```
+#[derive(Debug)]
+pub struct SendBuffer {
+    framing: Framing,
+    bytes: Vec<u8>,
+    /// How much of `bytes` is sent; sent <= bytes.len()
+    sent: usize,
+    /// Random bytes for masks to come; always empty but in a client.
+    masks: Vec<u8>,
+}
+
+impl SendBuffer {
+    /// Creates an empty buffer that holds no memory yet.
+    pub fn new(framing: Framing) -> Self {
+        SendBuffer { framing, bytes: Vec::new(), sent: 0, masks: Vec::new() }
+    }
+
+    /// Frames exactly what `encode` appends as one text message.
+    ///
+    /// With a `len_hint` near the truth the payload stays where it was written; a wrong one costs a move, no more.
+    /// With [`Framing::Lines`] the payload must not contain a line feed.
+    pub fn message(&mut self, len_hint: usize, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.forget_sent();
+        match self.framing {
+            Framing::Lines => {
+                let start = self.bytes.len();
+                self.bytes.reserve(len_hint + 1);
+                encode(&mut self.bytes);
+                debug_assert!(
+                    !self.bytes[start..].contains(&b'\n'),
+                    "a line feed would end the message early"
+                );
+                self.bytes.push(b'\n');
+            }
+            Framing::WebSocket(role) => self.frame(role, TEXT, len_hint, encode),
+        }
+    }
+
+    /// Asks a WebSocket peer for a pong; lines have no such thing. A payload is cut to 125 bytes.
+    pub fn ping(&mut self, payload: &[u8]) {
+        self.control(PING, payload);
+    }
+
+    /// Answers a ping of a WebSocket peer; lines have no such thing. A payload is cut to 125 bytes.
+    pub fn pong(&mut self, payload: &[u8]) {
+        self.control(PONG, payload);
+    }
+
+    /// Says goodbye to a WebSocket peer; lines have no such thing. A reason is cut to 123 bytes.
+    pub fn close(&mut self, code: u16, reason: &str) {
+        let mut reason_len = reason.len().min(MAX_CONTROL_LEN - 2);
+        while !reason.is_char_boundary(reason_len) {
+            reason_len -= 1;
+        }
+        self.control(CLOSE, &[&code.to_be_bytes(), &reason.as_bytes()[..reason_len]].concat());
+    }
+
+    /// Returns what is to be sent next.
+    pub fn pending(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// Takes note that the first `len` pending bytes are sent.
+    pub fn advance(&mut self, len: usize) {
+        debug_assert!(len <= self.len(), "more was sent than there is");
+        self.sent += len;
+        if self.sent >= self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
+    }
+
+    /// Returns how many bytes are pending.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Tells whether nothing is pending.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives the memory of an empty buffer back, for a connection that has fallen silent.
+    pub fn reset_if_idle(&mut self) {
+        if self.is_empty() && self.bytes.capacity() > IDLE_CAPACITY {
+            self.bytes = Vec::new();
+        }
+    }
+
+    fn control(&mut self, opcode: u8, payload: &[u8]) {
+        self.forget_sent();
+        if let Framing::WebSocket(role) = self.framing {
+            let payload = &payload[..payload.len().min(MAX_CONTROL_LEN)];
+            self.frame(role, opcode, payload.len(), |out| out.extend_from_slice(payload));
+        }
+    }
+
+    fn frame(&mut self, role: Role, opcode: u8, len_hint: usize, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        let guessed = start + websocket::head_len(role, len_hint);
+        self.bytes.reserve(websocket::MAX_HEAD_LEN + len_hint);
+        self.bytes.resize(guessed, 0);
+        encode(&mut self.bytes);
+
+        let len = self.bytes.len() - guessed;
+        let payload = start + websocket::head_len(role, len);
+        if payload != guessed {
+            self.bytes.resize(payload.max(guessed) + len, 0);
+            self.bytes.copy_within(guessed..guessed + len, payload);
+            self.bytes.truncate(payload + len);
+        }
+        let key = match role {
+            Role::Server => None,
+            Role::Client => Some(self.next_mask()),
+        };
+        websocket::write_head(&mut self.bytes[start..payload], opcode, len, key);
+        if let Some(key) = key {
+            websocket::mask(&mut self.bytes[payload..], key);
+        }
+    }
+
+    /// Moves what is pending to the front, once that is less than what was sent: each byte moves at most once on
+    /// average.
+    fn forget_sent(&mut self) {
+        if self.sent > self.len() {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    fn next_mask(&mut self) -> [u8; 4] {
+        if self.masks.is_empty() {
+            self.masks.resize(4 * MASKS_AT_ONCE, 0);
+            getrandom::fill(&mut self.masks).expect("a kernel that runs programs has random bytes");
+        }
+        let rest = self.masks.len() - 4;
+        let mask = self.masks[rest..].try_into().expect("masks are fetched and taken in fours");
+        self.masks.truncate(rest);
+        mask
+    }
+}

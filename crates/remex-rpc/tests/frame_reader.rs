@@ -1,0 +1,151 @@
+//! What a frame reader makes of a connection, in both framings.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+};
+
+use remex_rpc::{FrameReader, Framing, Incoming, ReadHalf, Role, SendBuffer, WriteHalf, memory};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+
+const CLIENT: Framing = Framing::WebSocket(Role::Client);
+const SERVER: Framing = Framing::WebSocket(Role::Server);
+
+fn one_way() -> (WriteHalf, ReadHalf) {
+    let ((_, writer), (reader, _)) = memory();
+    (writer, reader)
+}
+
+/// Reads to the end, in words that can be compared.
+async fn read_all(mut reader: FrameReader) -> Vec<String> {
+    let mut found = Vec::new();
+    loop {
+        match reader.next().await {
+            Incoming::End => return found,
+            incoming => found.push(in_words(incoming)),
+        }
+    }
+}
+
+fn in_words(incoming: Incoming) -> String {
+    match incoming {
+        Incoming::Message(message) => String::from_utf8(message.to_vec()).unwrap(),
+        other => format!("{other:?}"),
+    }
+}
+
+async fn read_bytes(bytes: &[u8], framing: Framing, limit: usize) -> Vec<String> {
+    let (mut writer, reader) = one_way();
+    let reading = read_all(FrameReader::new(reader, framing, limit));
+    let writing = async {
+        writer.write_all(bytes).await.unwrap();
+        writer.shutdown().await.unwrap();
+    };
+    tokio::join!(reading, writing).0
+}
+
+#[tokio::test]
+async fn lines_end_with_lf_or_crlf_and_blank_ones_are_skipped() {
+    assert_eq!(read_bytes(b"one\r\n\n  \r\ntwo\n", Framing::Lines, 100).await, ["one", "two"]);
+}
+
+#[tokio::test]
+async fn the_last_line_needs_no_line_end() {
+    assert_eq!(read_bytes(b"one\ntwo", Framing::Lines, 100).await, ["one", "two"]);
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_told_and_the_next_one_works() {
+    let mut bytes = vec![b'x'; 300_000];
+    bytes.extend_from_slice(b"\nnext\n");
+    assert_eq!(read_bytes(&bytes, Framing::Lines, 1000).await, ["TooLong { limit: 1000 }", "next"]);
+}
+
+#[tokio::test]
+async fn a_line_is_too_long_before_its_end_has_come() {
+    let (mut writer, reader) = one_way();
+    let mut reader = FrameReader::new(reader, Framing::Lines, 3);
+    writer.write_all(b"four").await.unwrap();
+    assert_eq!(in_words(reader.next().await), "TooLong { limit: 3 }");
+    writer.write_all(b" more\nok\n").await.unwrap();
+    assert_eq!(in_words(reader.next().await), "ok");
+}
+
+#[tokio::test]
+async fn a_websocket_message_that_is_too_long_is_the_last_one() {
+    let bytes = b"\x81\x02ok\x81\x05fives\x81\x02no";
+    assert_eq!(read_bytes(bytes, CLIENT, 4).await, ["ok", "TooLong { limit: 4 }"]);
+}
+
+#[tokio::test]
+async fn a_violation_comes_with_its_code_and_in_words() {
+    let expected = r#"Violation { code: 1002, reason: "a frame from the client is not masked" }"#;
+    assert_eq!(read_bytes(b"\x81\x02ok", SERVER, 4).await, [expected]);
+}
+
+#[tokio::test]
+async fn a_websocket_cut_in_the_middle_of_a_frame_ends() {
+    assert!(read_bytes(b"\x81\x05fiv", CLIENT, 100).await.is_empty());
+}
+
+#[tokio::test]
+async fn large_messages_arrive_whole_in_every_framing() {
+    let large: String = (0..1_000_000).map(|number: u32| char::from(b'a' + (number % 23) as u8)).collect();
+    for (sender, receiver) in
+        [(Framing::Lines, Framing::Lines), (Framing::WebSocket(Role::Client), SERVER), (SERVER, CLIENT)]
+    {
+        let mut buffer = SendBuffer::new(sender);
+        let messages = [&large, "small", &large[..70_000], &large[..20_000], ""];
+        for message in messages {
+            buffer.message(message.len(), |out| out.extend_from_slice(message.as_bytes()));
+        }
+        let found = read_bytes(buffer.pending(), receiver, large.len()).await;
+        let expected = if receiver == Framing::Lines { &messages[..4] } else { &messages[..] };
+        assert!(found == expected, "{receiver:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_is_interrupted_all_the_time_loses_nothing() {
+    let long = "x".repeat(100_000);
+    for (sender, receiver) in [(Framing::Lines, Framing::Lines), (CLIENT, SERVER)] {
+        let mut buffer = SendBuffer::new(sender);
+        for message in ["one", &long, "three"] {
+            buffer.message(message.len(), |out| out.extend_from_slice(message.as_bytes()));
+        }
+        let (mut writer, reader) = one_way();
+        let mut reader = FrameReader::new(reader, receiver, long.len());
+        let mut found = Vec::new();
+        for piece in buffer.pending().chunks(777) {
+            writer.write_all(piece).await.unwrap();
+            loop {
+                let mut next = pin!(reader.next());
+                match poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
+                    Poll::Ready(incoming) => found.push(in_words(incoming)),
+                    Poll::Pending => break,
+                }
+            }
+        }
+        assert!(found == ["one", &long, "three"], "{receiver:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_connection_is_told_once_and_then_it_is_the_end() {
+    let mut reader = FrameReader::new(Box::new(Broken), Framing::Lines, 100);
+    let Incoming::Failed(error) = reader.next().await else { panic!("not a failure") };
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    assert!(matches!(reader.next().await, Incoming::End));
+}
+
+struct Broken;
+
+impl AsyncRead for Broken {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+    }
+}

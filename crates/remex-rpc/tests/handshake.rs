@@ -1,0 +1,272 @@
+//! The HTTP side of a WebSocket port, line by line of the protocol's table, over real sockets.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+use std::{net::SocketAddr, time::Duration};
+
+use remex_rpc::{
+    Accepted, ConnectError, FrameReader, Framing, Incoming, ListenAddress, Listener, NotUpgraded, Readiness,
+    Role, SendBuffer, Target, Terms, Upgraded, Verdict, WriteHalf, connect, handshake,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+const UPGRADE: &str = "Host: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// Lets everybody in who brings no token, and the one who knows the secret.
+fn policy(token: Option<&str>) -> Verdict<&'static str> {
+    match token {
+        None => Verdict::Admitted("anybody"),
+        Some("secret") => Verdict::Admitted("friend"),
+        Some(_) => Verdict::Refused,
+    }
+}
+
+async fn listen() -> (Listener, SocketAddr) {
+    let listener = Listener::bind(&"ws://127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let ListenAddress::WebSocket(address) = *listener.address() else { panic!("not a port") };
+    (listener, address)
+}
+
+async fn serve(listener: &Listener, terms: &Terms) -> Result<Upgraded<&'static str>, NotUpgraded> {
+    let Accepted::Tcp { stream } = listener.accept().await.unwrap() else { panic!("not TCP") };
+    handshake(stream, policy, terms).await
+}
+
+/// Sends `request`; returns all that comes back, and who was let in.
+async fn exchange(request: &str, terms: &Terms) -> (String, Result<&'static str, NotUpgraded>) {
+    let (listener, address) = listen().await;
+    let client = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let server = async { serve(&listener, terms).await.map(|upgraded| upgraded.who) };
+    tokio::join!(client, server)
+}
+
+async fn assert_status(request: &str, terms: &Terms, status: u16) -> String {
+    let (answer, outcome) = exchange(request, terms).await;
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?} was answered {answer:?}");
+    assert_eq!(outcome, Err(NotUpgraded::Answered { status }));
+    answer
+}
+
+async fn assert_admitted(request: &str, who: &str) {
+    let (answer, outcome) = exchange(request, &Terms::default()).await;
+    assert_eq!(
+        answer,
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+    );
+    assert_eq!(outcome, Ok(who));
+}
+
+#[tokio::test]
+async fn health_checks_are_answered_with_200_and_no_body() {
+    for request in ["GET /readyz", "HEAD /readyz", "GET /readyz?verbose", "GET /healthz", "HEAD /healthz"] {
+        let answer = assert_status(&format!("{request} HTTP/1.1\r\n\r\n"), &Terms::default(), 200).await;
+        assert!(answer.contains("\r\nContent-Length: 0\r\n") && answer.ends_with("\r\n\r\n"), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_shuts_down_is_healthy_but_not_ready() {
+    let terms = Terms { readiness: Readiness::ShuttingDown, ..Terms::default() };
+    assert_status("GET /healthz HTTP/1.1\r\n\r\n", &terms, 200).await;
+    assert_status("GET /readyz HTTP/1.1\r\n\r\n", &terms, 503).await;
+    assert_status(&format!("GET / HTTP/1.1\r\n{UPGRADE}\r\n"), &terms, 503).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_on_the_root_is_accepted_without_subprotocol_and_compression() {
+    let extras = "Sec-WebSocket-Protocol: chat\r\nSec-WebSocket-Extensions: permessage-deflate\r\n";
+    assert_admitted(&format!("GET / HTTP/1.1\r\n{UPGRADE}{extras}\r\n"), "anybody").await;
+    assert_admitted(&format!("GET /?query HTTP/1.1\r\n{UPGRADE}\r\n"), "anybody").await;
+}
+
+#[tokio::test]
+async fn a_bearer_token_decides_about_an_upgrade_and_about_nothing_else() {
+    for scheme in ["Bearer", "bearer", "BEARER "] {
+        let request = format!("GET / HTTP/1.1\r\n{UPGRADE}Authorization: {scheme} secret\r\n\r\n");
+        assert_admitted(&request, "friend").await;
+    }
+    let wrong = "Authorization: Bearer guess\r\n";
+    let answer =
+        assert_status(&format!("GET / HTTP/1.1\r\n{UPGRADE}{wrong}\r\n"), &Terms::default(), 401).await;
+    assert!(answer.contains("\r\nWWW-Authenticate: Bearer\r\n"));
+    assert_status(&format!("GET /readyz HTTP/1.1\r\n{wrong}\r\n"), &Terms::default(), 200).await;
+}
+
+#[tokio::test]
+async fn other_requests_are_refused_with_the_right_status() {
+    let other_version = UPGRADE.replace("13", "8");
+    let bad_key = UPGRADE.replace("dGhl", "");
+    let many_headers = "X: y\r\n".repeat(65);
+    for (request, status) in [
+        ("POST /readyz HTTP/1.1\r\n\r\n".to_owned(), 405),
+        ("DELETE /healthz HTTP/1.1\r\n\r\n".to_owned(), 405),
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+        (format!("GET / HTTP/1.0\r\n{UPGRADE}\r\n"), 400),
+        (format!("GET / HTTP/1.1\r\n{bad_key}\r\n"), 400),
+        (format!("POST / HTTP/1.1\r\n{UPGRADE}\r\n"), 405),
+        ("HEAD / HTTP/1.1\r\n\r\n".to_owned(), 405),
+        ("GET /other HTTP/1.1\r\n\r\n".to_owned(), 404),
+        ("GET /readyz/ HTTP/1.1\r\n\r\n".to_owned(), 404),
+        (format!("GET /other HTTP/1.1\r\n{UPGRADE}\r\n"), 404),
+        (format!("GET / HTTP/1.1\r\n{UPGRADE}Origin: https://example.org\r\n\r\n"), 403),
+        (format!("GET / HTTP/1.1\r\n{UPGRADE}origin:\r\n\r\n"), 403),
+        ("GET /readyz HTTP/1.1\r\nOrigin: null\r\n\r\n".to_owned(), 403),
+        ("POST /other HTTP/1.1\r\nOrigin: null\r\n\r\n".to_owned(), 403),
+        ("\0\x01 this is not HTTP\r\n\r\n".to_owned(), 400),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 400),
+        (format!("GET / HTTP/1.1\r\n{many_headers}\r\n"), 431),
+    ] {
+        assert_status(&request, &Terms::default(), status).await;
+    }
+    let answer =
+        assert_status(&format!("GET / HTTP/1.1\r\n{other_version}\r\n"), &Terms::default(), 400).await;
+    assert!(answer.contains("\r\nSec-WebSocket-Version: 13\r\n"));
+}
+
+#[tokio::test]
+async fn an_answer_survives_a_body_that_nobody_reads() {
+    let body = "x".repeat(1 << 20);
+    assert_status(
+        &format!("POST /readyz HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n{body}"),
+        &Terms::default(),
+        405,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_or_too_slow_is_given_up() {
+    let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(16 << 10));
+    assert_status(&long, &Terms::default(), 431).await;
+    let terms = Terms { head_timeout: Duration::from_millis(20), ..Terms::default() };
+    assert_status("GET / HTTP/1.1\r\nHost:", &terms, 408).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_leaves_early_is_not_answered() {
+    let (listener, address) = listen().await;
+    let client = async { TcpStream::connect(address).await.unwrap().write_all(b"GET /").await.unwrap() };
+    let terms = Terms::default();
+    let ((), outcome) = tokio::join!(client, serve(&listener, &terms));
+    assert_eq!(outcome.err(), Some(NotUpgraded::Closed));
+}
+
+#[tokio::test]
+async fn frames_sent_right_behind_the_request_are_not_lost() {
+    let (listener, address) = listen().await;
+    let mut request = format!("GET / HTTP/1.1\r\n{UPGRADE}\r\n").into_bytes();
+    let mut buffer = SendBuffer::new(Framing::WebSocket(Role::Client));
+    buffer.message(5, |out| out.extend_from_slice(b"early"));
+    request.extend_from_slice(buffer.pending());
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(&request).await.unwrap();
+
+    let mut upgraded = serve(&listener, &Terms::default()).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(message(&mut upgraded.reader).await, "early");
+}
+
+#[tokio::test]
+async fn our_client_and_our_server_understand_each_other() {
+    let (listener, address) = listen().await;
+    let host = address.to_string();
+    let target = Target { host: &host, path: "/", bearer: Some("secret"), max_message_len: 100 };
+    let stream = TcpStream::connect(address).await.unwrap();
+    let terms = Terms::default();
+    let (client, server) = tokio::join!(connect(stream, &target), serve(&listener, &terms));
+    let (mut client_reader, mut client_writer) = client.unwrap();
+    let Upgraded { mut reader, mut writer, who } = server.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(who, "friend");
+
+    send(&mut client_writer, Role::Client, "question").await;
+    assert_eq!(message(&mut reader).await, "question");
+    send(&mut writer, Role::Server, "answer").await;
+    assert_eq!(message(&mut client_reader).await, "answer");
+    drop(writer);
+    assert!(matches!(client_reader.next().await, Incoming::End));
+}
+
+#[tokio::test]
+async fn a_client_that_is_still_sending_gets_the_last_words_of_the_server() {
+    let (listener, address) = listen().await;
+    let target = Target { host: "x", path: "/", bearer: None, max_message_len: 100 };
+    let terms = Terms { max_message_len: 100, ..Terms::default() };
+    let client = async {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (mut reader, mut writer) = connect(stream, &target).await.unwrap();
+        send(&mut writer, Role::Client, &"x".repeat(8 << 20)).await;
+        drop(writer);
+        reader.next().await
+    };
+    let server = async {
+        let mut upgraded = serve(&listener, &terms).await.unwrap_or_else(|error| panic!("{error}"));
+        assert!(matches!(upgraded.reader.next().await, Incoming::TooLong { limit: 100 }));
+        let mut buffer = SendBuffer::new(Framing::WebSocket(Role::Server));
+        buffer.close(1009, "too long");
+        upgraded.writer.write_all(buffer.pending()).await.unwrap();
+        upgraded.writer.shutdown().await.unwrap();
+        upgraded.reader.discard().await;
+    };
+    let (last, ()) = tokio::join!(client, server);
+    assert!(
+        matches!(&last, Incoming::Close { code: Some(1009), reason } if reason == "too long"),
+        "{last:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_is_told_why_it_is_no_websocket() {
+    let target = Target { host: "x", path: "/", bearer: Some("guess"), max_message_len: 100 };
+    let (listener, address) = listen().await;
+    let stream = TcpStream::connect(address).await.unwrap();
+    let terms = Terms::default();
+    let (client, _) = tokio::join!(connect(stream, &target), serve(&listener, &terms));
+    assert_eq!(client.err(), Some(ConnectError::Refused { status: 401 }));
+
+    for (answer, error) in [
+        ("", ConnectError::Closed),
+        ("SSH-2.0-OpenSSH_9.9\r\n", ConnectError::NotWebSocket),
+        (
+            "HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            ConnectError::NotWebSocket,
+        ),
+        ("HTTP/1.1 404 Not Found\r\n\r\n", ConnectError::Refused { status: 404 }),
+    ] {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let server = async {
+            let Accepted::Tcp { mut stream } = listener.accept().await.unwrap() else { panic!("not TCP") };
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            stream
+        };
+        let (client, _open) = tokio::join!(connect(stream, &target), server);
+        assert_eq!(client.err(), Some(error));
+    }
+
+    let stream = TcpStream::connect(address).await.unwrap();
+    let smuggled = Target { bearer: Some("guess\r\nX: y"), ..target };
+    assert_eq!(connect(stream, &smuggled).await.err(), Some(ConnectError::InvalidTarget { part: "token" }));
+}
+
+async fn send(writer: &mut WriteHalf, role: Role, message: &str) {
+    let mut buffer = SendBuffer::new(Framing::WebSocket(role));
+    buffer.message(message.len(), |out| out.extend_from_slice(message.as_bytes()));
+    writer.write_all(buffer.pending()).await.unwrap();
+}
+
+async fn message(reader: &mut FrameReader) -> String {
+    match reader.next().await {
+        Incoming::Message(message) => String::from_utf8(message.to_vec()).unwrap(),
+        other => panic!("expected a message, got {other:?}"),
+    }
+}

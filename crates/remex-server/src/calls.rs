@@ -1,0 +1,365 @@
+//! What each call does: one exhaustive match from the method table to the sessions and processes.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use remex_process::{
+    Scope, Signal, Size,
+    tree::{self, Member},
+};
+use remex_proto::{
+    Call, ErrorKind, PROTOCOL_VERSION, RequestId, RpcError,
+    call::{Empty, Family},
+    initialize::{self, Capability, Initialize},
+    process as wire, session as wire_session,
+    state::session_table::OnDetach,
+};
+
+use crate::{
+    connection::Connection,
+    outbox::{Responder, Then},
+    process::{Feed, From, Order, Process, unknown_process},
+    server::POLICY,
+    session::{Listener, Session},
+};
+
+/// How far the handshake of a connection has got.
+pub(crate) enum Handshake {
+    /// `initialize` has not succeeded yet.
+    Expected,
+    /// `initialized` has not come yet.
+    Answered(Ready),
+    Complete(Ready),
+}
+
+/// What a connection has after `initialize`.
+pub(crate) struct Ready {
+    session: Arc<Session>,
+    capabilities: BTreeSet<Capability>,
+    /// Sessions that this connection looks at.
+    observed: Vec<Arc<Session>>,
+}
+
+impl Handshake {
+    /// Notes `initialized`; `false` when it came too early.
+    pub(crate) fn complete(&mut self) -> bool {
+        match std::mem::replace(self, Handshake::Expected) {
+            Handshake::Expected => false,
+            Handshake::Answered(ready) | Handshake::Complete(ready) => {
+                *self = Handshake::Complete(ready);
+                true
+            }
+        }
+    }
+
+    pub(crate) fn enabled(&self, capability: Capability) -> bool {
+        self.ready().is_some_and(|ready| ready.capabilities.contains(&capability))
+    }
+
+    pub(crate) fn session(&self) -> Option<&Arc<Session>> {
+        self.ready().map(|ready| &ready.session)
+    }
+
+    pub(crate) fn observed(&self) -> &[Arc<Session>] {
+        self.ready().map_or(&[], |ready| &ready.observed)
+    }
+
+    fn ready(&self) -> Option<&Ready> {
+        match self {
+            Handshake::Expected => None,
+            Handshake::Answered(ready) | Handshake::Complete(ready) => Some(ready),
+        }
+    }
+
+    fn ready_mut(&mut self) -> Option<&mut Ready> {
+        match self {
+            Handshake::Expected => None,
+            Handshake::Answered(ready) | Handshake::Complete(ready) => Some(ready),
+        }
+    }
+
+    fn check(&self, family: Family) -> Result<&Arc<Session>, RpcError> {
+        let missing = match self {
+            Handshake::Complete(ready) => return Ok(&ready.session),
+            Handshake::Expected => "call initialize",
+            Handshake::Answered(_) => "send initialized",
+        };
+        let message = format!("client must {missing} before using {} methods", family.word());
+        Err(RpcError::new(ErrorKind::Handshake, message))
+    }
+}
+
+impl Connection {
+    /// Carries out one call. Only the handshake makes the reader wait.
+    pub(crate) async fn call(&mut self, id: RequestId, call: Call, responder: Responder) {
+        if let Call::Initialize(request) = call {
+            return self.initialize(request, responder).await;
+        }
+        let own = match self.handshake.check(call.family()) {
+            Ok(session) => Arc::clone(session),
+            Err(error) => return responder.error(&error),
+        };
+        tracing::debug!(connection = self.outbox.id, method = call.method(), "request");
+        match call {
+            Call::Initialize(_) => {}
+            Call::ProcessStart(request) => own.start(request, responder, &self.slots),
+            Call::ProcessRead(request) => self.read_output(id, &own, request, responder),
+            Call::ProcessWrite(request) => self.write(&own, request, responder),
+            Call::ProcessSignal(request) => self.signal(&own, &request, responder),
+            Call::ProcessTerminate(request) => {
+                let order = Order::Terminate(request.mode, responder);
+                self.order(&own, request.session_id.as_deref(), &request.process_id, order);
+            }
+            Call::ProcessCloseStdin(request) => {
+                let order = Order::CloseStdin(responder, request.process_id.as_str().into());
+                self.order(&own, request.session_id.as_deref(), &request.process_id, order);
+            }
+            Call::ProcessResize(request) => {
+                let size = Size { rows: request.rows.get(), cols: request.cols.get() };
+                let order = Order::Resize(size, responder, request.process_id.as_str().into());
+                self.order(&own, request.session_id.as_deref(), &request.process_id, order);
+            }
+            Call::ProcessWait(request) => self.wait(id, &own, request, responder),
+            Call::ProcessSnapshot(request) => self.snapshot(id, &own, &request, responder),
+            Call::ProcessList(request) => self.list(id, &own, &request, responder),
+            Call::SessionList(_) => responder.ok(&self.server.list_sessions(&self.identity)),
+            Call::SessionEnd(request) => self.end_session(id, request, responder),
+            Call::SessionObserve(request) => {
+                let result = self.observe(&own, &request);
+                responder.answer(result.map(|()| Empty {}));
+            }
+            Call::SessionUnobserve(request) => {
+                let result = self.unobserve(&request);
+                responder.answer(result.map(|()| Empty {}));
+            }
+        }
+    }
+
+    async fn initialize(&mut self, request: Initialize, responder: Responder) {
+        if self.handshake.session().is_some() {
+            let error =
+                RpcError::new(ErrorKind::Handshake, "initialize may only be sent once per connection");
+            return responder.error(&error);
+        }
+        let opened = match self.server.open_session(&request, &self.identity, self.outbox.id).await {
+            Ok(opened) => opened,
+            Err(error) => return responder.error(&error),
+        };
+        let available = BTreeSet::from(Capability::ALL);
+        let capabilities = request.capabilities.unwrap_or_default();
+        if capabilities.contains(&Capability::Acks) {
+            self.outbox.use_marks();
+        }
+        let limits = self.server.limits();
+        let reply = initialize::Reply {
+            session_id: opened.session.id.clone(),
+            protocol_version: PROTOCOL_VERSION.to_owned(),
+            server: initialize::Server {
+                name: "remex".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            capabilities: initialize::Capabilities { enabled: capabilities.clone(), available },
+            resumed: opened.resumed,
+            detach_ttl_ms: match opened.on_detach {
+                OnDetach::End => Some(0),
+                OnDetach::ExpireAfterMs(ttl) => Some(ttl),
+                OnDetach::Keep => None,
+            },
+            limits: initialize::Limits {
+                message_bytes: limits.message_bytes as u64,
+                processes: limits.processes as u64,
+                retain_bytes: limits.retain_bytes_max as u64,
+                pending_requests: limits.unanswered_requests as u64,
+            },
+        };
+        // The answer is on its way before the first event can be.
+        responder.ok(&reply);
+        let listener = Listener { outbox: Arc::clone(&self.outbox), capabilities: capabilities.clone() };
+        opened.session.attach(listener);
+        self.handshake =
+            Handshake::Answered(Ready { session: opened.session, capabilities, observed: Vec::new() });
+    }
+
+    /// Returns the session a request is about: the connection's own unless it names another of its identity.
+    fn session(&self, own: &Arc<Session>, named: Option<&str>) -> Result<Arc<Session>, RpcError> {
+        match named {
+            None => Ok(Arc::clone(own)),
+            Some(named) if named == own.id => Ok(Arc::clone(own)),
+            Some(named) => self.server.session_of(named, &self.identity),
+        }
+    }
+
+    fn find(&self, own: &Arc<Session>, named: Option<&str>, process: &str) -> Result<Arc<Process>, RpcError> {
+        self.session(own, named)?.process(process).ok_or_else(|| unknown_process(process))
+    }
+
+    fn order(&self, own: &Arc<Session>, named: Option<&str>, process: &str, order: Order) {
+        let session = match self.session(own, named) {
+            Ok(session) => session,
+            Err(error) => return order.into_responder().error(&error),
+        };
+        let refused = match session.process(process) {
+            Some(process) => process.order(order),
+            None => Err(order),
+        };
+        if let Err(order) = refused {
+            order.answer_unknown();
+        }
+    }
+
+    fn write(&self, own: &Arc<Session>, request: wire::Write, responder: Responder) {
+        let process_id: Box<str> = request.process_id.as_str().into();
+        let feed = Feed { chunk: request.chunk.0, write_id: request.write_id, process_id, responder };
+        self.order(own, request.session_id.as_deref(), &request.process_id, Order::Write(feed));
+    }
+
+    fn signal(&self, own: &Arc<Session>, request: &wire::Signal, responder: Responder) {
+        match Signal::from_name(request.signal.name()) {
+            Some(signal) => {
+                let order = Order::Signal(signal, responder);
+                self.order(own, request.session_id.as_deref(), &request.process_id, order);
+            }
+            None => responder.error(&RpcError::new(
+                ErrorKind::NotSupported,
+                format!("this host has no signal {}", request.signal),
+            )),
+        }
+    }
+
+    fn read_output(&mut self, id: RequestId, own: &Arc<Session>, request: wire::Read, responder: Responder) {
+        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+            Ok(process) => process,
+            Err(error) => return responder.error(&error),
+        };
+        let reader =
+            request.session_id.as_deref().is_none_or(|named| named == own.id).then_some(self.outbox.id);
+        self.run_beside(id, async move {
+            if !process.started().await {
+                return responder.error(&unknown_process(&process.id));
+            }
+            // A reply may be megabytes: it is made when there is room for it.
+            responder.outbox().room_for_answer().await;
+            let (reply, up_to) = process.read(&request, reader).await;
+            let then = if reader.is_some() { Then::Delivered(process, up_to) } else { Then::Nothing };
+            responder.ok_then(&reply, then);
+        });
+    }
+
+    fn wait(&mut self, id: RequestId, own: &Arc<Session>, request: wire::Wait, responder: Responder) {
+        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+            Ok(process) => process,
+            Err(error) => return responder.error(&error),
+        };
+        self.run_beside(id, async move {
+            if !process.started().await {
+                return responder.error(&unknown_process(&process.id));
+            }
+            responder.answer(process.wait(&request).await);
+        });
+    }
+
+    fn snapshot(
+        &mut self,
+        id: RequestId,
+        own: &Arc<Session>,
+        request: &wire::Snapshot,
+        responder: Responder,
+    ) {
+        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+            Ok(process) => process,
+            Err(error) => return responder.error(&error),
+        };
+        let max_bytes = request.max_bytes;
+        self.run_beside(id, async move {
+            if !process.started().await {
+                return responder.error(&unknown_process(&process.id));
+            }
+            responder.outbox().room_for_answer().await;
+            responder.ok(&process.snapshot(max_bytes));
+        });
+    }
+
+    fn list(&mut self, id: RequestId, own: &Arc<Session>, request: &wire::List, responder: Responder) {
+        let sessions = match request.scope {
+            wire::Scope::Identity => self.server.sessions_of(&self.identity),
+            wire::Scope::Session => match self.session(own, request.session_id.as_deref()) {
+                Ok(session) => vec![session],
+                Err(error) => return responder.error(&error),
+            },
+        };
+        let slots = Arc::clone(&self.slots);
+        self.run_beside(id, async move {
+            let _slot = slots.acquire().await;
+            let listing = tokio::task::spawn_blocking(move || listing(&sessions)).await;
+            responder.answer(listing.map_err(|error| RpcError::new(ErrorKind::Internal, error.to_string())));
+        });
+    }
+
+    fn end_session(&mut self, id: RequestId, request: wire_session::End, responder: Responder) {
+        let (server, identity) = (Arc::clone(&self.server), self.identity.clone());
+        // Ending goes on even if the connection that asked for it is gone, which it may end itself.
+        let (done, ended) = tokio::sync::oneshot::channel();
+        self.server.track(async move {
+            let result = server.end_session(&request.session_id, &identity).await;
+            let controller = result.as_ref().ok().cloned().flatten();
+            responder.answer(result.map(|_| Empty {}));
+            if let Some(outbox) = controller {
+                outbox.say_goodbye(POLICY, "the session was ended");
+            }
+            let _ = done.send(());
+        });
+        self.run_beside(id, async move {
+            let _ = ended.await;
+        });
+    }
+
+    fn observe(&mut self, own: &Arc<Session>, request: &wire_session::Observe) -> Result<(), RpcError> {
+        let session = self.session(own, Some(&request.session_id))?;
+        if session.id == own.id {
+            return Err(RpcError::new(
+                ErrorKind::InvalidParams,
+                "cannot observe the session that this connection controls; its notifications come anyway",
+            ));
+        }
+        let outbox = Arc::clone(&self.outbox);
+        let Some(ready) = self.handshake.ready_mut() else { return Ok(()) };
+        let listener = Listener { outbox, capabilities: ready.capabilities.clone() };
+        let from = |process: &str| match request.from_seq.as_ref().and_then(|from| from.get(process)) {
+            Some(seq) => From::After(seq.saturating_sub(1)),
+            None => From::Now,
+        };
+        session.observe(listener, from);
+        if !ready.observed.iter().any(|known| known.id == session.id) {
+            ready.observed.push(session);
+        }
+        Ok(())
+    }
+
+    fn unobserve(&mut self, request: &wire_session::Unobserve) -> Result<(), RpcError> {
+        let session = self.server.session_of(&request.session_id, &self.identity)?;
+        session.unobserve(self.outbox.id);
+        if let Some(ready) = self.handshake.ready_mut() {
+            ready.observed.retain(|known| known.id != session.id);
+        }
+        Ok(())
+    }
+}
+
+/// Lists processes with CPU time and memory of their trees.
+fn listing(sessions: &[Arc<Session>]) -> wire::Listing {
+    let mut processes = Vec::new();
+    for session in sessions {
+        let members = tree::members(Scope::Session(session.tag())).unwrap_or_default();
+        for process in session.all_processes() {
+            let mut entry = process.entry(session);
+            let own: Vec<&Member> = members.iter().filter(|member| member.tag == Some(process.tag)).collect();
+            if !own.is_empty() {
+                let cpu: std::time::Duration = own.iter().map(|member| member.cpu).sum();
+                entry.cpu_ms = Some(u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
+                entry.resident_bytes = Some(own.iter().map(|member| member.resident_bytes).sum());
+            }
+            processes.push(entry);
+        }
+    }
+    processes.sort_by_key(|entry| entry.started_at_ms);
+    wire::Listing { processes }
+}

@@ -1,0 +1,121 @@
+//! What a server is told when it is made: plain values, no files and no environment read here.
+
+use std::{ffi::OsString, time::Duration};
+
+use remex_proto::state::output_log;
+
+/// Everything a [`Server`](crate::Server) needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Caps and times.
+    pub limits: Limits,
+    /// The environment that an `envPolicy` may let through to children.
+    pub host_env: Vec<(OsString, OsString)>,
+    /// Who gets in over WebSocket.
+    pub auth: Auth,
+}
+
+/// Who gets in over WebSocket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// Everybody who can reach the port: for loopback only.
+    Open,
+    /// Who presents the token with this SHA-256 digest.
+    Token([u8; 32]),
+}
+
+/// The caps and times of a server; every queue has its bound here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest message, in bytes.
+    pub message_bytes: usize,
+    /// Requests of one connection that run at once; parked reads and waits do not count.
+    pub concurrent_requests: usize,
+    /// Unanswered requests of one connection before the server stops reading from it.
+    pub unanswered_requests: usize,
+    /// Bytes of messages whose requests wait, per connection, before the server stops reading from it.
+    pub waiting_request_bytes: usize,
+    /// Bytes of answers waiting for one connection before the server stops reading from it.
+    pub waiting_answer_bytes: usize,
+    /// How long a connection that the server stopped reading from may take no byte before it is closed.
+    pub stalled_writer: Duration,
+    /// Output sent to one connection and not acknowledged, in bytes.
+    pub unacknowledged_bytes: usize,
+    /// After how many bytes of output an acknowledgement is asked for.
+    pub mark_bytes: usize,
+    /// Bytes accepted for the stdin of one process and not yet taken by it.
+    pub stdin_bytes: usize,
+    /// Write ids remembered per process.
+    pub write_ids: usize,
+    /// Start ids remembered per session.
+    pub start_ids: usize,
+    /// Retention of one process unless the client asks for another.
+    pub retain: output_log::Limits,
+    /// The most a client may ask for with `output.retainBytes`.
+    pub retain_bytes_max: usize,
+    /// Output retained for all processes of a session, in bytes.
+    pub session_retain_bytes: usize,
+    /// Output retained for all sessions, in bytes.
+    pub server_retain_bytes: usize,
+    /// How long a closed process stays readable unless the client asks for another time.
+    pub closed_ttl: Duration,
+    /// The most a client may ask for with `output.retainMs`.
+    pub closed_ttl_max: Duration,
+    /// Processes of one session that have not closed.
+    pub processes: usize,
+    /// Closed processes of one session that are still readable; the oldest is forgotten early beyond it.
+    pub closed_processes: usize,
+    /// Sessions of the whole server.
+    pub sessions: usize,
+    /// Connections of the whole server.
+    pub connections: usize,
+    /// How long a session lives without a connection unless the client asks for another time.
+    pub detach_ttl: Duration,
+    /// The most a client may ask for with `detachTtlMs`; `None` is until the server ends.
+    pub detach_ttl_max: Option<Duration>,
+    /// How long after a cut output that the client did not acknowledge is held for it, pausing the child.
+    pub resume_hold: Duration,
+    /// How long the holder of a session may be silent when somebody else wants to resume it.
+    pub holder_silence: Duration,
+    /// How long an idle WebSocket stays without a ping.
+    pub keep_alive: Duration,
+    /// How long processes get between TERM and KILL when the server ends.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Limits {
+    /// The base dialect's values where it has them; see each line.
+    fn default() -> Self {
+        const MIB: usize = 1 << 20;
+        Limits {
+            message_bytes: 64 * MIB,
+            concurrent_requests: 256,
+            unanswered_requests: 1024,
+            // One message of full length and as much again for those that wait behind it.
+            waiting_request_bytes: 128 * MIB,
+            waiting_answer_bytes: 16 * MIB,
+            stalled_writer: Duration::from_secs(30),
+            unacknowledged_bytes: 512 << 10,
+            mark_bytes: 128 << 10,
+            stdin_bytes: MIB,
+            write_ids: 4096,
+            start_ids: 65_536,
+            retain: output_log::Limits::default(),
+            retain_bytes_max: 64 * MIB,
+            session_retain_bytes: 256 * MIB,
+            server_retain_bytes: 1024 * MIB,
+            closed_ttl: Duration::from_secs(30),
+            closed_ttl_max: Duration::from_secs(24 * 3600),
+            processes: 4096,
+            closed_processes: 65_536,
+            sessions: 4096,
+            connections: 4096,
+            detach_ttl: Duration::from_secs(30),
+            detach_ttl_max: Some(Duration::from_secs(24 * 3600)),
+            resume_hold: Duration::from_secs(2),
+            holder_silence: Duration::from_secs(2),
+            keep_alive: Duration::from_secs(30),
+            shutdown_grace: Duration::from_secs(1),
+        }
+    }
+}

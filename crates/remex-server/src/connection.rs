@@ -1,0 +1,331 @@
+//! One connection: a reader that turns messages into calls, and a writer that empties the outbox.
+//!
+//! The two never wait for each other, except that the reader stops while too much is waiting to be
+//! sent. Start at [`run`].
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use remex_proto::{
+    Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError,
+    initialize::Capability,
+    message::{self, Source},
+};
+use remex_rpc::{FrameReader, Framing, Incoming, SendBuffer, WriteHalf};
+use tokio::{io::AsyncWriteExt, sync::Semaphore, task::JoinSet};
+
+use crate::{
+    calls::Handshake,
+    identity::Identity,
+    outbox::{Acks, Goodbye, Outbox, Responder, Then},
+    server::{POLICY, Server},
+};
+
+/// How long a client gets to take what is left when its connection ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long requests that were read before the end of input may take to be answered.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// WebSocket close codes.
+const NORMAL: u16 = 1000;
+const TOO_LONG: u16 = 1009;
+
+/// A connection as it comes from a transport.
+pub(crate) struct Link {
+    pub(crate) reader: FrameReader,
+    pub(crate) writer: WriteHalf,
+    pub(crate) framing: Framing,
+    pub(crate) source: Source,
+    pub(crate) identity: Identity,
+}
+
+/// What the calls of one connection share.
+pub(crate) struct Connection {
+    pub(crate) server: Arc<Server>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) identity: Identity,
+    pub(crate) handshake: Handshake,
+    source: Source,
+    /// Bounds what runs at once.
+    pub(crate) slots: Arc<Semaphore>,
+    /// Calls that take their time; they end with the connection.
+    pub(crate) running: JoinSet<()>,
+    /// How to cancel them.
+    pub(crate) cancels: Vec<(RequestId, tokio::task::AbortHandle)>,
+}
+
+/// Why the reader stopped.
+enum Stop {
+    /// The client sends no more but may still listen.
+    EndOfInput,
+    /// We or the client said goodbye.
+    Goodbye,
+    /// Nobody is there any more.
+    Lost,
+}
+
+/// Serves one connection until it ends; then its session is detached.
+pub(crate) async fn run(server: Arc<Server>, link: Link) {
+    let Link { mut reader, writer, framing, source, identity } = link;
+    let acks = if framing == Framing::Lines { Acks::Lag } else { Acks::Ping };
+    let limits = server.limits().clone();
+    let Some(outbox) = server.connect(|id| Arc::new(Outbox::new(id, acks, limits))) else {
+        return refuse(writer, framing, source).await;
+    };
+    let keep_alive = server.limits().keep_alive;
+    let writing = tokio::spawn(write(Arc::clone(&outbox), writer, framing, keep_alive));
+    let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
+    let mut connection = Connection {
+        server,
+        outbox,
+        identity,
+        handshake: Handshake::Expected,
+        source,
+        slots,
+        running: JoinSet::new(),
+        cancels: Vec::new(),
+    };
+    tracing::info!(connection = connection.outbox.id, transport = ?source, "connection opened");
+    let stop = connection.read(&mut reader).await;
+    connection.end(stop, framing).await;
+    let (outbox, server) = (connection.outbox, connection.server);
+    // The client's last bytes are read away, so that closing the socket does not take our last words with it.
+    let _ = tokio::time::timeout(FAREWELL, async {
+        let _ = writing.await;
+        reader.discard().await;
+    })
+    .await;
+    server.disconnect(outbox.id);
+    outbox.close();
+    tracing::info!(connection = outbox.id, "connection closed");
+}
+
+/// Tells a client that there are too many connections.
+async fn refuse(mut writer: WriteHalf, framing: Framing, source: Source) {
+    let reason = "the server has too many connections; try again later";
+    let mut out = SendBuffer::new(framing);
+    if source != Source::WebSocket {
+        let mut json = Vec::new();
+        message::write_error(
+            &mut json,
+            &RequestId::MALFORMED,
+            &RpcError::new(ErrorKind::LimitExceeded, reason),
+        );
+        out.message(json.len(), |buffer| buffer.extend_from_slice(&json));
+    }
+    out.close(1013, reason);
+    let _ = tokio::time::timeout(FAREWELL, writer.write_all(out.pending())).await;
+}
+
+impl Connection {
+    async fn read(&mut self, reader: &mut FrameReader) -> Stop {
+        loop {
+            if !self.outbox.may_read().await {
+                self.outbox.say_goodbye(POLICY, "nothing was read for 30 s while answers were waiting");
+                return Stop::Lost;
+            }
+            let incoming = tokio::select! {
+                biased;
+                () = self.outbox.leaving() => return Stop::Goodbye,
+                incoming = reader.next() => incoming,
+            };
+            self.outbox.heard();
+            match incoming {
+                Incoming::Message(bytes) => self.message(&bytes).await,
+                Incoming::TooLong { limit } => self.too_long(limit),
+                Incoming::Ping(payload) => self.outbox.pong(payload),
+                Incoming::Pong(payload) => self.pong(&payload),
+                Incoming::Close { code, .. } => {
+                    self.outbox.say_goodbye(code.unwrap_or(NORMAL), "");
+                    return Stop::Goodbye;
+                }
+                Incoming::Violation { code, reason } => {
+                    self.outbox.say_goodbye(code, reason);
+                    return Stop::Goodbye;
+                }
+                Incoming::End => {
+                    return if self.source == Source::WebSocket { Stop::Lost } else { Stop::EndOfInput };
+                }
+                Incoming::Failed(error) => {
+                    tracing::debug!(connection = self.outbox.id, error = %error, "connection lost");
+                    return Stop::Lost;
+                }
+            }
+            self.reap();
+        }
+    }
+
+    async fn message(&mut self, bytes: &Bytes) {
+        match Message::parse(bytes, MessageLimits::WIRE) {
+            Err(malformed) => self.complain(&malformed.into_error(self.source)),
+            Ok(Message::Request { id, method, params }) => {
+                let responder = Responder::new(&self.outbox, id.clone(), bytes.len());
+                match Call::parse(&method, params) {
+                    Ok(call) => self.call(id, call, responder).await,
+                    Err(error) => responder.error(&error.into()),
+                }
+            }
+            Ok(Message::Notification { method, params }) => match ClientNote::parse(&method, params) {
+                Ok(note) => self.note(note),
+                Err(_) => self.violation(&format!("unexpected notification `{method}`")),
+            },
+            Ok(Message::Response { id, .. }) => {
+                self.violation(&format!("response to request {id}, which was never sent"))
+            }
+        }
+    }
+
+    fn note(&mut self, note: ClientNote) {
+        match note {
+            ClientNote::Initialized(_) => {
+                if !self.handshake.complete() {
+                    self.violation("`initialized` before `initialize`");
+                }
+            }
+            ClientNote::RequestCancel(cancel) if self.handshake.enabled(Capability::Cancel) => {
+                self.cancel(&cancel.id)
+            }
+            ClientNote::FlowAck(ack) if self.handshake.enabled(Capability::Acks) => {
+                self.outbox.acknowledged(ack.mark)
+            }
+            ClientNote::RequestCancel(_) => {
+                self.violation("`request/cancel` without the capability `cancel`")
+            }
+            ClientNote::FlowAck(_) => self.violation("`flow/ack` without the capability `acks`"),
+        }
+    }
+
+    fn cancel(&mut self, id: &RequestId) {
+        self.reap();
+        if let Some(index) = self.cancels.iter().position(|(running, _)| running == id) {
+            self.cancels.swap_remove(index).1.abort();
+            return;
+        }
+        let connection = self.outbox.id;
+        if let Some(session) = self.handshake.session() {
+            for process in session.all_processes() {
+                if process.cancel(|responder| responder.is_for(connection, id)) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Runs a call that may take its time, beside the others.
+    pub(crate) fn run_beside(&mut self, id: RequestId, call: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.running.spawn(call);
+        self.cancels.push((id, handle));
+    }
+
+    fn reap(&mut self) {
+        while self.running.try_join_next().is_some() {}
+        self.cancels.retain(|(_, handle)| !handle.is_finished());
+    }
+
+    fn pong(&self, payload: &[u8]) {
+        if let Ok(mark) = payload.try_into() {
+            self.outbox.acknowledged(u64::from_be_bytes(mark));
+        }
+    }
+
+    fn too_long(&self, limit: usize) {
+        let message = format!("message is longer than {limit} bytes; send it in several");
+        if self.source == Source::WebSocket {
+            self.outbox.say_goodbye(TOO_LONG, message);
+        } else {
+            self.complain(&RpcError::new(ErrorKind::LimitExceeded, message));
+        }
+    }
+
+    fn complain(&self, error: &RpcError) {
+        let mut json = Vec::new();
+        message::write_error(&mut json, &RequestId::MALFORMED, error);
+        self.outbox.push(json, Then::Nothing);
+    }
+
+    fn violation(&self, what: &str) {
+        tracing::debug!(connection = self.outbox.id, error = what, "connection closed for a violation");
+        self.outbox.say_goodbye(POLICY, what);
+    }
+
+    async fn end(&mut self, stop: Stop, framing: Framing) {
+        if let Stop::EndOfInput = stop {
+            self.finish().await;
+        }
+        let session = self.handshake.session().cloned();
+        if let Some(session) = session {
+            self.server.detach(&session, self.outbox.id);
+        }
+        for session in self.handshake.observed() {
+            session.unobserve(self.outbox.id);
+        }
+        self.running.shutdown().await;
+        match stop {
+            Stop::Lost if framing != Framing::Lines => self.outbox.close(),
+            Stop::Lost | Stop::EndOfInput | Stop::Goodbye => self.outbox.say_goodbye(NORMAL, ""),
+        }
+    }
+
+    /// Answers what was asked before the end of input; whoever only waits is told that it is over.
+    async fn finish(&mut self) {
+        self.running.abort_all();
+        let connection = self.outbox.id;
+        if let Some(session) = self.handshake.session() {
+            for process in session.all_processes() {
+                process.cancel(|responder| responder.outbox().id == connection);
+            }
+        }
+        while self.running.join_next().await.is_some() {}
+        let _ = tokio::time::timeout(LAST_ANSWERS, self.outbox.all_answered()).await;
+    }
+}
+
+/// Empties the outbox into the connection until it ends.
+async fn write(outbox: Arc<Outbox>, mut writer: WriteHalf, framing: Framing, keep_alive: Duration) {
+    let mut out = SendBuffer::new(framing);
+    let goodbye = loop {
+        if let Some(goodbye) = outbox.fill(&mut out) {
+            break Some(goodbye);
+        }
+        if outbox.is_closed() {
+            break None;
+        }
+        if out.is_empty() {
+            out.reset_if_idle();
+            tokio::select! {
+                () = outbox.bell() => {}
+                () = tokio::time::sleep(keep_alive), if framing != Framing::Lines => out.ping(b""),
+            }
+            continue;
+        }
+        let written = tokio::select! {
+            biased;
+            written = writer.write(out.pending()) => written,
+            // Once it is over, a client that takes nothing has a moment left.
+            () = overdue(&outbox) => break None,
+        };
+        match written {
+            Ok(len) if len > 0 => {
+                out.advance(len);
+                outbox.progress();
+            }
+            Ok(_) | Err(_) => break None,
+        }
+    };
+    if let Some(Goodbye { code, reason }) = goodbye {
+        out.close(code, &reason);
+        let farewell = async {
+            writer.write_all(out.pending()).await?;
+            writer.shutdown().await
+        };
+        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    }
+    outbox.close();
+}
+
+/// Waits until the farewell has taken too long.
+async fn overdue(outbox: &Outbox) {
+    outbox.leaving().await;
+    tokio::time::sleep(FAREWELL).await;
+}

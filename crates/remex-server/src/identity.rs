@@ -1,0 +1,56 @@
+//! Who is on the other side: sessions belong to an identity, and an identity sees only its own.
+
+use remex_rpc::Verdict;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::config::Auth;
+
+/// Who a connection speaks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Identity {
+    /// Everybody on loopback without authentication, and unix peers with the server's own uid.
+    Local,
+    /// Whoever has the token with this digest.
+    Token([u8; 32]),
+    /// A connection on stdio is its own.
+    Stdio(u64),
+}
+
+impl Auth {
+    /// Lets in whoever presents `token`.
+    pub fn for_token(token: &str) -> Self {
+        Auth::Token(Sha256::digest(token.as_bytes()).into())
+    }
+
+    /// Decides about the bearer token of a WebSocket upgrade, in constant time.
+    pub(crate) fn judge(&self, token: Option<&str>) -> Verdict<Identity> {
+        match (self, token) {
+            (Auth::Open, _) => Verdict::Admitted(Identity::Local),
+            (Auth::Token(_), None) => Verdict::Refused,
+            (Auth::Token(digest), Some(token)) => {
+                let presented: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+                if bool::from(presented.ct_eq(digest)) {
+                    Verdict::Admitted(Identity::Token(*digest))
+                } else {
+                    Verdict::Refused
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_right_token_gets_in() {
+        let digest: [u8; 32] = Sha256::digest(b"secret").into();
+        let auth = Auth::Token(digest);
+        assert_eq!(auth.judge(Some("secret")), Verdict::Admitted(Identity::Token(digest)));
+        assert_eq!(auth.judge(Some("secret ")), Verdict::Refused);
+        assert_eq!(auth.judge(None), Verdict::Refused);
+        assert_eq!(Auth::Open.judge(None), Verdict::Admitted(Identity::Local));
+    }
+}

@@ -1,0 +1,441 @@
+//! What waits to be sent on one connection, and what was sent but not acknowledged.
+//!
+//! Handlers and processes put things in and ring the bell; the connection's writer takes them out:
+//! answers first, then processes that have only a little to say, then the floods in turn, within
+//! the window of what is unacknowledged. Start at [`Outbox`].
+
+mod in_flight;
+mod responder;
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use remex_proto::{flow, message, state::output_log::Seq};
+use remex_rpc::SendBuffer;
+use tokio::sync::Notify;
+
+use crate::{config::Limits, process::Process};
+use in_flight::InFlight;
+pub(crate) use responder::Responder;
+
+/// Identifies one connection for the life of the server.
+pub(crate) type ConnectionId = u64;
+
+/// A send buffer is filled up to here before it is written.
+const SEND_BYTES: usize = 128 << 10;
+
+/// What one flooding process may put into the send buffer before it is the next one's turn.
+const TURN_BYTES: usize = 64 << 10;
+
+/// At the end of a burst an acknowledgement is asked for only when this much is open.
+const IDLE_MARK_BYTES: usize = 16 << 10;
+
+/// How a client acknowledges output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acks {
+    /// WebSocket: a ping is answered by every client.
+    Ping,
+    /// The client asked for `flow/mark`.
+    Mark,
+    /// No way to ask: the last bytes written count as not got (see [`Process::deliver`]).
+    Lag,
+}
+
+/// Why a connection ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Goodbye {
+    /// WebSocket close code.
+    pub(crate) code: u16,
+    pub(crate) reason: String,
+}
+
+/// The outgoing side of one connection.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    pub(crate) id: ConnectionId,
+    limits: Limits,
+    /// Shared by the reader, the writer, handlers and process tasks; held for moments only.
+    queue: Mutex<Queue>,
+    /// Rings the writer.
+    bell: Notify,
+    /// Rings a reader that stopped because too much was waiting.
+    drained: Notify,
+    /// Rings whoever asked whether the client is alive.
+    heard: Notify,
+    /// Rings when the connection is about to end.
+    leaving: Notify,
+}
+
+#[derive(Debug)]
+struct Queue {
+    acks: Acks,
+    answers: VecDeque<Answer>,
+    answer_bytes: usize,
+    unanswered: usize,
+    request_bytes: usize,
+    fresh: VecDeque<Arc<Process>>,
+    bulk: VecDeque<Arc<Process>>,
+    /// Only the last ping needs an answer.
+    pong: Option<Bytes>,
+    ping: bool,
+    in_flight: InFlight,
+    goodbye: Option<Goodbye>,
+    /// The writer is gone: nothing is taken any more.
+    closed: bool,
+    progress: Instant,
+}
+
+#[derive(Debug)]
+struct Answer {
+    json: Vec<u8>,
+    then: Then,
+}
+
+/// What happens when an answer is on its way.
+#[derive(Debug)]
+pub(crate) enum Then {
+    Nothing,
+    /// The process was started: its events may follow now.
+    Follow(Arc<Process>),
+    /// The answer carried the output of this process up to the given event.
+    Delivered(Arc<Process>, Seq),
+}
+
+/// How urgent a process with something to say is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// A little after a pause: goes before floods and outside the window.
+    Fresh,
+    Bulk,
+}
+
+/// What a process put into the send buffer in its turn.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    pub(crate) bytes: usize,
+    /// The newest event delivered, when acknowledgements are tracked for it.
+    pub(crate) up_to: Option<Seq>,
+    /// The log is small or full: ask for an acknowledgement now.
+    pub(crate) wants_mark: bool,
+    pub(crate) more: Option<Urgency>,
+}
+
+impl Outbox {
+    pub(crate) fn new(id: ConnectionId, acks: Acks, limits: Limits) -> Self {
+        Outbox {
+            id,
+            limits,
+            queue: Mutex::new(Queue {
+                acks,
+                answers: VecDeque::new(),
+                answer_bytes: 0,
+                unanswered: 0,
+                request_bytes: 0,
+                fresh: VecDeque::new(),
+                bulk: VecDeque::new(),
+                pong: None,
+                ping: false,
+                in_flight: InFlight::default(),
+                goodbye: None,
+                closed: false,
+                progress: Instant::now(),
+            }),
+            bell: Notify::new(),
+            drained: Notify::new(),
+            heard: Notify::new(),
+            leaving: Notify::new(),
+        }
+    }
+
+    /// Switches to explicit acknowledgements on a transport without pings.
+    pub(crate) fn use_marks(&self) {
+        let mut queue = self.queue();
+        if queue.acks == Acks::Lag {
+            queue.acks = Acks::Mark;
+        }
+    }
+
+    /// Counts a request that has to be answered.
+    pub(crate) fn register(&self, request_bytes: usize) {
+        let mut queue = self.queue();
+        queue.unanswered += 1;
+        queue.request_bytes += request_bytes;
+    }
+
+    fn settle(&self, request_bytes: usize) {
+        let mut queue = self.queue();
+        queue.unanswered -= 1;
+        queue.request_bytes -= request_bytes;
+        drop(queue);
+        self.drained.notify_waiters();
+    }
+
+    /// Queues a message that is complete JSON.
+    pub(crate) fn push(&self, json: Vec<u8>, then: Then) {
+        let mut queue = self.queue();
+        if queue.closed {
+            return;
+        }
+        queue.answer_bytes += json.len();
+        queue.answers.push_back(Answer { json, then });
+        drop(queue);
+        self.bell.notify_one();
+    }
+
+    /// Puts a process on the list of those that have something to say.
+    ///
+    /// The caller has marked it as queued, so it is on the list once.
+    pub(crate) fn ready(&self, process: Arc<Process>, urgency: Urgency) {
+        let mut queue = self.queue();
+        if queue.closed {
+            return;
+        }
+        match urgency {
+            Urgency::Fresh => queue.fresh.push_back(process),
+            Urgency::Bulk => queue.bulk.push_back(process),
+        }
+        drop(queue);
+        self.bell.notify_one();
+    }
+
+    pub(crate) fn pong(&self, payload: Bytes) {
+        self.queue().pong = Some(payload);
+        self.bell.notify_one();
+    }
+
+    /// Notes that the client has got everything up to mark `mark`.
+    pub(crate) fn acknowledged(&self, mark: u64) {
+        let acknowledged = self.queue().in_flight.acknowledge(mark);
+        for (process, seq) in acknowledged {
+            process.acknowledge(self.id, seq);
+        }
+        self.bell.notify_one();
+    }
+
+    /// Notes that the client said something.
+    pub(crate) fn heard(&self) {
+        self.heard.notify_waiters();
+    }
+
+    /// Asks the client for a sign of life and tells whether one came in time.
+    pub(crate) async fn is_alive(&self, silence: Duration) -> bool {
+        let heard = self.heard.notified();
+        tokio::pin!(heard);
+        heard.as_mut().enable();
+        {
+            let mut queue = self.queue();
+            if queue.closed || queue.goodbye.is_some() {
+                return false;
+            }
+            if queue.acks == Acks::Lag {
+                // A local peer that is gone has closed its socket.
+                return true;
+            }
+            queue.ping = true;
+        }
+        self.bell.notify_one();
+        tokio::time::timeout(silence, heard).await.is_ok()
+    }
+
+    /// Ends the connection after what is already queued as an answer.
+    pub(crate) fn say_goodbye(&self, code: u16, reason: impl Into<String>) {
+        self.queue().goodbye.get_or_insert(Goodbye { code, reason: reason.into() });
+        self.ring_all();
+    }
+
+    /// Waits until somebody has said goodbye.
+    pub(crate) async fn leaving(&self) {
+        loop {
+            let leaving = self.leaving.notified();
+            tokio::pin!(leaving);
+            leaving.as_mut().enable();
+            {
+                let queue = self.queue();
+                if queue.goodbye.is_some() || queue.closed {
+                    return;
+                }
+            }
+            leaving.await;
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue().closed
+    }
+
+    fn ring_all(&self) {
+        self.bell.notify_one();
+        self.drained.notify_waiters();
+        self.leaving.notify_waiters();
+    }
+
+    /// Drops everything that waits; later pushes are ignored.
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue();
+        queue.closed = true;
+        queue.answers.clear();
+        queue.answer_bytes = 0;
+        let processes = (std::mem::take(&mut queue.fresh), std::mem::take(&mut queue.bulk));
+        let in_flight = std::mem::take(&mut queue.in_flight);
+        drop(queue);
+        drop((processes, in_flight));
+        self.ring_all();
+    }
+
+    /// Waits until the connection may be read again; `false` when its client takes nothing any more.
+    pub(crate) async fn may_read(&self) -> bool {
+        let limits = &self.limits;
+        let wait = self.until(|queue| {
+            queue.unanswered < limits.unanswered_requests
+                && queue.request_bytes < limits.waiting_request_bytes
+                && queue.answer_bytes < limits.waiting_answer_bytes
+        });
+        tokio::pin!(wait);
+        loop {
+            if tokio::time::timeout(limits.stalled_writer, &mut wait).await.is_ok() {
+                return true;
+            }
+            let queue = self.queue();
+            // Where only running requests are in the way, their answers end the wait.
+            if !queue.answers.is_empty() && queue.progress.elapsed() >= limits.stalled_writer {
+                return false;
+            }
+        }
+    }
+
+    /// Waits until another large answer may be built.
+    pub(crate) async fn room_for_answer(&self) {
+        self.until(|queue| queue.answer_bytes < self.limits.waiting_answer_bytes / 2).await;
+    }
+
+    /// Waits until every request has its answer.
+    pub(crate) async fn all_answered(&self) {
+        self.until(|queue| queue.unanswered == 0).await;
+    }
+
+    /// Waits until `holds`, or the connection ends.
+    async fn until(&self, holds: impl Fn(&Queue) -> bool) {
+        loop {
+            let drained = self.drained.notified();
+            tokio::pin!(drained);
+            drained.as_mut().enable();
+            {
+                let queue = self.queue();
+                if holds(&queue) || queue.closed || queue.goodbye.is_some() {
+                    return;
+                }
+            }
+            drained.await;
+        }
+    }
+
+    /// Waits until there may be something to send.
+    pub(crate) async fn bell(&self) {
+        self.bell.notified().await;
+    }
+
+    /// Notes that the client's side took bytes.
+    pub(crate) fn progress(&self) {
+        self.queue().progress = Instant::now();
+        self.drained.notify_waiters();
+    }
+
+    /// Moves what is due into `out`; returns the farewell once everything before it is in there.
+    pub(crate) fn fill(&self, out: &mut SendBuffer) -> Option<Goodbye> {
+        let mut queue = self.queue();
+        if let Some(payload) = queue.pong.take() {
+            out.pong(&payload);
+        }
+        if std::mem::take(&mut queue.ping) {
+            self.mark(&mut queue, out);
+        }
+        while out.len() < SEND_BYTES {
+            if let Some(answer) = queue.answers.pop_front() {
+                queue = self.fill_answer(queue, answer, out);
+            } else if queue.goodbye.is_some() {
+                return queue.goodbye.clone();
+            } else if let Some(process) = queue.fresh.pop_front() {
+                queue = self.fill_output(queue, process, out);
+            } else if queue.in_flight.bytes() < self.limits.unacknowledged_bytes {
+                let Some(process) = queue.bulk.pop_front() else { break };
+                queue = self.fill_output(queue, process, out);
+            } else {
+                break;
+            }
+        }
+        let open = queue.in_flight.open_bytes();
+        if open >= self.limits.mark_bytes || (open >= IDLE_MARK_BYTES && out.len() < SEND_BYTES) {
+            self.mark(&mut queue, out);
+        }
+        None
+    }
+
+    fn fill_answer<'a>(
+        &'a self,
+        mut queue: MutexGuard<'a, Queue>,
+        answer: Answer,
+        out: &mut SendBuffer,
+    ) -> MutexGuard<'a, Queue> {
+        queue.answer_bytes -= answer.json.len();
+        out.message(answer.json.len(), |buffer| buffer.extend_from_slice(&answer.json));
+        match answer.then {
+            Then::Nothing => queue,
+            Then::Follow(process) => {
+                drop(queue);
+                process.open(self);
+                self.queue()
+            }
+            Then::Delivered(process, seq) => {
+                if queue.acks == Acks::Lag {
+                    drop(queue);
+                    process.acknowledge(self.id, seq);
+                    return self.queue();
+                }
+                queue.in_flight.add(process, seq, answer.json.len());
+                queue
+            }
+        }
+    }
+
+    fn fill_output<'a>(
+        &'a self,
+        queue: MutexGuard<'a, Queue>,
+        process: Arc<Process>,
+        out: &mut SendBuffer,
+    ) -> MutexGuard<'a, Queue> {
+        let acks = queue.acks;
+        drop(queue);
+        let delivery = process.deliver(self.id, acks, out, TURN_BYTES);
+        let mut queue = self.queue();
+        if let (Some(seq), false) = (delivery.up_to, acks == Acks::Lag) {
+            queue.in_flight.add(Arc::clone(&process), seq, delivery.bytes);
+            if delivery.wants_mark {
+                self.mark(&mut queue, out);
+            }
+        }
+        match delivery.more {
+            Some(Urgency::Fresh) => queue.fresh.push_back(process),
+            Some(Urgency::Bulk) => queue.bulk.push_back(process),
+            None => {}
+        }
+        queue
+    }
+
+    /// Asks the client to acknowledge everything up to here.
+    fn mark(&self, queue: &mut Queue, out: &mut SendBuffer) {
+        let mark = queue.in_flight.mark();
+        match queue.acks {
+            Acks::Ping => out.ping(&mark.to_be_bytes()),
+            Acks::Mark => out.message(64, |buffer| message::write_notification(buffer, &flow::Mark { mark })),
+            Acks::Lag => {}
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,75 @@
+//! The duty to answer one request.
+
+use std::sync::Arc;
+
+use remex_proto::{ErrorKind, RequestId, RpcError, message};
+use serde::Serialize;
+
+use super::{ConnectionId, Outbox, Then};
+
+/// The duty to answer one request, exactly once.
+///
+/// Dropped without an answer it says that the request was cancelled, so no caller waits for ever.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    outbox: Arc<Outbox>,
+    /// Taken when the answer is given.
+    id: Option<RequestId>,
+    request_bytes: usize,
+}
+
+impl Responder {
+    pub(crate) fn new(outbox: &Arc<Outbox>, id: RequestId, request_bytes: usize) -> Self {
+        outbox.register(request_bytes);
+        Responder { outbox: Arc::clone(outbox), id: Some(id), request_bytes }
+    }
+
+    pub(crate) fn is_for(&self, connection: ConnectionId, id: &RequestId) -> bool {
+        self.outbox.id == connection && self.id.as_ref() == Some(id)
+    }
+
+    pub(crate) fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
+    }
+
+    pub(crate) fn answer<R: Serialize>(self, result: Result<R, RpcError>) {
+        match result {
+            Ok(reply) => self.ok(&reply),
+            Err(error) => self.error(&error),
+        }
+    }
+
+    pub(crate) fn ok(self, reply: &impl Serialize) {
+        self.ok_then(reply, Then::Nothing);
+    }
+
+    pub(crate) fn ok_then(mut self, reply: &impl Serialize, then: Then) {
+        let Some(id) = self.id.take() else { return };
+        let mut json = Vec::with_capacity(128);
+        message::write_result(&mut json, &id, reply);
+        self.outbox.push(json, then);
+    }
+
+    pub(crate) fn error(mut self, error: &RpcError) {
+        self.send_error(error);
+    }
+
+    fn send_error(&mut self, error: &RpcError) {
+        let Some(id) = self.id.take() else { return };
+        let mut json = Vec::with_capacity(128);
+        message::write_error(&mut json, &id, error);
+        self.outbox.push(json, Then::Nothing);
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if self.id.is_some() {
+            self.send_error(&RpcError::new(
+                ErrorKind::Cancelled,
+                "the request was cancelled; nothing was undone",
+            ));
+        }
+        self.outbox.settle(self.request_bytes);
+    }
+}

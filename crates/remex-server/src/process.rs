@@ -1,0 +1,295 @@
+//! One process of a session: what is shared between its task, its readers and its handlers.
+//!
+//! The task in [`task`] owns the child and is the only writer of the log; everybody else reads the
+//! log with a cursor or puts an [`Order`] into the queue. Start at [`Process`].
+
+mod deliver;
+mod hold;
+mod input;
+mod matcher;
+mod pipes;
+mod read;
+mod start;
+pub(crate) mod task;
+mod terminate;
+mod wait;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, Weak},
+    time::{Duration, Instant},
+};
+
+use remex_process::{Pid, Signal, Size, Tag};
+use remex_proto::{
+    ErrorKind, HostPath, RpcError,
+    process::{self as wire, ExitCause},
+    state::output_log::{self, OutputLog},
+};
+use tokio::sync::Notify;
+
+use crate::{
+    clock::now_ms,
+    config::Limits,
+    outbox::{ConnectionId, Responder},
+    session::Session,
+};
+use deliver::Follow;
+pub(crate) use deliver::{From, Viewer};
+use hold::Control;
+pub(crate) use input::Feed;
+use input::Input;
+pub(crate) use start::Starting;
+
+/// A handle on one process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) id: Box<str>,
+    /// The id as a JSON string, escaped once.
+    id_json: Box<str>,
+    session: Weak<Session>,
+    pub(crate) about: About,
+    pub(crate) tag: Tag,
+    /// Shared by the task (writes the log), the connections' writers (read it) and handlers; held for moments only.
+    state: Mutex<State>,
+    /// Wakes the task: orders came, or the log may have room again.
+    wake: Notify,
+    /// Wakes reads and waits.
+    changed: Notify,
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub(crate) struct About {
+    pub(crate) argv: Vec<String>,
+    pub(crate) cwd: HostPath,
+    pub(crate) tty: bool,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) asked_at_ms: u64,
+    pub(crate) overflow: wire::Overflow,
+    /// How long after close the output stays readable.
+    pub(crate) closed_ttl: Duration,
+    pub(crate) linger: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) retain_bytes: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    orders: VecDeque<Order>,
+    log: OutputLog,
+    input: Input,
+    follows: Vec<Follow>,
+    control: Control,
+    exit: Option<Exit>,
+    ended_at_ms: Option<u64>,
+    /// Why the server ended it, if it did.
+    ended_for: Option<ExitCause>,
+    /// When output last came, for idleness.
+    last_output: Instant,
+    /// When readers were last told.
+    last_ring: Instant,
+    /// The client wrote since readers were last told: what comes now is an answer and goes out at once.
+    answer_due: bool,
+    /// The task waits for room.
+    full: bool,
+    /// Its time is up, but its client has not got everything.
+    overdue: bool,
+    /// Bytes charged to session and server.
+    charged: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Starting,
+    Running { pid: Pid, started_at_ms: u64 },
+    Failed,
+}
+
+/// How the direct child ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Exit {
+    pub(crate) code: i32,
+    pub(crate) signal: Option<String>,
+    pub(crate) cause: ExitCause,
+    pub(crate) usage: wire::Usage,
+}
+
+/// What a handler wants the task to do, in the order of arrival.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Write(Feed),
+    CloseStdin(Responder, Box<str>),
+    Resize(Size, Responder, Box<str>),
+    Signal(Signal, Responder),
+    Terminate(wire::TerminateMode, Responder),
+}
+
+impl Process {
+    fn new(
+        id: String,
+        session: &Arc<Session>,
+        about: About,
+        tag: Tag,
+        limits: &Limits,
+        controller: ConnectionId,
+    ) -> Self {
+        let now = Instant::now();
+        let retain = output_log::Limits { retain_bytes: about.retain_bytes, ..limits.retain };
+        Process {
+            id_json: quoted(&id),
+            id: id.into(),
+            session: Arc::downgrade(session),
+            tag,
+            state: Mutex::new(State {
+                phase: Phase::Starting,
+                orders: VecDeque::new(),
+                log: OutputLog::new(retain),
+                input: Input::new(limits),
+                follows: Vec::new(),
+                control: Control::attached(controller),
+                exit: None,
+                ended_at_ms: None,
+                ended_for: None,
+                last_output: now,
+                last_ring: now.checked_sub(task::GATHER).unwrap_or(now),
+                answer_due: true,
+                full: false,
+                overdue: false,
+                charged: 0,
+            }),
+            about,
+            wake: Notify::new(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Puts an order into the queue; the task takes it after the start, never before.
+    ///
+    /// # Errors
+    ///
+    /// Gives the order back when the start failed.
+    pub(crate) fn order(&self, order: Order) -> Result<(), Order> {
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Failed) {
+            return Err(order);
+        }
+        state.orders.push_back(order);
+        drop(state);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Waits until the start has succeeded or failed; `false` when it failed.
+    pub(crate) async fn started(&self) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.state().phase {
+                Phase::Starting => {}
+                Phase::Running { .. } => return true,
+                Phase::Failed => return false,
+            }
+            changed.await;
+        }
+    }
+
+    /// Notes why the process is about to end, unless a reason is known already.
+    pub(crate) fn will_end_for(&self, cause: ExitCause) {
+        let mut state = self.state();
+        if state.exit.is_none() {
+            state.ended_for.get_or_insert(cause);
+        }
+    }
+
+    /// Drops the requests of a connection that wait for this process, all of them or only one.
+    pub(crate) fn cancel(&self, is_cancelled: impl Fn(&Responder) -> bool) -> bool {
+        let cancelled = self.state().input.cancel(is_cancelled);
+        !cancelled.is_empty()
+    }
+
+    /// Evicts what nobody waits for, to make room for others.
+    pub(crate) fn reclaim(&self, session: &Session) {
+        let mut state = self.state();
+        let hold = state.hold(&self.about, session.server().limits(), Instant::now());
+        state.log.evict(hold, 0);
+        self.charge(&mut state, session);
+    }
+
+    /// Returns one line of `process/list`, without the figures of the tree.
+    pub(crate) fn entry(&self, session: &Session) -> wire::Entry {
+        let state = self.state();
+        let (pid, started_at_ms) = match state.phase {
+            Phase::Running { pid, started_at_ms } => (Some(pid.as_raw().unsigned_abs()), started_at_ms),
+            Phase::Starting | Phase::Failed => (None, self.about.asked_at_ms),
+        };
+        wire::Entry {
+            process_id: self.id.to_string(),
+            session_id: session.id.clone(),
+            argv: self.about.argv.clone(),
+            cwd: self.about.cwd.clone(),
+            pid,
+            tty: self.about.tty,
+            labels: self.about.labels.clone(),
+            state: match (&state.phase, &state.exit) {
+                (Phase::Starting, _) => wire::State::Starting,
+                _ if state.log.is_closed() => wire::State::Closed,
+                (_, Some(_)) => wire::State::Exited,
+                _ => wire::State::Running,
+            },
+            started_at_ms,
+            ended_at_ms: state.ended_at_ms,
+            exit_code: state.exit.as_ref().map(|exit| exit.code),
+            signal: state.exit.as_ref().and_then(|exit| exit.signal.clone()),
+            cause: state.exit.as_ref().map(|exit| exit.cause),
+            produced: state.log.produced(),
+            retained_bytes: state.log.held_bytes() as u64,
+            cpu_ms: None,
+            resident_bytes: None,
+        }
+    }
+
+    /// Returns what the log may hold now, from what session and server have left.
+    fn budget(&self, state: &State, session: &Session) -> usize {
+        let chunk = session.server().limits().retain.chunk_bytes;
+        state.charged.saturating_add(session.retention_left()).max(chunk)
+    }
+
+    fn charge(&self, state: &mut State, session: &Session) {
+        let memory = state.log.memory();
+        session.charge(state.charged, memory);
+        state.charged = memory;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.upgrade() {
+            let charged = self.state().charged;
+            session.charge(charged, 0);
+        }
+    }
+}
+
+impl State {
+    fn exited(&mut self, exit: Exit) {
+        self.exit = Some(exit);
+        self.ended_at_ms = Some(now_ms());
+    }
+}
+
+/// Returns the error for a process that never was or is forgotten.
+pub(crate) fn unknown_process(id: &str) -> RpcError {
+    RpcError::new(ErrorKind::UnknownProcess, format!("unknown process id {id}"))
+}
+
+fn quoted(text: &str) -> Box<str> {
+    serde_json::Value::from(text).to_string().into()
+}

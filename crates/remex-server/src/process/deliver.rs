@@ -1,0 +1,271 @@
+//! Streaming: what a connection that follows a process has not seen goes into its send buffer.
+
+use std::{sync::Arc, time::Instant};
+
+use remex_proto::{
+    message,
+    process::{self as wire, Overflow},
+    state::output_log::{Cursor, Next, Seq},
+};
+use remex_rpc::SendBuffer;
+
+use super::{Process, State, quoted, task::GATHER};
+use crate::outbox::{Acks, ConnectionId, Delivery, Outbox, Urgency};
+
+/// A process that is this far behind has something short to say and goes before floods.
+const FRESH_BYTES: u64 = 4 << 10;
+
+/// Where acknowledgements cannot be had, this much of what was sent last counts as not got: more
+/// than a socket's buffer and our own hold.
+const LAG_BYTES: u64 = 384 << 10;
+
+/// One connection that follows the process.
+#[derive(Debug)]
+pub(super) struct Follow {
+    connection: ConnectionId,
+    outbox: Arc<Outbox>,
+    pub(super) cursor: Cursor,
+    /// On the outbox's list.
+    queued: bool,
+    /// The connection holds the session: its pace counts.
+    pub(super) controls: bool,
+    /// The session as a JSON string, for an observer.
+    session_json: Option<Box<str>>,
+    wants_gaps: bool,
+    /// Bytes sent since an acknowledgement was asked for.
+    unmarked: usize,
+}
+
+/// How a connection follows a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Viewer {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) controls: bool,
+    /// The session to name in every notification.
+    pub(crate) session_id: Option<String>,
+    pub(crate) wants_gaps: bool,
+}
+
+/// Where a viewer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    Now,
+    After(Seq),
+}
+
+impl Process {
+    /// Lets the controller see events from the first one on, now that it knows of the start.
+    pub(crate) fn open(self: &Arc<Self>, outbox: &Outbox) {
+        let Some(session) = self.session.upgrade() else { return };
+        if !self.state().control.is(outbox.id) {
+            return;
+        }
+        if let Some(viewer) = session.controller(outbox.id) {
+            self.follow(&viewer, From::After(0));
+        }
+    }
+
+    /// Lets a connection see events from `from` on.
+    pub(crate) fn follow(self: &Arc<Self>, viewer: &Viewer, from: From) {
+        let mut state = self.state();
+        let cursor = match from {
+            From::Now => state.log.newest(),
+            From::After(seq) => state.log.cursor_after(seq),
+        };
+        state.follows.retain(|follow| follow.connection != viewer.outbox.id);
+        let session_json = viewer.session_id.as_ref().map(|id| quoted(id));
+        state.follows.push(Follow {
+            connection: viewer.outbox.id,
+            outbox: Arc::clone(&viewer.outbox),
+            cursor,
+            queued: false,
+            controls: viewer.controls,
+            session_json,
+            wants_gaps: viewer.wants_gaps,
+            unmarked: 0,
+        });
+        self.ring(&mut state);
+    }
+
+    pub(crate) fn unfollow(&self, connection: ConnectionId) {
+        self.state().follows.retain(|follow| follow.connection != connection);
+    }
+
+    /// The session lost its connection.
+    pub(crate) fn detach(self: &Arc<Self>, connection: ConnectionId) {
+        let mut state = self.state();
+        state.follows.retain(|follow| follow.connection != connection);
+        state.control.detach(Instant::now());
+        let cancelled = state.input.cancel(|responder| responder.outbox().id == connection);
+        let overdue = state.overdue;
+        drop(state);
+        drop(cancelled);
+        if overdue {
+            self.expire();
+        }
+        self.wake.notify_one();
+    }
+
+    /// The session got a connection back: it sees what comes from now on.
+    pub(crate) fn resume(self: &Arc<Self>, viewer: &Viewer) {
+        let mut state = self.state();
+        let newest = state.log.newest().seq;
+        state.control.resume(viewer.outbox.id, newest, Instant::now());
+        drop(state);
+        self.follow(viewer, From::Now);
+    }
+
+    /// Tells everybody who follows or waits that there is something new.
+    pub(super) fn ring(self: &Arc<Self>, state: &mut State) {
+        let State { log, follows, .. } = &mut *state;
+        for follow in follows {
+            if !follow.queued && log.has_next(&follow.cursor) {
+                follow.queued = true;
+                follow.outbox.ready(Arc::clone(self), urgency(log.behind(&follow.cursor)));
+            }
+        }
+        state.last_ring = Instant::now();
+        state.answer_due = false;
+        self.changed.notify_waiters();
+    }
+
+    /// Tells at once what comes after a pause or as an answer; gathers while output goes on.
+    ///
+    /// Returns when readers have to be told at the latest, if they were not told now.
+    pub(super) fn announce(self: &Arc<Self>, state: &mut State, now: Instant) -> Option<Instant> {
+        let chunk = self.chunk_bytes();
+        let due = state.answer_due
+            || now >= state.last_ring + GATHER
+            || state.follows.iter().any(|follow| !follow.queued && state.log.behind(&follow.cursor) >= chunk);
+        if due {
+            self.ring(state);
+            return None;
+        }
+        Some(state.last_ring + GATHER)
+    }
+
+    fn chunk_bytes(&self) -> u64 {
+        remex_proto::state::output_log::Limits::default().chunk_bytes as u64
+    }
+
+    /// Puts what `connection` has not seen into `out`, about `quota` bytes of it.
+    pub(crate) fn deliver(
+        self: &Arc<Self>,
+        connection: ConnectionId,
+        acks: Acks,
+        out: &mut SendBuffer,
+        quota: usize,
+    ) -> Delivery {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let mut delivery = Delivery::default();
+        let Some(index) = state.follows.iter().position(|follow| follow.connection == connection) else {
+            return delivery;
+        };
+        loop {
+            let State { log, follows, exit, .. } = &mut *state;
+            let follow = &mut follows[index];
+            if delivery.bytes >= quota {
+                delivery.more = Some(urgency(log.behind(&follow.cursor)));
+                break;
+            }
+            let (produced, evicted) = (log.produced(), log.evicted_bytes());
+            match log.next(&mut follow.cursor) {
+                None => {
+                    follow.queued = false;
+                    break;
+                }
+                Some(Next::Gap(gap)) => {
+                    if follow.wants_gaps {
+                        let note = wire::Gap {
+                            process_id: self.id.to_string(),
+                            session_id: self.observed(follow),
+                            range: wire::GapRange {
+                                from_seq: gap.from_seq,
+                                to_seq: gap.to_seq,
+                                bytes: gap.bytes,
+                            },
+                        };
+                        out.message(128, |buffer| message::write_notification(buffer, &note));
+                    }
+                }
+                Some(Next::Output { seq, stream, bytes, .. }) => {
+                    let output = message::OutputFrame {
+                        process_id: &self.id_json,
+                        session_id: follow.session_json.as_deref(),
+                        seq,
+                        stream,
+                        bytes,
+                    };
+                    delivery.bytes += bytes.len();
+                    out.message(output.len(), |buffer| output.write(buffer));
+                }
+                Some(Next::Exited(seq)) => {
+                    if let Some(exit) = exit {
+                        let note = wire::Exited {
+                            process_id: self.id.to_string(),
+                            session_id: self.observed(follow),
+                            seq,
+                            exit_code: exit.code,
+                            sandbox_denied: false,
+                            signal: exit.signal.clone(),
+                            cause: Some(exit.cause),
+                            usage: Some(exit.usage),
+                        };
+                        out.message(300, |buffer| message::write_notification(buffer, &note));
+                    }
+                }
+                Some(Next::Closed(seq)) => {
+                    let note = wire::Closed {
+                        process_id: self.id.to_string(),
+                        session_id: self.observed(follow),
+                        seq,
+                        produced: Some(produced),
+                        evicted_bytes: Some(evicted),
+                    };
+                    out.message(200, |buffer| message::write_notification(buffer, &note));
+                }
+            }
+        }
+        self.account(state, index, acks, &mut delivery);
+        let overdue = state.overdue;
+        drop(guard);
+        if overdue && delivery.more.is_none() {
+            self.expire();
+        }
+        delivery
+    }
+
+    /// Notes what the controller was sent, so that it is kept until it is acknowledged.
+    fn account(&self, state: &mut State, index: usize, acks: Acks, delivery: &mut Delivery) {
+        let retain = self.about.retain_bytes;
+        let follow = &mut state.follows[index];
+        if !follow.controls || self.about.overflow == Overflow::Evict || delivery.bytes == 0 {
+            return;
+        }
+        if acks == Acks::Lag {
+            let got = follow.cursor.offset.unwrap_or(0).saturating_sub(LAG_BYTES.min(retain as u64 / 2));
+            let seq = state.log.seq_ending_by(got);
+            state.control.acknowledge(seq);
+            if state.full {
+                self.wake.notify_one();
+            }
+            return;
+        }
+        follow.unmarked += delivery.bytes;
+        delivery.up_to = Some(follow.cursor.seq);
+        delivery.wants_mark = follow.unmarked >= retain / 4;
+        if delivery.wants_mark {
+            follow.unmarked = 0;
+        }
+    }
+
+    fn observed(&self, follow: &Follow) -> Option<String> {
+        follow.session_json.as_ref()?;
+        self.session.upgrade().map(|session| session.id.clone())
+    }
+}
+
+fn urgency(behind: u64) -> Urgency {
+    if behind <= FRESH_BYTES { Urgency::Fresh } else { Urgency::Bulk }
+}

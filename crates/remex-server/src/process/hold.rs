@@ -1,0 +1,192 @@
+//! What the client that controls a process has acknowledged, and what is therefore kept for it.
+
+use std::{sync::Arc, time::Instant};
+
+use remex_proto::{
+    process::Overflow,
+    state::output_log::{Hold, Seq},
+};
+
+use super::{About, Process, State, deliver::Follow};
+use crate::{config::Limits, outbox::ConnectionId};
+
+/// Who controls the process, and how far it has acknowledged.
+#[derive(Debug)]
+pub(super) struct Control {
+    holder: Holder,
+    /// Everything up to here was got by the controlling client, also by an earlier connection of it.
+    acknowledged: Seq,
+}
+
+#[derive(Debug)]
+enum Holder {
+    Attached { connection: ConnectionId, catch_up: Option<CatchUp> },
+    Detached { since: Instant },
+}
+
+/// After a resume: what lies between the last acknowledgement and the first event streamed again.
+///
+/// The client fetches it with `process/read`; until it has, or has not asked for a while, it is kept.
+#[derive(Debug)]
+struct CatchUp {
+    until: Seq,
+    /// The newest event acknowledged beyond `until`.
+    beyond: Seq,
+    last_read: Instant,
+}
+
+impl Control {
+    pub(super) fn attached(connection: ConnectionId) -> Self {
+        Control { holder: Holder::Attached { connection, catch_up: None }, acknowledged: 0 }
+    }
+
+    pub(super) fn is(&self, connection: ConnectionId) -> bool {
+        matches!(self.holder, Holder::Attached { connection: holder, .. } if holder == connection)
+    }
+
+    pub(super) fn detach(&mut self, now: Instant) {
+        self.holder = Holder::Detached { since: now };
+    }
+
+    pub(super) fn resume(&mut self, connection: ConnectionId, newest: Seq, now: Instant) {
+        let catch_up =
+            (self.acknowledged < newest).then_some(CatchUp { until: newest, beyond: 0, last_read: now });
+        self.holder = Holder::Attached { connection, catch_up };
+    }
+
+    pub(super) fn acknowledge(&mut self, seq: Seq) {
+        if let Holder::Attached { catch_up: Some(gap), .. } = &mut self.holder {
+            if seq > gap.until {
+                gap.beyond = gap.beyond.max(seq);
+                return;
+            }
+            if seq == gap.until {
+                self.acknowledged = gap.until.max(gap.beyond);
+                self.end_catch_up();
+                return;
+            }
+        }
+        self.acknowledged = self.acknowledged.max(seq);
+    }
+
+    /// Notes that the client reads on its own, having seen everything up to `after`.
+    pub(super) fn reads(&mut self, after: Seq, newest: Seq, now: Instant) {
+        if let Holder::Attached { catch_up: Some(gap), .. } = &mut self.holder {
+            gap.last_read = now;
+            // Whoever has seen more than the gap has seen the gap.
+            let after = if after > gap.until { gap.until } else { after };
+            self.acknowledge(after);
+        } else if after <= newest {
+            self.acknowledge(after);
+        }
+    }
+
+    fn end_catch_up(&mut self) {
+        if let Holder::Attached { catch_up, .. } = &mut self.holder {
+            *catch_up = None;
+        }
+    }
+
+    fn hold(&mut self, limits: &Limits, now: Instant) -> Hold {
+        match &self.holder {
+            Holder::Detached { since } if now >= *since + limits.resume_hold => return Hold::Nothing,
+            Holder::Attached { catch_up: Some(gap), .. } if now >= gap.last_read + limits.resume_hold => {
+                self.acknowledged = gap.until.max(gap.beyond);
+                self.end_catch_up();
+            }
+            Holder::Detached { .. } | Holder::Attached { .. } => {}
+        }
+        Hold::After(self.acknowledged)
+    }
+
+    /// Returns when the hold loosens by itself.
+    fn loosens_at(&self, limits: &Limits) -> Option<Instant> {
+        match &self.holder {
+            Holder::Detached { since } => Some(*since + limits.resume_hold),
+            Holder::Attached { catch_up: Some(gap), .. } => Some(gap.last_read + limits.resume_hold),
+            Holder::Attached { catch_up: None, .. } => None,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn hold(&mut self, about: &About, limits: &Limits, now: Instant) -> Hold {
+        match about.overflow {
+            Overflow::Evict => Hold::Nothing,
+            Overflow::Pause => self.control.hold(limits, now),
+        }
+    }
+
+    /// Returns when a full log should be looked at again although nobody acknowledged.
+    pub(super) fn look_again_at(&self, limits: &Limits) -> Option<Instant> {
+        self.full.then(|| self.control.loosens_at(limits)).flatten()
+    }
+}
+
+impl Process {
+    /// Notes that `connection` has got everything up to `seq`.
+    pub(crate) fn acknowledge(&self, connection: ConnectionId, seq: Seq) {
+        let mut state = self.state();
+        if !state.control.is(connection) {
+            return;
+        }
+        state.control.acknowledge(seq);
+        let wake = state.full;
+        drop(state);
+        if wake {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Forgets the closed process, unless a client that is here has not got everything: then it is
+    /// forgotten as soon as it has.
+    pub(crate) fn expire(self: &Arc<Self>) {
+        let Some(session) = self.session.upgrade() else { return };
+        let mut state = self.state();
+        let waits = |follow: &Follow| follow.controls && state.log.has_next(&follow.cursor);
+        state.overdue = self.about.overflow == Overflow::Pause && state.follows.iter().any(waits);
+        let settled = !state.overdue;
+        drop(state);
+        if settled {
+            session.forget(self);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn resumed(limits: &Limits, now: Instant) -> Control {
+        let mut control = Control::attached(1);
+        control.acknowledge(5);
+        control.detach(now);
+        assert_eq!(control.hold(limits, now), Hold::After(5));
+        control.resume(2, 9, now);
+        control
+    }
+
+    #[test]
+    fn what_was_not_acknowledged_before_a_cut_is_kept_until_it_was_read() {
+        let (limits, now) = (Limits::default(), Instant::now());
+        let mut control = resumed(&limits, now);
+        control.acknowledge(12);
+        assert_eq!(control.hold(&limits, now), Hold::After(5), "12 says nothing about 6 to 9");
+        control.reads(7, 12, now);
+        assert_eq!(control.hold(&limits, now), Hold::After(7));
+        control.acknowledge(9);
+        assert_eq!(control.hold(&limits, now), Hold::After(12));
+    }
+
+    #[test]
+    fn a_client_that_never_reads_back_does_not_hold_output_for_ever() {
+        let (limits, now) = (Limits::default(), Instant::now());
+        let mut control = resumed(&limits, now);
+        assert_eq!(control.hold(&limits, now + limits.resume_hold), Hold::After(9));
+        control.detach(now);
+        let later = now + limits.resume_hold + Duration::from_millis(1);
+        assert_eq!(control.hold(&limits, later), Hold::Nothing);
+    }
+}

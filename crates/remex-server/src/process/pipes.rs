@@ -1,0 +1,142 @@
+//! The descriptors of one child: pipes, or the master side of its terminal.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use remex_process::{ChildIo, Size, resize, watch};
+use remex_proto::{ErrorKind, RpcError, process::Stream, state::output_log::OutputLog};
+use rustix::io::Errno;
+use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::clock::now_ms;
+
+/// More than a terminal can hold: what was printed before an exit lies within it.
+const TERMINAL_BYTES: usize = 256 << 10;
+
+#[derive(Debug)]
+pub(super) struct Pipes {
+    /// Standard output or the terminal, and standard error; `None` after their end.
+    pub(super) out: [Option<Source>; 2],
+    /// `None` when there is none, it was closed, or the terminal takes its place.
+    pub(super) stdin: Option<AsyncFd<OwnedFd>>,
+    tty: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Source {
+    stream: Stream,
+    pub(super) fd: AsyncFd<OwnedFd>,
+}
+
+/// What an attempt to move bytes came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    Bytes(usize),
+    NothingNow,
+    /// Nothing will move here any more.
+    End,
+}
+
+impl Pipes {
+    pub(super) fn new(io: ChildIo) -> io::Result<Self> {
+        let source = |fd: OwnedFd, stream: Stream, interest: Interest| -> io::Result<Option<Source>> {
+            Ok(Some(Source { stream, fd: watch(fd, interest)? }))
+        };
+        Ok(match io {
+            ChildIo::Pipes { stdin, stdout, stderr } => Pipes {
+                out: [
+                    source(stdout, Stream::Stdout, Interest::READABLE)?,
+                    source(stderr, Stream::Stderr, Interest::READABLE)?,
+                ],
+                stdin: stdin.map(|fd| watch(fd, Interest::WRITABLE)).transpose()?,
+                tty: false,
+            },
+            ChildIo::Pty { master } => Pipes {
+                out: [source(master, Stream::Pty, Interest::READABLE | Interest::WRITABLE)?, None],
+                stdin: None,
+                tty: true,
+            },
+        })
+    }
+
+    pub(super) fn has_input(&self) -> bool {
+        self.tty || self.stdin.is_some()
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.out.iter().any(Option::is_some)
+    }
+
+    /// Returns how much each source holds right now.
+    pub(super) fn available(&self) -> [usize; 2] {
+        let available = |source: &Option<Source>| match source {
+            None => 0,
+            // A terminal passes bytes on in the background; a read that finds nothing has waited for them.
+            Some(_) if self.tty => TERMINAL_BYTES,
+            Some(source) => rustix::io::ioctl_fionread(&source.fd)
+                .map_or(TERMINAL_BYTES, |len| usize::try_from(len).unwrap_or(usize::MAX).max(1)),
+        };
+        [available(&self.out[0]), available(&self.out[1])]
+    }
+
+    /// Reads once into `log`, at most `max` bytes.
+    ///
+    /// `draining` asks the kernel even if the runtime has not heard of new bytes yet.
+    pub(super) fn read(&self, index: usize, log: &mut OutputLog, max: usize, draining: bool) -> Taken {
+        let Some(source) = &self.out[index] else { return Taken::End };
+        let mut read = |fd: &OwnedFd| {
+            log.append(source.stream, now_ms(), max, |spare| {
+                rustix::io::retry_on_intr(|| rustix::io::read(fd, &mut *spare)).map_err(io::Error::from)
+            })
+        };
+        let result =
+            if draining { read(source.fd.get_ref()) } else { source.fd.try_io(Interest::READABLE, read) };
+        match result {
+            Ok(0) => Taken::End,
+            Ok(len) => Taken::Bytes(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Taken::NothingNow,
+            // EIO is how a terminal ends; anything else is no reason to look again either.
+            Err(_) => Taken::End,
+        }
+    }
+
+    /// Writes once to the child.
+    pub(super) fn write(&self, bytes: &[u8]) -> Taken {
+        let Some(fd) =
+            self.stdin.as_ref().or(self.out[0].as_ref().filter(|_| self.tty).map(|source| &source.fd))
+        else {
+            return Taken::End;
+        };
+        let write = |fd: &OwnedFd| {
+            rustix::io::retry_on_intr(|| rustix::io::write(fd, bytes)).map_err(io::Error::from)
+        };
+        match fd.try_io(Interest::WRITABLE, write) {
+            Ok(len) => Taken::Bytes(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Taken::NothingNow,
+            Err(error) => {
+                if error.raw_os_error() != Some(Errno::PIPE.raw_os_error()) {
+                    tracing::debug!(error = %error, "stdin of a process cannot be written");
+                }
+                Taken::End
+            }
+        }
+    }
+
+    pub(super) fn resize(&self, size: Size, id: &str) -> Result<(), RpcError> {
+        if !self.tty {
+            return Err(RpcError::new(
+                ErrorKind::NotATerminal,
+                format!("cannot resize process `{id}`: it runs on pipes; start it with `tty`"),
+            ));
+        }
+        let Some(terminal) = &self.out[0] else { return Ok(()) };
+        resize(terminal.fd.as_fd(), size).map_err(|error| {
+            RpcError::new(
+                ErrorKind::Internal,
+                format!("cannot resize the terminal of process `{id}`: {error}"),
+            )
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! `process/read` and `process/snapshot`: looking into the log on request.
+
+use std::time::{Duration, Instant};
+
+use remex_proto::{
+    Blob, process as wire,
+    state::output_log::{Next, Seq},
+};
+
+use super::{Process, State};
+use crate::outbox::ConnectionId;
+
+/// Without `maxBytes` one answer still carries at most this much output.
+const READ_BYTES: u64 = 16 << 20;
+
+impl Process {
+    /// Answers a read, waiting as long as asked while there is nothing to tell.
+    ///
+    /// `reader` is the controlling connection, whose reading acknowledges; `None` for an onlooker.
+    pub(crate) async fn read(
+        &self,
+        read: &wire::Read,
+        reader: Option<ConnectionId>,
+    ) -> (wire::ReadReply, Seq) {
+        let after = read.after_seq.unwrap_or(0);
+        let deadline = Instant::now().checked_add(Duration::from_millis(read.wait_ms.unwrap_or(0)));
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.state();
+                if let Some(connection) = reader {
+                    self.note_read(&mut state, connection, after);
+                }
+                let log = &state.log;
+                let newest = log.next_seq() - 1;
+                let exit_beyond = log.exited().is_some() && after < newest;
+                let has_output = has_output_after(&mut state, after);
+                if has_output
+                    || state.log.is_closed()
+                    || exit_beyond
+                    || deadline.is_some_and(|at| Instant::now() >= at)
+                {
+                    return reply(&mut state, after, read.max_bytes);
+                }
+            }
+            match deadline {
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at.into(), changed).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    fn note_read(&self, state: &mut State, connection: ConnectionId, after: Seq) {
+        if state.control.is(connection) {
+            let newest = state.log.next_seq() - 1;
+            state.control.reads(after, newest, Instant::now());
+            if state.full {
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    pub(crate) fn snapshot(&self, max_bytes: Option<u64>) -> wire::SnapshotReply {
+        let state = self.state();
+        let max_bytes =
+            usize::try_from(max_bytes.unwrap_or(READ_BYTES).min(READ_BYTES)).unwrap_or(usize::MAX);
+        let snapshot = state.log.snapshot(max_bytes);
+        wire::SnapshotReply {
+            stdout: Blob::from(snapshot.stdout),
+            stderr: Blob::from(snapshot.stderr),
+            terminal: Blob::from(snapshot.pty),
+            truncated: snapshot.omitted > 0,
+            omitted_bytes: snapshot.omitted,
+            exit_code: state.exit.as_ref().map(|exit| exit.code),
+            running: state.exit.is_none(),
+        }
+    }
+}
+
+fn has_output_after(state: &mut State, after: Seq) -> bool {
+    let mut cursor = state.log.cursor_after(after);
+    while state.log.has_next(&cursor) {
+        if state.log.gap(&cursor).is_some() || state.log.peek_len(&cursor).is_some_and(|len| len > 0) {
+            return true;
+        }
+        if state.log.next(&mut cursor).is_none() {
+            return false;
+        }
+    }
+    false
+}
+
+fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>) -> (wire::ReadReply, Seq) {
+    let limit = max_bytes.unwrap_or(READ_BYTES);
+    let mut cursor = state.log.cursor_after(after);
+    let (mut chunks, mut gap, mut bytes) = (Vec::new(), None, 0_u64);
+    let mut last_chunk = None;
+    let mut cut = false;
+    loop {
+        if let Some(len) = state.log.peek_len(&cursor) {
+            if len > 0 && !chunks.is_empty() && bytes.saturating_add(len as u64) > limit {
+                cut = true;
+                break;
+            }
+        }
+        match state.log.next(&mut cursor) {
+            None => break,
+            Some(Next::Gap(range)) => {
+                gap = Some(wire::GapRange {
+                    from_seq: range.from_seq,
+                    to_seq: range.to_seq,
+                    bytes: range.bytes,
+                });
+            }
+            Some(Next::Output { seq, stream, at_ms, bytes: chunk }) => {
+                bytes += chunk.len() as u64;
+                last_chunk = Some(seq);
+                chunks.push(wire::Chunk {
+                    seq,
+                    stream,
+                    chunk: Blob::from(chunk.to_vec()),
+                    at_ms: Some(at_ms),
+                });
+            }
+            Some(Next::Exited(_) | Next::Closed(_)) => {}
+        }
+    }
+    let past_newest = state.log.next_seq();
+    let next_seq = match last_chunk {
+        // The base says so whether or not something was left out, once the client set a limit.
+        Some(seq) if max_bytes.is_some() || cut => seq + 1,
+        _ => past_newest,
+    };
+    let read_up_to = if cut { next_seq - 1 } else { past_newest - 1 };
+    let reply = wire::ReadReply {
+        chunks,
+        next_seq,
+        exited: state.log.exited().is_some(),
+        exit_code: state.log.exited().and(state.exit.as_ref()).map(|exit| exit.code),
+        closed: state.log.is_closed(),
+        failure: None,
+        sandbox_denied: false,
+        gap,
+    };
+    (reply, read_up_to)
+}

@@ -1,0 +1,215 @@
+//! From a request to a child: what is checked before, and what is said after.
+
+use std::{ffi::OsString, io, num::NonZeroU16, sync::Arc, time::Duration};
+
+use remex_process::{Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag};
+use remex_proto::{
+    ErrorKind, RpcError, environment,
+    error::INTERNAL_ERROR,
+    initialize::Capability,
+    process::{self as wire, SandboxType},
+};
+
+use tokio::sync::Semaphore;
+
+use super::{About, Order, Phase, Process, unknown_process};
+use crate::{
+    clock::now_ms,
+    config::Limits,
+    outbox::{Responder, Then},
+    session::Session,
+};
+
+/// A start that was checked and has its place in the session.
+#[derive(Debug)]
+pub(crate) struct Starting {
+    pub(crate) process: Arc<Process>,
+    pub(crate) start: Start,
+    pub(crate) start_id: Option<String>,
+    pub(crate) responder: Responder,
+    /// Bounds how many starts of one connection run at once.
+    pub(crate) slots: Arc<Semaphore>,
+}
+
+/// The size of a terminal whose client did not say.
+const DEFAULT_SIZE: Size = Size { rows: 24, cols: 80 };
+
+impl Process {
+    /// Checks what can be checked without the operating system and makes the handle.
+    pub(crate) fn prepare(
+        request: wire::Start,
+        session: &Arc<Session>,
+        tag: Tag,
+        controller: crate::outbox::ConnectionId,
+    ) -> Result<(Arc<Process>, Start), RpcError> {
+        let server = session.server();
+        let limits = server.limits();
+        let start = command(&request, tag, server.host_env())?;
+        let about = about(&request, limits);
+        let process = Process::new(request.process_id, session, about, tag, limits, controller);
+        Ok((Arc::new(process), start))
+    }
+
+    /// Answers the request and lets the controller see the events, in this order.
+    pub(super) fn announce_start(self: &Arc<Self>, session: &Session, pid: Pid, starting: Announce) {
+        let started_at_ms = now_ms();
+        self.state().phase = Phase::Running { pid, started_at_ms };
+        let pid = pid.as_raw().unsigned_abs();
+        let reply = wire::Started {
+            process_id: self.id.to_string(),
+            sandbox_type: SandboxType::None,
+            pid: Some(pid),
+            started_at_ms: Some(started_at_ms),
+            replayed: false,
+        };
+        session.start_succeeded(starting.start_id.as_deref(), &reply);
+        starting.responder.ok_then(&reply, Then::Follow(Arc::clone(self)));
+        session.notify(Capability::ProcessStarted, |session_id| wire::StartedNote {
+            process_id: self.id.to_string(),
+            session_id,
+            pid,
+        });
+        session.observe_start(self);
+        self.changed.notify_waiters();
+        tracing::info!(session = %session.id, process = %self.id, pid, "process started");
+    }
+
+    /// The child runs, but its output cannot be watched.
+    pub(super) fn fail_watch(self: &Arc<Self>, session: &Session, starting: Announce, error: &io::Error) {
+        let message = format!(
+            "cannot watch the output of process `{}`: {error}; free descriptors and start it again",
+            self.id
+        );
+        self.fail(
+            session,
+            starting,
+            RpcError::new(ErrorKind::LimitExceeded, message).with_code(INTERNAL_ERROR),
+        );
+    }
+
+    pub(super) fn fail_start(self: &Arc<Self>, session: &Session, starting: Announce, error: &StartError) {
+        self.fail(session, starting, start_error(error));
+    }
+
+    /// Frees the id and answers everybody who asked something of it.
+    fn fail(self: &Arc<Self>, session: &Session, starting: Announce, error: RpcError) {
+        session.start_failed(self, starting.start_id.as_deref(), &error);
+        let orders = {
+            let mut state = self.state();
+            state.phase = Phase::Failed;
+            std::mem::take(&mut state.orders)
+        };
+        tracing::info!(session = %session.id, process = %self.id, error = %error.message, "process did not start");
+        session.notify(Capability::ProcessFailed, |session_id| wire::Failed {
+            process_id: self.id.to_string(),
+            session_id,
+            kind: error.kind,
+            message: error.message.clone(),
+        });
+        starting.responder.error(&error);
+        orders.into_iter().for_each(Order::answer_unknown);
+        self.changed.notify_waiters();
+    }
+}
+
+/// Who is told how a start went.
+pub(super) struct Announce {
+    pub(super) start_id: Option<String>,
+    pub(super) responder: Responder,
+}
+
+impl Order {
+    pub(crate) fn into_responder(self) -> Responder {
+        match self {
+            Order::Write(feed) => feed.responder,
+            Order::Signal(_, responder)
+            | Order::Terminate(_, responder)
+            | Order::CloseStdin(responder, _)
+            | Order::Resize(_, responder, _) => responder,
+        }
+    }
+
+    /// Answers an order for a process that does not exist.
+    pub(crate) fn answer_unknown(self) {
+        let (responder, id) = match self {
+            Order::Write(feed) => return feed.answer(wire::WriteStatus::UnknownProcess),
+            Order::Signal(_, responder) => return responder.ok(&serde_json::json!({})),
+            Order::Terminate(_, responder) => return responder.ok(&wire::Terminated { running: false }),
+            Order::CloseStdin(responder, id) | Order::Resize(_, responder, id) => (responder, id),
+        };
+        responder.error(&unknown_process(&id));
+    }
+}
+
+fn command(request: &wire::Start, tag: Tag, host_env: &[(OsString, OsString)]) -> Result<Start, RpcError> {
+    if !request.sandbox.is_disabled() {
+        return Err(RpcError::new(
+            ErrorKind::SandboxUnavailable,
+            "sandbox intent cannot be enforced on this executor; ask for `{\"type\":\"disabled\"}` to run unconfined",
+        ));
+    }
+    let cwd = request.cwd.native().map_err(|error| {
+        RpcError::new(
+            ErrorKind::InvalidParams,
+            format!("cwd URI `{}` is not valid on this exec-server host: {error}", request.cwd),
+        )
+    })?;
+    let Some((program, args)) = request.argv.split_first() else {
+        return Err(RpcError::new(ErrorKind::InvalidParams, "argv must not be empty"));
+    };
+    let size = |wanted: Option<NonZeroU16>, default: u16| wanted.map_or(default, NonZeroU16::get);
+    Ok(Start {
+        program: program.into(),
+        arg0: request.arg0.clone().map(Into::into),
+        args: args.iter().map(Into::into).collect(),
+        cwd: cwd.to_owned(),
+        env: environment::resolve(request.env_policy.as_ref(), &request.env, host_env.iter().cloned()),
+        stdio: if request.tty {
+            Stdio::Pty {
+                size: Size {
+                    rows: size(request.rows, DEFAULT_SIZE.rows),
+                    cols: size(request.cols, DEFAULT_SIZE.cols),
+                },
+            }
+        } else {
+            Stdio::Pipes { stdin: if request.pipe_stdin { Stdin::Piped } else { Stdin::Null } }
+        },
+        tag,
+        parent_death: (!request.tty).then_some(Signal::TERM),
+    })
+}
+
+fn about(request: &wire::Start, limits: &Limits) -> About {
+    let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
+    let output = request.output;
+    About {
+        argv: request.argv.clone(),
+        cwd: request.cwd.clone(),
+        tty: request.tty,
+        labels: request.labels.clone(),
+        asked_at_ms: now_ms(),
+        overflow: output.overflow,
+        closed_ttl: output
+            .retain_ms
+            .map_or(limits.closed_ttl, |ms| Duration::from_millis(ms).min(limits.closed_ttl_max)),
+        linger: request.linger_ms.map(Duration::from_millis),
+        timeout: request.timeout_ms.map(Duration::from_millis),
+        idle_timeout: request.idle_timeout_ms.map(Duration::from_millis),
+        retain_bytes: output
+            .retain_bytes
+            .map_or(limits.retain.retain_bytes, |wanted| bytes(wanted).min(limits.retain_bytes_max)),
+    }
+}
+
+fn start_error(error: &StartError) -> RpcError {
+    let kind = match error.kind() {
+        StartErrorKind::ProgramNotFound => ErrorKind::ProgramNotFound,
+        StartErrorKind::NotExecutable => ErrorKind::NotExecutable,
+        StartErrorKind::BadCwd => ErrorKind::BadCwd,
+        StartErrorKind::TooManyProcesses => ErrorKind::TooManyProcesses,
+        StartErrorKind::TooManyDescriptors => ErrorKind::LimitExceeded,
+        StartErrorKind::InvalidInput => ErrorKind::InvalidParams,
+        StartErrorKind::Other => ErrorKind::Internal,
+    };
+    RpcError::new(kind, error.to_string()).with_code(INTERNAL_ERROR)
+}

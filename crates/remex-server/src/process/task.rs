@@ -1,0 +1,451 @@
+//! The task of one process: the owner of the child and the only writer of its log.
+//!
+//! It reads straight into the log while there is room, feeds stdin, carries out orders, and puts
+//! exit and close into the log behind the output they follow. Start at [`run`].
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use remex_process::{Exit as ChildExit, ExitStatus, Pid, group_signal};
+use remex_proto::{
+    ErrorKind, RpcError,
+    process::{self as wire, ExitCause},
+};
+use tokio::io::Interest;
+
+use super::{
+    Exit, Order, Process, Starting,
+    pipes::{Pipes, Taken},
+    start::Announce,
+    terminate,
+};
+use crate::{clock::now_ms, session::Session};
+
+/// While output goes on it is gathered this long before readers are told again.
+pub(super) const GATHER: Duration = Duration::from_millis(1);
+
+/// What one source may be read in a row before other tasks get their turn.
+const TURN_BYTES: usize = 128 << 10;
+
+/// Starts the child and stays with it until everything it said is in the log.
+pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
+    let Starting { process, start, start_id, responder, slots } = starting;
+    let announce = Announce { start_id, responder };
+    let slot = slots.acquire().await;
+    let child = match session.server().spawner().start(start).await {
+        Ok(child) => child,
+        Err(error) => return process.fail_start(&session, announce, &error),
+    };
+    drop(slot);
+    let pid = child.pid;
+    let pipes = match Pipes::new(child.io) {
+        Ok(pipes) => pipes,
+        // Dropping the exit ends what was started.
+        Err(error) => return process.fail_watch(&session, announce, &error),
+    };
+    if !pipes.has_input() {
+        process.state().input.closed();
+    }
+    process.announce_start(&session, pid, announce);
+    let now = Instant::now();
+    let runner = Runner {
+        pid,
+        exit: child.exit,
+        pipes,
+        started: now,
+        end: End::Running,
+        gather_until: None,
+        turn_over: false,
+        process,
+        session,
+    };
+    runner.process.state().last_output = now;
+    runner.run().await;
+}
+
+struct Runner {
+    process: Arc<Process>,
+    session: Arc<Session>,
+    pid: Pid,
+    exit: ChildExit,
+    pipes: Pipes,
+    started: Instant,
+    end: End,
+    /// Readers have to be told by then.
+    gather_until: Option<Instant>,
+    /// A source has more than one turn allows.
+    turn_over: bool,
+}
+
+/// How far the end of the process has got.
+enum End {
+    Running,
+    /// Exited: this much of each source was printed before and goes before the exit.
+    Exiting {
+        owed: [usize; 2],
+    },
+    /// The exit is in the log. Somebody may still hold the output open, until then at most.
+    Exited {
+        linger_until: Option<Instant>,
+    },
+    /// Lingered long enough: this much of each source is still taken.
+    Closing {
+        owed: [usize; 2],
+    },
+    Closed,
+}
+
+impl Runner {
+    async fn run(mut self) {
+        loop {
+            self.take_orders();
+            self.pump();
+            if matches!(self.end, End::Closed) {
+                break;
+            }
+            if std::mem::take(&mut self.turn_over) {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            self.wait().await;
+        }
+        // Descriptors go before the retention begins.
+        drop(self.pipes);
+        self.session.process_closed(&self.process);
+        tracing::info!(session = %self.session.id, process = %self.process.id, "process closed");
+    }
+
+    /// Waits for whatever comes next.
+    async fn wait(&mut self) {
+        let deadline = self.deadline();
+        let (full, has_input) = {
+            let state = self.process.state();
+            (state.full, state.input.next().is_some())
+        };
+        let running = matches!(self.end, End::Running);
+        let Pipes { out, stdin, .. } = &self.pipes;
+        let feed = stdin.as_ref().or(out[0].as_ref().map(|source| &source.fd));
+        let status = tokio::select! {
+            biased;
+            () = self.process.wake.notified() => None,
+            status = self.exit.wait(), if running => Some(status),
+            () = readable(&out[0]), if out[0].is_some() && !full => None,
+            () = readable(&out[1]), if out[1].is_some() && !full => None,
+            () = writable(feed), if has_input => None,
+            () = sleep_until(deadline), if deadline.is_some() => {
+                self.on_deadline();
+                None
+            }
+        };
+        if let Some(status) = status {
+            self.on_exit(&status);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let state = self.process.state();
+        let about = &self.process.about;
+        let running = matches!(self.end, End::Running) && state.ended_for.is_none();
+        let after = |from: Instant, time: Option<Duration>| {
+            time.filter(|_| running).and_then(|time| from.checked_add(time))
+        };
+        let linger = match self.end {
+            End::Exited { linger_until } => linger_until,
+            _ => None,
+        };
+        [
+            self.gather_until,
+            linger,
+            after(self.started, about.timeout),
+            after(state.last_output, about.idle_timeout),
+            state.look_again_at(self.session.server().limits()),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn on_deadline(&mut self) {
+        let now = Instant::now();
+        let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
+        if due(self.gather_until) {
+            self.gather_until = None;
+            self.process.ring(&mut self.process.state());
+        }
+        if let End::Exited { linger_until } = self.end {
+            if due(linger_until) {
+                self.end = End::Closing { owed: self.pipes.available() };
+            }
+        }
+        if matches!(self.end, End::Running) {
+            let about = &self.process.about;
+            let mut state = self.process.state();
+            let cause = if due(about.timeout.and_then(|time| self.started.checked_add(time))) {
+                ExitCause::Timeout
+            } else if due(about.idle_timeout.and_then(|time| state.last_output.checked_add(time))) {
+                ExitCause::IdleTimeout
+            } else {
+                return;
+            };
+            if state.ended_for.is_none() {
+                state.ended_for = Some(cause);
+                drop(state);
+                terminate::force(&self.process, &self.session, self.pid, None);
+            }
+        }
+    }
+
+    fn on_exit(&mut self, status: &ExitStatus) {
+        let exit = self.describe(status);
+        tracing::info!(
+            session = %self.session.id, process = %self.process.id, code = exit.code, cause = ?exit.cause, "process exited"
+        );
+        self.pipes.stdin = None;
+        self.end = End::Exiting { owed: self.pipes.available() };
+        let mut state = self.process.state();
+        state.exited(exit);
+        state.input.closed();
+        drop(state);
+        // Waits and lists know at once, even when a full log holds the event back.
+        self.process.changed.notify_waiters();
+    }
+
+    fn describe(&self, status: &ExitStatus) -> Exit {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let ended_for = self.process.state().ended_for;
+        let cause = match (ended_for, status.signal) {
+            (Some(cause), _) => cause,
+            (None, None) => ExitCause::Exit,
+            (None, Some(signal))
+                if signal == remex_process::Signal::KILL && self.session.server().out_of_memory() =>
+            {
+                ExitCause::OutOfMemory
+            }
+            (None, Some(_)) => ExitCause::Signal,
+        };
+        Exit {
+            code: status.code,
+            signal: status.signal.map(|signal| signal.name().into_owned()),
+            cause,
+            usage: wire::Usage {
+                user_ms: ms(status.usage.user),
+                system_ms: ms(status.usage.system),
+                max_rss_bytes: status.usage.max_rss_bytes,
+                wall_ms: ms(self.started.elapsed()),
+            },
+        }
+    }
+
+    /// Moves bytes in both directions as far as they go now.
+    fn pump(&mut self) {
+        self.read(0);
+        self.read(1);
+        self.feed();
+        self.settle();
+    }
+
+    fn read(&mut self, index: usize) {
+        let (process, session) = (Arc::clone(&self.process), Arc::clone(&self.session));
+        let limits = session.server().limits();
+        let mut taken = 0;
+        loop {
+            let (limit, draining) = match &self.end {
+                End::Exiting { owed } | End::Closing { owed } => (owed[index], true),
+                _ => (usize::MAX, false),
+            };
+            if limit == 0 || self.pipes.out[index].is_none() {
+                return;
+            }
+            if taken >= TURN_BYTES {
+                self.turn_over = true;
+                return;
+            }
+            if session.retention_left() < limits.retain.chunk_bytes {
+                session.reclaim(limits.retain.chunk_bytes);
+            }
+            let now = Instant::now();
+            let mut state = process.state();
+            let hold = state.hold(&process.about, limits, now);
+            let budget = process.budget(&state, &session);
+            let room = state.log.room(hold, budget);
+            state.full = room == 0;
+            if state.full {
+                return;
+            }
+            match self.pipes.read(index, &mut state.log, room.min(limit), draining) {
+                Taken::Bytes(len) => {
+                    state.log.evict(hold, budget);
+                    process.charge(&mut state, &session);
+                    state.last_output = now;
+                    self.gather_until = process.announce(&mut state, now);
+                    drop(state);
+                    taken += len;
+                    self.pay(index, len);
+                }
+                Taken::NothingNow => {
+                    drop(state);
+                    self.pay(index, usize::MAX);
+                    return;
+                }
+                Taken::End => self.pipes.out[index] = None,
+            }
+        }
+    }
+
+    /// Counts output that precedes the exit or the close as taken.
+    fn pay(&mut self, index: usize, len: usize) {
+        if let End::Exiting { owed } | End::Closing { owed } = &mut self.end {
+            owed[index] = owed[index].saturating_sub(len);
+        }
+    }
+
+    /// Puts exit and close into the log when everything before them is in there.
+    fn settle(&mut self) {
+        let paid = |owed: &[usize; 2], pipes: &Pipes| {
+            (0..2).all(|index| owed[index] == 0 || pipes.out[index].is_none())
+        };
+        let closed = match &self.end {
+            End::Exiting { owed } if paid(owed, &self.pipes) => {
+                let linger_until =
+                    self.process.about.linger.and_then(|time| Instant::now().checked_add(time));
+                self.end = End::Exited { linger_until };
+                let mut state = self.process.state();
+                state.log.push_exited(now_ms());
+                if self.pipes.is_open() {
+                    self.process.ring(&mut state);
+                }
+                !self.pipes.is_open()
+            }
+            End::Exited { .. } => !self.pipes.is_open(),
+            End::Closing { owed } => paid(owed, &self.pipes),
+            End::Running | End::Exiting { .. } | End::Closed => false,
+        };
+        if closed {
+            self.end = End::Closed;
+            self.gather_until = None;
+            let mut state = self.process.state();
+            state.log.push_closed(now_ms());
+            state.full = false;
+            self.process.charge(&mut state, &self.session);
+            self.process.ring(&mut state);
+        }
+    }
+
+    fn feed(&mut self) {
+        let process = Arc::clone(&self.process);
+        loop {
+            let mut state = process.state();
+            if state.input.is_done() {
+                self.pipes.stdin = None;
+                state.input.closed();
+                return;
+            }
+            let Some(chunk) = state.input.next().cloned() else { return };
+            match self.pipes.write(&chunk) {
+                Taken::Bytes(len) => {
+                    state.input.delivered(len);
+                    state.answer_due = true;
+                }
+                Taken::NothingNow => return,
+                Taken::End => {
+                    self.pipes.stdin = None;
+                    state.input.closed();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_orders(&mut self) {
+        let process = Arc::clone(&self.process);
+        loop {
+            let mut state = process.state();
+            let Some(order) = state.orders.pop_front() else { return };
+            match order {
+                Order::Write(feed) => state.input.write(feed),
+                Order::CloseStdin(responder, id) if self.process.about.tty => {
+                    drop(state);
+                    responder.error(&RpcError::new(
+                        ErrorKind::NotSupported,
+                        format!("process `{id}` runs on a terminal, which has no end of input; write its end-of-file character (usually 0x04) instead"),
+                    ));
+                }
+                Order::CloseStdin(responder, _) => state.input.close(responder),
+                Order::Resize(size, responder, id) => {
+                    drop(state);
+                    responder.answer(self.pipes.resize(size, &id).map(|()| serde_json::json!({})));
+                }
+                Order::Signal(signal, responder) => {
+                    drop(state);
+                    responder.answer(self.signal(signal).map(|()| serde_json::json!({})));
+                }
+                Order::Terminate(mode, responder) => {
+                    drop(state);
+                    self.terminate(mode, responder);
+                }
+            }
+        }
+    }
+
+    fn signal(&self, signal: remex_process::Signal) -> Result<(), RpcError> {
+        if !matches!(self.end, End::Running) {
+            return Ok(());
+        }
+        group_signal(self.pid, signal).map_err(|error| {
+            RpcError::new(
+                ErrorKind::Internal,
+                format!("cannot send {} to process `{}`: {error}", signal.name(), self.process.id),
+            )
+        })
+    }
+
+    fn terminate(&mut self, mode: wire::TerminateMode, responder: crate::outbox::Responder) {
+        match (&self.end, mode) {
+            (End::Closed, _) => responder.ok(&wire::Terminated { running: false }),
+            (End::Running, mode) => {
+                self.process.state().ended_for.get_or_insert(ExitCause::Terminated);
+                match mode {
+                    wire::TerminateMode::Force => {
+                        terminate::force(&self.process, &self.session, self.pid, Some(responder))
+                    }
+                    wire::TerminateMode::Graceful { timeout_ms } => {
+                        terminate::graceful(
+                            &self.process,
+                            &self.session,
+                            self.pid,
+                            Duration::from_millis(timeout_ms),
+                        );
+                        responder.ok(&wire::Terminated { running: true });
+                    }
+                }
+            }
+            (End::Exiting { .. } | End::Exited { .. } | End::Closing { .. }, _) => {
+                terminate::remains(&self.process, &self.session, self.pid, responder);
+            }
+        }
+    }
+}
+
+async fn readable(source: &Option<super::pipes::Source>) {
+    if let Some(source) = source {
+        if let Ok(mut guard) = source.fd.ready(Interest::READABLE).await {
+            guard.retain_ready();
+        }
+    }
+}
+
+async fn writable(feed: Option<&tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>) {
+    if let Some(feed) = feed {
+        if let Ok(mut guard) = feed.ready(Interest::WRITABLE).await {
+            guard.retain_ready();
+        }
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    if let Some(at) = deadline {
+        tokio::time::sleep_until(at.into()).await;
+    }
+}

@@ -1,0 +1,83 @@
+//! Ending a process with everything it started.
+//!
+//! Looking for what belongs to a process scans the process table, which blocks: it runs beside the
+//! process's own task, owned by the server.
+
+use std::{sync::Arc, time::Duration};
+
+use remex_process::{Pid, Scope, Signal, group_signal, tree};
+use remex_proto::{ErrorKind, RpcError, process::Terminated};
+
+use super::Process;
+use crate::{outbox::Responder, session::Session};
+
+/// Kills the whole tree, then answers.
+pub(super) fn force(process: &Arc<Process>, session: &Arc<Session>, pid: Pid, responder: Option<Responder>) {
+    // The group dies at once; what left it is looked for.
+    let _ = group_signal(pid, Signal::KILL);
+    let scope = Scope::Process(process.tag, pid);
+    session.server().track(async move {
+        let result = kill(scope).await;
+        if let Some(responder) = responder {
+            responder.answer(result.map(|()| Terminated { running: true }));
+        }
+    });
+}
+
+/// Asks the whole tree to end and kills what is left of it when the time is up.
+pub(super) fn graceful(process: &Arc<Process>, session: &Arc<Session>, pid: Pid, time: Duration) {
+    let scope = Scope::Process(process.tag, pid);
+    let process = Arc::clone(process);
+    session.server().track(async move {
+        let _ = blocking(move || tree::signal(scope, Signal::TERM)).await;
+        let deadline = tokio::time::Instant::now() + time.min(Duration::from_secs(365 * 24 * 3600));
+        let gone = tokio::time::timeout_at(deadline, process.ended()).await.is_ok();
+        let left = if gone {
+            blocking(move || tree::members(scope)).await.map_or(1, |members| members.len())
+        } else {
+            1
+        };
+        if left > 0 {
+            tokio::time::sleep_until(deadline).await;
+            let _ = kill(scope).await;
+        }
+    });
+}
+
+/// Kills what is left of the group of a process that has exited, so that its streams end.
+pub(super) fn remains(process: &Arc<Process>, session: &Arc<Session>, pid: Pid, responder: Responder) {
+    let scope = Scope::Group(process.tag, pid);
+    session.server().track(async move {
+        responder.answer(kill(scope).await.map(|()| Terminated { running: false }));
+    });
+}
+
+async fn kill(scope: Scope) -> Result<(), RpcError> {
+    match blocking(move || tree::kill(scope)).await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            Err(RpcError::new(ErrorKind::Internal, format!("cannot end the process tree: {error}")))
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+}
+
+impl Process {
+    /// Waits until the direct child has ended.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.state().exit.is_some() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `process/wait`: for the exit, the close, a text in the output, or silence.
+
+use std::time::{Duration, Instant};
+
+use remex_proto::{
+    Blob, RpcError,
+    process::{self as wire, Stream, Until, WaitReason},
+    state::output_log::{Cursor, Next, Seq},
+};
+
+use super::{
+    Process, State,
+    matcher::{Matcher, Seen},
+};
+
+impl Process {
+    /// Answers a wait when its condition holds, the process can no longer meet it, or the time is up.
+    pub(crate) async fn wait(&self, wait: &wire::Wait) -> Result<wire::Waited, RpcError> {
+        let now = Instant::now();
+        let deadline = wait.wait_ms.and_then(|ms| now.checked_add(Duration::from_millis(ms)));
+        let mut condition = Condition::new(&wait.until, now)?;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let now = Instant::now();
+            let again_at = {
+                let mut state = self.state();
+                match condition.check(&mut state, now) {
+                    Check::Met(reason, seq, matched) => return Ok(waited(&state, reason, seq, matched)),
+                    Check::NotYet(_) if deadline.is_some_and(|at| now >= at) => {
+                        let newest = state.log.next_seq() - 1;
+                        return Ok(waited(&state, WaitReason::Timeout, newest, None));
+                    }
+                    Check::NotYet(again_at) => again_at,
+                }
+            };
+            match [deadline, again_at].into_iter().flatten().min() {
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at.into(), changed).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+}
+
+enum Condition {
+    Exit,
+    Closed,
+    Output(Search),
+    Idle { since: Instant, silence: Duration },
+}
+
+enum Check {
+    Met(WaitReason, Seq, Option<Blob>),
+    /// Look again at this time even if nothing changes.
+    NotYet(Option<Instant>),
+}
+
+impl Condition {
+    fn new(until: &Until, now: Instant) -> Result<Self, RpcError> {
+        Ok(match until {
+            Until::Exit => Condition::Exit,
+            Until::Closed => Condition::Closed,
+            Until::Output { regex, after_seq } => {
+                Condition::Output(Search::new(regex, after_seq.unwrap_or(0))?)
+            }
+            Until::IdleMs(ms) => Condition::Idle { since: now, silence: Duration::from_millis(*ms) },
+        })
+    }
+
+    fn check(&mut self, state: &mut State, now: Instant) -> Check {
+        let newest = state.log.next_seq() - 1;
+        if let Condition::Output(search) = self {
+            if let Some((seq, text)) = search.go_on(state) {
+                return Check::Met(WaitReason::Output, seq, Some(Blob::from(text)));
+            }
+        }
+        if state.log.is_closed() {
+            return Check::Met(WaitReason::Closed, newest, None).for_exit(self);
+        }
+        match self {
+            Condition::Exit if state.exit.is_some() => Check::Met(WaitReason::Exit, newest, None),
+            Condition::Exit | Condition::Closed | Condition::Output(_) => Check::NotYet(None),
+            Condition::Idle { since, silence } => match state.last_output.max(*since).checked_add(*silence) {
+                Some(at) if now >= at => Check::Met(WaitReason::Idle, newest, None),
+                at => Check::NotYet(at),
+            },
+        }
+    }
+}
+
+impl Check {
+    /// A closed process has exited: that is what a wait for the exit is told.
+    fn for_exit(self, condition: &Condition) -> Check {
+        match (self, condition) {
+            (Check::Met(_, seq, matched), Condition::Exit) => Check::Met(WaitReason::Exit, seq, matched),
+            (check, _) => check,
+        }
+    }
+}
+
+/// A search that goes on where it stopped, over each stream by itself.
+struct Search {
+    cursor: Option<Cursor>,
+    after: Seq,
+    /// Standard output or the terminal, and standard error.
+    streams: [(Matcher, Vec<u8>); 2],
+}
+
+/// How much of a stream is kept to say what the match was.
+const KEPT_BYTES: usize = 1 << 20;
+
+impl Search {
+    fn new(regex: &str, after: Seq) -> Result<Self, RpcError> {
+        let streams = [(Matcher::new(regex)?, Vec::new()), (Matcher::new(regex)?, Vec::new())];
+        Ok(Search { cursor: None, after, streams })
+    }
+
+    fn go_on(&mut self, state: &mut State) -> Option<(Seq, Vec<u8>)> {
+        let mut cursor = self.cursor.unwrap_or_else(|| state.log.cursor_after(self.after));
+        while let Some(next) = state.log.next(&mut cursor) {
+            self.cursor = Some(cursor);
+            let Next::Output { seq, stream, bytes, .. } = next else { continue };
+            let (matcher, text) = &mut self.streams[usize::from(stream == Stream::Stderr)];
+            text.extend_from_slice(bytes);
+            let seen = matcher.feed(bytes);
+            if seen != Seen::Nothing {
+                match matcher.find(text) {
+                    Some(found) => return Some((seq, found.to_vec())),
+                    // The match began before what is kept: it is there all the same.
+                    None if seen == Seen::Match => return Some((seq, Vec::new())),
+                    None => {}
+                }
+            }
+            if text.len() > KEPT_BYTES {
+                text.drain(..text.len() - KEPT_BYTES / 2);
+            }
+        }
+        self.cursor = Some(cursor);
+        None
+    }
+}
+
+fn waited(state: &State, reason: WaitReason, seq: Seq, matched: Option<Blob>) -> wire::Waited {
+    let exit = state.exit.as_ref();
+    wire::Waited {
+        reason,
+        seq: Some(seq),
+        matched,
+        exit_code: exit.map(|exit| exit.code),
+        signal: exit.and_then(|exit| exit.signal.clone()),
+        cause: exit.map(|exit| exit.cause),
+    }
+}

@@ -1,0 +1,584 @@
+//! The server: listeners, connections, the table of sessions, and the orderly end.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use remex_process::{Spawner, Tags};
+use remex_proto::{
+    ErrorKind, RpcError,
+    initialize::{Dialect, Initialize},
+    message::Source,
+    session as wire,
+    state::session_table::{
+        Attachment, Claim, Detached, End, NewSession, OnDetach, Resume, SessionTable, Taken, Takeover,
+    },
+};
+use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake};
+use tokio::sync::{Notify, watch};
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    clock::now_ms,
+    config::{Config, Limits},
+    connection::{self, Link},
+    identity::Identity,
+    janitor::Janitor,
+    outbox::{ConnectionId, Outbox},
+    session::Session,
+};
+
+/// How long a listener that ran out of descriptors waits before it accepts again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long clients get to take the farewell.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// WebSocket close codes.
+pub(crate) const GOING_AWAY: u16 = 1001;
+pub(crate) const POLICY: u16 = 1008;
+
+/// Starts and controls processes for clients elsewhere.
+///
+/// Made with [`Server::new`] inside a tokio runtime; give it listeners with [`Server::serve`] and
+/// end it with [`Server::shut_down`].
+#[derive(Debug)]
+pub struct Server {
+    config: Config,
+    spawner: Spawner,
+    tags: Tags,
+    janitor: Janitor,
+    /// Shared by connections and the janitor; held for moments only.
+    sessions: Mutex<Sessions>,
+    /// Shared by connections; held for moments only.
+    connections: Mutex<HashMap<ConnectionId, Arc<Outbox>>>,
+    next_connection: AtomicU64,
+    retained: AtomicUsize,
+    phase: watch::Sender<Phase>,
+    tasks: TaskTracker,
+    /// The kernel's count of processes killed for want of memory, as last seen.
+    oom_kills: AtomicU64,
+    /// Ends the grace at the end early.
+    hurry: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    table: SessionTable<Identity, ConnectionId>,
+    by_id: HashMap<String, Arc<Session>>,
+    next_number: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Serving,
+    /// No new work; what runs is being ended.
+    Ending,
+    /// Clients are told and connections end.
+    Leaving,
+}
+
+/// Why a server cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start the threads that start processes: {0}; raise the limits on threads and descriptors")]
+pub struct ListenError(#[from] io::Error);
+
+impl Server {
+    /// Makes a server that listens nowhere yet.
+    ///
+    /// # Errors
+    ///
+    /// When the host has no room for the threads that start processes.
+    pub fn new(config: Config) -> Result<Arc<Self>, ListenError> {
+        let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
+        let server = Arc::new(Server {
+            spawner: Spawner::new(threads)?,
+            tags: Tags::new(),
+            janitor: Janitor::default(),
+            sessions: Mutex::default(),
+            connections: Mutex::default(),
+            next_connection: AtomicU64::new(1),
+            retained: AtomicUsize::new(0),
+            phase: watch::Sender::new(Phase::Serving),
+            tasks: TaskTracker::new(),
+            oom_kills: AtomicU64::new(oom_kills()),
+            hurry: Notify::new(),
+            config,
+        });
+        let (janitor, mut phase) = (Arc::clone(&server), server.phase.subscribe());
+        server.track(async move {
+            tokio::select! {
+                () = Janitor::run(janitor) => {}
+                _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {}
+            }
+        });
+        Ok(server)
+    }
+
+    /// Accepts connections on `listener` until the server ends.
+    pub async fn serve(self: Arc<Self>, listener: Listener) {
+        let mut phase = self.phase.subscribe();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
+            };
+            match accepted {
+                Ok(accepted) => {
+                    let server = Arc::clone(&self);
+                    self.track(async move { server.welcome(accepted).await });
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Serves exactly one connection of lines, such as stdio, until it ends.
+    pub async fn serve_stdio(self: Arc<Self>, reader: remex_rpc::ReadHalf, writer: remex_rpc::WriteHalf) {
+        let identity = Identity::Stdio(self.next_connection.load(Ordering::Relaxed));
+        let reader = FrameReader::new(reader, Framing::Lines, self.limits().message_bytes);
+        connection::run(
+            self,
+            Link { reader, writer, framing: Framing::Lines, source: Source::Stdio, identity },
+        )
+        .await;
+    }
+
+    async fn welcome(self: Arc<Self>, accepted: Accepted) {
+        let message_bytes = self.limits().message_bytes;
+        let link = match accepted {
+            Accepted::Tcp { stream } => {
+                let readiness = if self.is_ending() { Readiness::ShuttingDown } else { Readiness::Ready };
+                let terms = Terms { readiness, max_message_len: message_bytes, ..Terms::default() };
+                match handshake(stream, |token| self.config.auth.judge(token), &terms).await {
+                    Ok(upgraded) => Link {
+                        reader: upgraded.reader,
+                        writer: upgraded.writer,
+                        framing: Framing::WebSocket(remex_rpc::Role::Server),
+                        source: Source::WebSocket,
+                        identity: upgraded.who,
+                    },
+                    Err(reason) => {
+                        return tracing::debug!(error = %reason, "a connection did not become a WebSocket");
+                    }
+                }
+            }
+            Accepted::Unix { peer_uid, .. } if peer_uid != rustix::process::geteuid().as_raw() => {
+                return tracing::warn!(uid = peer_uid, "a peer with another uid was refused");
+            }
+            Accepted::Unix { stream, .. } => {
+                let (reader, writer) = stream.into_split();
+                Link {
+                    reader: FrameReader::new(Box::new(reader), Framing::Lines, message_bytes),
+                    writer: Box::new(writer),
+                    framing: Framing::Lines,
+                    source: Source::Unix,
+                    identity: Identity::Local,
+                }
+            }
+        };
+        connection::run(self, link).await;
+    }
+
+    /// Ends the server in order: no new work, processes ended with grace and then killed, clients told.
+    pub async fn shut_down(&self) {
+        self.phase.send_replace(Phase::Ending);
+        let sessions: Vec<_> = self.sessions().by_id.values().cloned().collect();
+        tracing::info!(sessions = sessions.len(), "shutting down");
+        for session in &sessions {
+            session.ask_to_end().await;
+        }
+        let all_closed = async {
+            for session in &sessions {
+                session.all_closed().await;
+            }
+        };
+        tokio::select! {
+            () = all_closed => {}
+            () = tokio::time::sleep(self.limits().shutdown_grace) => {}
+            () = self.hurry.notified() => {}
+        }
+        for session in &sessions {
+            session.end().await;
+        }
+        self.phase.send_replace(Phase::Leaving);
+        let outboxes: Vec<_> = self.connections().values().cloned().collect();
+        for outbox in outboxes {
+            outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
+        }
+        self.tasks.close();
+        let _ = tokio::time::timeout(FAREWELL, self.tasks.wait()).await;
+    }
+
+    /// Cuts the grace of [`Server::shut_down`] short.
+    pub fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+
+    pub(crate) fn host_env(&self) -> &[(std::ffi::OsString, std::ffi::OsString)] {
+        &self.config.host_env
+    }
+
+    pub(crate) fn spawner(&self) -> &Spawner {
+        &self.spawner
+    }
+
+    pub(crate) fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
+    pub(crate) fn janitor(&self) -> &Janitor {
+        &self.janitor
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        *self.phase.borrow() > Phase::Serving
+    }
+
+    /// Runs a task that the server waits for when it ends.
+    pub(crate) fn track(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    /// Registers a connection, unless there are too many.
+    pub(crate) fn connect(&self, outbox: impl FnOnce(ConnectionId) -> Arc<Outbox>) -> Option<Arc<Outbox>> {
+        let mut connections = self.connections();
+        if connections.len() >= self.limits().connections {
+            return None;
+        }
+        let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        let outbox = outbox(id);
+        connections.insert(id, Arc::clone(&outbox));
+        Some(outbox)
+    }
+
+    pub(crate) fn disconnect(&self, connection: ConnectionId) {
+        self.connections().remove(&connection);
+    }
+
+    pub(crate) fn retention_left(&self) -> usize {
+        self.limits().server_retain_bytes.saturating_sub(self.retained.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn charge(&self, before: usize, after: usize) {
+        if after > before {
+            self.retained.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.retained.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells whether the kernel has killed something for want of memory since last asked.
+    pub(crate) fn out_of_memory(&self) -> bool {
+        let now = oom_kills();
+        self.oom_kills.fetch_max(now, Ordering::Relaxed) < now
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, HashMap<ConnectionId, Arc<Outbox>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sessions: who holds which.
+impl Server {
+    /// Makes a new session or attaches an existing one.
+    pub(crate) async fn open_session(
+        self: &Arc<Self>,
+        request: &Initialize,
+        identity: &Identity,
+        connection: ConnectionId,
+    ) -> Result<Opened, RpcError> {
+        if self.is_ending() {
+            return Err(RpcError::new(
+                ErrorKind::ShuttingDown,
+                "the server is shutting down; connect to another one",
+            ));
+        }
+        let on_detach = self.on_detach(request, identity);
+        match request.resume_session_id.session() {
+            None => self.create_session(request, identity, connection, on_detach),
+            Some(wanted) => {
+                let on_detach = request.detach_ttl_ms.map(|_| on_detach);
+                self.resume_session(wanted, request, identity, connection, on_detach).await
+            }
+        }
+    }
+
+    fn on_detach(&self, request: &Initialize, identity: &Identity) -> OnDetach {
+        let limits = self.limits();
+        if matches!(identity, Identity::Stdio(_)) || request.dialect() == Dialect::V0 {
+            return OnDetach::End;
+        }
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        match (request.detach_ttl_ms, limits.detach_ttl_max) {
+            (None, _) => OnDetach::ExpireAfterMs(ms(limits.detach_ttl)),
+            (Some(wanted), Some(most)) => OnDetach::ExpireAfterMs(wanted.min(ms(most))),
+            // Longer than anybody can wait means until the server ends.
+            (Some(wanted), None) if wanted >= ms(Duration::from_secs(100 * 365 * 24 * 3600)) => {
+                OnDetach::Keep
+            }
+            (Some(wanted), None) => OnDetach::ExpireAfterMs(wanted),
+        }
+    }
+
+    fn create_session(
+        self: &Arc<Self>,
+        request: &Initialize,
+        identity: &Identity,
+        connection: ConnectionId,
+        on_detach: OnDetach,
+    ) -> Result<Opened, RpcError> {
+        let mut sessions = self.sessions();
+        if sessions.by_id.len() >= self.limits().sessions {
+            let message = format!(
+                "the server has {} sessions, which is its limit; end some first",
+                sessions.by_id.len()
+            );
+            return Err(RpcError::new(ErrorKind::LimitExceeded, message));
+        }
+        let id = session_id()?;
+        let new = NewSession {
+            id: id.clone(),
+            identity: identity.clone(),
+            name: request.session_name.clone(),
+            client_name: request.client_name.clone(),
+            on_detach,
+            connection,
+        };
+        sessions.table.create(new, now_ms()).map_err(|taken| match taken {
+            Taken::Name => name_taken(request),
+            Taken::Id => RpcError::new(ErrorKind::Internal, "the random session id is in use; try again"),
+        })?;
+        sessions.next_number = sessions.next_number.wrapping_add(1);
+        let session = Arc::new(Session::new(id.clone(), sessions.next_number, self));
+        sessions.by_id.insert(id, Arc::clone(&session));
+        tracing::info!(session = %session.id, connection, "session created");
+        Ok(Opened { session, resumed: false, on_detach })
+    }
+
+    async fn resume_session(
+        self: &Arc<Self>,
+        wanted: &str,
+        request: &Initialize,
+        identity: &Identity,
+        connection: ConnectionId,
+        on_detach: Option<OnDetach>,
+    ) -> Result<Opened, RpcError> {
+        let takeover = if request.takeover == Some(true) { Takeover::Yes } else { Takeover::No };
+        loop {
+            let (holder, session) = {
+                let mut sessions = self.sessions();
+                let now = now_ms();
+                let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
+                let claim = Claim {
+                    identity,
+                    client_name: &request.client_name,
+                    connection,
+                    takeover,
+                    name: request.session_name.as_deref(),
+                    on_detach,
+                };
+                let outcome = sessions.table.resume(&id, &claim, now);
+                let session = sessions.by_id.get(&id).cloned().ok_or_else(|| unknown_session(wanted))?;
+                let on_detach = sessions
+                    .table
+                    .session(&id, identity, now)
+                    .map_or(OnDetach::Keep, |known| known.on_detach);
+                drop(sessions);
+                match outcome {
+                    Resume::Attached => return Ok(Opened { session, resumed: true, on_detach }),
+                    Resume::TookOver { loser } => {
+                        self.send_away(&session, loser, "another client took the session over");
+                        return Ok(Opened { session, resumed: true, on_detach });
+                    }
+                    Resume::NameTaken => return Err(name_taken(request)),
+                    Resume::Unknown => return Err(unknown_session(wanted)),
+                    Resume::Held { holder } => (holder, session),
+                }
+            };
+            let outbox = self.connections().get(&holder).cloned();
+            let alive = match &outbox {
+                Some(outbox) => outbox.is_alive(self.limits().holder_silence).await,
+                None => false,
+            };
+            if alive {
+                return Err(already_attached(wanted));
+            }
+            self.sessions().table.detach(&session.id, holder, now_ms());
+            self.send_away(&session, holder, "the client was silent and another one resumed its session");
+        }
+    }
+
+    fn send_away(&self, session: &Session, connection: ConnectionId, reason: &str) {
+        session.detach(connection);
+        if let Some(outbox) = self.connections().get(&connection) {
+            outbox.say_goodbye(POLICY, reason);
+        }
+    }
+
+    /// The connection is gone: its session waits for a resume, or ends.
+    pub(crate) fn detach(self: &Arc<Self>, session: &Arc<Session>, connection: ConnectionId) {
+        let outcome = self.sessions().table.detach(&session.id, connection, now_ms());
+        match outcome {
+            Detached::NotController => {}
+            Detached::Waiting { .. } => {
+                session.detach(connection);
+                self.janitor.look();
+                tracing::info!(session = %session.id, connection, "session detached");
+            }
+            Detached::Ended => {
+                session.detach(connection);
+                self.end_later(session);
+            }
+        }
+    }
+
+    /// Returns the live session of `identity` with that id or name.
+    pub(crate) fn session_of(&self, wanted: &str, identity: &Identity) -> Result<Arc<Session>, RpcError> {
+        let sessions = self.sessions();
+        let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
+        sessions.by_id.get(&id).cloned().ok_or_else(|| unknown_session(wanted))
+    }
+
+    pub(crate) fn sessions_of(&self, identity: &Identity) -> Vec<Arc<Session>> {
+        let sessions = self.sessions();
+        let listed = sessions.table.list(identity, now_ms());
+        listed.into_iter().filter_map(|entry| sessions.by_id.get(&entry.id).cloned()).collect()
+    }
+
+    pub(crate) fn list_sessions(&self, identity: &Identity) -> wire::Listing {
+        let sessions = self.sessions();
+        let entry =
+            |known: &remex_proto::state::session_table::Session<Identity, ConnectionId>| wire::Entry {
+                session_id: known.id.clone(),
+                name: known.name.clone(),
+                client_name: known.client_name.clone(),
+                attached: known.controller().is_some(),
+                detached_at_ms: match known.attachment {
+                    Attachment::Detached { since_ms } => Some(since_ms),
+                    Attachment::Attached { .. } => None,
+                },
+                expires_at_ms: known.expires_at_ms(),
+                processes: sessions.by_id.get(&known.id).map_or(0, |session| session.process_count() as u64),
+            };
+        wire::Listing { sessions: sessions.table.list(identity, now_ms()).into_iter().map(entry).collect() }
+    }
+
+    /// Ends a session now; its processes are gone when this returns.
+    ///
+    /// Returns the connection that held it, which is to be told.
+    pub(crate) async fn end_session(
+        self: &Arc<Self>,
+        wanted: &str,
+        identity: &Identity,
+    ) -> Result<Option<Arc<Outbox>>, RpcError> {
+        let session = self.session_of(wanted, identity)?;
+        let End::Ended { controller } = self.sessions().table.end(&session.id, identity, now_ms()) else {
+            return Err(unknown_session(wanted));
+        };
+        session.end().await;
+        self.sessions().by_id.remove(&session.id);
+        Ok(controller.and_then(|connection| self.connections().get(&connection).cloned()))
+    }
+
+    pub(crate) fn next_expiry_ms(&self) -> Option<u64> {
+        self.sessions().table.next_deadline()
+    }
+
+    pub(crate) fn expire_sessions(self: &Arc<Self>) {
+        let expired: Vec<_> = {
+            let mut sessions = self.sessions();
+            let ids = sessions.table.expire(now_ms());
+            ids.iter().filter_map(|id| sessions.by_id.get(id).cloned()).collect()
+        };
+        for session in expired {
+            tracing::info!(session = %session.id, processes = session.process_count(), "session expired");
+            self.end_later(&session);
+        }
+    }
+
+    fn end_later(self: &Arc<Self>, session: &Arc<Session>) {
+        let (server, session) = (Arc::clone(self), Arc::clone(session));
+        self.track(async move {
+            session.end().await;
+            server.sessions().by_id.remove(&session.id);
+        });
+    }
+}
+
+impl Sessions {
+    fn resolve(&self, wanted: &str, identity: &Identity) -> Option<String> {
+        let now = now_ms();
+        let known = self
+            .table
+            .session(wanted, identity, now)
+            .or_else(|| self.table.by_name(identity, wanted, now))?;
+        Some(known.id.clone())
+    }
+}
+
+/// A session that a connection now holds.
+pub(crate) struct Opened {
+    pub(crate) session: Arc<Session>,
+    pub(crate) resumed: bool,
+    pub(crate) on_detach: OnDetach,
+}
+
+pub(crate) fn unknown_session(wanted: &str) -> RpcError {
+    RpcError::new(ErrorKind::UnknownSession, format!("unknown session id {wanted}"))
+        .with_hint("it has ended or never was; initialize with `resumeSessionId: null` for a new one")
+}
+
+fn already_attached(wanted: &str) -> RpcError {
+    RpcError::new(
+        ErrorKind::SessionAttached,
+        format!("session {wanted} is already attached to another connection"),
+    )
+    .with_hint("try again when it is gone, or initialize with `takeover: true`")
+}
+
+fn name_taken(request: &Initialize) -> RpcError {
+    let name = request.session_name.as_deref().unwrap_or_default();
+    RpcError::new(
+        ErrorKind::SessionNameTaken,
+        format!("session name `{name}` is in use; choose another, or resume that session by its name"),
+    )
+}
+
+/// Returns a random UUID (version 4) in its canonical form.
+fn session_id() -> Result<String, RpcError> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        RpcError::new(ErrorKind::Internal, format!("the kernel gives no random bytes: {error}"))
+    })?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex = |range: std::ops::Range<usize>| {
+        bytes[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    Ok(format!("{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)))
+}
+
+/// Returns how many processes the kernel has killed for want of memory since it booted.
+fn oom_kills() -> u64 {
+    let Ok(text) = std::fs::read_to_string("/proc/vmstat") else { return 0 };
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+}

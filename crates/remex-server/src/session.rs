@@ -1,0 +1,391 @@
+//! A session: what outlives a connection and owns processes.
+//!
+//! Who holds it and when it expires is decided by the session table of [`crate::server`]; a session
+//! itself knows its processes and who follows them. Start at [`Session`].
+
+mod starts;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use remex_process::{Scope, Tag, tree};
+use remex_proto::{
+    ErrorKind, RpcError,
+    call::Note,
+    initialize::Capability,
+    message,
+    process::{self as wire, ExitCause},
+};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::{
+    outbox::{ConnectionId, Outbox, Responder, Then},
+    process::{From, Process, Starting, Viewer, task},
+    server::Server,
+};
+use starts::Starts;
+
+/// How long the processes of an ended session may take to be gone from the log's point of view.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    /// Names the session in the tags of its processes.
+    number: u32,
+    server: Arc<Server>,
+    /// Shared by handlers and process tasks; held for moments only.
+    processes: Mutex<Processes>,
+    /// Shared like `processes`.
+    audience: Mutex<Audience>,
+    /// Shared like `processes`.
+    starts: Mutex<Starts>,
+    next_process: AtomicU32,
+    /// Bytes of output retained.
+    retained: AtomicUsize,
+    /// Rings when a process has closed.
+    closed_one: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Processes {
+    by_id: HashMap<Box<str>, Arc<Process>>,
+    /// Not closed yet.
+    live: usize,
+    /// Closed and still readable, the oldest first; some may be forgotten already.
+    closed: VecDeque<Arc<Process>>,
+    ended: bool,
+}
+
+/// Who gets the notifications of a session.
+#[derive(Debug, Default)]
+struct Audience {
+    controller: Option<Listener>,
+    observers: Vec<Listener>,
+}
+
+/// One connection in the audience.
+#[derive(Clone, Debug)]
+pub(crate) struct Listener {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) capabilities: std::collections::BTreeSet<Capability>,
+}
+
+impl Listener {
+    fn viewer(&self, session_id: Option<&str>) -> Viewer {
+        Viewer {
+            outbox: Arc::clone(&self.outbox),
+            controls: session_id.is_none(),
+            session_id: session_id.map(str::to_owned),
+            wants_gaps: self.capabilities.contains(&Capability::ProcessGap),
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn new(id: String, number: u32, server: &Arc<Server>) -> Self {
+        Session {
+            id,
+            number,
+            server: Arc::clone(server),
+            processes: Mutex::default(),
+            audience: Mutex::default(),
+            starts: Mutex::default(),
+            next_process: AtomicU32::new(0),
+            retained: AtomicUsize::new(0),
+            closed_one: Notify::new(),
+        }
+    }
+
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Returns a tag by which everything the session started can be found.
+    pub(crate) fn tag(&self) -> Tag {
+        self.server.tags().tag(self.number, 0)
+    }
+
+    pub(crate) fn process(&self, id: &str) -> Option<Arc<Process>> {
+        self.processes().by_id.get(id).cloned()
+    }
+
+    pub(crate) fn all_processes(&self) -> Vec<Arc<Process>> {
+        self.processes().by_id.values().cloned().collect()
+    }
+
+    pub(crate) fn process_count(&self) -> usize {
+        self.processes().by_id.len()
+    }
+
+    /// Starts a process, or answers why not; returns at once.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        request: wire::Start,
+        responder: Responder,
+        slots: &Arc<Semaphore>,
+    ) {
+        let start_id = request.start_id.clone();
+        let Some(responder) = self.replay_start(&request, responder) else { return };
+        match self.admit(request, responder.outbox().id) {
+            Ok((process, start)) => {
+                let starting = Starting { process, start, start_id, responder, slots: Arc::clone(slots) };
+                let session = Arc::clone(self);
+                self.server.track(task::run(starting, session));
+            }
+            Err(error) => {
+                self.forget_start(start_id.as_deref());
+                responder.error(&error);
+            }
+        }
+    }
+
+    fn admit(
+        self: &Arc<Self>,
+        request: wire::Start,
+        controller: ConnectionId,
+    ) -> Result<(Arc<Process>, remex_process::Start), RpcError> {
+        let limits = self.server.limits();
+        let number = self.next_process.fetch_add(1, Ordering::Relaxed);
+        let tag = self.server.tags().tag(self.number, number);
+        let (process, start) = Process::prepare(request, self, tag, controller)?;
+        let mut processes = self.processes();
+        if processes.ended || self.server.is_ending() {
+            return Err(RpcError::new(
+                ErrorKind::ShuttingDown,
+                "the server or the session is ending; nothing new is started",
+            ));
+        }
+        if processes.by_id.contains_key(&process.id) {
+            return Err(RpcError::new(ErrorKind::ProcessExists, "process ID already exists").with_hint(
+                "choose another `processId`; an ended process keeps its id while its output is retained",
+            ));
+        }
+        if processes.live >= limits.processes {
+            let message =
+                format!("session has {} processes, which is its limit; end some first", processes.live);
+            return Err(RpcError::new(ErrorKind::TooManyProcesses, message));
+        }
+        processes.live += 1;
+        processes.by_id.insert(process.id.clone(), Arc::clone(&process));
+        Ok((process, start))
+    }
+
+    /// Frees the id of a process that could not be started.
+    pub(crate) fn start_failed(&self, process: &Arc<Process>, start_id: Option<&str>, error: &RpcError) {
+        let mut processes = self.processes();
+        processes.live -= 1;
+        processes.by_id.remove(&process.id);
+        drop(processes);
+        self.finish_start(start_id, Err(error.clone()));
+        self.closed_one.notify_waiters();
+    }
+
+    pub(crate) fn start_succeeded(&self, start_id: Option<&str>, reply: &wire::Started) {
+        self.finish_start(start_id, Ok(reply.clone()));
+    }
+
+    /// Keeps a closed process readable for its time.
+    pub(crate) fn process_closed(&self, process: &Arc<Process>) {
+        let limit = self.server.limits().closed_processes;
+        let mut processes = self.processes();
+        processes.live -= 1;
+        processes.closed.push_back(Arc::clone(process));
+        let surplus = if processes.closed.len() > limit { processes.closed.pop_front() } else { None };
+        drop(processes);
+        if let Some(oldest) = surplus {
+            self.forget(&oldest);
+        }
+        self.server.janitor().forget_later(process, process.about.closed_ttl);
+        self.closed_one.notify_waiters();
+    }
+
+    /// Forgets a closed process: its id is free, its output is gone.
+    pub(crate) fn forget(&self, process: &Arc<Process>) {
+        let mut processes = self.processes();
+        if processes.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process)) {
+            processes.by_id.remove(&process.id);
+        }
+        // Forgotten in nearly the order of closing, so it is near the front.
+        if let Some(index) = processes.closed.iter().position(|closed| Arc::ptr_eq(closed, process)) {
+            processes.closed.remove(index);
+        }
+    }
+
+    /// Gives the session's notifications to a connection that now holds it.
+    pub(crate) fn attach(&self, listener: Listener) {
+        let viewer = listener.viewer(None);
+        self.audience().controller = Some(listener);
+        for process in self.all_processes() {
+            process.resume(&viewer);
+        }
+    }
+
+    pub(crate) fn detach(&self, connection: ConnectionId) {
+        {
+            let mut audience = self.audience();
+            if audience.controller.as_ref().is_some_and(|listener| listener.outbox.id == connection) {
+                audience.controller = None;
+            }
+        }
+        for process in self.all_processes() {
+            process.detach(connection);
+        }
+    }
+
+    /// Returns how the controlling connection follows a process, if it is `connection`.
+    pub(crate) fn controller(&self, connection: ConnectionId) -> Option<Viewer> {
+        let audience = self.audience();
+        let listener = audience.controller.as_ref().filter(|listener| listener.outbox.id == connection)?;
+        Some(listener.viewer(None))
+    }
+
+    /// Gives the session's notifications to a connection that looks on.
+    pub(crate) fn observe(&self, listener: Listener, from: impl Fn(&str) -> From) {
+        let viewer = listener.viewer(Some(&self.id));
+        let connection = listener.outbox.id;
+        {
+            let mut audience = self.audience();
+            audience.observers.retain(|known| known.outbox.id != connection);
+            audience.observers.push(listener);
+        }
+        for process in self.all_processes() {
+            process.follow(&viewer, from(&process.id));
+        }
+    }
+
+    pub(crate) fn unobserve(&self, connection: ConnectionId) {
+        self.audience().observers.retain(|known| known.outbox.id != connection);
+        for process in self.all_processes() {
+            process.unfollow(connection);
+        }
+    }
+
+    /// Lets observers follow a process that was just started.
+    pub(crate) fn observe_start(&self, process: &Arc<Process>) {
+        let observers = self.audience().observers.clone();
+        for observer in observers {
+            process.follow(&observer.viewer(Some(&self.id)), From::After(0));
+        }
+    }
+
+    /// Sends a notification to everybody in the audience who asked for its kind.
+    pub(crate) fn notify<N: Note>(&self, capability: Capability, note: impl Fn(Option<String>) -> N) {
+        let send = |listener: &Listener, session_id: Option<String>| {
+            if listener.capabilities.contains(&capability) {
+                let mut json = Vec::with_capacity(128);
+                message::write_notification(&mut json, &note(session_id));
+                listener.outbox.push(json, Then::Nothing);
+            }
+        };
+        let audience = self.audience();
+        if let Some(controller) = &audience.controller {
+            send(controller, None);
+        }
+        for observer in &audience.observers {
+            send(observer, Some(self.id.clone()));
+        }
+    }
+
+    /// Ends everything the session started, also what its commands left behind on purpose.
+    pub(crate) async fn end(&self) {
+        self.processes().ended = true;
+        for process in self.all_processes() {
+            process.will_end_for(ExitCause::Terminated);
+        }
+        let tag = self.tag();
+        let patience = tokio::time::Instant::now() + END_PATIENCE;
+        loop {
+            let closed_one = self.closed_one.notified();
+            tokio::pin!(closed_one);
+            closed_one.as_mut().enable();
+            let killed = tokio::task::spawn_blocking(move || tree::kill(Scope::Session(tag))).await;
+            if let Ok(Err(error)) = killed {
+                tracing::warn!(session = %self.id, error = %error, "processes of an ended session are still there");
+            }
+            if self.processes().live == 0 || tokio::time::timeout_at(patience, closed_one).await.is_err() {
+                break;
+            }
+        }
+        tracing::info!(session = %self.id, "session ended");
+    }
+
+    /// Asks everything the session started to end.
+    pub(crate) async fn ask_to_end(&self) {
+        for process in self.all_processes() {
+            process.will_end_for(ExitCause::Terminated);
+        }
+        let tag = self.tag();
+        let asked = tokio::task::spawn_blocking(move || {
+            tree::signal(Scope::Session(tag), remex_process::Signal::TERM)
+        })
+        .await;
+        if let Ok(Err(error)) = asked {
+            tracing::warn!(session = %self.id, error = %error, "processes cannot be asked to end");
+        }
+    }
+
+    /// Waits until no process is left that has not closed.
+    pub(crate) async fn all_closed(&self) {
+        loop {
+            let closed_one = self.closed_one.notified();
+            tokio::pin!(closed_one);
+            closed_one.as_mut().enable();
+            if self.processes().live == 0 {
+                return;
+            }
+            closed_one.await;
+        }
+    }
+
+    /// Returns how many more bytes of output the session may retain.
+    pub(crate) fn retention_left(&self) -> usize {
+        let limits = self.server.limits();
+        let session = limits.session_retain_bytes.saturating_sub(self.retained.load(Ordering::Relaxed));
+        session.min(self.server.retention_left())
+    }
+
+    /// Moves the account of one log from `before` to `after` bytes.
+    pub(crate) fn charge(&self, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
+        if after > before {
+            self.retained.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.retained.fetch_sub(before - after, Ordering::Relaxed);
+        }
+        self.server.charge(before, after);
+    }
+
+    /// Evicts output of closed processes, the oldest first, until `wanted` bytes are free.
+    pub(crate) fn reclaim(&self, wanted: usize) {
+        let closed: Vec<_> = self.processes().closed.iter().cloned().collect();
+        for process in closed {
+            if self.retention_left() >= wanted {
+                return;
+            }
+            process.reclaim(self);
+        }
+    }
+
+    fn processes(&self) -> MutexGuard<'_, Processes> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn audience(&self) -> MutexGuard<'_, Audience> {
+        self.audience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.server.charge(self.retained.load(Ordering::Relaxed), 0);
+    }
+}

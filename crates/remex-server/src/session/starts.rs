@@ -1,0 +1,102 @@
+//! Starts by `startId`: the same one again is answered with the outcome of the first.
+
+use std::{
+    collections::HashMap,
+    sync::{MutexGuard, PoisonError},
+};
+
+use remex_proto::{ErrorKind, RpcError, process as wire};
+
+use super::Session;
+use crate::outbox::Responder;
+
+/// What became of the starts of a session, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Starts {
+    by_id: HashMap<String, Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    process_id: String,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    /// Everybody who asks meanwhile waits here; bounded by the requests a connection may have open.
+    Pending(Vec<Responder>),
+    Known(Result<wire::Started, RpcError>),
+}
+
+impl Session {
+    /// Answers a start that was asked for before; gives the responder back for a new one.
+    pub(super) fn replay_start(&self, request: &wire::Start, responder: Responder) -> Option<Responder> {
+        let Some(start_id) = &request.start_id else { return Some(responder) };
+        let mut starts = self.starts();
+        let limit = self.server.limits().start_ids;
+        let known = starts.by_id.len();
+        match starts.by_id.get_mut(start_id) {
+            Some(record) if record.process_id != request.process_id => {
+                let message = format!(
+                    "startId `{start_id}` belongs to process `{}`; use a new startId for `{}`",
+                    record.process_id, request.process_id
+                );
+                drop(starts);
+                responder.error(&RpcError::new(ErrorKind::StartIdMismatch, message));
+                None
+            }
+            Some(Record { outcome: Outcome::Pending(waiting), .. }) => {
+                waiting.push(responder);
+                None
+            }
+            Some(Record { outcome: Outcome::Known(outcome), .. }) => {
+                let outcome = outcome.clone();
+                drop(starts);
+                responder.answer(outcome.map(replayed));
+                None
+            }
+            None if known >= limit => {
+                drop(starts);
+                let message =
+                    format!("session remembers {limit} startIds, which is its limit; begin a new session");
+                responder.error(&RpcError::new(ErrorKind::LimitExceeded, message));
+                None
+            }
+            None => {
+                let record =
+                    Record { process_id: request.process_id.clone(), outcome: Outcome::Pending(Vec::new()) };
+                starts.by_id.insert(start_id.clone(), record);
+                Some(responder)
+            }
+        }
+    }
+
+    /// Forgets a start that was refused before anything was tried.
+    pub(super) fn forget_start(&self, start_id: Option<&str>) {
+        let Some(start_id) = start_id else { return };
+        let record = self.starts().by_id.remove(start_id);
+        drop(record);
+    }
+
+    pub(super) fn finish_start(&self, start_id: Option<&str>, outcome: Result<wire::Started, RpcError>) {
+        let Some(start_id) = start_id else { return };
+        let mut starts = self.starts();
+        let Some(record) = starts.by_id.get_mut(start_id) else { return };
+        let before = std::mem::replace(&mut record.outcome, Outcome::Known(outcome.clone()));
+        drop(starts);
+        if let Outcome::Pending(waiting) = before {
+            for responder in waiting {
+                responder.answer(outcome.clone().map(replayed));
+            }
+        }
+    }
+
+    fn starts(&self) -> MutexGuard<'_, Starts> {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn replayed(started: wire::Started) -> wire::Started {
+    wire::Started { replayed: true, ..started }
+}

@@ -1,0 +1,274 @@
+//! `remex serve`: listeners, logs, signals, and the orderly end.
+
+use std::{
+    io::{IsTerminal, Read, Write},
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use remex_rpc::{ListenAddress, Listener};
+use remex_server::{Auth, Config, Limits, Server};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+
+/// Flags of `remex serve`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one) or `unix:///path`; repeatable
+    #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:0")]
+    listen: Vec<String>,
+
+    /// How WebSocket clients prove who they are; needed on every address that is not loopback
+    #[arg(long, value_name = "METHOD")]
+    ws_auth: Option<AuthMethod>,
+
+    /// SHA-256 of the capability token, 64 hexadecimal digits
+    #[arg(long, value_name = "HEX", conflicts_with = "ws_token_file")]
+    ws_token_sha256: Option<String>,
+
+    /// File that holds the capability token itself
+    #[arg(long, value_name = "PATH")]
+    ws_token_file: Option<PathBuf>,
+
+    /// How many requests of one connection run at once; parked reads and waits do not count
+    #[arg(long, value_name = "N", default_value = "256")]
+    concurrent_requests: NonZeroUsize,
+
+    /// End when standard input closes, for servers that a parent program starts
+    #[arg(long)]
+    exit_on_stdin_close: bool,
+
+    /// How long processes get between TERM and KILL when the server ends, such as `500ms` or `5s`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    shutdown_grace: Duration,
+
+    /// The longest a session may ask to live without a connection, such as `24h`, or `forever`
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lifetime)]
+    max_detach_ttl: Lifetime,
+
+    /// What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`
+    #[arg(long, value_name = "FILTER", env = "REMEX_LOG", default_value = "warn")]
+    log: String,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  remex serve                                    on a free port of loopback; the first line printed is the URL
+  remex serve --listen unix:///run/user/1000/remex.sock
+  remex serve --listen stdio                     one client on stdin and stdout, for example through ssh
+  remex serve --listen ws://0.0.0.0:7070 --ws-auth capability-token --ws-token-file token.txt
+
+SIGTERM and SIGINT end the server in order: no new work, processes ended, clients told. A second one skips the grace.";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AuthMethod {
+    /// `Authorization: Bearer TOKEN` on the upgrade
+    CapabilityToken,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Lifetime {
+    UpTo(Duration),
+    Forever,
+}
+
+/// Serves until a signal, the end of stdio, or the end of the parent.
+pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
+    let addresses = flags.listen.iter().map(|url| url.parse()).collect::<Result<Vec<ListenAddress>, _>>()?;
+    let config = config(&flags, &addresses)?;
+    start_log(&flags.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        // Scans of the process table; nothing that waits for anybody.
+        .max_blocking_threads(16)
+        .thread_name("remex-worker")
+        .build()
+        .context("cannot start the runtime")?;
+    let exit_on_stdin_close = flags.exit_on_stdin_close;
+    let result = runtime.block_on(serve(addresses, config, exit_on_stdin_close));
+    // A thread that still reads stdin must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(
+    addresses: Vec<ListenAddress>,
+    config: Config,
+    exit_on_stdin_close: bool,
+) -> anyhow::Result<()> {
+    let server = Server::new(config)?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let has_stdio = addresses.contains(&ListenAddress::Stdio);
+    let mut serving = JoinSet::new();
+    for address in &addresses {
+        if *address != ListenAddress::Stdio {
+            let listener = Listener::bind(address).await?;
+            announce(listener.address(), has_stdio)?;
+            serving.spawn(server.clone().serve(listener));
+        }
+    }
+    if has_stdio {
+        let (reader, writer) = remex_rpc::stdio();
+        serving.spawn(server.clone().serve_stdio(reader, writer));
+    }
+    tokio::select! {
+        // Listeners serve for ever, so this is stdio alone having ended.
+        () = async { while serving.join_next().await.is_some() {} } => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = stdin_closed(), if exit_on_stdin_close && !has_stdio => {}
+    }
+    tokio::select! {
+        () = server.shut_down() => {}
+        () = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            server.hurry();
+            std::future::pending::<()>().await;
+        } => {}
+    }
+    serving.shutdown().await;
+    Ok(())
+}
+
+/// Prints where the server listens: a line for programs and a sentence for people.
+#[allow(clippy::print_stderr)] // A person reads it.
+fn announce(address: &ListenAddress, has_stdio: bool) -> anyhow::Result<()> {
+    if has_stdio {
+        // Standard output belongs to the protocol.
+        eprintln!("{address}");
+    } else {
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "{address}").and_then(|()| stdout.flush()).context("cannot print the address")?;
+    }
+    if std::io::stderr().is_terminal() {
+        eprintln!("remex listens on {address}; Ctrl-C ends it and everything it started");
+    } else {
+        eprintln!("remex listens on {address}");
+    }
+    Ok(())
+}
+
+/// Waits until standard input ends.
+async fn stdin_closed() {
+    let (closed, waiting) = tokio::sync::oneshot::channel();
+    // A thread of its own: a blocking read cannot be cancelled, and the runtime must not wait for it.
+    let started = std::thread::Builder::new().name("remex-stdin".to_owned()).spawn(move || {
+        let mut buffer = [0; 4096];
+        while matches!(std::io::stdin().read(&mut buffer), Ok(len) if len > 0) {}
+        let _ = closed.send(());
+    });
+    if started.is_err() || waiting.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn config(flags: &Flags, addresses: &[ListenAddress]) -> anyhow::Result<Config> {
+    let auth = auth(flags)?;
+    for address in addresses {
+        if let ListenAddress::WebSocket(socket) = address {
+            check_exposure(socket, &auth)?;
+        }
+    }
+    let limits = Limits {
+        concurrent_requests: flags.concurrent_requests.get(),
+        shutdown_grace: flags.shutdown_grace,
+        detach_ttl_max: match flags.max_detach_ttl {
+            Lifetime::UpTo(time) => Some(time),
+            Lifetime::Forever => None,
+        },
+        ..Limits::default()
+    };
+    Ok(Config { limits, host_env: std::env::vars_os().collect(), auth })
+}
+
+/// Refuses to open a port to the network without authentication.
+fn check_exposure(socket: &SocketAddr, auth: &Auth) -> anyhow::Result<()> {
+    if *auth == Auth::Open && !socket.ip().is_loopback() {
+        bail!(
+            "cannot listen on ws://{socket} without authentication: everybody who reaches it could run commands here; \
+             add `--ws-auth capability-token --ws-token-file PATH`, or listen on 127.0.0.1"
+        );
+    }
+    Ok(())
+}
+
+fn auth(flags: &Flags) -> anyhow::Result<Auth> {
+    let given = (&flags.ws_token_sha256, &flags.ws_token_file);
+    match (flags.ws_auth, given) {
+        (None, (None, None)) => Ok(Auth::Open),
+        (None, _) => {
+            bail!("a token without `--ws-auth capability-token` would protect nothing; add that flag")
+        }
+        (Some(AuthMethod::CapabilityToken), (Some(hex), _)) => Ok(Auth::Token(digest(hex)?)),
+        (Some(AuthMethod::CapabilityToken), (None, Some(path))) => Ok(Auth::for_token(&token(path)?)),
+        (Some(AuthMethod::CapabilityToken), (None, None)) => {
+            bail!(
+                "`--ws-auth capability-token` needs the token: add `--ws-token-file PATH` or `--ws-token-sha256 HEX`"
+            )
+        }
+    }
+}
+
+fn digest(hex: &str) -> anyhow::Result<[u8; 32]> {
+    let wrong = || format!("`--ws-token-sha256 {hex}` is not a SHA-256 digest; give 64 hexadecimal digits");
+    if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        bail!(wrong());
+    }
+    let mut digest = [0; 32];
+    for (byte, pair) in digest.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        let pair = std::str::from_utf8(pair).with_context(wrong)?;
+        *byte = u8::from_str_radix(pair, 16).with_context(wrong)?;
+    }
+    Ok(digest)
+}
+
+fn token(path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the token file `{}`", path.display()))?;
+    let token = text.trim();
+    if token.is_empty() {
+        bail!("the token file `{}` is empty; put the token into it", path.display());
+    }
+    Ok(token.to_owned())
+}
+
+fn start_log(filter: &str) -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter)
+        .with_context(|| format!("`--log {filter}` is not a filter; use a level such as `info`"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .init();
+    Ok(())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let wrong = || "expected a number and a unit, such as `500ms`, `10s`, `5m` or `24h`".to_owned();
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 3600 * 1000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(wrong)
+}
+
+fn lifetime(text: &str) -> Result<Lifetime, String> {
+    if text == "forever" { Ok(Lifetime::Forever) } else { duration(text).map(Lifetime::UpTo) }
+}

@@ -1,0 +1,59 @@
+//! The harness of the black-box tests: the real program, and clients that we can make misbehave.
+//!
+//! Nothing here uses the crates of the project: what is said on the wire is written down once more, by hand.
+//! Start at [`Server`], then [`Client`].
+
+#![allow(dead_code, reason = "each test crate uses its own part of the harness")]
+
+mod client;
+mod http;
+mod inbox;
+mod server;
+mod wire;
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+#[allow(unused_imports, reason = "each test crate uses its own part of the harness")]
+pub(crate) use self::{
+    client::{Client, Output},
+    http::{Answer, exchange, request, upgrade},
+    inbox::End,
+    server::{Finished, Server, Watched, finish, program},
+};
+
+/// How long anything may take before a test fails; far longer than anything takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Returns the parameters of a `process/start` on pipes, in `/`, with nothing but a `PATH`.
+pub(crate) fn start_params(process_id: &str, argv: &[&str]) -> Value {
+    json!({
+        "processId": process_id,
+        "argv": argv,
+        "cwd": "file:///",
+        "env": {"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        "tty": false,
+    })
+}
+
+/// Returns `base` with the members of `more` put over its own.
+pub(crate) fn with(mut base: Value, more: Value) -> Value {
+    let (Value::Object(members), Value::Object(more)) = (&mut base, more) else {
+        panic!("only objects have members");
+    };
+    members.extend(more);
+    base
+}
+
+/// Encodes bytes as the wire wants them.
+pub(crate) fn encode(bytes: impl AsRef<[u8]>) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// Decodes bytes of the wire.
+pub(crate) fn decode(text: &Value) -> Vec<u8> {
+    let text = text.as_str().unwrap_or_else(|| panic!("bytes travel as a string, not as {text}"));
+    STANDARD.decode(text).unwrap_or_else(|error| panic!("`{text}` is not base64: {error}"))
+}
