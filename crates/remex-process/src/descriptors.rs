@@ -1,16 +1,62 @@
 //! The pipes and terminals between us and a child.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+};
 
 use rustix::{
     fs::OFlags,
-    io::{Result, fcntl_dupfd_cloexec, ioctl_fionbio},
+    io::{Errno, Result, fcntl_dupfd_cloexec, ioctl_fionbio, retry_on_intr},
     pipe::{PipeFlags, pipe_with},
     pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt},
-    termios::tcsetwinsize,
+    termios::{Winsize, tcsetwinsize},
 };
 
-use crate::{ChildIo, Size, Stdin, Stdio};
+use crate::{Size, Stdin, Stdio};
+
+/// Our ends of what the child reads and writes: non-blocking, and closed in every other child.
+#[derive(Debug)]
+pub enum ChildIo {
+    /// Pipes.
+    Pipes {
+        /// Present with [`Stdin::Piped`].
+        stdin: Option<OwnedFd>,
+        /// What the child writes to descriptor 1.
+        stdout: OwnedFd,
+        /// What the child writes to descriptor 2.
+        stderr: OwnedFd,
+    },
+    /// A terminal.
+    Pty {
+        /// The side of the terminal where a person would sit.
+        master: OwnedFd,
+    },
+}
+
+/// Reads what a child has written to a pipe or a terminal; both end with 0 bytes.
+///
+/// Always read a terminal with this, or its last bytes may be lost.
+///
+/// # Errors
+/// `WouldBlock` when there is nothing to read yet.
+pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut read = || retry_on_intr(|| rustix::io::read(fd, &mut *buffer));
+    // EIO is the end of a terminal, but not the first time: Linux looks for bytes first and whether the other side is
+    // closed second, and misses what was written in between. The next read finds it.
+    match read().or_else(|errno| if errno == Errno::IO { read() } else { Err(errno) }) {
+        Err(Errno::IO) => Ok(0),
+        other => Ok(other?),
+    }
+}
+
+/// Gives a terminal another size. The processes in its foreground get SIGWINCH if it differs.
+///
+/// # Errors
+/// Whatever the operating system says of a descriptor that is no terminal.
+pub fn resize(terminal: BorrowedFd<'_>, size: Size) -> io::Result<()> {
+    Ok(tcsetwinsize(terminal, window(size))?)
+}
 
 /// Both ends of what a child reads and writes.
 ///
@@ -56,7 +102,7 @@ impl Ends {
         unlockpt(&master)?;
         // By descriptor, not by path: the path may belong to another mount of the terminals.
         let slave = lift(ioctl_tiocgptpeer(&master, flags)?)?;
-        tcsetwinsize(&master, size.window())?;
+        tcsetwinsize(&master, window(size))?;
         Ok(Self {
             targets: [slave.as_raw_fd(); 3],
             io: ChildIo::Pty { master },
@@ -80,4 +126,8 @@ fn pipe() -> Result<(OwnedFd, OwnedFd)> {
 fn ours(fd: OwnedFd) -> Result<OwnedFd> {
     ioctl_fionbio(&fd, true)?;
     Ok(fd)
+}
+
+fn window(size: Size) -> Winsize {
+    Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 }
 }

@@ -20,12 +20,13 @@ mod proc;
 mod reaper;
 mod sys;
 
+pub use descriptors::{ChildIo, read, resize};
 pub use error::{Stage, StartError, StartErrorKind};
 pub use exit::{Exit, ExitStatus, Usage};
 pub use pid::Pid;
 pub use signal::Signal;
 pub use spawner::{Child, Spawner};
-pub use start::{ChildIo, Size, Start, Stdin, Stdio, resize};
-pub use sys::{group_signal, watch};
+pub use start::{Size, Start, Stdin, Stdio};
+pub use sys::{favour_latency, group_signal, watch};
 pub use tag::{Tag, Tags};
 pub use tree::Scope;

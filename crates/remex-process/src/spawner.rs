@@ -161,6 +161,7 @@ impl Site {
 
 fn work(site: &Site, mut stack: Stack) {
     sys::block_signals();
+    sys::favour_latency();
     while let Some(order) = site.pop() {
         match order {
             Order::Start { image, answer, runtime, lease } => {

@@ -1,13 +1,6 @@
 //! What to start, and how it was asked for.
 
-use std::{
-    ffi::OsString,
-    io,
-    os::fd::{BorrowedFd, OwnedFd},
-    path::PathBuf,
-};
-
-use rustix::termios::{Winsize, tcsetwinsize};
+use std::{ffi::OsString, path::PathBuf};
 
 use crate::{Signal, Tag};
 
@@ -64,39 +57,4 @@ pub struct Size {
     pub rows: u16,
     /// Characters in a line.
     pub cols: u16,
-}
-
-/// Our ends of what the child reads and writes: non-blocking, and closed in every other child.
-///
-/// A read from the master of a terminal fails with `EIO`, after the last byte, once no process has it open.
-#[derive(Debug)]
-pub enum ChildIo {
-    /// Pipes.
-    Pipes {
-        /// Present with [`Stdin::Piped`].
-        stdin: Option<OwnedFd>,
-        /// What the child writes to descriptor 1.
-        stdout: OwnedFd,
-        /// What the child writes to descriptor 2.
-        stderr: OwnedFd,
-    },
-    /// A terminal.
-    Pty {
-        /// The side of the terminal where a person would sit.
-        master: OwnedFd,
-    },
-}
-
-/// Gives a terminal another size. The processes in its foreground get SIGWINCH if it differs.
-///
-/// # Errors
-/// Whatever the operating system says of a descriptor that is no terminal.
-pub fn resize(terminal: BorrowedFd<'_>, size: Size) -> io::Result<()> {
-    Ok(tcsetwinsize(terminal, size.window())?)
-}
-
-impl Size {
-    pub(crate) fn window(self) -> Winsize {
-        Winsize { ws_row: self.rows, ws_col: self.cols, ws_xpixel: 0, ws_ypixel: 0 }
-    }
 }

@@ -41,7 +41,7 @@ fn the_end_of_a_worker_does_not_fire_the_parent_death_signal() {
 
 #[test]
 fn the_end_of_the_server_fires_the_parent_death_signal() {
-    let (mut server, output) = this_program_as("dying", ":");
+    let (mut server, output) = this_program_as("dying", "exec");
     let pid = output.lines().find_map(|line| line.unwrap().split_once("child ")?.1.parse().ok()).unwrap();
     let child = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
     server.kill().unwrap();
@@ -53,14 +53,14 @@ fn the_end_of_the_server_fires_the_parent_death_signal() {
 
 #[test]
 fn a_server_born_with_sigchld_ignored_still_learns_how_its_children_ended() {
-    let (mut server, output) = this_program_as("deaf", "trap '' CHLD");
+    let (mut server, output) = this_program_as("deaf", "exec env --ignore-signal=CHLD");
     assert_eq!(output.lines().filter(|line| line.as_ref().unwrap().ends_with("code 3")).count(), 1);
     server.wait().unwrap();
 }
 
 #[test]
 fn a_server_without_descriptors_says_so_and_recovers() {
-    let (mut server, output) = this_program_as("poor", "ulimit -n 64");
+    let (mut server, output) = this_program_as("poor", "ulimit -n 64; exec");
     let told: Vec<_> =
         output.lines().filter_map(|line| Some(line.unwrap().split_once("kind ")?.1.to_owned())).collect();
     assert_eq!(told, ["TooManyDescriptors", "TooManyDescriptors"]);
@@ -73,7 +73,7 @@ fn role() {
     match std::env::var(ROLE).as_deref() {
         Ok("dying") => runtime().block_on(async {
             let asked =
-                Start { parent_death: Some(Signal::TERM), ..start(PIPED, TAGS.tag(1, 1), "cat", &[]) };
+                Start { parent_death: Some(Signal::TERM), ..start(NULL, TAGS.tag(1, 1), "sleep", &["1000"]) };
             let mut child = spawner().start(asked).await.unwrap();
             println!("child {}", child.pid);
             within(child.exit.wait()).await;
@@ -104,7 +104,7 @@ fn role() {
 /// Starts this test program again, after some words of shell.
 fn this_program_as(role: &str, words: &str) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
     let mut server = Command::new("/bin/sh")
-        .args(["-c", &format!("{words}; exec \"$0\" --exact role --nocapture")])
+        .args(["-c", &format!("{words} \"$0\" --exact role --nocapture")])
         .arg(std::env::current_exe().unwrap())
         .env(ROLE, role)
         .stdout(Stdio::piped())

@@ -89,6 +89,15 @@ async fn the_child_leads_a_session_and_a_group() {
 }
 
 #[tokio::test]
+async fn the_child_is_scheduled_like_any_other_program() {
+    // Its own, not that of the thread that made it; kernels without this figure print none.
+    let slice = |sched: &str| sched.lines().find(|line| line.starts_with("se.slice")).map(str::to_owned);
+    let (childs, _) = run(start(NULL, TAGS.tag(1, 1), "cat", &["/proc/self/sched"])).await;
+    let ours = fs::read_to_string("/proc/thread-self/sched").unwrap_or_default();
+    assert_eq!(slice(&childs), slice(&ours));
+}
+
+#[tokio::test]
 async fn input_is_at_its_end_or_a_pipe_to_us() {
     assert_eq!(run(start(NULL, TAGS.tag(1, 1), "readlink", &["/proc/self/fd/0"])).await.0, "/dev/null\n");
     let child = spawner().start(start(PIPED, TAGS.tag(1, 1), "cat", &[])).await.unwrap();

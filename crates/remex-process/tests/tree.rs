@@ -87,7 +87,7 @@ async fn a_signal_reaches_every_member() {
     assert_eq!(tree::signal(Scope::Session(tag), Signal::TERM).unwrap(), FAMILY + 1);
     let mut exit = child.exit;
     assert_eq!(within(exit.wait()).await.code, 9);
-    output.rest().await;
+    settled(scope, 0).await;
     assert_eq!(tree::signal(scope, Signal::TERM).unwrap(), 0);
     group_signal(pid, Signal::TERM).expect("an empty group is no error");
 }

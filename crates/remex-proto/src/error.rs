@@ -39,7 +39,8 @@ impl RpcError {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MAX_MESSAGE_LEN {
-            message.truncate(message.floor_char_boundary(MAX_MESSAGE_LEN));
+            let is_boundary = |at: &usize| message.is_char_boundary(*at);
+            message.truncate((0..=MAX_MESSAGE_LEN).rev().find(is_boundary).unwrap_or(0));
             message.push('…');
         }
         Self { code: kind.code(), message, kind, hint: None }

@@ -10,7 +10,7 @@ mod start;
 mod stream;
 mod watch;
 
-pub use end::{Signal, SignalName, Terminate, TerminateMode, Terminated};
+pub use end::{Signal, SignalName, Terminate, TerminateMode, Terminated, UnknownSignal};
 pub use event::{
     Closed, ExitCause, Exited, Failed, Gap, GapRange, Output, Produced, StartedNote, Stream, Usage,
 };

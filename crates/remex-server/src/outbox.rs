@@ -317,6 +317,11 @@ impl Outbox {
         self.until(|queue| queue.unanswered == 0).await;
     }
 
+    /// Waits until everything that can be sent has been put into the send buffer.
+    pub(crate) async fn all_sent(&self) {
+        self.until(|queue| queue.answers.is_empty() && queue.fresh.is_empty() && queue.bulk.is_empty()).await;
+    }
+
     /// Waits until `holds`, or the connection ends.
     async fn until(&self, holds: impl Fn(&Queue) -> bool) {
         loop {

@@ -34,7 +34,7 @@ use crate::{
     outbox::{ConnectionId, Responder},
     session::Session,
 };
-use deliver::Follow;
+use deliver::{Follow, Losses};
 pub(crate) use deliver::{From, Viewer};
 use hold::Control;
 pub(crate) use input::Feed;
@@ -82,6 +82,7 @@ struct State {
     log: OutputLog,
     input: Input,
     follows: Vec<Follow>,
+    losses: Losses,
     control: Control,
     exit: Option<Exit>,
     ended_at_ms: Option<u64>,
@@ -149,6 +150,7 @@ impl Process {
                 log: OutputLog::new(retain),
                 input: Input::new(limits),
                 follows: Vec::new(),
+                losses: Losses::default(),
                 control: Control::attached(controller),
                 exit: None,
                 ended_at_ms: None,

@@ -213,7 +213,10 @@ impl Server {
         }
         self.phase.send_replace(Phase::Leaving);
         let outboxes: Vec<_> = self.connections().values().cloned().collect();
-        for outbox in outboxes {
+        let deadline = tokio::time::Instant::now() + FAREWELL;
+        for outbox in &outboxes {
+            // The last events go before the farewell, to everybody who takes them.
+            let _ = tokio::time::timeout_at(deadline, outbox.all_sent()).await;
             outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
         }
         self.tasks.close();

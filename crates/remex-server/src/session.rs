@@ -293,6 +293,10 @@ impl Session {
         }
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.processes().ended
+    }
+
     /// Ends everything the session started, also what its commands left behind on purpose.
     pub(crate) async fn end(&self) {
         self.processes().ended = true;

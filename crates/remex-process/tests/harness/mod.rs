@@ -4,14 +4,15 @@
 use std::{
     ffi::OsString,
     future::Future,
-    os::fd::OwnedFd,
+    io::ErrorKind,
+    os::fd::{AsFd, OwnedFd},
     path::PathBuf,
     sync::LazyLock,
     time::{Duration, Instant},
 };
 
 use remex_process::{
-    Child, ChildIo, ExitStatus, Pid, Size, Spawner, Start, Stdin, Stdio, Tag, Tags, tree, watch,
+    Child, ChildIo, ExitStatus, Pid, Size, Spawner, Start, Stdin, Stdio, Tag, Tags, read, tree, watch,
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -122,15 +123,14 @@ impl Reader {
         let mut buffer = [0; 4096];
         loop {
             let mut ready = self.fd.readable().await.unwrap();
-            match rustix::io::read(ready.get_inner(), &mut buffer) {
-                // The end of a pipe, and of a terminal.
-                Ok(0) | Err(rustix::io::Errno::IO) => return false,
+            match read(ready.get_inner().as_fd(), &mut buffer) {
+                Ok(0) => return false,
                 Ok(len) => {
                     self.seen.extend_from_slice(&buffer[..len]);
                     return true;
                 }
-                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
-                Err(errno) => panic!("cannot read: {errno}"),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) => panic!("cannot read: {error}"),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use remex_proto::{
     message,
     process::{self as wire, Overflow},
-    state::output_log::{Cursor, Next, Seq},
+    state::output_log::{Cursor, Gap, Next, OutputLog, Seq},
 };
 use remex_rpc::SendBuffer;
 
@@ -14,6 +14,9 @@ use crate::outbox::{Acks, ConnectionId, Delivery, Outbox, Urgency};
 
 /// A process that is this far behind has something short to say and goes before floods.
 const FRESH_BYTES: u64 = 4 << 10;
+
+/// Gathering ends when this much has come together.
+const GATHER_BYTES: u64 = 64 << 10;
 
 /// Where acknowledgements cannot be had, this much of what was sent last counts as not got: more
 /// than a socket's buffer and our own hold.
@@ -34,6 +37,8 @@ pub(super) struct Follow {
     wants_gaps: bool,
     /// Bytes sent since an acknowledgement was asked for.
     unmarked: usize,
+    /// Bytes that were evicted before this connection got them.
+    lost: u64,
 }
 
 /// How a connection follows a process.
@@ -67,24 +72,27 @@ impl Process {
 
     /// Lets a connection see events from `from` on.
     pub(crate) fn follow(self: &Arc<Self>, viewer: &Viewer, from: From) {
-        let mut state = self.state();
+        self.follow_in(&mut self.state(), viewer, from);
+    }
+
+    fn follow_in(self: &Arc<Self>, state: &mut State, viewer: &Viewer, from: From) {
         let cursor = match from {
             From::Now => state.log.newest(),
             From::After(seq) => state.log.cursor_after(seq),
         };
         state.follows.retain(|follow| follow.connection != viewer.outbox.id);
-        let session_json = viewer.session_id.as_ref().map(|id| quoted(id));
         state.follows.push(Follow {
             connection: viewer.outbox.id,
             outbox: Arc::clone(&viewer.outbox),
             cursor,
             queued: false,
             controls: viewer.controls,
-            session_json,
+            session_json: viewer.session_id.as_deref().map(quoted),
             wants_gaps: viewer.wants_gaps,
             unmarked: 0,
+            lost: 0,
         });
-        self.ring(&mut state);
+        self.ring(state);
     }
 
     pub(crate) fn unfollow(&self, connection: ConnectionId) {
@@ -111,8 +119,7 @@ impl Process {
         let mut state = self.state();
         let newest = state.log.newest().seq;
         state.control.resume(viewer.outbox.id, newest, Instant::now());
-        drop(state);
-        self.follow(viewer, From::Now);
+        self.follow_in(&mut state, viewer, From::Now);
     }
 
     /// Tells everybody who follows or waits that there is something new.
@@ -133,19 +140,17 @@ impl Process {
     ///
     /// Returns when readers have to be told at the latest, if they were not told now.
     pub(super) fn announce(self: &Arc<Self>, state: &mut State, now: Instant) -> Option<Instant> {
-        let chunk = self.chunk_bytes();
         let due = state.answer_due
             || now >= state.last_ring + GATHER
-            || state.follows.iter().any(|follow| !follow.queued && state.log.behind(&follow.cursor) >= chunk);
+            || state
+                .follows
+                .iter()
+                .any(|follow| !follow.queued && state.log.behind(&follow.cursor) >= GATHER_BYTES);
         if due {
             self.ring(state);
             return None;
         }
         Some(state.last_ring + GATHER)
-    }
-
-    fn chunk_bytes(&self) -> u64 {
-        remex_proto::state::output_log::Limits::default().chunk_bytes as u64
     }
 
     /// Puts what `connection` has not seen into `out`, about `quota` bytes of it.
@@ -163,19 +168,26 @@ impl Process {
             return delivery;
         };
         loop {
-            let State { log, follows, exit, .. } = &mut *state;
+            let State { log, follows, exit, losses, control, .. } = &mut *state;
             let follow = &mut follows[index];
+            if follow.controls {
+                pass_over_got(log, &mut follow.cursor, control.acknowledged());
+            }
             if delivery.bytes >= quota {
                 delivery.more = Some(urgency(log.behind(&follow.cursor)));
                 break;
             }
-            let (produced, evicted) = (log.produced(), log.evicted_bytes());
+            let produced = log.produced();
             match log.next(&mut follow.cursor) {
                 None => {
                     follow.queued = false;
                     break;
                 }
                 Some(Next::Gap(gap)) => {
+                    follow.lost += gap.bytes.unwrap_or(0);
+                    if follow.controls {
+                        losses.note(gap);
+                    }
                     if follow.wants_gaps {
                         let note = wire::Gap {
                             process_id: self.id.to_string(),
@@ -221,7 +233,7 @@ impl Process {
                         session_id: self.observed(follow),
                         seq,
                         produced: Some(produced),
-                        evicted_bytes: Some(evicted),
+                        evicted_bytes: Some(if follow.controls { losses.bytes } else { follow.lost }),
                     };
                     out.message(200, |buffer| message::write_notification(buffer, &note));
                 }
@@ -263,6 +275,31 @@ impl Process {
     fn observed(&self, follow: &Follow) -> Option<String> {
         follow.session_json.as_ref()?;
         self.session.upgrade().map(|session| session.id.clone())
+    }
+}
+
+/// What the controlling client was told it will never get, over all its connections.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    bytes: u64,
+    /// Everything up to here is accounted for.
+    up_to: Seq,
+}
+
+impl Losses {
+    /// Notes a gap that the client was told of, once.
+    pub(super) fn note(&mut self, gap: Gap) {
+        if gap.from_seq > self.up_to {
+            self.bytes += gap.bytes.unwrap_or(0);
+            self.up_to = gap.to_seq;
+        }
+    }
+}
+
+/// Moves past evicted events that the client has got by reading: to it they are no gap.
+fn pass_over_got(log: &mut OutputLog, cursor: &mut Cursor, acknowledged: Seq) {
+    if let Some(gap) = log.gap(cursor).filter(|gap| gap.from_seq <= acknowledged) {
+        *cursor = log.cursor_after(acknowledged.min(gap.to_seq));
     }
 }
 

@@ -44,6 +44,11 @@ impl Control {
         matches!(self.holder, Holder::Attached { connection: holder, .. } if holder == connection)
     }
 
+    /// Returns how far the client has got everything.
+    pub(super) fn acknowledged(&self) -> Seq {
+        self.acknowledged
+    }
+
     pub(super) fn detach(&mut self, now: Instant) {
         self.holder = Holder::Detached { since: now };
     }

@@ -42,7 +42,8 @@ impl Process {
                     || exit_beyond
                     || deadline.is_some_and(|at| Instant::now() >= at)
                 {
-                    return reply(&mut state, after, read.max_bytes);
+                    let controls = reader.is_some_and(|connection| state.control.is(connection));
+                    return reply(&mut state, after, read.max_bytes, controls);
                 }
             }
             match deadline {
@@ -94,7 +95,7 @@ fn has_output_after(state: &mut State, after: Seq) -> bool {
     false
 }
 
-fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>) -> (wire::ReadReply, Seq) {
+fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>, controls: bool) -> (wire::ReadReply, Seq) {
     let limit = max_bytes.unwrap_or(READ_BYTES);
     let mut cursor = state.log.cursor_after(after);
     let (mut chunks, mut gap, mut bytes) = (Vec::new(), None, 0_u64);
@@ -110,6 +111,9 @@ fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>) -> (wire::ReadRe
         match state.log.next(&mut cursor) {
             None => break,
             Some(Next::Gap(range)) => {
+                if controls {
+                    state.losses.note(range);
+                }
                 gap = Some(wire::GapRange {
                     from_seq: range.from_seq,
                     to_seq: range.to_seq,

@@ -49,6 +49,10 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         process.state().input.closed();
     }
     process.announce_start(&session, pid, announce);
+    if session.has_ended() {
+        // Its end may have looked for processes before this one was there.
+        terminate::force(&process, &session, pid, None);
+    }
     let now = Instant::now();
     let runner = Runner {
         pid,
