@@ -80,6 +80,8 @@ pub(crate) struct Orders<'a> {
     pub(crate) targets: [RawFd; 3],
     pub(crate) terminal: Terminal,
     pub(crate) lock_limit: libc::rlimit,
+    /// What we had before we asked for more descriptors.
+    pub(crate) file_limit: libc::rlimit,
     pub(crate) parent_death: Option<Signal>,
 }
 
@@ -195,6 +197,7 @@ unsafe fn set_up(orders: &Orders<'_>, parent: i32, outcome: &Outcome) -> Result<
         check(libc::syscall(libc::SYS_close_range, first, last, 0) as c_int)?;
         // Without the tag the child is still found by its session and its parents.
         libc::setrlimit(libc::RLIMIT_LOCKS, &raw const orders.lock_limit);
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const orders.file_limit))?;
         if let Some(signal) = orders.parent_death {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, signal.number()))?;
             // The server may have died before we asked to be told.

@@ -53,7 +53,8 @@ impl Spawner {
     /// Starts the threads, at least one.
     ///
     /// Also makes sure that this program is told of the end of its children, which it would not be if it was born
-    /// with SIGCHLD ignored.
+    /// with SIGCHLD ignored, and that it may have as many descriptors as the host allows: every child takes up to
+    /// four. Children get the limit that was there before.
     ///
     /// # Errors
     /// When the host has no room for threads or descriptors.
@@ -67,6 +68,7 @@ impl Spawner {
             room: Semaphore::new(MAX_WAITING_STARTS),
             null: lift(null)?,
             lock_ceiling: sys::own_lock_ceiling()?,
+            file_limit: sys::raise_file_limit()?,
         });
         let spawner = Self { lease: Arc::new(Lease { site: site.clone() }) };
         for number in 0..threads.max(1) {
@@ -120,6 +122,8 @@ struct Site {
     null: OwnedFd,
     /// The hard limit that bounds the tag.
     lock_ceiling: u64,
+    /// The limit on descriptors that children get.
+    file_limit: libc::rlimit,
 }
 
 #[derive(Debug, Default)]
@@ -202,6 +206,7 @@ fn make(site: &Site, stack: &mut Stack, image: Image, lease: Arc<Lease>) -> Resu
                 rlim_cur: tag.limit().min(site.lock_ceiling),
                 rlim_max: site.lock_ceiling,
             },
+            file_limit: site.file_limit,
             parent_death,
         },
     );

@@ -6,6 +6,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     ptr,
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -124,10 +125,31 @@ pub(crate) fn own_lock_ceiling() -> io::Result<u64> {
     Ok(locks(0)?.rlim_max)
 }
 
+/// Lets this program have as many descriptors as the host allows, and returns the limit it was born with.
+pub(crate) fn raise_file_limit() -> io::Result<libc::rlimit> {
+    static BORN_WITH: OnceLock<libc::rlimit> = OnceLock::new();
+    let now = limit(0, libc::RLIMIT_NOFILE)?;
+    let born_with = *BORN_WITH.get_or_init(|| now);
+    let raised = libc::rlimit { rlim_cur: now.rlim_max, ..now };
+    // Where it is refused, what there is has to do.
+    // SAFETY: the struct is valid for reads, and more descriptors disturb nobody.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
+    Ok(born_with)
+}
+
 fn locks(pid: i32) -> io::Result<libc::rlimit> {
+    limit(pid, libc::RLIMIT_LOCKS)
+}
+
+#[cfg(target_env = "gnu")]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+type Resource = libc::c_int;
+
+fn limit(pid: i32, resource: Resource) -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: nothing is set, and `limit` is valid for writes during the call.
-    let result = unsafe { libc::prlimit(pid, libc::RLIMIT_LOCKS, ptr::null(), &raw mut limit) };
+    let result = unsafe { libc::prlimit(pid, resource, ptr::null(), &raw mut limit) };
     check(result.into())?;
     Ok(limit)
 }

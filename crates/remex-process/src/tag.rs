@@ -47,6 +47,9 @@ impl Default for Tags {
 }
 
 impl Tag {
+    /// The largest number of a session that a tag can hold.
+    pub const LARGEST_SESSION: u32 = PART_MASK as u32;
+
     /// Returns the number of the session, modulo 2^20.
     #[must_use]
     pub fn session(self) -> u32 {

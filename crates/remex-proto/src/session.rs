@@ -28,7 +28,7 @@ pub struct Entry {
     pub session_id: String,
     /// The name its client chose.
     pub name: Option<String>,
-    /// The name of the client that made it.
+    /// What the client that attached last calls itself.
     pub client_name: String,
     /// Whether a connection controls it now.
     pub attached: bool,

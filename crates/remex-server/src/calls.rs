@@ -122,7 +122,7 @@ impl Connection {
             Call::ProcessSnapshot(request) => self.snapshot(id, &own, &request, responder),
             Call::ProcessList(request) => self.list(id, &own, &request, responder),
             Call::SessionList(_) => responder.ok(&self.server.list_sessions(&self.identity)),
-            Call::SessionEnd(request) => self.end_session(id, request, responder),
+            Call::SessionEnd(request) => self.end_session(request, responder),
             Call::SessionObserve(request) => {
                 let result = self.observe(&own, &request);
                 responder.answer(result.map(|()| Empty {}));
@@ -148,6 +148,9 @@ impl Connection {
         let capabilities = request.capabilities.unwrap_or_default();
         if capabilities.contains(&Capability::Acks) {
             self.outbox.use_marks();
+        }
+        if capabilities.contains(&Capability::Cancel) {
+            self.outbox.allow_cancel();
         }
         let limits = self.server.limits();
         let reply = initialize::Reply {
@@ -192,27 +195,25 @@ impl Connection {
         self.session(own, named)?.process(process).ok_or_else(|| unknown_process(process))
     }
 
-    fn order(&self, own: &Arc<Session>, named: Option<&str>, process: &str, order: Order) {
+    fn order(&mut self, own: &Arc<Session>, named: Option<&str>, process: &str, order: Order) {
         let session = match self.session(own, named) {
             Ok(session) => session,
             Err(error) => return order.into_responder().error(&error),
         };
-        let refused = match session.process(process) {
+        self.reaches_out |= session.id != own.id;
+        match session.process(process) {
             Some(process) => process.order(order),
-            None => Err(order),
-        };
-        if let Err(order) = refused {
-            order.answer_unknown();
+            None => order.answer_unknown(),
         }
     }
 
-    fn write(&self, own: &Arc<Session>, request: wire::Write, responder: Responder) {
+    fn write(&mut self, own: &Arc<Session>, request: wire::Write, responder: Responder) {
         let process_id: Box<str> = request.process_id.as_str().into();
         let feed = Feed { chunk: request.chunk.0, write_id: request.write_id, process_id, responder };
         self.order(own, request.session_id.as_deref(), &request.process_id, Order::Write(feed));
     }
 
-    fn signal(&self, own: &Arc<Session>, request: &wire::Signal, responder: Responder) {
+    fn signal(&mut self, own: &Arc<Session>, request: &wire::Signal, responder: Responder) {
         match Signal::from_name(request.signal.name()) {
             Some(signal) => {
                 let order = Order::Signal(signal, responder);
@@ -232,13 +233,18 @@ impl Connection {
         };
         let reader =
             request.session_id.as_deref().is_none_or(|named| named == own.id).then_some(self.outbox.id);
+        let ending = self.ending.clone();
         self.run_beside(id, async move {
             if !process.started().await {
                 return responder.error(&unknown_process(&process.id));
             }
+            tokio::select! {
+                () = process.readable(&request, reader) => {}
+                () = ending.cancelled() => {}
+            }
             // A reply may be megabytes: it is made when there is room for it.
             responder.outbox().room_for_answer().await;
-            let (reply, up_to) = process.read(&request, reader).await;
+            let (reply, up_to) = process.read(&request, reader);
             let then = if reader.is_some() { Then::Delivered(process, up_to) } else { Then::Nothing };
             responder.ok_then(&reply, then);
         });
@@ -249,11 +255,23 @@ impl Connection {
             Ok(process) => process,
             Err(error) => return responder.error(&error),
         };
+        let slot = match request.until {
+            wire::Until::Output { .. } => match Arc::clone(&self.searches).try_acquire_owned() {
+                Ok(slot) => Some(slot),
+                Err(_) => return responder.error(&too_many_searches(self.server.limits().output_waits)),
+            },
+            wire::Until::Exit | wire::Until::Closed | wire::Until::IdleMs(_) => None,
+        };
+        let ending = self.ending.clone();
         self.run_beside(id, async move {
             if !process.started().await {
                 return responder.error(&unknown_process(&process.id));
             }
-            responder.answer(process.wait(&request).await);
+            tokio::select! {
+                waited = process.wait(&request) => responder.answer(waited),
+                () = ending.cancelled() => {}
+            }
+            drop(slot);
         });
     }
 
@@ -294,10 +312,9 @@ impl Connection {
         });
     }
 
-    fn end_session(&mut self, id: RequestId, request: wire_session::End, responder: Responder) {
+    fn end_session(&self, request: wire_session::End, responder: Responder) {
         let (server, identity) = (Arc::clone(&self.server), self.identity.clone());
         // Ending goes on even if the connection that asked for it is gone, which it may end itself.
-        let (done, ended) = tokio::sync::oneshot::channel();
         self.server.track(async move {
             let result = server.end_session(&request.session_id, &identity).await;
             let controller = result.as_ref().ok().cloned().flatten();
@@ -305,10 +322,6 @@ impl Connection {
             if let Some(outbox) = controller {
                 outbox.say_goodbye(POLICY, "the session was ended");
             }
-            let _ = done.send(());
-        });
-        self.run_beside(id, async move {
-            let _ = ended.await;
         });
     }
 
@@ -342,6 +355,12 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+fn too_many_searches(limit: usize) -> RpcError {
+    let message =
+        format!("{limit} waits for output run on this connection, which is the limit; cancel some first");
+    RpcError::new(ErrorKind::LimitExceeded, message)
 }
 
 /// Lists processes with CPU time and memory of their trees.

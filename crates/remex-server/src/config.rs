@@ -35,6 +35,8 @@ pub struct Limits {
     pub unanswered_requests: usize,
     /// Bytes of messages whose requests wait, per connection, before the server stops reading from it.
     pub waiting_request_bytes: usize,
+    /// Waits for a text in the output that one connection may have at once; each keeps about 1 MiB at most.
+    pub output_waits: usize,
     /// Bytes of answers waiting for one connection before the server stops reading from it.
     pub waiting_answer_bytes: usize,
     /// How long a connection that the server stopped reading from may take no byte before it is closed.
@@ -67,7 +69,7 @@ pub struct Limits {
     pub closed_processes: usize,
     /// Sessions of the whole server.
     pub sessions: usize,
-    /// Connections of the whole server.
+    /// Connections of the whole server, those that have not finished their HTTP handshake included.
     pub connections: usize,
     /// How long a session lives without a connection unless the client asks for another time.
     pub detach_ttl: Duration,
@@ -93,6 +95,7 @@ impl Default for Limits {
             unanswered_requests: 1024,
             // One message of full length and as much again for those that wait behind it.
             waiting_request_bytes: 128 * MIB,
+            output_waits: 64,
             waiting_answer_bytes: 16 * MIB,
             stalled_writer: Duration::from_secs(30),
             unacknowledged_bytes: 512 << 10,

@@ -7,17 +7,21 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use remex_proto::{
-    Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError,
-    initialize::Capability,
-    message::{self, Source},
+    Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError, initialize::Capability,
+    message::Source,
 };
 use remex_rpc::{FrameReader, Framing, Incoming, SendBuffer, WriteHalf};
-use tokio::{io::AsyncWriteExt, sync::Semaphore, task::JoinSet};
+use tokio::{
+    io::AsyncWriteExt,
+    sync::Semaphore,
+    task::{AbortHandle, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     calls::Handshake,
     identity::Identity,
-    outbox::{Acks, Goodbye, Outbox, Responder, Then},
+    outbox::{Acks, Goodbye, Outbox, Responder},
     server::{POLICY, Server},
 };
 
@@ -52,7 +56,13 @@ pub(crate) struct Connection {
     /// Calls that take their time; they end with the connection.
     pub(crate) running: JoinSet<()>,
     /// How to cancel them.
-    pub(crate) cancels: Vec<(RequestId, tokio::task::AbortHandle)>,
+    pub(crate) cancels: Vec<(RequestId, AbortHandle)>,
+    /// Ends parked reads and waits when the client sends no more.
+    pub(crate) ending: CancellationToken,
+    /// Bounds waits for a text in the output.
+    pub(crate) searches: Arc<Semaphore>,
+    /// Requests went to processes of other sessions, where some may be waiting.
+    pub(crate) reaches_out: bool,
 }
 
 /// Why the reader stopped.
@@ -70,12 +80,11 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     let Link { mut reader, writer, framing, source, identity } = link;
     let acks = if framing == Framing::Lines { Acks::Lag } else { Acks::Ping };
     let limits = server.limits().clone();
-    let Some(outbox) = server.connect(|id| Arc::new(Outbox::new(id, acks, limits))) else {
-        return refuse(writer, framing, source).await;
-    };
+    let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, limits)));
     let keep_alive = server.limits().keep_alive;
     let writing = tokio::spawn(write(Arc::clone(&outbox), writer, framing, keep_alive));
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
+    let searches = Arc::new(Semaphore::new(server.limits().output_waits));
     let mut connection = Connection {
         server,
         outbox,
@@ -85,6 +94,9 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
         slots,
         running: JoinSet::new(),
         cancels: Vec::new(),
+        ending: CancellationToken::new(),
+        searches,
+        reaches_out: false,
     };
     tracing::info!(connection = connection.outbox.id, transport = ?source, "connection opened");
     let stop = connection.read(&mut reader).await;
@@ -99,23 +111,6 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     server.disconnect(outbox.id);
     outbox.close();
     tracing::info!(connection = outbox.id, "connection closed");
-}
-
-/// Tells a client that there are too many connections.
-async fn refuse(mut writer: WriteHalf, framing: Framing, source: Source) {
-    let reason = "the server has too many connections; try again later";
-    let mut out = SendBuffer::new(framing);
-    if source != Source::WebSocket {
-        let mut json = Vec::new();
-        message::write_error(
-            &mut json,
-            &RequestId::MALFORMED,
-            &RpcError::new(ErrorKind::LimitExceeded, reason),
-        );
-        out.message(json.len(), |buffer| buffer.extend_from_slice(&json));
-    }
-    out.close(1013, reason);
-    let _ = tokio::time::timeout(FAREWELL, writer.write_all(out.pending())).await;
 }
 
 impl Connection {
@@ -203,13 +198,13 @@ impl Connection {
             return;
         }
         let connection = self.outbox.id;
-        if let Some(session) = self.handshake.session() {
-            for process in session.all_processes() {
-                if process.cancel(|responder| responder.is_for(connection, id)) {
-                    return;
-                }
+        let reached = if self.reaches_out { self.server.sessions_of(&self.identity) } else { Vec::new() };
+        for session in self.handshake.session().into_iter().chain(&reached) {
+            if session.cancel(|responder| responder.is_for(connection, id)) {
+                return;
             }
         }
+        self.outbox.cancel(id);
     }
 
     /// Runs a call that may take its time, beside the others.
@@ -239,9 +234,7 @@ impl Connection {
     }
 
     fn complain(&self, error: &RpcError) {
-        let mut json = Vec::new();
-        message::write_error(&mut json, &RequestId::MALFORMED, error);
-        self.outbox.push(json, Then::Nothing);
+        self.outbox.push_error(&RequestId::MALFORMED, error);
     }
 
     fn violation(&self, what: &str) {
@@ -252,6 +245,12 @@ impl Connection {
     async fn end(&mut self, stop: Stop, framing: Framing) {
         if let Stop::EndOfInput = stop {
             self.finish().await;
+        }
+        let connection = self.outbox.id;
+        if self.reaches_out {
+            for session in self.server.sessions_of(&self.identity) {
+                session.cancel(|responder| responder.outbox().id == connection);
+            }
         }
         let session = self.handshake.session().cloned();
         if let Some(session) = session {
@@ -269,15 +268,12 @@ impl Connection {
 
     /// Answers what was asked before the end of input; whoever only waits is told that it is over.
     async fn finish(&mut self) {
-        self.running.abort_all();
-        let connection = self.outbox.id;
-        if let Some(session) = self.handshake.session() {
-            for process in session.all_processes() {
-                process.cancel(|responder| responder.outbox().id == connection);
-            }
-        }
-        while self.running.join_next().await.is_some() {}
-        let _ = tokio::time::timeout(LAST_ANSWERS, self.outbox.all_answered()).await;
+        self.ending.cancel();
+        let answered = async {
+            while self.running.join_next().await.is_some() {}
+            self.outbox.all_answered().await;
+        };
+        let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
     }
 }
 

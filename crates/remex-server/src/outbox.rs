@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use remex_proto::{flow, message, state::output_log::Seq};
+use remex_proto::{RequestId, RpcError, flow, message, state::output_log::Seq};
 use remex_rpc::SendBuffer;
 use tokio::sync::Notify;
 
@@ -83,6 +83,8 @@ struct Queue {
     pong: Option<Bytes>,
     ping: bool,
     in_flight: InFlight,
+    /// Open requests, once the client may cancel them.
+    cancellable: Option<Vec<RequestId>>,
     goodbye: Option<Goodbye>,
     /// The writer is gone: nothing is taken any more.
     closed: bool,
@@ -140,6 +142,7 @@ impl Outbox {
                 pong: None,
                 ping: false,
                 in_flight: InFlight::default(),
+                cancellable: None,
                 goodbye: None,
                 closed: false,
                 progress: Instant::now(),
@@ -160,10 +163,49 @@ impl Outbox {
     }
 
     /// Counts a request that has to be answered.
-    pub(crate) fn register(&self, request_bytes: usize) {
+    fn register(&self, id: &RequestId, request_bytes: usize) {
         let mut queue = self.queue();
+        if let Some(open) = &mut queue.cancellable {
+            open.push(id.clone());
+        }
         queue.unanswered += 1;
         queue.request_bytes += request_bytes;
+    }
+
+    /// Lets the client cancel requests from now on.
+    pub(crate) fn allow_cancel(&self) {
+        self.queue().cancellable.get_or_insert_default();
+    }
+
+    /// Answers an open request that nobody waits for any more; whatever it does goes on.
+    pub(crate) fn cancel(&self, id: &RequestId) {
+        if self.is_open(id) && self.close_request(id) {
+            self.push_error(id, &responder::cancelled());
+        }
+    }
+
+    fn is_open(&self, id: &RequestId) -> bool {
+        self.queue().cancellable.as_ref().is_some_and(|open| open.contains(id))
+    }
+
+    /// Notes that a request gets its answer now; `false` when it was cancelled and has one.
+    fn close_request(&self, id: &RequestId) -> bool {
+        let mut queue = self.queue();
+        let Some(open) = &mut queue.cancellable else { return true };
+        match open.iter().position(|known| known == id) {
+            Some(index) => {
+                open.swap_remove(index);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Queues an error under `id`.
+    pub(crate) fn push_error(&self, id: &RequestId, error: &RpcError) {
+        let mut json = Vec::with_capacity(128);
+        message::write_error(&mut json, id, error);
+        self.push(json, Then::Nothing);
     }
 
     fn settle(&self, request_bytes: usize) {
@@ -386,7 +428,9 @@ impl Outbox {
         out: &mut SendBuffer,
     ) -> MutexGuard<'a, Queue> {
         queue.answer_bytes -= answer.json.len();
-        out.message(answer.json.len(), |buffer| buffer.extend_from_slice(&answer.json));
+        if !answer.json.is_empty() {
+            out.message(answer.json.len(), |buffer| buffer.extend_from_slice(&answer.json));
+        }
         match answer.then {
             Then::Nothing => queue,
             Then::Follow(process) => {

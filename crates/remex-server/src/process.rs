@@ -73,6 +73,7 @@ pub(crate) struct About {
     pub(crate) timeout: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) retain_bytes: usize,
+    pub(crate) start_id: Option<String>,
 }
 
 #[derive(Debug)]
@@ -105,7 +106,15 @@ struct State {
 #[derive(Clone, Debug)]
 enum Phase {
     Starting,
-    Running { pid: Pid, started_at_ms: u64 },
+    Running {
+        pid: Pid,
+        started_at_ms: u64,
+    },
+    /// Closed: the task is gone.
+    Over {
+        pid: Pid,
+        started_at_ms: u64,
+    },
     Failed,
 }
 
@@ -168,20 +177,38 @@ impl Process {
         }
     }
 
-    /// Puts an order into the queue; the task takes it after the start, never before.
-    ///
-    /// # Errors
-    ///
-    /// Gives the order back when the start failed.
-    pub(crate) fn order(&self, order: Order) -> Result<(), Order> {
+    /// Puts an order into the queue, which the task takes after the start and never before; answers
+    /// it when there is no task.
+    pub(crate) fn order(&self, order: Order) {
         let mut state = self.state();
-        if matches!(state.phase, Phase::Failed) {
-            return Err(order);
+        match state.phase {
+            Phase::Starting | Phase::Running { .. } => {
+                state.orders.push_back(order);
+                drop(state);
+                self.wake.notify_one();
+            }
+            Phase::Over { .. } => {
+                drop(state);
+                order.answer_closed(&self.about);
+            }
+            Phase::Failed => {
+                drop(state);
+                order.answer_unknown();
+            }
         }
-        state.orders.push_back(order);
+    }
+
+    /// The task ends: from now on orders are answered without it.
+    fn retire(&self) {
+        let mut state = self.state();
+        if let Phase::Running { pid, started_at_ms } = state.phase {
+            state.phase = Phase::Over { pid, started_at_ms };
+        }
+        let orders = std::mem::take(&mut state.orders);
         drop(state);
-        self.wake.notify_one();
-        Ok(())
+        for order in orders {
+            order.answer_closed(&self.about);
+        }
     }
 
     /// Waits until the start has succeeded or failed; `false` when it failed.
@@ -192,7 +219,7 @@ impl Process {
             changed.as_mut().enable();
             match self.state().phase {
                 Phase::Starting => {}
-                Phase::Running { .. } => return true,
+                Phase::Running { .. } | Phase::Over { .. } => return true,
                 Phase::Failed => return false,
             }
             changed.await;
@@ -225,7 +252,9 @@ impl Process {
     pub(crate) fn entry(&self, session: &Session) -> wire::Entry {
         let state = self.state();
         let (pid, started_at_ms) = match state.phase {
-            Phase::Running { pid, started_at_ms } => (Some(pid.as_raw().unsigned_abs()), started_at_ms),
+            Phase::Running { pid, started_at_ms } | Phase::Over { pid, started_at_ms } => {
+                (Some(pid.as_raw().unsigned_abs()), started_at_ms)
+            }
             Phase::Starting | Phase::Failed => (None, self.about.asked_at_ms),
         };
         wire::Entry {
@@ -290,6 +319,19 @@ impl State {
 /// Returns the error for a process that never was or is forgotten.
 pub(crate) fn unknown_process(id: &str) -> RpcError {
     RpcError::new(ErrorKind::UnknownProcess, format!("unknown process id {id}"))
+}
+
+fn not_a_terminal(id: &str) -> RpcError {
+    let message = format!("cannot resize process `{id}`: it runs on pipes; start it with `tty`");
+    RpcError::new(ErrorKind::NotATerminal, message)
+}
+
+fn no_end_of_input(id: &str) -> RpcError {
+    let message = format!(
+        "process `{id}` runs on a terminal, which has no end of input; \
+         write its end-of-file character (usually 0x04) instead"
+    );
+    RpcError::new(ErrorKind::NotSupported, message)
 }
 
 fn quoted(text: &str) -> Box<str> {

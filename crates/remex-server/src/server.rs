@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use remex_process::{Spawner, Tags};
+use remex_process::{Spawner, Tag, Tags};
 use remex_proto::{
     ErrorKind, RpcError,
     initialize::{Dialect, Initialize},
@@ -22,7 +22,7 @@ use remex_proto::{
     },
 };
 use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -67,6 +67,8 @@ pub struct Server {
     oom_kills: AtomicU64,
     /// Ends the grace at the end early.
     hurry: Notify,
+    /// Bounds connections from the moment they are accepted.
+    doors: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +112,7 @@ impl Server {
             tasks: TaskTracker::new(),
             oom_kills: AtomicU64::new(oom_kills()),
             hurry: Notify::new(),
+            doors: Arc::new(Semaphore::new(config.limits.connections)),
             config,
         });
         let (janitor, mut phase) = (Arc::clone(&server), server.phase.subscribe());
@@ -131,10 +134,16 @@ impl Server {
                 _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
             };
             match accepted {
-                Ok(accepted) => {
-                    let server = Arc::clone(&self);
-                    self.track(async move { server.welcome(accepted).await });
-                }
+                Ok(accepted) => match Arc::clone(&self.doors).try_acquire_owned() {
+                    Ok(door) => {
+                        let server = Arc::clone(&self);
+                        self.track(async move {
+                            server.welcome(accepted).await;
+                            drop(door);
+                        });
+                    }
+                    Err(_) => tracing::warn!("a connection was dropped: there are too many"),
+                },
                 Err(error) => {
                     tracing::warn!(error = %error, "a connection could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -257,16 +266,12 @@ impl Server {
         self.tasks.spawn(task);
     }
 
-    /// Registers a connection, unless there are too many.
-    pub(crate) fn connect(&self, outbox: impl FnOnce(ConnectionId) -> Arc<Outbox>) -> Option<Arc<Outbox>> {
-        let mut connections = self.connections();
-        if connections.len() >= self.limits().connections {
-            return None;
-        }
+    /// Registers a connection.
+    pub(crate) fn connect(&self, outbox: impl FnOnce(ConnectionId) -> Arc<Outbox>) -> Arc<Outbox> {
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let outbox = outbox(id);
-        connections.insert(id, Arc::clone(&outbox));
-        Some(outbox)
+        self.connections().insert(id, Arc::clone(&outbox));
+        outbox
     }
 
     pub(crate) fn disconnect(&self, connection: ConnectionId) {
@@ -332,7 +337,9 @@ impl Server {
         }
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         match (request.detach_ttl_ms, limits.detach_ttl_max) {
-            (None, _) => OnDetach::ExpireAfterMs(ms(limits.detach_ttl)),
+            (None, most) => OnDetach::ExpireAfterMs(ms(
+                most.map_or(limits.detach_ttl, |most| most.min(limits.detach_ttl))
+            )),
             (Some(wanted), Some(most)) => OnDetach::ExpireAfterMs(wanted.min(ms(most))),
             // Longer than anybody can wait means until the server ends.
             (Some(wanted), None) if wanted >= ms(Duration::from_secs(100 * 365 * 24 * 3600)) => {
@@ -370,8 +377,8 @@ impl Server {
             Taken::Name => name_taken(request),
             Taken::Id => RpcError::new(ErrorKind::Internal, "the random session id is in use; try again"),
         })?;
-        sessions.next_number = sessions.next_number.wrapping_add(1);
-        let session = Arc::new(Session::new(id.clone(), sessions.next_number, self));
+        let number = sessions.free_number();
+        let session = Arc::new(Session::new(id.clone(), number, self));
         sessions.by_id.insert(id, Arc::clone(&session));
         tracing::info!(session = %session.id, connection, "session created");
         Ok(Opened { session, resumed: false, on_detach })
@@ -528,6 +535,16 @@ impl Server {
 }
 
 impl Sessions {
+    /// Returns a number for the tags of a new session that no live one has.
+    fn free_number(&mut self) -> u32 {
+        loop {
+            self.next_number = self.next_number.wrapping_add(1) & Tag::LARGEST_SESSION;
+            if self.by_id.values().all(|session| session.number != self.next_number) {
+                return self.next_number;
+            }
+        }
+    }
+
     fn resolve(&self, wanted: &str, identity: &Identity) -> Option<String> {
         let now = now_ms();
         let known = self

@@ -38,7 +38,7 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Session {
     pub(crate) id: String,
     /// Names the session in the tags of its processes.
-    number: u32,
+    pub(crate) number: u32,
     server: Arc<Server>,
     /// Shared by handlers and process tasks; held for moments only.
     processes: Mutex<Processes>,
@@ -120,6 +120,11 @@ impl Session {
         self.processes().by_id.values().cloned().collect()
     }
 
+    /// Ends the requests named by `is_cancelled` that wait for a process to take its input.
+    pub(crate) fn cancel(&self, is_cancelled: impl Fn(&Responder) -> bool) -> bool {
+        self.all_processes().iter().fold(false, |any, process| process.cancel(&is_cancelled) || any)
+    }
+
     pub(crate) fn process_count(&self) -> usize {
         self.processes().by_id.len()
     }
@@ -162,8 +167,10 @@ impl Session {
                 "the server or the session is ending; nothing new is started",
             ));
         }
-        if processes.by_id.contains_key(&process.id) {
-            return Err(RpcError::new(ErrorKind::ProcessExists, "process ID already exists").with_hint(
+        if let Some(known) = processes.by_id.get(&process.id) {
+            let mismatch = known.about.start_id.is_some() && process.about.start_id.is_some();
+            let kind = if mismatch { ErrorKind::StartIdMismatch } else { ErrorKind::ProcessExists };
+            return Err(RpcError::new(kind, "process ID already exists").with_hint(
                 "choose another `processId`; an ended process keeps its id while its output is retained",
             ));
         }

@@ -108,7 +108,7 @@ fn a_client_that_asks_for_nothing_gets_no_new_notification() {
             json!({"output": {"overflow": "evict"}}),
         );
         client.refusal("process/start", start_params("missing", &["/no/such/program"]));
-        client.collect("flood");
+        client.event("flood", "process/closed");
         client.shell("p", "echo out; echo err >&2; exit 3");
         client.collect("p");
         assert_eq!(notifications(&client), BASE_NOTIFICATIONS.map(str::to_owned).into());
@@ -230,6 +230,23 @@ fn the_processes_of_other_clients_outlive_their_connection() {
         let write = json!({"processId": "cat", "chunk": encode("still here"), "writeId": "1"});
         client.call("process/write", write).unwrap();
         client.wait_for_output("cat", "still here");
+    }
+}
+
+#[test]
+fn after_a_cut_a_session_can_be_resumed_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let unix = format!("unix://{}", directory.path().join("remex.sock").display());
+    let server = Server::serve(&["--listen", "ws://127.0.0.1:0", "--listen", &unix]);
+    let mut client = server.connect();
+    let session = client.initialize()["sessionId"].as_str().unwrap().to_owned();
+    // The new connection is often noticed before the end of the old one.
+    for (address, round) in server.addresses().iter().cycle().zip(0..200) {
+        client.shell(&round.to_string(), "echo here");
+        client.event(&round.to_string(), "process/output");
+        client.cut();
+        client = Client::connect(address);
+        assert_eq!(client.resume(&session)["resumed"], true, "{address}");
     }
 }
 

@@ -2,7 +2,10 @@
 
 mod support;
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 
@@ -31,7 +34,20 @@ fn a_signal_ends_the_server_in_order_and_its_processes_with_it() {
 }
 
 #[test]
-fn a_server_without_processes_ends_without_waiting_for_its_clients() {
+fn a_server_without_processes_ends_at_once() {
+    for (transport, mut server, client) in Server::on_every_transport() {
+        client.initialize();
+        let before = Instant::now();
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait().code(), Some(0), "{transport}");
+        // A few milliseconds, and more only on a machine that is very busy.
+        assert!(before.elapsed() < Duration::from_secs(1), "{transport} took {:?}", before.elapsed());
+        client.wait_end();
+    }
+}
+
+#[test]
+fn a_client_that_reads_nothing_does_not_keep_the_server_from_ending() {
     for (_, server, client) in Server::on_every_transport() {
         client.initialize();
         client.stop_reading();

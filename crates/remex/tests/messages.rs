@@ -175,12 +175,11 @@ fn a_websocket_message_that_is_too_long_closes_with_1009() {
 fn a_websocket_message_of_fragments_that_add_up_to_too_much_closes_with_1009() {
     let server = Server::start();
     let client = server.client();
-    let fragment = |first_byte: u8, len: usize| {
-        [&[first_byte, 0xff][..], &u64::try_from(len).unwrap().to_be_bytes(), &[0; 4]].concat()
-    };
-    client.send_raw(&fragment(0x01, MAX_MESSAGE_LEN));
+    let len = u64::try_from(MAX_MESSAGE_LEN).unwrap();
+    client.send_raw(&[&[0x01, 0xff][..], &len.to_be_bytes(), &[0; 4]].concat());
     client.send_raw(&vec![b' '; MAX_MESSAGE_LEN]);
-    client.send_raw(&fragment(0x80, 1));
+    // The last fragment: one byte more.
+    client.send_raw(&[0x80, 0x81, 0, 0, 0, 0, b' ']);
     let end = client.wait_end();
     assert_eq!(end.close.map(|(code, _)| code), Some(1009));
 }
@@ -479,7 +478,6 @@ fn wrong_parameters_are_refused_with_the_reason() {
         ("process/resize", json!({"processId": "p", "rows": 65536, "cols": 1}), ""),
         ("process/resize", json!({"processId": "p", "rows": -1, "cols": 1}), ""),
         ("process/terminate", json!({"processId": "p", "mode": "gently"}), ""),
-        ("process/wait", json!({"processId": "p", "until": {"output": {"regex": "("}}}), ""),
         ("process/list", json!([]), ""),
         ("session/end", json!({}), "missing field `sessionId`"),
     ] {
@@ -488,6 +486,12 @@ fn wrong_parameters_are_refused_with_the_reason() {
         assert!(message.contains(part), "{method} {params}: {message}");
     }
     assert_eq!(client.call("process/list", json!({})).unwrap()["processes"], json!([]));
+
+    client.start("p", &["cat"], json!({"pipeStdin": true}));
+    let unfinished = json!({"processId": "p", "until": {"output": {"regex": "("}}});
+    assert_eq!(client.refusal("process/wait", unfinished).0, BAD_PARAMS);
+    let on_pipes = json!({"processId": "p", "rows": 1, "cols": 1});
+    client.call("process/resize", on_pipes).expect_err("only a terminal has a size");
 }
 
 #[test]

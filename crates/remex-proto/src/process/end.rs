@@ -56,6 +56,7 @@ signals! {
     Io = "IO",
     Kill = "KILL",
     Pipe = "PIPE",
+    Poll = "POLL",
     Prof = "PROF",
     Quit = "QUIT",
     Segv = "SEGV",

@@ -20,7 +20,7 @@ pub(crate) struct Responder {
 
 impl Responder {
     pub(crate) fn new(outbox: &Arc<Outbox>, id: RequestId, request_bytes: usize) -> Self {
-        outbox.register(request_bytes);
+        outbox.register(&id, request_bytes);
         Responder { outbox: Arc::clone(outbox), id: Some(id), request_bytes }
     }
 
@@ -45,8 +45,12 @@ impl Responder {
 
     pub(crate) fn ok_then(mut self, reply: &impl Serialize, then: Then) {
         let Some(id) = self.id.take() else { return };
-        let mut json = Vec::with_capacity(128);
-        message::write_result(&mut json, &id, reply);
+        let mut json = Vec::new();
+        if self.outbox.close_request(&id) {
+            json.reserve(128);
+            message::write_result(&mut json, &id, reply);
+        }
+        // A cancelled request has its answer, but what it did has its consequences.
         self.outbox.push(json, then);
     }
 
@@ -56,20 +60,22 @@ impl Responder {
 
     fn send_error(&mut self, error: &RpcError) {
         let Some(id) = self.id.take() else { return };
-        let mut json = Vec::with_capacity(128);
-        message::write_error(&mut json, &id, error);
-        self.outbox.push(json, Then::Nothing);
+        if self.outbox.close_request(&id) {
+            self.outbox.push_error(&id, error);
+        }
     }
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
         if self.id.is_some() {
-            self.send_error(&RpcError::new(
-                ErrorKind::Cancelled,
-                "the request was cancelled; nothing was undone",
-            ));
+            self.send_error(&cancelled());
         }
         self.outbox.settle(self.request_bytes);
     }
+}
+
+/// Returns the answer to a request that was cancelled.
+pub(super) fn cancelled() -> RpcError {
+    RpcError::new(ErrorKind::Cancelled, "the request was cancelled; nothing was undone")
 }

@@ -28,6 +28,8 @@ pub(super) struct Follow {
     connection: ConnectionId,
     outbox: Arc<Outbox>,
     pub(super) cursor: Cursor,
+    /// What came before is not streamed here, so nothing can be concluded about it.
+    begins_after: Seq,
     /// On the outbox's list.
     queued: bool,
     /// The connection holds the session: its pace counts.
@@ -39,6 +41,18 @@ pub(super) struct Follow {
     unmarked: usize,
     /// Bytes that were evicted before this connection got them.
     lost: u64,
+    /// Everything up to here was told in answers to reads, gaps included.
+    read_up_to: Seq,
+}
+
+impl Follow {
+    /// Moves past evicted events that were told in answers to reads: here they are no gap.
+    fn pass_over_read(&mut self, log: &mut OutputLog) {
+        let read_up_to = self.read_up_to;
+        if let Some(gap) = log.gap(&self.cursor).filter(|gap| gap.from_seq <= read_up_to) {
+            self.cursor = log.cursor_after(read_up_to.min(gap.to_seq));
+        }
+    }
 }
 
 /// How a connection follows a process.
@@ -85,14 +99,23 @@ impl Process {
             connection: viewer.outbox.id,
             outbox: Arc::clone(&viewer.outbox),
             cursor,
+            begins_after: cursor.seq,
             queued: false,
             controls: viewer.controls,
             session_json: viewer.session_id.as_deref().map(quoted),
             wants_gaps: viewer.wants_gaps,
             unmarked: 0,
             lost: 0,
+            read_up_to: 0,
         });
         self.ring(state);
+    }
+
+    /// Notes that a read on `connection` is answered with everything up to `seq`.
+    pub(super) fn note_answered(state: &mut State, connection: ConnectionId, seq: Seq) {
+        if let Some(follow) = state.follows.iter_mut().find(|follow| follow.connection == connection) {
+            follow.read_up_to = follow.read_up_to.max(seq);
+        }
     }
 
     pub(crate) fn unfollow(&self, connection: ConnectionId) {
@@ -103,7 +126,9 @@ impl Process {
     pub(crate) fn detach(self: &Arc<Self>, connection: ConnectionId) {
         let mut state = self.state();
         state.follows.retain(|follow| follow.connection != connection);
-        state.control.detach(Instant::now());
+        if state.control.is(connection) {
+            state.control.detach(Instant::now());
+        }
         let cancelled = state.input.cancel(|responder| responder.outbox().id == connection);
         let overdue = state.overdue;
         drop(state);
@@ -167,12 +192,13 @@ impl Process {
         let Some(index) = state.follows.iter().position(|follow| follow.connection == connection) else {
             return delivery;
         };
+        if state.follows[index].controls && state.log.is_closed() {
+            state.note_abandoned();
+        }
         loop {
-            let State { log, follows, exit, losses, control, .. } = &mut *state;
+            let State { log, follows, exit, losses, .. } = &mut *state;
             let follow = &mut follows[index];
-            if follow.controls {
-                pass_over_got(log, &mut follow.cursor, control.acknowledged());
-            }
+            follow.pass_over_read(log);
             if delivery.bytes >= quota {
                 delivery.more = Some(urgency(log.behind(&follow.cursor)));
                 break;
@@ -258,7 +284,9 @@ impl Process {
         if acks == Acks::Lag {
             let got = follow.cursor.offset.unwrap_or(0).saturating_sub(LAG_BYTES.min(retain as u64 / 2));
             let seq = state.log.seq_ending_by(got);
-            state.control.acknowledge(seq);
+            if seq > follow.begins_after {
+                state.control.acknowledge(seq);
+            }
             if state.full {
                 self.wake.notify_one();
             }
@@ -293,13 +321,6 @@ impl Losses {
             self.bytes += gap.bytes.unwrap_or(0);
             self.up_to = gap.to_seq;
         }
-    }
-}
-
-/// Moves past evicted events that the client has got by reading: to it they are no gap.
-fn pass_over_got(log: &mut OutputLog, cursor: &mut Cursor, acknowledged: Seq) {
-    if let Some(gap) = log.gap(cursor).filter(|gap| gap.from_seq <= acknowledged) {
-        *cursor = log.cursor_after(acknowledged.min(gap.to_seq));
     }
 }
 

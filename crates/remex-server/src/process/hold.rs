@@ -44,11 +44,6 @@ impl Control {
         matches!(self.holder, Holder::Attached { connection: holder, .. } if holder == connection)
     }
 
-    /// Returns how far the client has got everything.
-    pub(super) fn acknowledged(&self) -> Seq {
-        self.acknowledged
-    }
-
     pub(super) fn detach(&mut self, now: Instant) {
         self.holder = Holder::Detached { since: now };
     }
@@ -86,6 +81,15 @@ impl Control {
         }
     }
 
+    /// Returns what the acknowledgement of a read up to `seq` is worth: after a resume, first of all that
+    /// everything before the stream is there; the rest is streamed and acknowledged as well.
+    pub(super) fn worth_of_read(&self, seq: Seq) -> Seq {
+        match &self.holder {
+            Holder::Attached { catch_up: Some(gap), .. } => seq.min(gap.until),
+            Holder::Attached { .. } | Holder::Detached { .. } => seq,
+        }
+    }
+
     fn end_catch_up(&mut self) {
         if let Holder::Attached { catch_up, .. } = &mut self.holder {
             *catch_up = None;
@@ -95,13 +99,18 @@ impl Control {
     fn hold(&mut self, limits: &Limits, now: Instant) -> Hold {
         match &self.holder {
             Holder::Detached { since } if now >= *since + limits.resume_hold => return Hold::Nothing,
-            Holder::Attached { catch_up: Some(gap), .. } if now >= gap.last_read + limits.resume_hold => {
+            Holder::Attached { catch_up: Some(gap), .. } if self.gave_up(limits, now) => {
                 self.acknowledged = gap.until.max(gap.beyond);
                 self.end_catch_up();
             }
             Holder::Detached { .. } | Holder::Attached { .. } => {}
         }
         Hold::After(self.acknowledged)
+    }
+
+    /// Tells whether a client that is back has not read what it missed for so long that it never will.
+    fn gave_up(&self, limits: &Limits, now: Instant) -> bool {
+        matches!(&self.holder, Holder::Attached { catch_up: Some(gap), .. } if now >= gap.last_read + limits.resume_hold)
     }
 
     /// Returns when the hold loosens by itself.
@@ -118,7 +127,22 @@ impl State {
     pub(super) fn hold(&mut self, about: &About, limits: &Limits, now: Instant) -> Hold {
         match about.overflow {
             Overflow::Evict => Hold::Nothing,
-            Overflow::Pause => self.control.hold(limits, now),
+            Overflow::Pause => {
+                if self.control.gave_up(limits, now) {
+                    self.note_abandoned();
+                }
+                self.control.hold(limits, now)
+            }
+        }
+    }
+
+    /// Counts what was evicted while the client was away and it has not asked for since it is back.
+    pub(super) fn note_abandoned(&mut self) {
+        if let Holder::Attached { catch_up: Some(_), .. } = self.control.holder {
+            let cursor = self.log.cursor_after(self.control.acknowledged);
+            if let Some(gap) = self.log.gap(&cursor) {
+                self.losses.note(gap);
+            }
         }
     }
 
@@ -183,6 +207,15 @@ mod tests {
         assert_eq!(control.hold(&limits, now), Hold::After(7));
         control.acknowledge(9);
         assert_eq!(control.hold(&limits, now), Hold::After(12));
+    }
+
+    #[test]
+    fn a_read_that_goes_beyond_the_resume_ends_the_catching_up() {
+        let (limits, now) = (Limits::default(), Instant::now());
+        let mut control = resumed(&limits, now);
+        control.acknowledge(control.worth_of_read(12));
+        assert_eq!(control.hold(&limits, now), Hold::After(9));
+        assert_eq!(control.worth_of_read(12), 12);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use remex_proto::{
     ErrorKind, RpcError,
+    call::Empty,
     process::{WriteReply, WriteStatus},
     state::stdin_ledger::{self, Offer, StdinLedger},
 };
@@ -119,7 +120,7 @@ impl Input {
         self.ledger.fail();
         self.accepted = VecDeque::new();
         for responder in self.closing.drain(..) {
-            responder.ok(&serde_json::json!({}));
+            responder.ok(&Empty {});
         }
         self.admit();
     }
@@ -151,7 +152,7 @@ impl Input {
                 Waiting::Close(responder) => {
                     self.ledger.close();
                     if self.state == InputState::Closed {
-                        responder.ok(&serde_json::json!({}));
+                        responder.ok(&Empty {});
                     } else {
                         self.state = InputState::Ending;
                         self.closing.push(responder);

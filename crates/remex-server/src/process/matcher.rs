@@ -16,7 +16,7 @@ use regex_automata::{
 use remex_proto::{ErrorKind, RpcError};
 
 /// The most memory a compiled expression may take.
-const COMPILED_BYTES: usize = 1 << 20;
+const COMPILED_BYTES: usize = 512 << 10;
 
 /// One expression, fed with one stream.
 #[derive(Debug)]
@@ -70,10 +70,16 @@ impl Matcher {
             )
             .build(pattern)
             .map_err(|error| invalid(&root_cause(&error)))?;
-        let mut cache = dfa.create_cache();
+        let cache = dfa.create_cache();
+        let mut matcher = Matcher { dfa, cache, at: Progress::Search, regex };
+        matcher.restart();
+        Ok(matcher)
+    }
+
+    /// Begins anew: what comes next does not continue what came before.
+    pub(super) fn restart(&mut self) {
         let begin = start::Config::new().anchored(Anchored::No);
-        let at = dfa.start_state(&mut cache, &begin).map_or(Progress::Search, Progress::State);
-        Ok(Matcher { dfa, cache, at, regex })
+        self.at = self.dfa.start_state(&mut self.cache, &begin).map_or(Progress::Search, Progress::State);
     }
 
     /// Looks at the next piece.

@@ -10,6 +10,7 @@ use remex_proto::{ErrorKind, RpcError, process::Stream, state::output_log::Outpu
 use rustix::io::Errno;
 use tokio::io::{Interest, unix::AsyncFd};
 
+use super::not_a_terminal;
 use crate::clock::now_ms;
 
 /// More than a terminal can hold: what was printed before an exit lies within it.
@@ -87,9 +88,7 @@ impl Pipes {
     pub(super) fn read(&self, index: usize, log: &mut OutputLog, max: usize, draining: bool) -> Taken {
         let Some(source) = &self.out[index] else { return Taken::End };
         let mut read = |fd: &OwnedFd| {
-            log.append(source.stream, now_ms(), max, |spare| {
-                rustix::io::retry_on_intr(|| rustix::io::read(fd, &mut *spare)).map_err(io::Error::from)
-            })
+            log.append(source.stream, now_ms(), max, |spare| remex_process::read(fd.as_fd(), spare))
         };
         let result =
             if draining { read(source.fd.get_ref()) } else { source.fd.try_io(Interest::READABLE, read) };
@@ -97,8 +96,10 @@ impl Pipes {
             Ok(0) => Taken::End,
             Ok(len) => Taken::Bytes(len),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Taken::NothingNow,
-            // EIO is how a terminal ends; anything else is no reason to look again either.
-            Err(_) => Taken::End,
+            Err(error) => {
+                tracing::warn!(error = %error, "output of a process cannot be read any further");
+                Taken::End
+            }
         }
     }
 
@@ -126,10 +127,7 @@ impl Pipes {
 
     pub(super) fn resize(&self, size: Size, id: &str) -> Result<(), RpcError> {
         if !self.tty {
-            return Err(RpcError::new(
-                ErrorKind::NotATerminal,
-                format!("cannot resize process `{id}`: it runs on pipes; start it with `tty`"),
-            ));
+            return Err(not_a_terminal(id));
         }
         let Some(terminal) = &self.out[0] else { return Ok(()) };
         resize(terminal.fd.as_fd(), size).map_err(|error| {

@@ -10,18 +10,12 @@ use remex_proto::{
 use super::{Process, State};
 use crate::outbox::ConnectionId;
 
-/// Without `maxBytes` one answer still carries at most this much output.
+/// One answer carries at most this much output, whatever `maxBytes` says.
 const READ_BYTES: u64 = 16 << 20;
 
 impl Process {
-    /// Answers a read, waiting as long as asked while there is nothing to tell.
-    ///
-    /// `reader` is the controlling connection, whose reading acknowledges; `None` for an onlooker.
-    pub(crate) async fn read(
-        &self,
-        read: &wire::Read,
-        reader: Option<ConnectionId>,
-    ) -> (wire::ReadReply, Seq) {
+    /// Waits as long as asked while there is nothing to tell.
+    pub(crate) async fn readable(&self, read: &wire::Read, reader: Option<ConnectionId>) {
         let after = read.after_seq.unwrap_or(0);
         let deadline = Instant::now().checked_add(Duration::from_millis(read.wait_ms.unwrap_or(0)));
         loop {
@@ -30,20 +24,11 @@ impl Process {
             changed.as_mut().enable();
             {
                 let mut state = self.state();
-                if let Some(connection) = reader {
-                    self.note_read(&mut state, connection, after);
-                }
-                let log = &state.log;
-                let newest = log.next_seq() - 1;
-                let exit_beyond = log.exited().is_some() && after < newest;
-                let has_output = has_output_after(&mut state, after);
-                if has_output
-                    || state.log.is_closed()
-                    || exit_beyond
-                    || deadline.is_some_and(|at| Instant::now() >= at)
-                {
-                    let controls = reader.is_some_and(|connection| state.control.is(connection));
-                    return reply(&mut state, after, read.max_bytes, controls);
+                self.note_read(&mut state, reader, after);
+                let exit_beyond = state.log.exited().is_some() && after < state.log.next_seq() - 1;
+                let is_due = deadline.is_some_and(|at| Instant::now() >= at);
+                if state.log.is_closed() || exit_beyond || is_due || has_output_after(&mut state, after) {
+                    return;
                 }
             }
             match deadline {
@@ -55,8 +40,23 @@ impl Process {
         }
     }
 
-    fn note_read(&self, state: &mut State, connection: ConnectionId, after: Seq) {
-        if state.control.is(connection) {
+    /// Answers a read with what there is, and says how far it acknowledges once it has arrived.
+    ///
+    /// `reader` is the controlling connection, whose reading acknowledges; `None` for an onlooker.
+    pub(crate) fn read(&self, read: &wire::Read, reader: Option<ConnectionId>) -> (wire::ReadReply, Seq) {
+        let after = read.after_seq.unwrap_or(0);
+        let mut state = self.state();
+        self.note_read(&mut state, reader, after);
+        let controls = reader.is_some_and(|connection| state.control.is(connection));
+        let (reply, up_to) = reply(&mut state, after, read.max_bytes, controls);
+        if let Some(connection) = reader {
+            Self::note_answered(&mut state, connection, up_to);
+        }
+        (reply, state.control.worth_of_read(up_to))
+    }
+
+    fn note_read(&self, state: &mut State, reader: Option<ConnectionId>, after: Seq) {
+        if reader.is_some_and(|connection| state.control.is(connection)) {
             let newest = state.log.next_seq() - 1;
             state.control.reads(after, newest, Instant::now());
             if state.full {
@@ -96,7 +96,7 @@ fn has_output_after(state: &mut State, after: Seq) -> bool {
 }
 
 fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>, controls: bool) -> (wire::ReadReply, Seq) {
-    let limit = max_bytes.unwrap_or(READ_BYTES);
+    let limit = max_bytes.unwrap_or(READ_BYTES).min(READ_BYTES);
     let mut cursor = state.log.cursor_after(after);
     let (mut chunks, mut gap, mut bytes) = (Vec::new(), None, 0_u64);
     let mut last_chunk = None;

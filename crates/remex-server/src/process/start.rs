@@ -4,7 +4,9 @@ use std::{ffi::OsString, io, num::NonZeroU16, sync::Arc, time::Duration};
 
 use remex_process::{Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag};
 use remex_proto::{
-    ErrorKind, RpcError, environment,
+    ErrorKind, RpcError,
+    call::Empty,
+    environment,
     error::INTERNAL_ERROR,
     initialize::Capability,
     process::{self as wire, SandboxType},
@@ -12,7 +14,7 @@ use remex_proto::{
 
 use tokio::sync::Semaphore;
 
-use super::{About, Order, Phase, Process, unknown_process};
+use super::{About, Order, Phase, Process, no_end_of_input, not_a_terminal, unknown_process};
 use crate::{
     clock::now_ms,
     config::Limits,
@@ -129,11 +131,26 @@ impl Order {
         }
     }
 
+    /// Answers an order for a process that has ended and said everything.
+    pub(super) fn answer_closed(self, about: &About) {
+        match self {
+            Order::Write(feed) => feed.answer(wire::WriteStatus::StdinClosed),
+            Order::Terminate(_, responder) => responder.ok(&wire::Terminated { running: false }),
+            Order::Resize(_, responder, id) if !about.tty => responder.error(&not_a_terminal(&id)),
+            Order::CloseStdin(responder, id) if about.tty => responder.error(&no_end_of_input(&id)),
+            Order::Signal(_, responder)
+            | Order::Resize(_, responder, _)
+            | Order::CloseStdin(responder, _) => {
+                responder.ok(&Empty {});
+            }
+        }
+    }
+
     /// Answers an order for a process that does not exist.
     pub(crate) fn answer_unknown(self) {
         let (responder, id) = match self {
             Order::Write(feed) => return feed.answer(wire::WriteStatus::UnknownProcess),
-            Order::Signal(_, responder) => return responder.ok(&serde_json::json!({})),
+            Order::Signal(_, responder) => return responder.ok(&Empty {}),
             Order::Terminate(_, responder) => return responder.ok(&wire::Terminated { running: false }),
             Order::CloseStdin(responder, id) | Order::Resize(_, responder, id) => (responder, id),
         };
@@ -183,6 +200,7 @@ fn about(request: &wire::Start, limits: &Limits) -> About {
     let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
     let output = request.output;
     About {
+        start_id: request.start_id.clone(),
         argv: request.argv.clone(),
         cwd: request.cwd.clone(),
         tty: request.tty,
@@ -209,7 +227,7 @@ fn start_error(error: &StartError) -> RpcError {
         StartErrorKind::TooManyProcesses => ErrorKind::TooManyProcesses,
         StartErrorKind::TooManyDescriptors => ErrorKind::LimitExceeded,
         StartErrorKind::InvalidInput => ErrorKind::InvalidParams,
-        StartErrorKind::Other => ErrorKind::Internal,
+        StartErrorKind::Other => ErrorKind::SpawnFailed,
     };
     RpcError::new(kind, error.to_string()).with_code(INTERNAL_ERROR)
 }

@@ -11,12 +11,13 @@ use std::{
 use remex_process::{Exit as ChildExit, ExitStatus, Pid, group_signal};
 use remex_proto::{
     ErrorKind, RpcError,
+    call::Empty,
     process::{self as wire, ExitCause},
 };
 use tokio::io::Interest;
 
 use super::{
-    Exit, Order, Process, Starting,
+    Exit, Order, Process, Starting, no_end_of_input,
     pipes::{Pipes, Taken},
     start::Announce,
     terminate,
@@ -62,6 +63,7 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         end: End::Running,
         gather_until: None,
         turn_over: false,
+        killed: false,
         process,
         session,
     };
@@ -81,6 +83,8 @@ struct Runner {
     gather_until: Option<Instant>,
     /// A source has more than one turn allows.
     turn_over: bool,
+    /// The tree was killed; the exit is on its way.
+    killed: bool,
 }
 
 /// How far the end of the process has got.
@@ -117,6 +121,7 @@ impl Runner {
         }
         // Descriptors go before the retention begins.
         drop(self.pipes);
+        self.process.retire();
         self.session.process_closed(&self.process);
         tracing::info!(session = %self.session.id, process = %self.process.id, "process closed");
     }
@@ -163,7 +168,7 @@ impl Runner {
             self.gather_until,
             linger,
             after(self.started, about.timeout),
-            after(state.last_output, about.idle_timeout),
+            after(state.last_output, about.idle_timeout.filter(|_| !state.full)),
             state.look_again_at(self.session.server().limits()),
         ]
         .into_iter()
@@ -188,7 +193,9 @@ impl Runner {
             let mut state = self.process.state();
             let cause = if due(about.timeout.and_then(|time| self.started.checked_add(time))) {
                 ExitCause::Timeout
-            } else if due(about.idle_timeout.and_then(|time| state.last_output.checked_add(time))) {
+            } else if !state.full
+                && due(about.idle_timeout.and_then(|time| state.last_output.checked_add(time)))
+            {
                 ExitCause::IdleTimeout
             } else {
                 return;
@@ -274,6 +281,10 @@ impl Runner {
             let hold = state.hold(&process.about, limits, now);
             let budget = process.budget(&state, &session);
             let room = state.log.room(hold, budget);
+            if state.full && room > 0 {
+                // A child that was paused was not idle.
+                state.last_output = now;
+            }
             state.full = room == 0;
             if state.full {
                 return;
@@ -368,22 +379,24 @@ impl Runner {
             let mut state = process.state();
             let Some(order) = state.orders.pop_front() else { return };
             match order {
+                Order::Write(feed) if self.killed => {
+                    drop(state);
+                    feed.responder
+                        .error(&RpcError::new(ErrorKind::Internal, "failed to write to process stdin"));
+                }
                 Order::Write(feed) => state.input.write(feed),
                 Order::CloseStdin(responder, id) if self.process.about.tty => {
                     drop(state);
-                    responder.error(&RpcError::new(
-                        ErrorKind::NotSupported,
-                        format!("process `{id}` runs on a terminal, which has no end of input; write its end-of-file character (usually 0x04) instead"),
-                    ));
+                    responder.error(&no_end_of_input(&id));
                 }
                 Order::CloseStdin(responder, _) => state.input.close(responder),
                 Order::Resize(size, responder, id) => {
                     drop(state);
-                    responder.answer(self.pipes.resize(size, &id).map(|()| serde_json::json!({})));
+                    responder.answer(self.pipes.resize(size, &id).map(|()| Empty {}));
                 }
                 Order::Signal(signal, responder) => {
                     drop(state);
-                    responder.answer(self.signal(signal).map(|()| serde_json::json!({})));
+                    responder.answer(self.signal(signal).map(|()| Empty {}));
                 }
                 Order::Terminate(mode, responder) => {
                     drop(state);
@@ -412,6 +425,7 @@ impl Runner {
                 self.process.state().ended_for.get_or_insert(ExitCause::Terminated);
                 match mode {
                     wire::TerminateMode::Force => {
+                        self.killed = true;
                         terminate::force(&self.process, &self.session, self.pid, Some(responder))
                     }
                     wire::TerminateMode::Graceful { timeout_ms } => {
@@ -425,8 +439,8 @@ impl Runner {
                     }
                 }
             }
-            (End::Exiting { .. } | End::Exited { .. } | End::Closing { .. }, _) => {
-                terminate::remains(&self.process, &self.session, self.pid, responder);
+            (End::Exiting { .. } | End::Exited { .. } | End::Closing { .. }, mode) => {
+                terminate::remains(&self.process, &self.session, self.pid, mode, responder);
             }
         }
     }

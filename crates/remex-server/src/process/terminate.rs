@@ -6,10 +6,16 @@
 use std::{sync::Arc, time::Duration};
 
 use remex_process::{Pid, Scope, Signal, group_signal, tree};
-use remex_proto::{ErrorKind, RpcError, process::Terminated};
+use remex_proto::{
+    ErrorKind, RpcError,
+    process::{TerminateMode, Terminated},
+};
 
-use super::Process;
+use super::{Process, State};
 use crate::{outbox::Responder, session::Session};
+
+/// Longer than any machine runs, and short enough to add to a clock.
+const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Kills the whole tree, then answers.
 pub(super) fn force(process: &Arc<Process>, session: &Arc<Session>, pid: Pid, responder: Option<Responder>) {
@@ -26,29 +32,44 @@ pub(super) fn force(process: &Arc<Process>, session: &Arc<Session>, pid: Pid, re
 
 /// Asks the whole tree to end and kills what is left of it when the time is up.
 pub(super) fn graceful(process: &Arc<Process>, session: &Arc<Session>, pid: Pid, time: Duration) {
-    let scope = Scope::Process(process.tag, pid);
+    end_gently(Scope::Process(process.tag, pid), process, session, time);
+}
+
+/// Ends what is left of the group of a process that has exited, so that its streams end.
+pub(super) fn remains(
+    process: &Arc<Process>,
+    session: &Arc<Session>,
+    pid: Pid,
+    mode: TerminateMode,
+    responder: Responder,
+) {
+    let scope = Scope::Group(process.tag, pid);
+    match mode {
+        TerminateMode::Force => session.server().track(async move {
+            responder.answer(kill(scope).await.map(|()| Terminated { running: false }));
+        }),
+        TerminateMode::Graceful { timeout_ms } => {
+            end_gently(scope, process, session, Duration::from_millis(timeout_ms));
+            responder.ok(&Terminated { running: false });
+        }
+    }
+}
+
+fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time: Duration) {
     let process = Arc::clone(process);
     session.server().track(async move {
         let _ = blocking(move || tree::signal(scope, Signal::TERM)).await;
-        let deadline = tokio::time::Instant::now() + time.min(Duration::from_secs(365 * 24 * 3600));
-        let gone = tokio::time::timeout_at(deadline, process.ended()).await.is_ok();
-        let left = if gone {
-            blocking(move || tree::members(scope)).await.map_or(1, |members| members.len())
-        } else {
-            1
-        };
-        if left > 0 {
-            tokio::time::sleep_until(deadline).await;
-            let _ = kill(scope).await;
+        let deadline = tokio::time::Instant::now() + time.min(LONGEST_GRACE);
+        let exited = tokio::time::timeout_at(deadline, process.ended()).await.is_ok();
+        if exited && blocking(move || tree::members(scope)).await.is_ok_and(|members| members.is_empty()) {
+            return;
         }
-    });
-}
-
-/// Kills what is left of the group of a process that has exited, so that its streams end.
-pub(super) fn remains(process: &Arc<Process>, session: &Arc<Session>, pid: Pid, responder: Responder) {
-    let scope = Scope::Group(process.tag, pid);
-    session.server().track(async move {
-        responder.answer(kill(scope).await.map(|()| Terminated { running: false }));
+        let _ = tokio::time::timeout_at(deadline, process.closed()).await;
+        if blocking(move || tree::members(scope)).await.is_ok_and(|members| members.is_empty()) {
+            return;
+        }
+        tokio::time::sleep_until(deadline).await;
+        let _ = kill(scope).await;
     });
 }
 
@@ -69,12 +90,21 @@ async fn blocking<T: Send + 'static>(
 
 impl Process {
     /// Waits until the direct child has ended.
-    pub(crate) async fn ended(&self) {
+    async fn ended(&self) {
+        self.until(|state| state.exit.is_some()).await;
+    }
+
+    /// Waits until nothing more will come.
+    async fn closed(&self) {
+        self.until(|state| state.log.is_closed()).await;
+    }
+
+    async fn until(&self, holds: impl Fn(&State) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.state().exit.is_some() {
+            if holds(&self.state()) {
                 return;
             }
             changed.await;

@@ -83,6 +83,8 @@ impl Condition {
         match self {
             Condition::Exit if state.exit.is_some() => Check::Met(WaitReason::Exit, newest, None),
             Condition::Exit | Condition::Closed | Condition::Output(_) => Check::NotYet(None),
+            // A child that waits for its reader is not idle.
+            Condition::Idle { .. } if state.full => Check::NotYet(None),
             Condition::Idle { since, silence } => match state.last_output.max(*since).checked_add(*silence) {
                 Some(at) if now >= at => Check::Met(WaitReason::Idle, newest, None),
                 at => Check::NotYet(at),
@@ -110,7 +112,7 @@ struct Search {
 }
 
 /// How much of a stream is kept to say what the match was.
-const KEPT_BYTES: usize = 1 << 20;
+const KEPT_BYTES: usize = 256 << 10;
 
 impl Search {
     fn new(regex: &str, after: Seq) -> Result<Self, RpcError> {
@@ -122,7 +124,17 @@ impl Search {
         let mut cursor = self.cursor.unwrap_or_else(|| state.log.cursor_after(self.after));
         while let Some(next) = state.log.next(&mut cursor) {
             self.cursor = Some(cursor);
-            let Next::Output { seq, stream, bytes, .. } = next else { continue };
+            let (seq, stream, bytes) = match next {
+                Next::Output { seq, stream, bytes, .. } => (seq, stream, bytes),
+                Next::Gap(_) => {
+                    for (matcher, text) in &mut self.streams {
+                        matcher.restart();
+                        text.clear();
+                    }
+                    continue;
+                }
+                Next::Exited(_) | Next::Closed(_) => continue,
+            };
             let (matcher, text) = &mut self.streams[usize::from(stream == Stream::Stderr)];
             text.extend_from_slice(bytes);
             let seen = matcher.feed(bytes);

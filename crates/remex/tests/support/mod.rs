@@ -8,6 +8,7 @@
 mod client;
 mod http;
 mod inbox;
+mod reader;
 mod server;
 mod wire;
 
@@ -21,6 +22,7 @@ pub(crate) use self::{
     client::{Client, Output},
     http::{Answer, exchange, request, upgrade},
     inbox::End,
+    reader::Reader,
     server::{Finished, Server, Watched, finish, program},
 };
 

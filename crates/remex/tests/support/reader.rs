@@ -1,0 +1,143 @@
+//! A client that reads only when the test does, and keeps nothing: for floods, and for clients that fall behind.
+
+use std::{
+    collections::VecDeque,
+    io::{BufRead as _, BufReader, Write as _},
+    net::{Shutdown, TcpStream},
+    os::unix::net::UnixStream,
+};
+
+use serde_json::{Value, json};
+use tungstenite::{Message, WebSocket, client::client_with_config, protocol::WebSocketConfig};
+
+use super::PATIENCE;
+
+/// A connection without a thread of its own.
+///
+/// Pings are answered by reading, as every client does, so one that does not read does not answer either.
+pub(crate) struct Reader {
+    socket: Socket,
+    /// Messages that came while a reply was waited for.
+    passed: VecDeque<Value>,
+    next_id: i64,
+}
+
+enum Socket {
+    WebSocket(Box<WebSocket<TcpStream>>),
+    Lines(BufReader<UnixStream>),
+}
+
+impl Reader {
+    /// Connects to `ws://IP:PORT` or `unix:///PATH`.
+    pub(crate) fn connect(address: &str) -> Self {
+        let socket = match address.strip_prefix("unix://") {
+            Some(path) => {
+                let stream = UnixStream::connect(path).expect("the listener accepts");
+                stream.set_read_timeout(Some(PATIENCE)).expect("a minute is a time-out");
+                Socket::Lines(BufReader::new(stream))
+            }
+            None => {
+                let host = address.strip_prefix("ws://").expect("an address is a WebSocket or a unix socket");
+                let stream = TcpStream::connect(host).expect("the listener accepts");
+                stream.set_nodelay(true).expect("a TCP socket knows TCP_NODELAY");
+                stream.set_read_timeout(Some(PATIENCE)).expect("a minute is a time-out");
+                let generous = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+                let (socket, _) =
+                    client_with_config(address, stream, Some(generous)).expect("the server upgrades");
+                Socket::WebSocket(Box::new(socket))
+            }
+        };
+        Self { socket, passed: VecDeque::new(), next_id: 1 }
+    }
+
+    /// Connects and shakes hands with these parameters; returns the answer too.
+    pub(crate) fn initialized(address: &str, params: Value) -> (Self, Value) {
+        let mut reader = Self::connect(address);
+        let answer = reader.call("initialize", params).expect("the handshake succeeds");
+        reader.notify("initialized", json!({}));
+        (reader, answer)
+    }
+
+    /// Sends a request and returns its id.
+    pub(crate) fn send(&mut self, method: &str, params: Value) -> Value {
+        let id = json!(self.next_id);
+        self.next_id += 1;
+        let mut request = json!({"id": id, "method": method});
+        request["params"] = params;
+        self.write(&request);
+        id
+    }
+
+    /// Sends a request and reads until its answer is there; what comes before stays for [`Reader::next`].
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        let id = self.send(method, params);
+        let mut reply = loop {
+            let message = self.read();
+            if message["id"] == id {
+                break message;
+            }
+            self.passed.push_back(message);
+        };
+        match reply.get("error") {
+            Some(error) => Err(error.clone()),
+            None => Ok(reply["result"].take()),
+        }
+    }
+
+    /// Takes what came while a reply was waited for.
+    pub(crate) fn take_passed(&mut self) -> VecDeque<Value> {
+        std::mem::take(&mut self.passed)
+    }
+
+    pub(crate) fn notify(&mut self, method: &str, params: Value) {
+        let mut note = json!({"method": method});
+        note["params"] = params;
+        self.write(&note);
+    }
+
+    /// Returns the next message, and fails the test when there is none for a long time.
+    pub(crate) fn next(&mut self) -> Value {
+        self.passed.pop_front().unwrap_or_else(|| self.read())
+    }
+
+    /// Ends the connection without a word and without reading what is there.
+    pub(crate) fn cut(self) {
+        let _ = match &self.socket {
+            Socket::WebSocket(socket) => socket.get_ref().shutdown(Shutdown::Both),
+            Socket::Lines(lines) => lines.get_ref().shutdown(Shutdown::Both),
+        };
+    }
+
+    fn write(&mut self, message: &Value) {
+        match &mut self.socket {
+            Socket::WebSocket(socket) => {
+                socket.send(Message::text(message.to_string())).expect("the server takes messages");
+            }
+            Socket::Lines(lines) => {
+                writeln!(lines.get_mut(), "{message}").expect("the server takes lines");
+            }
+        }
+    }
+
+    fn read(&mut self) -> Value {
+        match &mut self.socket {
+            Socket::WebSocket(socket) => loop {
+                match socket.read().expect("the server sends messages") {
+                    Message::Text(text) => break parse(text.as_bytes()),
+                    Message::Ping(_) => socket.flush().expect("the server takes pongs"),
+                    other => assert!(other.is_pong(), "{other:?} is no message of the dialect"),
+                }
+            },
+            Socket::Lines(lines) => {
+                let mut line = Vec::new();
+                let len = lines.read_until(b'\n', &mut line).expect("the server sends lines");
+                assert!(len > 0, "the server ended the connection");
+                parse(&line)
+            }
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|error| panic!("a message is JSON: {error}"))
+}
