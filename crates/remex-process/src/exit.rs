@@ -74,18 +74,19 @@ impl Exit {
     /// Waits until the process ends. Cancel-safe, and gives the same answer when called again.
     pub async fn wait(&mut self) -> ExitStatus {
         loop {
-            if let Some(status) = self.try_wait() {
-                return status;
-            }
-            let State::Running(pidfd) = &self.state else { continue };
+            let pidfd = match &self.state {
+                State::Running(pidfd) => pidfd,
+                State::Ended(status) => return *status,
+            };
             match pidfd.readable().await {
                 Ok(mut ready) => {
-                    // Cleared before the next try, so that an end in between is not missed: it rings again.
+                    // Cleared before the try, so that an end in between is not missed: it rings again.
                     ready.clear_ready();
                 }
                 // The runtime is shutting down and will never poll us again.
                 Err(_) => future::pending().await,
             }
+            self.try_wait();
         }
     }
 

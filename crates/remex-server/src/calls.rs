@@ -149,9 +149,6 @@ impl Connection {
         if capabilities.contains(&Capability::Acks) {
             self.outbox.use_marks();
         }
-        if capabilities.contains(&Capability::Cancel) {
-            self.outbox.allow_cancel();
-        }
         let limits = self.server.limits();
         let reply = initialize::Reply {
             session_id: opened.session.id.clone(),

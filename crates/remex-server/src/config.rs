@@ -41,8 +41,6 @@ pub struct Limits {
     pub waiting_answer_bytes: usize,
     /// How long a connection that the server stopped reading from may take no byte before it is closed.
     pub stalled_writer: Duration,
-    /// Output sent to one connection and not acknowledged, in bytes.
-    pub unacknowledged_bytes: usize,
     /// After how many bytes of output an acknowledgement is asked for.
     pub mark_bytes: usize,
     /// Bytes accepted for the stdin of one process and not yet taken by it.
@@ -98,8 +96,7 @@ impl Default for Limits {
             output_waits: 64,
             waiting_answer_bytes: 16 * MIB,
             stalled_writer: Duration::from_secs(30),
-            unacknowledged_bytes: 512 << 10,
-            mark_bytes: 128 << 10,
+            mark_bytes: 64 << 10,
             stdin_bytes: MIB,
             write_ids: 4096,
             start_ids: 65_536,

@@ -71,6 +71,8 @@ enum Stop {
     EndOfInput,
     /// We or the client said goodbye.
     Goodbye,
+    /// The client broke the framing: what follows makes no sense.
+    Violation,
     /// Nobody is there any more.
     Lost,
 }
@@ -100,12 +102,16 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     };
     tracing::info!(connection = connection.outbox.id, transport = ?source, "connection opened");
     let stop = connection.read(&mut reader).await;
-    connection.end(stop, framing).await;
+    connection.end(&stop, framing).await;
     let (outbox, server) = (connection.outbox, connection.server);
-    // The client's last bytes are read away, so that closing the socket does not take our last words with it.
     let _ = tokio::time::timeout(FAREWELL, async {
         let _ = writing.await;
-        reader.discard().await;
+        // A TCP socket that is closed with unread bytes takes our last words with it.
+        match stop {
+            Stop::Violation => reader.discard().await,
+            _ if framing == Framing::Lines => {}
+            _ => while !matches!(reader.next().await, Incoming::End | Incoming::Failed(_)) {},
+        }
     })
     .await;
     server.disconnect(outbox.id);
@@ -125,10 +131,17 @@ impl Connection {
                 () = self.outbox.leaving() => return Stop::Goodbye,
                 incoming = reader.next() => incoming,
             };
-            self.outbox.heard();
+            if !matches!(incoming, Incoming::End | Incoming::Failed(_)) {
+                self.outbox.heard();
+            }
             match incoming {
                 Incoming::Message(bytes) => self.message(&bytes).await,
-                Incoming::TooLong { limit } => self.too_long(limit),
+                Incoming::TooLong { limit } => {
+                    self.too_long(limit);
+                    if self.source == Source::WebSocket {
+                        return Stop::Violation;
+                    }
+                }
                 Incoming::Ping(payload) => self.outbox.pong(payload),
                 Incoming::Pong(payload) => self.pong(&payload),
                 Incoming::Close { code, .. } => {
@@ -137,7 +150,7 @@ impl Connection {
                 }
                 Incoming::Violation { code, reason } => {
                     self.outbox.say_goodbye(code, reason);
-                    return Stop::Goodbye;
+                    return Stop::Violation;
                 }
                 Incoming::End => {
                     return if self.source == Source::WebSocket { Stop::Lost } else { Stop::EndOfInput };
@@ -242,7 +255,7 @@ impl Connection {
         self.outbox.say_goodbye(POLICY, what);
     }
 
-    async fn end(&mut self, stop: Stop, framing: Framing) {
+    async fn end(&mut self, stop: &Stop, framing: Framing) {
         if let Stop::EndOfInput = stop {
             self.finish().await;
         }
@@ -262,7 +275,9 @@ impl Connection {
         self.running.shutdown().await;
         match stop {
             Stop::Lost if framing != Framing::Lines => self.outbox.close(),
-            Stop::Lost | Stop::EndOfInput | Stop::Goodbye => self.outbox.say_goodbye(NORMAL, ""),
+            Stop::Lost | Stop::EndOfInput | Stop::Goodbye | Stop::Violation => {
+                self.outbox.say_goodbye(NORMAL, "")
+            }
         }
     }
 

@@ -26,13 +26,16 @@ pub(crate) use responder::Responder;
 pub(crate) type ConnectionId = u64;
 
 /// A send buffer is filled up to here before it is written.
-const SEND_BYTES: usize = 128 << 10;
+const SEND_BYTES: usize = 64 << 10;
 
 /// What one flooding process may put into the send buffer before it is the next one's turn.
 const TURN_BYTES: usize = 64 << 10;
 
 /// At the end of a burst an acknowledgement is asked for only when this much is open.
 const IDLE_MARK_BYTES: usize = 16 << 10;
+
+/// In this time the end of a local connection is noticed.
+const SOON: Duration = Duration::from_millis(100);
 
 /// How a client acknowledges output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +86,8 @@ struct Queue {
     pong: Option<Bytes>,
     ping: bool,
     in_flight: InFlight,
-    /// Open requests, once the client may cancel them.
-    cancellable: Option<Vec<RequestId>>,
+    /// Requests that have no answer yet.
+    open: Vec<RequestId>,
     goodbye: Option<Goodbye>,
     /// The writer is gone: nothing is taken any more.
     closed: bool,
@@ -142,7 +145,7 @@ impl Outbox {
                 pong: None,
                 ping: false,
                 in_flight: InFlight::default(),
-                cancellable: None,
+                open: Vec::new(),
                 goodbye: None,
                 closed: false,
                 progress: Instant::now(),
@@ -165,40 +168,23 @@ impl Outbox {
     /// Counts a request that has to be answered.
     fn register(&self, id: &RequestId, request_bytes: usize) {
         let mut queue = self.queue();
-        if let Some(open) = &mut queue.cancellable {
-            open.push(id.clone());
-        }
+        queue.open.push(id.clone());
         queue.unanswered += 1;
         queue.request_bytes += request_bytes;
     }
 
-    /// Lets the client cancel requests from now on.
-    pub(crate) fn allow_cancel(&self) {
-        self.queue().cancellable.get_or_insert_default();
-    }
-
     /// Answers an open request that nobody waits for any more; whatever it does goes on.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        if self.is_open(id) && self.close_request(id) {
+        if self.close_request(id) {
             self.push_error(id, &responder::cancelled());
         }
     }
 
-    fn is_open(&self, id: &RequestId) -> bool {
-        self.queue().cancellable.as_ref().is_some_and(|open| open.contains(id))
-    }
-
     /// Notes that a request gets its answer now; `false` when it was cancelled and has one.
     fn close_request(&self, id: &RequestId) -> bool {
-        let mut queue = self.queue();
-        let Some(open) = &mut queue.cancellable else { return true };
-        match open.iter().position(|known| known == id) {
-            Some(index) => {
-                open.swap_remove(index);
-                true
-            }
-            None => false,
-        }
+        let open = &mut self.queue().open;
+        let found = open.iter().position(|known| known == id);
+        found.map(|index| open.swap_remove(index)).is_some()
     }
 
     /// Queues an error under `id`.
@@ -268,19 +254,20 @@ impl Outbox {
         let heard = self.heard.notified();
         tokio::pin!(heard);
         heard.as_mut().enable();
-        {
+        let can_answer = {
             let mut queue = self.queue();
-            if queue.closed || queue.goodbye.is_some() {
-                return false;
-            }
-            if queue.acks == Acks::Lag {
-                // A local peer that is gone has closed its socket.
-                return true;
-            }
-            queue.ping = true;
-        }
+            queue.ping = queue.acks != Acks::Lag;
+            queue.ping
+        };
         self.bell.notify_one();
-        tokio::time::timeout(silence, heard).await.is_ok()
+        // A local peer that cannot be asked has closed its socket when it is gone, which is noticed soon.
+        let silence = if can_answer { silence } else { SOON };
+        tokio::select! {
+            biased;
+            () = self.leaving() => false,
+            () = heard => true,
+            () = tokio::time::sleep(silence) => !can_answer,
+        }
     }
 
     /// Ends the connection after what is already queued as an answer.
@@ -407,7 +394,7 @@ impl Outbox {
                 return queue.goodbye.clone();
             } else if let Some(process) = queue.fresh.pop_front() {
                 queue = self.fill_output(queue, process, out);
-            } else if queue.in_flight.bytes() < self.limits.unacknowledged_bytes {
+            } else if queue.in_flight.has_room() {
                 let Some(process) = queue.bulk.pop_front() else { break };
                 queue = self.fill_output(queue, process, out);
             } else {

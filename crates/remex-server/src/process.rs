@@ -187,10 +187,7 @@ impl Process {
                 drop(state);
                 self.wake.notify_one();
             }
-            Phase::Over { .. } => {
-                drop(state);
-                order.answer_closed(&self.about);
-            }
+            Phase::Over { .. } => state.answer_late(order, &self.about),
             Phase::Failed => {
                 drop(state);
                 order.answer_unknown();
@@ -204,10 +201,8 @@ impl Process {
         if let Phase::Running { pid, started_at_ms } = state.phase {
             state.phase = Phase::Over { pid, started_at_ms };
         }
-        let orders = std::mem::take(&mut state.orders);
-        drop(state);
-        for order in orders {
-            order.answer_closed(&self.about);
+        while let Some(order) = state.orders.pop_front() {
+            state.answer_late(order, &self.about);
         }
     }
 
@@ -310,6 +305,15 @@ impl Drop for Process {
 }
 
 impl State {
+    /// Answers an order for a process that has ended and said everything.
+    fn answer_late(&mut self, order: Order, about: &About) {
+        match order {
+            // Says whether it was accepted before.
+            Order::Write(feed) => self.input.write(feed),
+            order => order.answer_closed(about),
+        }
+    }
+
     fn exited(&mut self, exit: Exit) {
         self.exit = Some(exit);
         self.ended_at_ms = Some(now_ms());

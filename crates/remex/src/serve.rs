@@ -88,6 +88,8 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
         .enable_all()
         // Scans of the process table; nothing that waits for anybody.
         .max_blocking_threads(16)
+        // A flood keeps workers busy; new bytes of others must not wait for 61 turns of it.
+        .event_interval(4)
         .thread_name("remex-worker")
         .build()
         .context("cannot start the runtime")?;

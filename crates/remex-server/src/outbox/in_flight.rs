@@ -1,6 +1,10 @@
 //! Output that was sent but not acknowledged.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use remex_proto::state::output_log::Seq;
 
@@ -13,8 +17,18 @@ pub(super) struct InFlight {
     /// Sent since the last mark.
     open: Stretch,
     /// Marks that were not acknowledged, oldest first.
-    marks: VecDeque<(u64, Stretch)>,
+    marks: VecDeque<Mark>,
     bytes: usize,
+    window: Window,
+}
+
+#[derive(Debug)]
+struct Mark {
+    number: u64,
+    set_at: Instant,
+    /// The window was used up when it was set.
+    window_full: bool,
+    before: Stretch,
 }
 
 #[derive(Debug, Default)]
@@ -34,9 +48,9 @@ impl InFlight {
         }
     }
 
-    /// Returns everything sent and not acknowledged.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
+    /// Tells whether more may be sent before something is acknowledged.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes < self.window.bytes
     }
 
     /// Returns what was sent since the last mark.
@@ -47,7 +61,12 @@ impl InFlight {
     /// Sets a mark behind everything sent so far.
     pub(super) fn mark(&mut self) -> u64 {
         self.last_mark += 1;
-        self.marks.push_back((self.last_mark, std::mem::take(&mut self.open)));
+        self.marks.push_back(Mark {
+            number: self.last_mark,
+            set_at: Instant::now(),
+            window_full: !self.has_room(),
+            before: std::mem::take(&mut self.open),
+        });
         self.last_mark
     }
 
@@ -59,11 +78,80 @@ impl InFlight {
         if mark > self.last_mark {
             return acknowledged;
         }
-        while self.marks.front().is_some_and(|(oldest, _)| *oldest <= mark) {
-            let Some((_, stretch)) = self.marks.pop_front() else { break };
-            self.bytes -= stretch.bytes;
-            acknowledged.extend(stretch.processes);
+        while self.marks.front().is_some_and(|oldest| oldest.number <= mark) {
+            let Some(oldest) = self.marks.pop_front() else { break };
+            self.bytes -= oldest.before.bytes;
+            acknowledged.extend(oldest.before.processes);
+            if oldest.number == mark {
+                self.window.learn(oldest.set_at.elapsed(), oldest.window_full);
+            }
         }
         acknowledged
+    }
+}
+
+/// How much may be on its way: little where acknowledgements come fast, so that a flood does not
+/// delay what comes after it; more where the way is long.
+#[derive(Debug)]
+struct Window {
+    bytes: usize,
+    /// About the time that an acknowledgement takes when nothing is in its way.
+    round_trip: Duration,
+}
+
+/// Enough for a client on the same machine at full speed, and read by it in a fraction of a millisecond.
+const SMALLEST_WINDOW: usize = 192 << 10;
+
+/// Enough for 80 MiB/s over 50 ms. Each process is bounded by its own log before that.
+const LARGEST_WINDOW: usize = 4 << 20;
+
+impl Default for Window {
+    fn default() -> Self {
+        Window { bytes: SMALLEST_WINDOW, round_trip: Duration::MAX }
+    }
+}
+
+impl Window {
+    /// Learns from an acknowledgement that took `elapsed`.
+    fn learn(&mut self, elapsed: Duration, window_full: bool) {
+        if elapsed < self.round_trip {
+            self.round_trip = elapsed;
+        } else {
+            // The way may have become longer.
+            self.round_trip += (elapsed - self.round_trip) / 256;
+        }
+        if elapsed > self.round_trip * 4 {
+            // What is on its way waits for itself.
+            self.bytes = (self.bytes - self.bytes / 8).max(SMALLEST_WINDOW);
+        } else if window_full && elapsed < self.round_trip * 2 {
+            self.bytes = (self.bytes + self.bytes / 4).min(LARGEST_WINDOW);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_opens_over_a_long_way_and_closes_when_the_client_is_slow() {
+        let mut window = Window::default();
+        for _ in 0..50 {
+            window.learn(Duration::from_millis(50), true);
+        }
+        assert_eq!(window.bytes, LARGEST_WINDOW);
+        for _ in 0..200 {
+            window.learn(Duration::from_secs(1), true);
+        }
+        assert_eq!(window.bytes, SMALLEST_WINDOW);
+    }
+
+    #[test]
+    fn a_client_that_needs_little_keeps_the_small_window() {
+        let mut window = Window::default();
+        for _ in 0..50 {
+            window.learn(Duration::from_millis(50), false);
+        }
+        assert_eq!(window.bytes, SMALLEST_WINDOW);
     }
 }
