@@ -179,7 +179,7 @@ impl Connection {
                 Err(_) => self.violation(&format!("unexpected notification `{method}`")),
             },
             Ok(Message::Response { id, .. }) => {
-                self.violation(&format!("response to request {id}, which was never sent"))
+                self.violation(&format!("response to request {id}, which was never sent"));
             }
         }
     }
@@ -192,13 +192,13 @@ impl Connection {
                 }
             }
             ClientNote::RequestCancel(cancel) if self.handshake.enabled(Capability::Cancel) => {
-                self.cancel(&cancel.id)
+                self.cancel(&cancel.id);
             }
             ClientNote::FlowAck(ack) if self.handshake.enabled(Capability::Acks) => {
-                self.outbox.acknowledged(ack.mark)
+                self.outbox.acknowledged(ack.mark);
             }
             ClientNote::RequestCancel(_) => {
-                self.violation("`request/cancel` without the capability `cancel`")
+                self.violation("`request/cancel` without the capability `cancel`");
             }
             ClientNote::FlowAck(_) => self.violation("`flow/ack` without the capability `acks`"),
         }
@@ -276,7 +276,7 @@ impl Connection {
         match stop {
             Stop::Lost if framing != Framing::Lines => self.outbox.close(),
             Stop::Lost | Stop::EndOfInput | Stop::Goodbye | Stop::Violation => {
-                self.outbox.say_goodbye(NORMAL, "")
+                self.outbox.say_goodbye(NORMAL, "");
             }
         }
     }

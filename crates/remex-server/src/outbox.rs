@@ -393,6 +393,7 @@ impl Outbox {
             } else if queue.goodbye.is_some() {
                 return queue.goodbye.clone();
             } else if let Some(process) = queue.fresh.pop_front() {
+                queue.in_flight.be_considerate(&process);
                 queue = self.fill_output(queue, process, out);
             } else if queue.in_flight.has_room() {
                 let Some(process) = queue.bulk.pop_front() else { break };
@@ -402,7 +403,8 @@ impl Outbox {
             }
         }
         let open = queue.in_flight.open_bytes();
-        if open >= self.limits.mark_bytes || (open >= IDLE_MARK_BYTES && out.len() < SEND_BYTES) {
+        let is_stuck = open > 0 && !queue.in_flight.has_room();
+        if is_stuck || open >= self.limits.mark_bytes || (open >= IDLE_MARK_BYTES && out.len() < SEND_BYTES) {
             self.mark(&mut queue, out);
         }
         None

@@ -13,6 +13,7 @@ mod start;
 pub(crate) mod task;
 mod terminate;
 mod wait;
+mod watched;
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -122,7 +122,7 @@ impl Session {
 
     /// Ends the requests named by `is_cancelled` that wait for a process to take its input.
     pub(crate) fn cancel(&self, is_cancelled: impl Fn(&Responder) -> bool) -> bool {
-        self.all_processes().iter().fold(false, |any, process| process.cancel(&is_cancelled) || any)
+        self.all_processes().iter().filter(|process| process.cancel(&is_cancelled)).count() > 0
     }
 
     pub(crate) fn process_count(&self) -> usize {
@@ -190,12 +190,12 @@ impl Session {
         processes.live -= 1;
         processes.by_id.remove(&process.id);
         drop(processes);
-        self.finish_start(start_id, Err(error.clone()));
+        self.finish_start(start_id, &Err(error.clone()));
         self.closed_one.notify_waiters();
     }
 
     pub(crate) fn start_succeeded(&self, start_id: Option<&str>, reply: &wire::Started) {
-        self.finish_start(start_id, Ok(reply.clone()));
+        self.finish_start(start_id, &Ok(reply.clone()));
     }
 
     /// Keeps a closed process readable for its time.

@@ -20,6 +20,8 @@ pub(super) struct InFlight {
     marks: VecDeque<Mark>,
     bytes: usize,
     window: Window,
+    /// Until then somebody short is being answered, and floods keep out of the way.
+    considerate_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -50,7 +52,17 @@ impl InFlight {
 
     /// Tells whether more may be sent before something is acknowledged.
     pub(super) fn has_room(&self) -> bool {
-        self.bytes < self.window.bytes
+        let considerate = self.considerate_until.is_some_and(|until| Instant::now() < until);
+        self.bytes < if considerate { CONSIDERATE_WINDOW } else { self.window.bytes }
+    }
+
+    /// Notes that `process` has something short to say while others flood; it likely is not the last of its kind.
+    pub(super) fn be_considerate(&mut self, process: &Arc<Process>) {
+        let floods =
+            |stretch: &Stretch| stretch.processes.iter().any(|(known, _)| !Arc::ptr_eq(known, process));
+        if floods(&self.open) || self.marks.iter().any(|mark| floods(&mark.before)) {
+            self.considerate_until = Some(Instant::now() + CONSIDERATE);
+        }
     }
 
     /// Returns what was sent since the last mark.
@@ -95,12 +107,18 @@ impl InFlight {
 #[derive(Debug)]
 struct Window {
     bytes: usize,
-    /// About the time that an acknowledgement takes when nothing is in its way.
+    /// The time that an acknowledgement takes when nothing is in its way.
     round_trip: Duration,
 }
 
+/// For how long after something short a flood leaves room for the next.
+const CONSIDERATE: Duration = Duration::from_millis(50);
+
+/// What a flood may have on its way meanwhile.
+const CONSIDERATE_WINDOW: usize = 64 << 10;
+
 /// Enough for a client on the same machine at full speed, and read by it in a fraction of a millisecond.
-const SMALLEST_WINDOW: usize = 192 << 10;
+const SMALLEST_WINDOW: usize = 256 << 10;
 
 /// Enough for 80 MiB/s over 50 ms. Each process is bounded by its own log before that.
 const LARGEST_WINDOW: usize = 4 << 20;
@@ -114,12 +132,7 @@ impl Default for Window {
 impl Window {
     /// Learns from an acknowledgement that took `elapsed`.
     fn learn(&mut self, elapsed: Duration, window_full: bool) {
-        if elapsed < self.round_trip {
-            self.round_trip = elapsed;
-        } else {
-            // The way may have become longer.
-            self.round_trip += (elapsed - self.round_trip) / 256;
-        }
+        self.round_trip = self.round_trip.min(elapsed);
         if elapsed > self.round_trip * 4 {
             // What is on its way waits for itself.
             self.bytes = (self.bytes - self.bytes / 8).max(SMALLEST_WINDOW);

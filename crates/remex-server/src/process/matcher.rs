@@ -131,10 +131,10 @@ mod tests {
         let mut text = Vec::new();
         for (index, piece) in pieces.iter().enumerate() {
             text.extend_from_slice(piece);
-            if matcher.feed(piece) != Seen::Nothing {
-                if let Some(found) = matcher.find(&text) {
-                    return Some((index, found.to_vec()));
-                }
+            if matcher.feed(piece) != Seen::Nothing
+                && let Some(found) = matcher.find(&text)
+            {
+                return Some((index, found.to_vec()));
             }
         }
         None

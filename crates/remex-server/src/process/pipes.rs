@@ -2,15 +2,15 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
 };
 
-use remex_process::{ChildIo, Size, resize, watch};
+use remex_process::{ChildIo, Size, resize};
 use remex_proto::{ErrorKind, RpcError, process::Stream, state::output_log::OutputLog};
 use rustix::io::Errno;
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::io::Interest;
 
-use super::not_a_terminal;
+use super::{not_a_terminal, watched::Watched};
 use crate::clock::now_ms;
 
 /// More than a terminal can hold: what was printed before an exit lies within it.
@@ -21,14 +21,14 @@ pub(super) struct Pipes {
     /// Standard output or the terminal, and standard error; `None` after their end.
     pub(super) out: [Option<Source>; 2],
     /// `None` when there is none, it was closed, or the terminal takes its place.
-    pub(super) stdin: Option<AsyncFd<OwnedFd>>,
+    pub(super) stdin: Option<Watched>,
     tty: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Source {
     stream: Stream,
-    pub(super) fd: AsyncFd<OwnedFd>,
+    pub(super) fd: Watched,
 }
 
 /// What an attempt to move bytes came to.
@@ -43,7 +43,7 @@ pub(super) enum Taken {
 impl Pipes {
     pub(super) fn new(io: ChildIo) -> io::Result<Self> {
         let source = |fd: OwnedFd, stream: Stream, interest: Interest| -> io::Result<Option<Source>> {
-            Ok(Some(Source { stream, fd: watch(fd, interest)? }))
+            Ok(Some(Source { stream, fd: Watched::new(fd, interest)? }))
         };
         Ok(match io {
             ChildIo::Pipes { stdin, stdout, stderr } => Pipes {
@@ -51,7 +51,7 @@ impl Pipes {
                     source(stdout, Stream::Stdout, Interest::READABLE)?,
                     source(stderr, Stream::Stderr, Interest::READABLE)?,
                 ],
-                stdin: stdin.map(|fd| watch(fd, Interest::WRITABLE)).transpose()?,
+                stdin: stdin.map(|fd| Watched::new(fd, Interest::WRITABLE)).transpose()?,
                 tty: false,
             },
             ChildIo::Pty { master } => Pipes {
@@ -76,7 +76,10 @@ impl Pipes {
             None => 0,
             // A terminal passes bytes on in the background; a read that finds nothing has waited for them.
             Some(_) if self.tty => TERMINAL_BYTES,
-            Some(source) => rustix::io::ioctl_fionread(&source.fd)
+            Some(source) => source
+                .fd
+                .fd()
+                .and_then(|fd| Ok(rustix::io::ioctl_fionread(fd)?))
                 .map_or(TERMINAL_BYTES, |len| usize::try_from(len).unwrap_or(usize::MAX).max(1)),
         };
         [available(&self.out[0]), available(&self.out[1])]
@@ -85,17 +88,21 @@ impl Pipes {
     /// Reads once into `log`, at most `max` bytes.
     ///
     /// `draining` asks the kernel even if the runtime has not heard of new bytes yet.
-    pub(super) fn read(&self, index: usize, log: &mut OutputLog, max: usize, draining: bool) -> Taken {
-        let Some(source) = &self.out[index] else { return Taken::End };
-        let mut read = |fd: &OwnedFd| {
-            log.append(source.stream, now_ms(), max, |spare| remex_process::read(fd.as_fd(), spare))
-        };
-        let result =
-            if draining { read(source.fd.get_ref()) } else { source.fd.try_io(Interest::READABLE, read) };
+    pub(super) fn read(&mut self, index: usize, log: &mut OutputLog, max: usize, draining: bool) -> Taken {
+        let Some(Source { stream, fd }) = &mut self.out[index] else { return Taken::End };
+        let read =
+            |fd: BorrowedFd<'_>| log.append(*stream, now_ms(), max, |spare| remex_process::read(fd, spare));
+        let result = if draining { fd.fd().and_then(read) } else { fd.attempt(Interest::READABLE, read) };
         match result {
             Ok(0) => Taken::End,
-            Ok(len) => Taken::Bytes(len),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Taken::NothingNow,
+            Ok(len) => {
+                fd.found();
+                Taken::Bytes(len)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                fd.ran_dry();
+                Taken::NothingNow
+            }
             Err(error) => {
                 tracing::warn!(error = %error, "output of a process cannot be read any further");
                 Taken::End
@@ -103,17 +110,28 @@ impl Pipes {
         }
     }
 
+    /// Prepares for waiting: from now on the runtime hears of what comes.
+    pub(super) fn listen(&mut self) {
+        for source in self.out.iter_mut().flatten() {
+            if let Err(error) = source.fd.listen() {
+                tracing::warn!(error = %error, "output of a process cannot be watched any further");
+            }
+        }
+    }
+
+    /// Returns what the child's input is written to.
+    pub(super) fn input(&self) -> Option<&Watched> {
+        let terminal = self.out[0].as_ref().filter(|_| self.tty).map(|source| &source.fd);
+        self.stdin.as_ref().or(terminal)
+    }
+
     /// Writes once to the child.
     pub(super) fn write(&self, bytes: &[u8]) -> Taken {
-        let Some(fd) =
-            self.stdin.as_ref().or(self.out[0].as_ref().filter(|_| self.tty).map(|source| &source.fd))
-        else {
-            return Taken::End;
-        };
-        let write = |fd: &OwnedFd| {
+        let Some(fd) = self.input() else { return Taken::End };
+        let write = |fd: BorrowedFd<'_>| {
             rustix::io::retry_on_intr(|| rustix::io::write(fd, bytes)).map_err(io::Error::from)
         };
-        match fd.try_io(Interest::WRITABLE, write) {
+        match fd.attempt(Interest::WRITABLE, write) {
             Ok(len) => Taken::Bytes(len),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Taken::NothingNow,
             Err(error) => {
@@ -130,7 +148,7 @@ impl Pipes {
             return Err(not_a_terminal(id));
         }
         let Some(terminal) = &self.out[0] else { return Ok(()) };
-        resize(terminal.fd.as_fd(), size).map_err(|error| {
+        terminal.fd.fd().and_then(|fd| resize(fd, size)).map_err(|error| {
             RpcError::new(
                 ErrorKind::Internal,
                 format!("cannot resize the terminal of process `{id}`: {error}"),

@@ -102,11 +102,13 @@ fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>, controls: bool) 
     let mut last_chunk = None;
     let mut cut = false;
     loop {
-        if let Some(len) = state.log.peek_len(&cursor) {
-            if len > 0 && !chunks.is_empty() && bytes.saturating_add(len as u64) > limit {
-                cut = true;
-                break;
-            }
+        if let Some(len) = state.log.peek_len(&cursor)
+            && len > 0
+            && !chunks.is_empty()
+            && bytes.saturating_add(len as u64) > limit
+        {
+            cut = true;
+            break;
         }
         match state.log.next(&mut cursor) {
             None => break,

@@ -82,20 +82,17 @@ impl Process {
             "cannot watch the output of process `{}`: {error}; free descriptors and start it again",
             self.id
         );
-        self.fail(
-            session,
-            starting,
-            RpcError::new(ErrorKind::LimitExceeded, message).with_code(INTERNAL_ERROR),
-        );
+        let error = RpcError::new(ErrorKind::LimitExceeded, message).with_code(INTERNAL_ERROR);
+        self.fail(session, starting, &error);
     }
 
     pub(super) fn fail_start(self: &Arc<Self>, session: &Session, starting: Announce, error: &StartError) {
-        self.fail(session, starting, start_error(error));
+        self.fail(session, starting, &start_error(error));
     }
 
     /// Frees the id and answers everybody who asked something of it.
-    fn fail(self: &Arc<Self>, session: &Session, starting: Announce, error: RpcError) {
-        session.start_failed(self, starting.start_id.as_deref(), &error);
+    fn fail(self: &Arc<Self>, session: &Session, starting: Announce, error: &RpcError) {
+        session.start_failed(self, starting.start_id.as_deref(), error);
         let orders = {
             let mut state = self.state();
             state.phase = Phase::Failed;
@@ -108,7 +105,7 @@ impl Process {
             kind: error.kind,
             message: error.message.clone(),
         });
-        starting.responder.error(&error);
+        starting.responder.error(error);
         orders.into_iter().for_each(Order::answer_unknown);
         self.changed.notify_waiters();
     }

@@ -21,6 +21,7 @@ use super::{
     pipes::{Pipes, Taken},
     start::Announce,
     terminate,
+    watched::Watched,
 };
 use crate::{clock::now_ms, session::Session};
 
@@ -134,15 +135,18 @@ impl Runner {
             (state.full, state.input.next().is_some())
         };
         let running = matches!(self.end, End::Running);
-        let Pipes { out, stdin, .. } = &self.pipes;
-        let feed = stdin.as_ref().or(out[0].as_ref().map(|source| &source.fd));
+        if !full || has_input {
+            self.pipes.listen();
+        }
+        let [first, second] = [0, 1].map(|index| self.pipes.out[index].as_ref().map(|source| &source.fd));
+        let input = self.pipes.input();
         let status = tokio::select! {
             biased;
             () = self.process.wake.notified() => None,
             status = self.exit.wait(), if running => Some(status),
-            () = readable(&out[0]), if out[0].is_some() && !full => None,
-            () = readable(&out[1]), if out[1].is_some() && !full => None,
-            () = writable(feed), if has_input => None,
+            () = ready(first, Interest::READABLE), if first.is_some() && !full => None,
+            () = ready(second, Interest::READABLE), if second.is_some() && !full => None,
+            () = ready(input, Interest::WRITABLE), if has_input => None,
             () = sleep_until(deadline), if deadline.is_some() => {
                 self.on_deadline();
                 None
@@ -183,10 +187,10 @@ impl Runner {
             self.gather_until = None;
             self.process.ring(&mut self.process.state());
         }
-        if let End::Exited { linger_until } = self.end {
-            if due(linger_until) {
-                self.end = End::Closing { owed: self.pipes.available() };
-            }
+        if let End::Exited { linger_until } = self.end
+            && due(linger_until)
+        {
+            self.end = End::Closing { owed: self.pipes.available() };
         }
         if matches!(self.end, End::Running) {
             let about = &self.process.about;
@@ -426,7 +430,7 @@ impl Runner {
                 match mode {
                     wire::TerminateMode::Force => {
                         self.killed = true;
-                        terminate::force(&self.process, &self.session, self.pid, Some(responder))
+                        terminate::force(&self.process, &self.session, self.pid, Some(responder));
                     }
                     wire::TerminateMode::Graceful { timeout_ms } => {
                         terminate::graceful(
@@ -446,19 +450,9 @@ impl Runner {
     }
 }
 
-async fn readable(source: &Option<super::pipes::Source>) {
-    if let Some(source) = source {
-        if let Ok(mut guard) = source.fd.ready(Interest::READABLE).await {
-            guard.retain_ready();
-        }
-    }
-}
-
-async fn writable(feed: Option<&tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>) {
-    if let Some(feed) = feed {
-        if let Ok(mut guard) = feed.ready(Interest::WRITABLE).await {
-            guard.retain_ready();
-        }
+async fn ready(fd: Option<&Watched>, interest: Interest) {
+    if let Some(fd) = fd {
+        fd.ready(interest).await;
     }
 }
 

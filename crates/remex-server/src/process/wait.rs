@@ -48,7 +48,7 @@ impl Process {
 enum Condition {
     Exit,
     Closed,
-    Output(Search),
+    Output(Box<Search>),
     Idle { since: Instant, silence: Duration },
 }
 
@@ -64,7 +64,7 @@ impl Condition {
             Until::Exit => Condition::Exit,
             Until::Closed => Condition::Closed,
             Until::Output { regex, after_seq } => {
-                Condition::Output(Search::new(regex, after_seq.unwrap_or(0))?)
+                Condition::Output(Box::new(Search::new(regex, after_seq.unwrap_or(0))?))
             }
             Until::IdleMs(ms) => Condition::Idle { since: now, silence: Duration::from_millis(*ms) },
         })
@@ -72,10 +72,10 @@ impl Condition {
 
     fn check(&mut self, state: &mut State, now: Instant) -> Check {
         let newest = state.log.next_seq() - 1;
-        if let Condition::Output(search) = self {
-            if let Some((seq, text)) = search.go_on(state) {
-                return Check::Met(WaitReason::Output, seq, Some(Blob::from(text)));
-            }
+        if let Condition::Output(search) = self
+            && let Some((seq, text)) = search.go_on(state)
+        {
+            return Check::Met(WaitReason::Output, seq, Some(Blob::from(text)));
         }
         if state.log.is_closed() {
             return Check::Met(WaitReason::Closed, newest, None).for_exit(self);

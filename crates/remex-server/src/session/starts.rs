@@ -79,7 +79,7 @@ impl Session {
         drop(record);
     }
 
-    pub(super) fn finish_start(&self, start_id: Option<&str>, outcome: Result<wire::Started, RpcError>) {
+    pub(super) fn finish_start(&self, start_id: Option<&str>, outcome: &Result<wire::Started, RpcError>) {
         let Some(start_id) = start_id else { return };
         let mut starts = self.starts();
         let Some(record) = starts.by_id.get_mut(start_id) else { return };
