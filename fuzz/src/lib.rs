@@ -1,1 +1,15 @@
-//! Fuzz targets.
+//! What every decoder promises, as functions of arbitrary bytes.
+//!
+//! A target panics when the promise is broken and returns otherwise; it has no state and no randomness, so an
+//! input that fails once fails always. `tests/bounded` runs them all as ordinary tests, `libfuzzer/` runs each
+//! for as long as one likes. Start at [`message`].
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a target reports")]
+
+mod message;
+mod stream;
+mod text;
+
+pub use message::message;
+pub use stream::{frame_reader, lines, websocket};
+pub use text::{blob, env_policy, host_path, listen_address};

@@ -126,8 +126,9 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
             }
             _ => {
                 let Some((star, from)) = last_star else { return false };
-                last_star = Some((star, from + 1));
-                (p, n) = (star + 1, from + 1);
+                let from = from + character_len(&name[from..]);
+                last_star = Some((star, from));
+                (p, n) = (star + 1, from);
             }
         }
     }

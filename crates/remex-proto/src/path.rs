@@ -211,7 +211,7 @@ fn to_uri(native: &Path) -> String {
     use fmt::Write as _;
 
     let path = native.as_os_str().as_bytes();
-    let is_drive = std::str::from_utf8(path).is_ok_and(has_drive_letter);
+    let is_drive = has_drive_letter(&String::from_utf8_lossy(path));
     let mut uri = String::from("file://");
     for &byte in path {
         if is_literal(byte) && !(is_drive && matches!(byte, b':' | b'|')) {

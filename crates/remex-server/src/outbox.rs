@@ -122,7 +122,7 @@ pub(crate) enum Urgency {
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
     pub(crate) bytes: usize,
-    /// The newest event delivered, when acknowledgements are tracked for it.
+    /// The newest event delivered, if any.
     pub(crate) up_to: Option<Seq>,
     /// The log is small or full: ask for an acknowledgement now.
     pub(crate) wants_mark: bool,

@@ -199,7 +199,8 @@ impl<'a> Scanner<'a> {
         }
         let number = &self.text[start..self.at];
         let fits = match number.len() {
-            len if len > integer_len => number.parse::<f64>().is_ok_and(f64::is_finite),
+            // Whoever decodes it later draws the same line.
+            len if len > integer_len => serde_json::from_str::<f64>(number).is_ok(),
             // Nothing this short leaves 64 bits.
             ..=18 => true,
             _ if negative => number.parse::<i64>().is_ok(),

@@ -274,11 +274,16 @@ impl Process {
         delivery
     }
 
-    /// Notes what the controller was sent, so that it is kept until it is acknowledged.
+    /// Notes what was sent; what the controller was sent is kept until it is acknowledged.
     fn account(&self, state: &mut State, index: usize, acks: Acks, delivery: &mut Delivery) {
         let retain = self.about.retain_bytes;
         let follow = &mut state.follows[index];
-        if !follow.controls || self.about.overflow == Overflow::Evict || delivery.bytes == 0 {
+        if delivery.bytes == 0 {
+            return;
+        }
+        // Whoever looks on, or lets go of the oldest, still has a window; only the pace of others is not theirs to set.
+        delivery.up_to = Some(follow.cursor.seq);
+        if !follow.controls || self.about.overflow == Overflow::Evict {
             return;
         }
         if acks == Acks::Lag {
@@ -293,7 +298,6 @@ impl Process {
             return;
         }
         follow.unmarked += delivery.bytes;
-        delivery.up_to = Some(follow.cursor.seq);
         delivery.wants_mark = follow.unmarked >= retain / 4;
         if delivery.wants_mark {
             follow.unmarked = 0;

@@ -1,0 +1,74 @@
+//! Every fuzz target for a moment: the seeds, and the same many mutations of them each time.
+//!
+//! A failure prints its input as a byte string, ready to become a seed and a test of the decoder.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod http_head;
+mod mutation;
+mod seeds;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use mutation::Mutator;
+
+#[test]
+fn a_message_is_what_serde_json_makes_of_it_and_can_always_be_answered() {
+    run("message", 100_000, remex_fuzz::message);
+}
+
+#[test]
+fn base64_has_one_spelling() {
+    run("blob", 200_000, remex_fuzz::blob);
+}
+
+#[test]
+fn the_uri_of_a_path_names_the_path() {
+    run("host_path", 300_000, remex_fuzz::host_path);
+}
+
+#[test]
+fn lines_do_not_depend_on_how_they_arrive() {
+    run("lines", 200_000, remex_fuzz::lines);
+}
+
+#[test]
+fn websocket_frames_do_not_depend_on_how_they_arrive() {
+    run("websocket", 200_000, remex_fuzz::websocket);
+}
+
+#[test]
+fn large_messages_are_read_as_if_they_were_small() {
+    run("frame_reader", 6_000, remex_fuzz::frame_reader);
+}
+
+#[test]
+fn a_pattern_of_names_matches_what_it_means() {
+    run("env_policy", 300_000, remex_fuzz::env_policy);
+}
+
+#[test]
+fn a_listen_address_is_printed_as_itself() {
+    run("listen_address", 200_000, remex_fuzz::listen_address);
+}
+
+#[test]
+fn a_request_head_gets_one_answer_however_it_arrives() {
+    let port = http_head::Port::open();
+    run("http_head", 1_500, |head| port.check(head));
+}
+
+/// Runs `target` on its seeds and on `rounds` mutations of them.
+fn run(name: &str, rounds: usize, target: impl Fn(&[u8])) {
+    let seeds = seeds::of(name);
+    assert!(!seeds.is_empty(), "`{name}` has no seeds");
+    let attempt = |input: &[u8]| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| target(input)));
+        assert!(outcome.is_ok(), "`{name}` fails on b\"{}\"", input.escape_ascii());
+    };
+    seeds.iter().for_each(|seed| attempt(seed));
+    let mut mutator = Mutator::new(name, &seeds);
+    for _ in 0..rounds {
+        attempt(&mutator.next_input());
+    }
+}
