@@ -45,11 +45,19 @@ fn resume(address: &str, session: &str, more: Value) -> Reader {
     }
 }
 
-/// Waits, as an onlooker, until the process has been silent for a while: it is paused, or has nothing to say.
-fn wait_until_silent(onlooker: &Client, session: &str, process_id: &str) {
-    let until = json!({"processId": process_id, "sessionId": session, "until": {"idleMs": 200}});
-    let waited = onlooker.call("process/wait", until).expect("the process is there");
-    assert_eq!(waited["reason"], "idle", "{waited}");
+/// Waits, as an onlooker, until the process gets no further: it is paused, or has nothing to say.
+fn wait_until_stuck(onlooker: &Client, session: &str, process_id: &str) {
+    let mut before = Value::Null;
+    loop {
+        let produced = listed(onlooker, session, process_id)["produced"].clone();
+        if produced == before {
+            return;
+        }
+        before = produced;
+        // A paused child is not idle, so nothing tells of it but the clock.
+        let a_while = json!({"processId": process_id, "sessionId": session, "waitMs": 200});
+        onlooker.call("process/wait", a_while).expect("the process is there");
+    }
 }
 
 /// Returns the line of `process/list` about a process of another session.
@@ -224,7 +232,7 @@ fn a_client_that_stops_reading_pauses_its_child_and_nobody_else() {
             let begun =
                 json!({"processId": flood, "sessionId": session, "until": {"output": {"regex": "1"}}});
             assert_eq!(onlooker.call("process/wait", begun).unwrap()["reason"], "output");
-            wait_until_silent(&onlooker, &session, flood);
+            wait_until_stuck(&onlooker, &session, flood);
             let entry = listed(&onlooker, &session, flood);
             assert_eq!(entry["state"], "running", "the child waits for its reader: {entry}");
             let produced = entry["produced"]["stdout"].as_u64().unwrap();
@@ -302,7 +310,7 @@ fn a_cut_under_flood_loses_nothing_with_a_mebibyte_of_retention() {
             while tail.offset < part * 4 * MIB {
                 tail.notice(&reader.next());
             }
-            wait_until_silent(&onlooker, &session, "p");
+            wait_until_stuck(&onlooker, &session, "p");
         }
         reader.cut();
         let mut reader = resume(server.address(), &session, json!({}));
@@ -446,7 +454,7 @@ fn nobody_attached_means_nobody_to_wait_for() {
         let (mut reader, session) = new_session(server.address());
         let onlooker = server.client();
         start(&mut reader, "p", &numbers(16 * MIB), json!({}));
-        wait_until_silent(&onlooker, &session, "p");
+        wait_until_stuck(&onlooker, &session, "p");
         reader.cut();
         let closed = json!({"processId": "p", "sessionId": session, "until": "closed"});
         assert_eq!(onlooker.call("process/wait", closed).unwrap()["exitCode"], 0);

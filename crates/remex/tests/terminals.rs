@@ -102,6 +102,21 @@ fn job_control_works() {
 }
 
 #[test]
+fn a_program_may_close_its_terminal_and_come_back() {
+    let server = Server::start();
+    let client = server.client();
+    let close = "echo before; exec <&- >&- 2>&-; sleep 0.1";
+    start(&client, "gone", &format!("{close}; exit 7"), json!({}));
+    assert_eq!(client.collect("gone").exit_code(), 7, "nobody hangs up on it");
+    start(&client, "back", &format!("{close}; echo after >/dev/tty; exit 7"), json!({}));
+    let output = client.collect("back");
+    assert_eq!(
+        (String::from_utf8(output.pty).unwrap(), &output.exited["exitCode"]),
+        ("before\r\nafter\r\n".to_owned(), &json!(7))
+    );
+}
+
+#[test]
 fn everything_on_a_terminal_is_one_stream() {
     let server = Server::start();
     let client = server.client();

@@ -23,6 +23,8 @@ pub(super) struct Pipes {
     /// `None` when there is none, it was closed, or the terminal takes its place.
     pub(super) stdin: Option<Watched>,
     tty: bool,
+    /// A terminal that nobody has open, while its child runs: giving it up would be hanging up on the child.
+    aside: Option<Source>,
 }
 
 #[derive(Debug)]
@@ -53,11 +55,13 @@ impl Pipes {
                 ],
                 stdin: stdin.map(|fd| Watched::new(fd, Interest::WRITABLE)).transpose()?,
                 tty: false,
+                aside: None,
             },
             ChildIo::Pty { master } => Pipes {
                 out: [source(master, Stream::Pty, Interest::READABLE | Interest::WRITABLE)?, None],
                 stdin: None,
                 tty: true,
+                aside: None,
             },
         })
     }
@@ -68,6 +72,22 @@ impl Pipes {
 
     pub(super) fn is_open(&self) -> bool {
         self.out.iter().any(Option::is_some)
+    }
+
+    /// Notes that a source of a child that still runs is at its end.
+    pub(super) fn ended_early(&mut self, index: usize) {
+        let source = self.out[index].take();
+        if self.tty {
+            self.aside = source;
+        }
+    }
+
+    /// Notes that the child has ended: it may have opened its terminal once more.
+    pub(super) fn child_ended(&mut self) {
+        self.stdin = None;
+        if self.aside.is_some() {
+            self.out[0] = self.aside.take();
+        }
     }
 
     /// Returns how much each source holds right now.

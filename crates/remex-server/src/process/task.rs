@@ -217,7 +217,7 @@ impl Runner {
         tracing::info!(
             session = %self.session.id, process = %self.process.id, code = exit.code, cause = ?exit.cause, "process exited"
         );
-        self.pipes.stdin = None;
+        self.pipes.child_ended();
         self.end = End::Exiting { owed: self.pipes.available() };
         let mut state = self.process.state();
         state.exited(exit);
@@ -308,6 +308,7 @@ impl Runner {
                     self.pay(index, usize::MAX);
                     return;
                 }
+                Taken::End if matches!(self.end, End::Running) => self.pipes.ended_early(index),
                 Taken::End => self.pipes.out[index] = None,
             }
         }
