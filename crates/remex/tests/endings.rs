@@ -25,13 +25,13 @@ fn start_family(client: &Client, process_id: &str, on_term: &str, more: Value) -
             .filter(|event| event["params"]["stream"] == "stdout")
             .flat_map(|event| support::decode(&event["params"]["chunk"]))
             .collect();
-        let text = String::from_utf8(bytes).unwrap();
+        let text = String::from_utf8(bytes).expect("process ids are digits");
         (text.matches('\n').count() == 4).then_some(text)
     });
     printed.lines().map(Watched::printed).collect()
 }
 
-fn terminate(client: &Client, process_id: &str, mode: Value) -> Value {
+fn terminate(client: &Client, process_id: &str, mode: &Value) -> Value {
     client
         .call("process/terminate", json!({"processId": process_id, "mode": mode}))
         .expect("ending is allowed")
@@ -93,7 +93,7 @@ fn terminate_ends_the_whole_tree_at_once() {
         client.initialize();
         for (process, mode) in [("absent", Value::Null), ("named", json!("force"))] {
             let family = start_family(&client, process, "", json!({}));
-            assert_eq!(terminate(&client, process, mode), json!({"running": true}), "{transport}");
+            assert_eq!(terminate(&client, process, &mode), json!({"running": true}), "{transport}");
             // Everybody is gone when the answer is there.
             for member in &family {
                 assert!(!is_alive(member), "{transport}: somebody lives on");
@@ -118,7 +118,7 @@ fn terminate_on_a_terminal_ends_the_whole_tree_too() {
         json!({"tty": true}),
     );
     let grandchild = Watched::printed(&client.wait_for_output("p", "\n"));
-    assert_eq!(terminate(&client, "p", Value::Null), json!({"running": true}));
+    assert_eq!(terminate(&client, "p", &Value::Null), json!({"running": true}));
     grandchild.assert_ends();
     assert_eq!(client.collect("p").exit_code(), 137);
 }
@@ -128,7 +128,7 @@ fn a_graceful_end_lets_everybody_say_goodbye() {
     let server = Server::start();
     let client = server.client();
     let family = start_family(&client, "p", "echo bye >&2; exit 5", json!({}));
-    assert_eq!(terminate(&client, "p", graceful(60_000)), json!({"running": true}));
+    assert_eq!(terminate(&client, "p", &graceful(60_000)), json!({"running": true}));
     for member in &family {
         member.assert_ends();
     }
@@ -143,7 +143,7 @@ fn a_graceful_end_comes_to_an_end() {
     let server = Server::start();
     let client = server.client();
     let family = start_family(&client, "p", "", json!({}));
-    assert_eq!(terminate(&client, "p", graceful(100)), json!({"running": true}));
+    assert_eq!(terminate(&client, "p", &graceful(100)), json!({"running": true}));
     for member in &family {
         member.assert_ends();
     }
@@ -157,8 +157,8 @@ fn force_overtakes_a_graceful_end() {
     let server = Server::start();
     let client = server.client();
     let family = start_family(&client, "p", "", json!({}));
-    terminate(&client, "p", graceful(3_600_000));
-    terminate(&client, "p", json!("force"));
+    terminate(&client, "p", &graceful(3_600_000));
+    terminate(&client, "p", &json!("force"));
     for member in &family {
         member.assert_ends();
     }
@@ -169,11 +169,11 @@ fn force_overtakes_a_graceful_end() {
 fn terminate_is_a_habit_that_harms_nobody() {
     let server = Server::start();
     let client = server.client();
-    assert_eq!(terminate(&client, "nobody", Value::Null), json!({"running": false}));
+    assert_eq!(terminate(&client, "nobody", &Value::Null), json!({"running": false}));
     client.shell("p", "exit 2");
     client.event("p", "process/closed");
     for mode in [Value::Null, json!("force"), graceful(10)] {
-        assert_eq!(terminate(&client, "p", mode), json!({"running": false}));
+        assert_eq!(terminate(&client, "p", &mode), json!({"running": false}));
     }
     assert_eq!(client.collect("p").exit_code(), 2);
     assert_eq!(client.refusal("process/terminate", json!({"processId": "p", "mode": "gentle"})).0, -32602);
@@ -186,7 +186,7 @@ fn terminate_ends_what_an_exited_process_left_in_its_group() {
     let background = leave_behind(&client, "p", "sleep 1000", json!({}));
     assert_eq!(client.event("p", "process/exited")["exitCode"], 0);
     assert!(is_alive(&background));
-    assert_eq!(terminate(&client, "p", Value::Null), json!({"running": false}));
+    assert_eq!(terminate(&client, "p", &Value::Null), json!({"running": false}));
     background.assert_ends();
     assert_eq!(client.collect("p").exited["cause"], "exit", "it had ended by itself");
 }
@@ -197,8 +197,8 @@ fn a_service_that_was_left_behind_on_purpose_outlives_terminate() {
     let client = server.client();
     let service = leave_behind(&client, "p", "setsid sleep 1000 </dev/null >/dev/null 2>&1", json!({}));
     client.event("p", "process/closed");
-    assert_eq!(terminate(&client, "p", Value::Null), json!({"running": false}));
-    assert_eq!(terminate(&client, "p", json!("force")), json!({"running": false}));
+    assert_eq!(terminate(&client, "p", &Value::Null), json!({"running": false}));
+    assert_eq!(terminate(&client, "p", &json!("force")), json!({"running": false}));
     assert!(is_alive(&service), "the service was started to live on");
     server.stop();
     service.assert_ends();

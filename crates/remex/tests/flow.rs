@@ -468,6 +468,29 @@ fn nobody_attached_means_nobody_to_wait_for() {
 }
 
 #[test]
+fn what_a_session_retains_is_bounded_however_much_its_processes_ask_for() {
+    let server = Server::start();
+    let (mut reader, session) = new_session(server.address());
+    let onlooker = server.client();
+    let before = resident_bytes(&server);
+    let processes: Vec<_> = (0..8).map(|n| format!("p{n}")).collect();
+    for process in &processes {
+        let output = json!({"output": {"retainBytes": 64 * MIB, "overflow": "evict"}});
+        start(&mut reader, process, "exec head -c 67108864 /dev/zero", output);
+    }
+    for process in &processes {
+        let closed = json!({"processId": process, "sessionId": session, "until": "closed"});
+        assert_eq!(onlooker.call("process/wait", closed).unwrap()["exitCode"], 0);
+    }
+    let retained = |process: &String| listed(&onlooker, &session, process)["retainedBytes"].as_u64();
+    let retained: u64 = processes.iter().map(|process| retained(process).expect("a number")).sum();
+    assert!(retained <= 256 * MIB, "{retained} bytes are retained");
+    // The allocator gives memory back late and in pieces.
+    let growth = resident_bytes(&server).saturating_sub(before);
+    assert!(growth < 448 * MIB, "the server grew by {growth} bytes");
+}
+
+#[test]
 fn short_messages_go_out_at_once() {
     let server = Server::start();
     let client = server.client();

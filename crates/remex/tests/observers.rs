@@ -15,7 +15,7 @@ fn client_with_session(server: &Server) -> (Client, String) {
     (client, session)
 }
 
-fn observe(observer: &Client, session: &str, from_seq: Value) {
+fn observe(observer: &Client, session: &str, from_seq: &Value) {
     let params = json!({"sessionId": session, "fromSeq": from_seq});
     assert_eq!(observer.call("session/observe", params).expect("it may be observed"), json!({}));
 }
@@ -28,13 +28,15 @@ fn type_in(client: &Client, process_id: &str, text: &str) {
 /// Returns what a client was told about a process: the methods, and the output in one piece.
 fn told(client: &Client, process_id: &str) -> (Vec<String>, String) {
     client.look(|seen| {
-        let methods =
-            seen.events(process_id).map(|event| event["method"].as_str().unwrap().to_owned()).collect();
+        let methods = seen
+            .events(process_id)
+            .map(|event| event["method"].as_str().expect("a name").to_owned())
+            .collect();
         let output = seen
             .events(process_id)
             .filter(|event| event["method"] == "process/output")
             .flat_map(|event| decode(&event["params"]["chunk"]));
-        (methods, String::from_utf8(output.collect()).unwrap())
+        (methods, String::from_utf8(output.collect()).expect("text"))
     })
 }
 
@@ -46,7 +48,7 @@ fn an_observer_gets_the_notifications_of_the_other_session_with_its_name() {
         "clientName": "observer", "resumeSessionId": null, "capabilities": ["processStarted", "processFailed"],
     }));
     let (client, session) = client_with_session(&server);
-    observe(&observer, &session, Value::Null);
+    observe(&observer, &session, &Value::Null);
     client.shell("p", "echo hello; exit 3");
     client.call("process/start", start_params("failing", &["/no/such/program"])).unwrap_err();
     client.event("p", "process/closed");
@@ -88,7 +90,7 @@ fn an_observer_begins_where_it_wants_to() {
     for (from, expected) in [(1, "one two three four"), (3, "three four"), (4, "four")] {
         // A new observer each time, and a new last word that comes after it began to look.
         let observer = server.client();
-        observe(&observer, &session, json!({"named": from}));
+        observe(&observer, &session, &json!({"named": from}));
         for process in ["named", "not named"] {
             type_in(&client, process, "four");
             observer.wait_for_output(process, "four");
@@ -105,9 +107,9 @@ fn looking_ends_when_the_observer_says_so() {
     let (client, session) = client_with_session(&server);
     let observer = server.client();
     client.start("p", &["/bin/cat"], json!({"pipeStdin": true}));
-    observe(&observer, &session, Value::Null);
+    observe(&observer, &session, &Value::Null);
     // Once more is the same as once.
-    observe(&observer, &session, Value::Null);
+    observe(&observer, &session, &Value::Null);
     type_in(&client, "p", "seen");
     observer.wait_for_output("p", "seen");
     let unobserve = json!({"sessionId": session});
@@ -127,7 +129,7 @@ fn many_may_look_at_the_same_session_and_a_cut_is_nothing_to_them() {
     let (client, session) = client_with_session(&server);
     let observers: Vec<_> = (0..10).map(|_| server.client()).collect();
     for observer in &observers {
-        observe(observer, &session, Value::Null);
+        observe(observer, &session, &Value::Null);
     }
     client.start("p", &["/bin/cat"], json!({"pipeStdin": true}));
     type_in(&client, "p", "before");
@@ -179,7 +181,7 @@ fn requests_may_name_another_session_of_the_same_owner() {
         entries.iter().map(|entry| (entry["sessionId"].clone(), entry["processId"].clone())).collect()
     };
     let [p, t, q] = [(&session, "p"), (&session, "t"), (&own, "q")].map(|(of, id)| (json!(of), json!(id)));
-    assert_eq!(list(json!({})), [q.clone()]);
+    assert_eq!(list(json!({})), std::slice::from_ref(&q));
     assert_eq!(list(json!({"sessionId": session})), [p.clone(), t.clone()]);
     assert_eq!(list(json!({"scope": "identity"})), [p, t, q]);
 }

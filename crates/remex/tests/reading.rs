@@ -38,11 +38,11 @@ fn texts(reply: &Value) -> Vec<String> {
 }
 
 /// Sends a wait and returns the id of the request.
-fn send_wait(client: &Client, process_id: &str, until: Value) -> Value {
+fn send_wait(client: &Client, process_id: &str, until: &Value) -> Value {
     client.send("process/wait", json!({"processId": process_id, "until": until}))
 }
 
-fn wait(client: &Client, process_id: &str, until: Value) -> Value {
+fn wait(client: &Client, process_id: &str, until: &Value) -> Value {
     client.outcome(&send_wait(client, process_id, until)).expect("the process can be waited for")
 }
 
@@ -184,8 +184,8 @@ fn waiting_for_the_exit_ends_with_it() {
     let client = server.client();
     client.start("p", &["/bin/sh", "-c", "read line; exit 4"], json!({"pipeStdin": true}));
     let waits = [
-        send_wait(&client, "p", json!("exit")),
-        send_wait(&client, "p", Value::Null),
+        send_wait(&client, "p", &json!("exit")),
+        send_wait(&client, "p", &Value::Null),
         client.send("process/wait", json!({"processId": "p", "waitMs": 3_600_000})),
     ];
     let timed_out = client.call("process/wait", json!({"processId": "p", "waitMs": 20})).unwrap();
@@ -199,9 +199,9 @@ fn waiting_for_the_exit_ends_with_it() {
             (&json!("exit"), &json!(4), &json!("exit"))
         );
     }
-    assert_eq!(wait(&client, "p", json!("exit"))["exitCode"], 4, "it has ended already");
+    assert_eq!(wait(&client, "p", &json!("exit"))["exitCode"], 4, "it has ended already");
     client.shell("killed", "kill -KILL $$");
-    let waited = wait(&client, "killed", json!("exit"));
+    let waited = wait(&client, "killed", &json!("exit"));
     assert_eq!((&waited["exitCode"], &waited["signal"]), (&json!(137), &json!("SIGKILL")));
 }
 
@@ -210,8 +210,8 @@ fn waiting_for_the_close_outlasts_the_exit() {
     let server = Server::start();
     let client = server.client();
     client.shell("p", "sleep 1000 & exit 5");
-    let closed = send_wait(&client, "p", json!("closed"));
-    assert_eq!(wait(&client, "p", json!("exit"))["exitCode"], 5);
+    let closed = send_wait(&client, "p", &json!("closed"));
+    assert_eq!(wait(&client, "p", &json!("exit"))["exitCode"], 5);
     let early =
         client.call("process/wait", json!({"processId": "p", "until": "closed", "waitMs": 20})).unwrap();
     assert_eq!((&early["reason"], &early["exitCode"]), (&json!("timeout"), &json!(5)));
@@ -226,13 +226,13 @@ fn waiting_for_output_matches_over_the_borders_of_chunks() {
     let client = server.client();
     let output = |regex: &str, after: Value| json!({"output": {"regex": regex, "afterSeq": after}});
     cat_that_said(&client, "p", &["list", "en", "ing on port 80"]);
-    let waited = wait(&client, "p", output("listening on port [0-9]+", Value::Null));
+    let waited = wait(&client, "p", &output("listening on port [0-9]+", Value::Null));
     assert_eq!((&waited["reason"], &waited["seq"]), (&json!("output"), &json!(3)));
     assert_eq!(decode(&waited["match"]), b"listening on port 80");
 
     // What lies before the cursor does not count.
-    let port = send_wait(&client, "p", output("ing", json!(3)));
-    let never = send_wait(&client, "p", output("listening on (mars|the moon)", Value::Null));
+    let port = send_wait(&client, "p", &output("ing", json!(3)));
+    let never = send_wait(&client, "p", &output("listening on (mars|the moon)", Value::Null));
     say(&client, "p", ", morn");
     client.wait_for_output("p", "morn");
     say(&client, "p", "ing");
@@ -242,7 +242,7 @@ fn waiting_for_output_matches_over_the_borders_of_chunks() {
 
     // Bytes are bytes.
     say(&client, "p", "\u{fc}");
-    let waited = wait(&client, "p", output(r"(?-u)\xc3\xbc", Value::Null));
+    let waited = wait(&client, "p", &output(r"(?-u)\xc3\xbc", Value::Null));
     assert_eq!(decode(&waited["match"]), [0xc3, 0xbc]);
 
     close_stdin(&client, "p");
@@ -260,7 +260,7 @@ fn waiting_for_output_that_comes_once_in_a_flood() {
     let server = Server::start();
     let client = server.client();
     client.shell("p", "seq 1 200000; echo needle; seq 1 200000");
-    let waited = wait(&client, "p", json!({"output": {"regex": "0\nneed.e\n1"}}));
+    let waited = wait(&client, "p", &json!({"output": {"regex": "0\nneed.e\n1"}}));
     assert_eq!((&waited["reason"], decode(&waited["match"])), (&json!("output"), b"0\nneedle\n1".to_vec()));
 }
 
@@ -269,11 +269,11 @@ fn waiting_for_silence_ends_when_nothing_was_said_for_so_long() {
     let server = Server::start();
     let client = server.client();
     client.shell("p", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.05; done; exec sleep 1000");
-    let waited = wait(&client, "p", json!({"idleMs": 1000}));
+    let waited = wait(&client, "p", &json!({"idleMs": 1000}));
     assert_eq!((&waited["reason"], &waited["exitCode"]), (&json!("idle"), &json!(null)));
     assert_eq!(read(&client, json!({"processId": "p"})).0.concat(), "1\n2\n3\n4\n5\n6\n");
     client.shell("ended", "exit 3");
-    let waited = wait(&client, "ended", json!({"idleMs": 3_600_000}));
+    let waited = wait(&client, "ended", &json!({"idleMs": 3_600_000}));
     assert_eq!((&waited["reason"], &waited["exitCode"]), (&json!("closed"), &json!(3)));
 }
 
@@ -375,14 +375,14 @@ fn a_request_that_is_taken_back_ends_with_an_error() {
         let full = json!({"processId": "p", "chunk": encode(vec![0; 2 << 20]), "writeId": "1"});
         client.call("process/write", full).unwrap();
         let requests = [
-            send_wait(&client, "p", Value::Null),
+            send_wait(&client, "p", &Value::Null),
             client.send("process/read", json!({"processId": "p", "waitMs": 3_600_000})),
             client.send(
                 "process/write",
                 json!({"processId": "p", "chunk": encode(vec![0; 2 << 20]), "writeId": "2"}),
             ),
         ];
-        let kept = send_wait(&client, "p", json!("exit"));
+        let kept = send_wait(&client, "p", &json!("exit"));
         for id in &requests {
             client.notify("request/cancel", json!({"id": id}));
             let error = client.outcome(id).unwrap_err();

@@ -315,8 +315,9 @@ fn two_sessions_may_use_the_same_process_id() {
 /// Fails unless `client` can neither see nor touch `session` and its process `p`.
 fn assert_out_of_reach(client: &Client, session: &str, stranger: &Client) {
     assert!(listed(client).iter().all(|entry| entry["sessionId"] != session));
-    let everything = client.call("process/list", json!({"scope": "identity"})).unwrap();
-    assert!(everything["processes"].as_array().unwrap().iter().all(|entry| entry["sessionId"] != session));
+    let everything = client.call("process/list", json!({"scope": "identity"})).expect("lists are free");
+    let mut entries = everything["processes"].as_array().expect("a list is an array").iter();
+    assert!(entries.all(|entry| entry["sessionId"] != session));
     for method in [
         "process/read",
         "process/wait",
@@ -327,7 +328,8 @@ fn assert_out_of_reach(client: &Client, session: &str, stranger: &Client) {
         "session/end",
         "session/unobserve",
     ] {
-        let error = client.call(method, json!({"processId": "p", "sessionId": session})).unwrap_err();
+        let error = client.call(method, json!({"processId": "p", "sessionId": session}));
+        let error = error.expect_err("what belongs to others is out of reach");
         assert_eq!(error["data"]["kind"], "unknownSession", "{method}: {error}");
     }
     let (code, message) = stranger.refusal("initialize", resumed(session, json!({"takeover": true})));

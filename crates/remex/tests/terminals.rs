@@ -24,7 +24,7 @@ fn type_in(client: &Client, process_id: &str, keys: &str) {
     assert_eq!(client.call("process/write", write).expect("a terminal takes input")["accepted"], true);
 }
 
-fn resize(client: &Client, process_id: &str, rows: Value, cols: Value) -> Result<Value, Value> {
+fn resize(client: &Client, process_id: &str, rows: &Value, cols: &Value) -> Result<Value, Value> {
     client.call("process/resize", json!({"processId": process_id, "rows": rows, "cols": cols}))
 }
 
@@ -45,19 +45,19 @@ fn a_terminal_can_be_resized_and_its_program_is_told() {
     let client = server.client();
     start(&client, "p", "trap 'stty size' WINCH; echo ready; while :; do sleep 0.02; done", json!({}));
     client.wait_for_output("p", "ready");
-    assert_eq!(resize(&client, "p", json!(40), json!(100)).unwrap(), json!({}));
+    assert_eq!(resize(&client, "p", &json!(40), &json!(100)).unwrap(), json!({}));
     client.wait_for_output("p", "40 100\r\n");
-    assert_eq!(resize(&client, "p", json!(65535), json!(1)).unwrap(), json!({}));
+    assert_eq!(resize(&client, "p", &json!(65535), &json!(1)).unwrap(), json!({}));
     client.wait_for_output("p", "65535 1\r\n");
     for (rows, cols) in
         [(json!(0), json!(80)), (json!(24), json!(65536)), (json!(-1), json!(80)), (json!("24"), json!(80))]
     {
-        assert_eq!(resize(&client, "p", rows, cols).unwrap_err()["code"], -32602);
+        assert_eq!(resize(&client, "p", &rows, &cols).unwrap_err()["code"], -32602);
     }
     client.start("pipe", &["/bin/sleep", "1000"], json!({}));
-    let error = resize(&client, "pipe", json!(24), json!(80)).unwrap_err();
+    let error = resize(&client, "pipe", &json!(24), &json!(80)).unwrap_err();
     assert_eq!(error["data"]["kind"], "notATerminal", "{error}");
-    let error = resize(&client, "nobody", json!(24), json!(80)).unwrap_err();
+    let error = resize(&client, "nobody", &json!(24), &json!(80)).unwrap_err();
     assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-32600), &json!("unknownProcess")));
 }
 

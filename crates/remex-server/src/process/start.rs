@@ -36,6 +36,9 @@ pub(crate) struct Starting {
 /// The size of a terminal whose client did not say.
 const DEFAULT_SIZE: Size = Size { rows: 24, cols: 80 };
 
+/// A log needs room for what passes through it, even if nobody wants to read it later.
+const SMALLEST_RETENTION: usize = 4 << 10;
+
 impl Process {
     /// Checks what can be checked without the operating system and makes the handle.
     pub(crate) fn prepare(
@@ -210,9 +213,9 @@ fn about(request: &wire::Start, limits: &Limits) -> About {
         linger: request.linger_ms.map(Duration::from_millis),
         timeout: request.timeout_ms.map(Duration::from_millis),
         idle_timeout: request.idle_timeout_ms.map(Duration::from_millis),
-        retain_bytes: output
-            .retain_bytes
-            .map_or(limits.retain.retain_bytes, |wanted| bytes(wanted).min(limits.retain_bytes_max)),
+        retain_bytes: output.retain_bytes.map_or(limits.retain.retain_bytes, |wanted| {
+            bytes(wanted).clamp(SMALLEST_RETENTION, limits.retain_bytes_max)
+        }),
     }
 }
 
