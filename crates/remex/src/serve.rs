@@ -60,12 +60,17 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  remex serve                                    on a free port of loopback; the first line printed is the URL
-  remex serve --listen unix:///run/user/1000/remex.sock
-  remex serve --listen stdio                     one client on stdin and stdout, for example through ssh
-  remex serve --listen ws://0.0.0.0:7070 --ws-auth capability-token --ws-token-file token.txt
+  On a free port of loopback; the first line printed is its URL:
+    remex serve
+  For programs of the same user:
+    remex serve --listen unix:///run/user/1000/remex.sock
+  For one client on stdin and stdout, such as ssh:
+    remex serve --listen stdio
+  For other machines, with a token:
+    remex serve --listen ws://0.0.0.0:7070 --ws-auth capability-token --ws-token-file token.txt
 
-SIGTERM and SIGINT end the server in order: no new work, processes ended, clients told. A second one skips the grace.";
+SIGTERM and SIGINT end the server in order:
+no new work, processes ended, clients told; a second one skips the grace.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum AuthMethod {

@@ -185,7 +185,8 @@ fn a_holder_that_vanished_without_a_word_is_replaced_and_a_living_one_is_not() {
     for (server, capabilities) in [(&server, json!([])), (&unix, json!(["acks"]))] {
         let answer = new_session(json!({"capabilities": capabilities}));
         // Its socket stays open, but nobody reads it, so no question is answered.
-        let (vanished, answer) = Reader::initialized(server.address(), answer);
+        let (mut vanished, answer) = Reader::initialized(server.address(), answer);
+        vanished.call("session/list", json!({})).unwrap();
         let session = answer["sessionId"].as_str().unwrap();
         let client = server.connect();
         let asked = Instant::now();
