@@ -29,6 +29,8 @@ const MAX_WATCHED: usize = 256;
 pub enum Scope {
     /// Everything that came of one start whose process is not reaped yet.
     Process(Tag, Pid),
+    /// Everything that came of one start whose process has been reaped: its number may be a stranger's by now.
+    Remains(Tag),
     /// What is left in the group or the session of a start whose process may have ended.
     Group(Tag, Pid),
     /// Everything that came of any start of a session; the tag is that of any of them.
@@ -116,7 +118,7 @@ pub fn kill(scope: Scope) -> io::Result<usize> {
 
 impl Scope {
     fn tag(self) -> Tag {
-        let (Self::Process(tag, _) | Self::Group(tag, _) | Self::Session(tag)) = self;
+        let (Self::Process(tag, _) | Self::Remains(tag) | Self::Group(tag, _) | Self::Session(tag)) = self;
         tag
     }
 
@@ -132,7 +134,7 @@ impl Scope {
 
     fn bears(self, tag: Tag) -> bool {
         match self {
-            Self::Process(own, _) | Self::Group(own, _) => own == tag,
+            Self::Process(own, _) | Self::Remains(own) | Self::Group(own, _) => own == tag,
             Self::Session(own) => own.same_session(tag),
         }
     }
@@ -142,7 +144,7 @@ impl Scope {
         match self {
             Self::Process(_, pid) => tagged || member.session == Some(pid),
             Self::Group(_, pid) => tagged && (member.session == Some(pid) || member.group == Some(pid)),
-            Self::Session(_) => tagged,
+            Self::Remains(_) | Self::Session(_) => tagged,
         }
     }
 }

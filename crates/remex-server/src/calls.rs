@@ -240,7 +240,8 @@ impl Connection {
                 () = ending.cancelled() => {}
             }
             // A reply may be megabytes: it is made when there is room for it.
-            responder.outbox().room_for_answer().await;
+            let outbox = Arc::clone(responder.outbox());
+            let _making = outbox.room_for_answer().await;
             let (reply, up_to) = process.read(&request, reader);
             let then = if reader.is_some() { Then::Delivered(process, up_to) } else { Then::Nothing };
             responder.ok_then(&reply, then);
@@ -288,7 +289,8 @@ impl Connection {
             if !process.started().await {
                 return responder.error(&unknown_process(&process.id));
             }
-            responder.outbox().room_for_answer().await;
+            let outbox = Arc::clone(responder.outbox());
+            let _making = outbox.room_for_answer().await;
             responder.ok(&process.snapshot(max_bytes));
         });
     }
@@ -304,6 +306,8 @@ impl Connection {
         let slots = Arc::clone(&self.slots);
         self.run_beside(id, async move {
             let _slot = slots.acquire().await;
+            let outbox = Arc::clone(responder.outbox());
+            let _making = outbox.room_for_answer().await;
             let listing = tokio::task::spawn_blocking(move || listing(&sessions)).await;
             responder.answer(listing.map_err(|error| RpcError::new(ErrorKind::Internal, error.to_string())));
         });

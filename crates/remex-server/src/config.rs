@@ -65,6 +65,8 @@ pub struct Limits {
     pub processes: usize,
     /// Closed processes of one session that are still readable; the oldest is forgotten early beyond it.
     pub closed_processes: usize,
+    /// What they keep beside their output (ids, command lines, labels), in bytes; the same happens beyond it.
+    pub closed_bytes: usize,
     /// Sessions of the whole server.
     pub sessions: usize,
     /// Connections of the whole server, those that have not finished their HTTP handshake included.
@@ -99,7 +101,7 @@ impl Default for Limits {
             mark_bytes: 64 << 10,
             stdin_bytes: MIB,
             write_ids: 4096,
-            start_ids: 65_536,
+            start_ids: 16_384,
             retain: output_log::Limits::default(),
             retain_bytes_max: 64 * MIB,
             session_retain_bytes: 256 * MIB,
@@ -108,6 +110,7 @@ impl Default for Limits {
             closed_ttl_max: Duration::from_secs(24 * 3600),
             processes: 4096,
             closed_processes: 65_536,
+            closed_bytes: 64 * MIB,
             sessions: 4096,
             connections: 4096,
             detach_ttl: Duration::from_secs(30),

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{clock::now_ms, process::Process, server::Server};
+use crate::{clock::steady_ms, process::Process, server::Server};
 
 /// The deadlines of a server, watched by one task.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl Janitor {
             let next = janitor.closed().by_deadline.keys().next().map(|(deadline, _)| *deadline);
             let next_session = server
                 .next_expiry_ms()
-                .map(|at_ms| Instant::now() + Duration::from_millis(at_ms.saturating_sub(now_ms())));
+                .map(|at_ms| Instant::now() + Duration::from_millis(at_ms.saturating_sub(steady_ms())));
             let bell = janitor.bell.notified();
             match [next, next_session].into_iter().flatten().min() {
                 None => bell.await,

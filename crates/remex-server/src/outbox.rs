@@ -16,9 +16,9 @@ use std::{
 use bytes::Bytes;
 use remex_proto::{RequestId, RpcError, flow, message, state::output_log::Seq};
 use remex_rpc::SendBuffer;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-use crate::{config::Limits, process::Process};
+use crate::{config::Limits, process::Process, server::POLICY};
 use in_flight::InFlight;
 pub(crate) use responder::Responder;
 
@@ -71,6 +71,8 @@ pub(crate) struct Outbox {
     heard: Notify,
     /// Rings when the connection is about to end.
     leaving: Notify,
+    /// Held by whoever makes a large answer: one at a time.
+    making: Semaphore,
 }
 
 #[derive(Debug)]
@@ -154,6 +156,7 @@ impl Outbox {
             drained: Notify::new(),
             heard: Notify::new(),
             leaving: Notify::new(),
+            making: Semaphore::new(1),
         }
     }
 
@@ -185,6 +188,14 @@ impl Outbox {
         let open = &mut self.queue().open;
         let found = open.iter().position(|known| known == id);
         found.map(|index| open.swap_remove(index)).is_some()
+    }
+
+    /// Queues a notification that nobody asked for; a client that is too far behind is sent away.
+    pub(crate) fn push_note(&self, json: Vec<u8>) {
+        if self.queue().answer_bytes > self.limits.waiting_answer_bytes {
+            return self.say_goodbye(POLICY, "too many notifications are waiting; read them faster");
+        }
+        self.push(json, Then::Nothing);
     }
 
     /// Queues an error under `id`.
@@ -336,9 +347,11 @@ impl Outbox {
         }
     }
 
-    /// Waits until another large answer may be built.
-    pub(crate) async fn room_for_answer(&self) {
+    /// Waits until another large answer may be made; it is to be queued before the permit is given back.
+    pub(crate) async fn room_for_answer(&self) -> Option<SemaphorePermit<'_>> {
+        let permit = self.making.acquire().await.ok();
         self.until(|queue| queue.answer_bytes < self.limits.waiting_answer_bytes / 2).await;
+        permit
     }
 
     /// Waits until every request has its answer.

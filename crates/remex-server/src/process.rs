@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Pid, Signal, Size, Tag};
+use remex_process::{Pid, Signal, Size, Tag, group_signal};
 use remex_proto::{
     ErrorKind, HostPath, RpcError,
     process::{self as wire, ExitCause},
@@ -75,6 +75,8 @@ pub(crate) struct About {
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) retain_bytes: usize,
     pub(crate) start_id: Option<String>,
+    /// Bytes of what the client said that are kept with the process.
+    pub(crate) weight: usize,
 }
 
 #[derive(Debug)]
@@ -230,6 +232,18 @@ impl Process {
         }
     }
 
+    /// The session has ended: the process dies, and nobody waits for what it said.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.state();
+        state.control.let_go();
+        if let (Phase::Running { pid, .. }, None) = (&state.phase, &state.exit) {
+            // It is not reaped yet, so the number is its own. What left its group is found by its tag.
+            let _ = group_signal(*pid, Signal::KILL);
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
     /// Drops the requests of a connection that wait for this process, all of them or only one.
     pub(crate) fn cancel(&self, is_cancelled: impl Fn(&Responder) -> bool) -> bool {
         let cancelled = self.state().input.cancel(is_cancelled);
@@ -282,7 +296,7 @@ impl Process {
     /// Returns what the log may hold now, from what session and server have left.
     fn budget(&self, state: &State, session: &Session) -> usize {
         let chunk = session.server().limits().retain.chunk_bytes;
-        state.charged.saturating_add(session.retention_left()).max(chunk)
+        state.log.held_bytes().saturating_add(session.retention_left()).max(chunk)
     }
 
     fn charge(&self, state: &mut State, session: &Session) {

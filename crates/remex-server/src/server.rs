@@ -22,11 +22,14 @@ use remex_proto::{
     },
 };
 use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake};
-use tokio::sync::{Notify, Semaphore, watch};
-use tokio_util::task::TaskTracker;
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinSet,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    clock::now_ms,
+    clock::steady_ms,
     config::{Config, Limits},
     connection::{self, Link},
     identity::Identity,
@@ -65,8 +68,8 @@ pub struct Server {
     tasks: TaskTracker,
     /// The kernel's count of processes killed for want of memory, as last seen.
     oom_kills: AtomicU64,
-    /// Ends the grace at the end early.
-    hurry: Notify,
+    /// Ends the graces at the end early.
+    hurry: CancellationToken,
     /// Bounds connections from the moment they are accepted.
     doors: Arc<Semaphore>,
 }
@@ -111,7 +114,7 @@ impl Server {
             phase: watch::Sender::new(Phase::Serving),
             tasks: TaskTracker::new(),
             oom_kills: AtomicU64::new(oom_kills()),
-            hurry: Notify::new(),
+            hurry: CancellationToken::new(),
             doors: Arc::new(Semaphore::new(config.limits.connections)),
             config,
         });
@@ -204,9 +207,7 @@ impl Server {
         self.phase.send_replace(Phase::Ending);
         let sessions: Vec<_> = self.sessions().by_id.values().cloned().collect();
         tracing::info!(sessions = sessions.len(), "shutting down");
-        for session in &sessions {
-            session.ask_to_end().await;
-        }
+        for_all(sessions.clone(), |session| async move { session.ask_to_end().await }).await;
         let all_closed = async {
             for session in &sessions {
                 session.all_closed().await;
@@ -215,26 +216,42 @@ impl Server {
         tokio::select! {
             () = all_closed => {}
             () = tokio::time::sleep(self.limits().shutdown_grace) => {}
-            () = self.hurry.notified() => {}
+            () = self.hurry.cancelled() => {}
         }
-        for session in &sessions {
-            session.end().await;
-        }
+        for_all(sessions, |session| async move {
+            if let Err(error) = session.end().await {
+                tracing::error!(session = %session.id, error = %error.message, "session did not end");
+            }
+        })
+        .await;
         self.phase.send_replace(Phase::Leaving);
         let outboxes: Vec<_> = self.connections().values().cloned().collect();
         let deadline = tokio::time::Instant::now() + FAREWELL;
-        for outbox in &outboxes {
-            // The last events go before the farewell, to everybody who takes them.
-            let _ = tokio::time::timeout_at(deadline, outbox.all_sent()).await;
-            outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
-        }
+        let hurry = self.hurry.clone();
+        for_all(outboxes, |outbox| {
+            let hurry = hurry.clone();
+            async move {
+                // The last events go before the farewell, to everybody who takes them.
+                tokio::select! {
+                    () = outbox.all_sent() => {}
+                    () = tokio::time::sleep_until(deadline - FAREWELL / 2) => {}
+                    () = hurry.cancelled() => {}
+                }
+                outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
+            }
+        })
+        .await;
         self.tasks.close();
-        let _ = tokio::time::timeout(FAREWELL, self.tasks.wait()).await;
+        tokio::select! {
+            () = self.tasks.wait() => {}
+            () = tokio::time::sleep_until(deadline) => {}
+            () = self.hurry.cancelled() => {}
+        }
     }
 
-    /// Cuts the grace of [`Server::shut_down`] short.
+    /// Cuts the graces of [`Server::shut_down`] short.
     pub fn hurry(&self) {
-        self.hurry.notify_one();
+        self.hurry.cancel();
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -373,7 +390,7 @@ impl Server {
             on_detach,
             connection,
         };
-        sessions.table.create(new, now_ms()).map_err(|taken| match taken {
+        sessions.table.create(new, steady_ms()).map_err(|taken| match taken {
             Taken::Name => name_taken(request),
             Taken::Id => RpcError::new(ErrorKind::Internal, "the random session id is in use; try again"),
         })?;
@@ -396,7 +413,7 @@ impl Server {
         loop {
             let (holder, session) = {
                 let mut sessions = self.sessions();
-                let now = now_ms();
+                let now = steady_ms();
                 let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
                 let claim = Claim {
                     identity,
@@ -432,7 +449,7 @@ impl Server {
             if alive {
                 return Err(already_attached(wanted));
             }
-            self.sessions().table.detach(&session.id, holder, now_ms());
+            self.sessions().table.detach(&session.id, holder, steady_ms());
             self.send_away(&session, holder, "the client was silent and another one resumed its session");
         }
     }
@@ -446,7 +463,7 @@ impl Server {
 
     /// The connection is gone: its session waits for a resume, or ends.
     pub(crate) fn detach(self: &Arc<Self>, session: &Arc<Session>, connection: ConnectionId) {
-        let outcome = self.sessions().table.detach(&session.id, connection, now_ms());
+        let outcome = self.sessions().table.detach(&session.id, connection, steady_ms());
         match outcome {
             Detached::NotController => {}
             Detached::Waiting { .. } => {
@@ -470,7 +487,7 @@ impl Server {
 
     pub(crate) fn sessions_of(&self, identity: &Identity) -> Vec<Arc<Session>> {
         let sessions = self.sessions();
-        let listed = sessions.table.list(identity, now_ms());
+        let listed = sessions.table.list(identity, steady_ms());
         listed.into_iter().filter_map(|entry| sessions.by_id.get(&entry.id).cloned()).collect()
     }
 
@@ -489,7 +506,9 @@ impl Server {
                 expires_at_ms: known.expires_at_ms(),
                 processes: sessions.by_id.get(&known.id).map_or(0, |session| session.process_count() as u64),
             };
-        wire::Listing { sessions: sessions.table.list(identity, now_ms()).into_iter().map(entry).collect() }
+        wire::Listing {
+            sessions: sessions.table.list(identity, steady_ms()).into_iter().map(entry).collect(),
+        }
     }
 
     /// Ends a session now; its processes are gone when this returns.
@@ -501,12 +520,17 @@ impl Server {
         identity: &Identity,
     ) -> Result<Option<Arc<Outbox>>, RpcError> {
         let session = self.session_of(wanted, identity)?;
-        let End::Ended { controller } = self.sessions().table.end(&session.id, identity, now_ms()) else {
+        let End::Ended { controller } = self.sessions().table.end(&session.id, identity, steady_ms()) else {
             return Err(unknown_session(wanted));
         };
-        session.end().await;
+        let ended = session.end().await;
         self.sessions().by_id.remove(&session.id);
+        ended?;
         Ok(controller.and_then(|connection| self.connections().get(&connection).cloned()))
+    }
+
+    pub(crate) fn is_controller(&self, session: &str, connection: ConnectionId) -> bool {
+        self.sessions().table.controller(session) == Some(connection)
     }
 
     pub(crate) fn next_expiry_ms(&self) -> Option<u64> {
@@ -516,7 +540,7 @@ impl Server {
     pub(crate) fn expire_sessions(self: &Arc<Self>) {
         let expired: Vec<_> = {
             let mut sessions = self.sessions();
-            let ids = sessions.table.expire(now_ms());
+            let ids = sessions.table.expire(steady_ms());
             ids.iter().filter_map(|id| sessions.by_id.get(id).cloned()).collect()
         };
         for session in expired {
@@ -528,7 +552,9 @@ impl Server {
     fn end_later(self: &Arc<Self>, session: &Arc<Session>) {
         let (server, session) = (Arc::clone(self), Arc::clone(session));
         self.track(async move {
-            session.end().await;
+            if let Err(error) = session.end().await {
+                tracing::error!(session = %session.id, error = %error.message, "session did not end");
+            }
             server.sessions().by_id.remove(&session.id);
         });
     }
@@ -546,13 +572,19 @@ impl Sessions {
     }
 
     fn resolve(&self, wanted: &str, identity: &Identity) -> Option<String> {
-        let now = now_ms();
+        let now = steady_ms();
         let known = self
             .table
             .session(wanted, identity, now)
             .or_else(|| self.table.by_name(identity, wanted, now))?;
         Some(known.id.clone())
     }
+}
+
+/// Does something for all of them at once.
+async fn for_all<T, F: Future<Output = ()> + Send + 'static>(all: Vec<T>, work: impl Fn(T) -> F) {
+    let mut tasks: JoinSet<()> = all.into_iter().map(work).collect();
+    while tasks.join_next().await.is_some() {}
 }
 
 /// A session that a connection now holds.

@@ -25,7 +25,7 @@ use remex_proto::{
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
-    outbox::{ConnectionId, Outbox, Responder, Then},
+    outbox::{ConnectionId, Outbox, Responder},
     process::{From, Process, Starting, Viewer, task},
     server::Server,
 };
@@ -47,6 +47,8 @@ pub(crate) struct Session {
     /// Shared like `processes`.
     starts: Mutex<Starts>,
     next_process: AtomicU32,
+    /// Held while the controller changes or a start takes its place, so that neither sees half of the other.
+    changing: Mutex<()>,
     /// Bytes of output retained.
     retained: AtomicUsize,
     /// Rings when a process has closed.
@@ -58,8 +60,12 @@ struct Processes {
     by_id: HashMap<Box<str>, Arc<Process>>,
     /// Not closed yet.
     live: usize,
-    /// Closed and still readable, the oldest first; some may be forgotten already.
+    /// Closed and still readable, the oldest first.
     closed: VecDeque<Arc<Process>>,
+    /// How many of them, from the front, gave their output up to make room.
+    drained: usize,
+    /// What they keep beside their output, in bytes.
+    closed_weight: usize,
     ended: bool,
 }
 
@@ -98,6 +104,7 @@ impl Session {
             audience: Mutex::default(),
             starts: Mutex::default(),
             next_process: AtomicU32::new(0),
+            changing: Mutex::default(),
             retained: AtomicUsize::new(0),
             closed_one: Notify::new(),
         }
@@ -160,6 +167,12 @@ impl Session {
         let number = self.next_process.fetch_add(1, Ordering::Relaxed);
         let tag = self.server.tags().tag(self.number, number);
         let (process, start) = Process::prepare(request, self, tag, controller)?;
+        let _changing = self.changing();
+        if self.controller(controller).is_none() {
+            let message =
+                "the session is no longer attached to this connection; resume it to start processes";
+            return Err(RpcError::new(ErrorKind::SessionAttached, message));
+        }
         let mut processes = self.processes();
         if processes.ended || self.server.is_ending() {
             return Err(RpcError::new(
@@ -200,33 +213,33 @@ impl Session {
 
     /// Keeps a closed process readable for its time.
     pub(crate) fn process_closed(&self, process: &Arc<Process>) {
-        let limit = self.server.limits().closed_processes;
+        let limits = self.server.limits();
         let mut processes = self.processes();
         processes.live -= 1;
         processes.closed.push_back(Arc::clone(process));
-        let surplus = if processes.closed.len() > limit { processes.closed.pop_front() } else { None };
-        drop(processes);
-        if let Some(oldest) = surplus {
-            self.forget(&oldest);
+        processes.closed_weight += process.about.weight;
+        while processes.closed.len() > limits.closed_processes
+            || processes.closed_weight > limits.closed_bytes
+        {
+            let Some(oldest) = processes.closed.front().cloned() else { break };
+            processes.forget(&oldest);
         }
+        drop(processes);
         self.server.janitor().forget_later(process, process.about.closed_ttl);
         self.closed_one.notify_waiters();
     }
 
     /// Forgets a closed process: its id is free, its output is gone.
     pub(crate) fn forget(&self, process: &Arc<Process>) {
-        let mut processes = self.processes();
-        if processes.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process)) {
-            processes.by_id.remove(&process.id);
-        }
-        // Forgotten in nearly the order of closing, so it is near the front.
-        if let Some(index) = processes.closed.iter().position(|closed| Arc::ptr_eq(closed, process)) {
-            processes.closed.remove(index);
-        }
+        self.processes().forget(process);
     }
 
-    /// Gives the session's notifications to a connection that now holds it.
+    /// Gives the session's notifications to a connection that holds it, unless another took it over meanwhile.
     pub(crate) fn attach(&self, listener: Listener) {
+        let _changing = self.changing();
+        if !self.server.is_controller(&self.id, listener.outbox.id) {
+            return;
+        }
         let viewer = listener.viewer(None);
         self.audience().controller = Some(listener);
         for process in self.all_processes() {
@@ -235,6 +248,7 @@ impl Session {
     }
 
     pub(crate) fn detach(&self, connection: ConnectionId) {
+        let _changing = self.changing();
         {
             let mut audience = self.audience();
             if audience.controller.as_ref().is_some_and(|listener| listener.outbox.id == connection) {
@@ -288,7 +302,7 @@ impl Session {
             if listener.capabilities.contains(&capability) {
                 let mut json = Vec::with_capacity(128);
                 message::write_notification(&mut json, &note(session_id));
-                listener.outbox.push(json, Then::Nothing);
+                listener.outbox.push_note(json);
             }
         };
         let audience = self.audience();
@@ -305,10 +319,15 @@ impl Session {
     }
 
     /// Ends everything the session started, also what its commands left behind on purpose.
-    pub(crate) async fn end(&self) {
+    ///
+    /// # Errors
+    ///
+    /// When something of it is still there after a while.
+    pub(crate) async fn end(&self) -> Result<(), RpcError> {
         self.processes().ended = true;
         for process in self.all_processes() {
             process.will_end_for(ExitCause::Terminated);
+            process.abandon();
         }
         let tag = self.tag();
         let patience = tokio::time::Instant::now() + END_PATIENCE;
@@ -320,11 +339,17 @@ impl Session {
             if let Ok(Err(error)) = killed {
                 tracing::warn!(session = %self.id, error = %error, "processes of an ended session are still there");
             }
-            if self.processes().live == 0 || tokio::time::timeout_at(patience, closed_one).await.is_err() {
-                break;
+            let live = self.processes().live;
+            if live == 0 {
+                tracing::info!(session = %self.id, "session ended");
+                return Ok(());
+            }
+            if tokio::time::timeout_at(patience, closed_one).await.is_err() {
+                let message =
+                    format!("{live} processes of the session could not be ended; look at them on the host");
+                return Err(RpcError::new(ErrorKind::Internal, message));
             }
         }
-        tracing::info!(session = %self.id, "session ended");
     }
 
     /// Asks everything the session started to end.
@@ -377,13 +402,22 @@ impl Session {
 
     /// Evicts output of closed processes, the oldest first, until `wanted` bytes are free.
     pub(crate) fn reclaim(&self, wanted: usize) {
-        let closed: Vec<_> = self.processes().closed.iter().cloned().collect();
-        for process in closed {
-            if self.retention_left() >= wanted {
-                return;
+        while self.retention_left() < wanted {
+            let next = {
+                let mut processes = self.processes();
+                let next = processes.closed.get(processes.drained).cloned();
+                processes.drained += usize::from(next.is_some());
+                next
+            };
+            match next {
+                Some(process) => process.reclaim(self),
+                None => return,
             }
-            process.reclaim(self);
         }
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn processes(&self) -> MutexGuard<'_, Processes> {
@@ -392,6 +426,20 @@ impl Session {
 
     fn audience(&self) -> MutexGuard<'_, Audience> {
         self.audience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Processes {
+    fn forget(&mut self, process: &Arc<Process>) {
+        if self.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process)) {
+            self.by_id.remove(&process.id);
+        }
+        // Forgotten in nearly the order of closing, so it is near the front.
+        if let Some(index) = self.closed.iter().position(|closed| Arc::ptr_eq(closed, process)) {
+            self.closed.remove(index);
+            self.closed_weight -= process.about.weight;
+            self.drained -= usize::from(index < self.drained);
+        }
     }
 }
 

@@ -26,7 +26,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let Command::Serve(flags) = Arguments::parse().command;
-    match serve::run(*flags) {
+    match serve::run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);

@@ -85,9 +85,9 @@ enum Lifetime {
 }
 
 /// Serves until a signal, the end of stdio, or the end of the parent.
-pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let addresses = flags.listen.iter().map(|url| url.parse()).collect::<Result<Vec<ListenAddress>, _>>()?;
-    let config = config(&flags, &addresses)?;
+    let config = config(flags, &addresses)?;
     start_log(&flags.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -475,15 +475,27 @@ fn what_a_session_retains_is_bounded_however_much_its_processes_ask_for() {
     let before = resident_bytes(&server);
     let processes: Vec<_> = (0..8).map(|n| format!("p{n}")).collect();
     for process in &processes {
-        let output = json!({"output": {"retainBytes": 64 * MIB, "overflow": "evict"}});
-        start(&mut reader, process, "exec head -c 67108864 /dev/zero", output);
+        let more = json!({"pipeStdin": true, "output": {"retainBytes": 64 * MIB, "overflow": "evict"}});
+        start(&mut reader, process, "read go; exec head -c 67108864 /dev/zero", more);
     }
+    let waits: Vec<_> = processes
+        .iter()
+        .map(|process| {
+            let closed = json!({"processId": process, "sessionId": session, "until": "closed"});
+            onlooker.send("process/wait", closed)
+        })
+        .collect();
+    onlooker.call("session/list", json!({})).unwrap();
     for process in &processes {
-        let closed = json!({"processId": process, "sessionId": session, "until": "closed"});
-        assert_eq!(onlooker.call("process/wait", closed).unwrap()["exitCode"], 0);
+        let go = json!({"processId": process, "chunk": support::encode("go\n"), "writeId": "go"});
+        reader.send("process/write", go);
     }
-    let retained = |process: &String| listed(&onlooker, &session, process)["retainedBytes"].as_u64();
-    let retained: u64 = processes.iter().map(|process| retained(process).expect("a number")).sum();
+    for id in &waits {
+        assert_eq!(onlooker.outcome(id).unwrap()["exitCode"], 0);
+    }
+    let listing = onlooker.call("process/list", json!({"sessionId": session})).unwrap();
+    let entries = listing["processes"].as_array().unwrap();
+    let retained: u64 = entries.iter().filter_map(|entry| entry["retainedBytes"].as_u64()).sum();
     assert!(retained <= 256 * MIB, "{retained} bytes are retained");
     // The allocator gives memory back late and in pieces.
     let growth = resident_bytes(&server).saturating_sub(before);

@@ -88,10 +88,10 @@ fn what_is_said_while_nobody_listens_can_be_read_afterwards() {
     for server in [Server::start(), Server::unix(&[])] {
         let (client, session) = client_with_session(&server, json!({}));
         let directory = tempfile::tempdir().unwrap();
-        let gate = directory.path().join("gate");
+        let [first, second] = ["first", "second"].map(|gate| directory.path().join(gate));
+        let (one, two) = (first.display(), second.display());
         let script = format!(
-            "echo before; mkfifo {0}; echo ready; read go < {0}; echo while away; read go < {0}; echo after; exit 3",
-            gate.display()
+            "mkfifo {one} {two}; echo ready; read go < {one}; echo while away; read go < {two}; echo after; exit 3"
         );
         client.shell("p", &script);
         client.wait_for_output("p", "ready");
@@ -99,14 +99,14 @@ fn what_is_said_while_nobody_listens_can_be_read_afterwards() {
         // A poll that is under way does not hold the session.
         client.send("process/read", json!({"processId": "p", "afterSeq": seen, "waitMs": 3_600_000}));
         client.cut();
-        std::fs::write(&gate, "go\n").unwrap();
+        std::fs::write(first, "go\n").unwrap();
         let onlooker = server.client();
         let away = json!({"processId": "p", "sessionId": session, "until": {"output": {"regex": "away"}}});
         onlooker.call("process/wait", away).unwrap();
 
         let client = server.connect();
         client.call("initialize", resumed(&session, json!({}))).unwrap();
-        std::fs::write(&gate, "go\n").unwrap();
+        std::fs::write(second, "go\n").unwrap();
         // Events come even before `initialized`, from where the resume found the process.
         assert_eq!(client.event("p", "process/exited")["exitCode"], 3);
         client.notify("initialized", json!({}));

@@ -86,7 +86,9 @@ fn job_control_works() {
     let env = json!({"PATH": "/usr/bin:/bin", "PS1": "$ ", "TERM": "dumb"});
     client.start("p", &["/bin/bash", "--norc", "--noprofile", "-i"], json!({"tty": true, "env": env}));
     client.wait_for_output("p", "$ ");
-    type_in(&client, "p", "cat\n");
+    // Typed ahead of the job it would be the shell's.
+    type_in(&client, "p", "sh -c 'echo beg''un; exec cat'\n");
+    client.wait_for_output("p", "begun\r\n");
     type_in(&client, "p", "hello\n");
     client.wait_for_output("p", "hello\r\nhello\r\n");
     type_in(&client, "p", "\x1a");
@@ -94,7 +96,7 @@ fn job_control_works() {
     type_in(&client, "p", "jobs -p | wc -l | sed 's/^/jobs: /'\n");
     client.wait_for_output("p", "jobs: 1\r\n");
     type_in(&client, "p", "fg\n");
-    client.wait_for_output("p", "fg\r\ncat\r\n");
+    client.wait_for_output("p", "fg\r\nsh -c");
     type_in(&client, "p", "\x03");
     type_in(&client, "p", "echo code: $?\n");
     client.wait_for_output("p", "code: 130\r\n");

@@ -303,6 +303,11 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
         self.sessions.get(id).filter(|session| session.identity == *identity && session.is_live(now_ms))
     }
 
+    /// Returns the connection that controls a session.
+    pub fn controller(&self, id: &str) -> Option<C> {
+        self.sessions.get(id)?.controller()
+    }
+
     /// Returns the live session of the identity that has this name.
     pub fn by_name(&self, identity: &I, name: &str, now_ms: u64) -> Option<&Session<I, C>> {
         self.live(identity, now_ms).find(|session| session.name.as_deref() == Some(name))

@@ -20,7 +20,7 @@ const GATHER_BYTES: u64 = 64 << 10;
 
 /// Where acknowledgements cannot be had, this much of what was sent last counts as not got: more
 /// than a socket's buffer and our own hold.
-const LAG_BYTES: u64 = 384 << 10;
+const LAG_BYTES: u64 = 448 << 10;
 
 /// One connection that follows the process.
 #[derive(Debug)]

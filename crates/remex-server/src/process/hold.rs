@@ -20,8 +20,15 @@ pub(super) struct Control {
 
 #[derive(Debug)]
 enum Holder {
-    Attached { connection: ConnectionId, catch_up: Option<CatchUp> },
-    Detached { since: Instant },
+    Attached {
+        connection: ConnectionId,
+        catch_up: Option<CatchUp>,
+    },
+    Detached {
+        since: Instant,
+    },
+    /// Nobody will come for it any more.
+    Gone,
 }
 
 /// After a resume: what lies between the last acknowledgement and the first event streamed again.
@@ -46,6 +53,10 @@ impl Control {
 
     pub(super) fn detach(&mut self, now: Instant) {
         self.holder = Holder::Detached { since: now };
+    }
+
+    pub(super) fn let_go(&mut self) {
+        self.holder = Holder::Gone;
     }
 
     pub(super) fn resume(&mut self, connection: ConnectionId, newest: Seq, now: Instant) {
@@ -86,7 +97,7 @@ impl Control {
     pub(super) fn worth_of_read(&self, seq: Seq) -> Seq {
         match &self.holder {
             Holder::Attached { catch_up: Some(gap), .. } => seq.min(gap.until),
-            Holder::Attached { .. } | Holder::Detached { .. } => seq,
+            Holder::Attached { .. } | Holder::Detached { .. } | Holder::Gone => seq,
         }
     }
 
@@ -98,6 +109,7 @@ impl Control {
 
     fn hold(&mut self, limits: &Limits, now: Instant) -> Hold {
         match &self.holder {
+            Holder::Gone => return Hold::Nothing,
             Holder::Detached { since } if now >= *since + limits.resume_hold => return Hold::Nothing,
             Holder::Attached { catch_up: Some(gap), .. } if self.gave_up(limits, now) => {
                 self.acknowledged = gap.until.max(gap.beyond);
@@ -118,7 +130,7 @@ impl Control {
         match &self.holder {
             Holder::Detached { since } => Some(*since + limits.resume_hold),
             Holder::Attached { catch_up: Some(gap), .. } => Some(gap.last_read + limits.resume_hold),
-            Holder::Attached { catch_up: None, .. } => None,
+            Holder::Attached { catch_up: None, .. } | Holder::Gone => None,
         }
     }
 }

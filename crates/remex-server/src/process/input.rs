@@ -47,8 +47,13 @@ pub(super) struct Input {
     waiting: VecDeque<Waiting>,
     /// Accepted; bounded by the ledger.
     accepted: VecDeque<Bytes>,
+    /// Accepted writes that are larger than what may wait: answered when little enough of them is left, so that
+    /// their connection counts them until then.
+    large: Vec<Feed>,
     /// Answered when everything accepted has reached the child.
     closing: Vec<Responder>,
+    /// What may wait for the child, in bytes.
+    cap: u64,
     state: InputState,
 }
 
@@ -77,7 +82,9 @@ impl Input {
             }),
             waiting: VecDeque::new(),
             accepted: VecDeque::new(),
+            large: Vec::new(),
             closing: Vec::new(),
+            cap: limits.stdin_bytes as u64,
             state: InputState::Open,
         }
     }
@@ -106,6 +113,9 @@ impl Input {
             }
         }
         self.ledger.delivered(len as u64);
+        if self.ledger.queued() <= self.cap {
+            self.answer_large();
+        }
         self.admit();
     }
 
@@ -119,6 +129,7 @@ impl Input {
         self.state = InputState::Closed;
         self.ledger.fail();
         self.accepted = VecDeque::new();
+        self.answer_large();
         for responder in self.closing.drain(..) {
             responder.ok(&Empty {});
         }
@@ -144,6 +155,12 @@ impl Input {
         }
         self.waiting = kept;
         cancelled
+    }
+
+    fn answer_large(&mut self) {
+        for feed in self.large.drain(..) {
+            feed.answer(WriteStatus::Accepted);
+        }
     }
 
     fn admit(&mut self) {

@@ -15,6 +15,9 @@ use regex_automata::{
 };
 use remex_proto::{ErrorKind, RpcError};
 
+/// The longest expression.
+const PATTERN_BYTES: usize = 8 << 10;
+
 /// The most memory a compiled expression may take.
 const COMPILED_BYTES: usize = 512 << 10;
 
@@ -23,15 +26,8 @@ const COMPILED_BYTES: usize = 512 << 10;
 pub(super) struct Matcher {
     dfa: DFA,
     cache: Cache,
-    at: Progress,
+    at: LazyStateID,
     regex: meta::Regex,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Progress {
-    State(LazyStateID),
-    /// The automaton cannot go on (it gave up or met a byte it does not handle): search the text itself.
-    Search,
 }
 
 /// What a piece of input told.
@@ -39,66 +35,63 @@ enum Progress {
 pub(super) enum Seen {
     Match,
     Nothing,
-    /// Only a search of the whole text can tell.
-    Unsure,
 }
 
 impl Matcher {
-    /// Compiles `pattern`, which matches bytes.
+    /// Compiles `pattern`, which matches bytes: classes such as `\w` and `\b` are those of ASCII.
     pub(super) fn new(pattern: &str) -> Result<Self, RpcError> {
-        let invalid = |error: &dyn std::fmt::Display| {
-            RpcError::new(
-                ErrorKind::InvalidParams,
-                format!("cannot wait for regex `{pattern}`: {error}; use the syntax of the Rust regex crate"),
-            )
-        };
-        let syntax = syntax::Config::new().utf8(false);
+        if pattern.len() > PATTERN_BYTES {
+            let message = format!("regex has {} bytes; at most {PATTERN_BYTES} are compiled", pattern.len());
+            return Err(RpcError::new(ErrorKind::InvalidParams, message));
+        }
+        let syntax = syntax::Config::new().unicode(false).utf8(false);
         let nfa = thompson::Config::new().utf8(false).nfa_size_limit(Some(COMPILED_BYTES));
         let regex = meta::Regex::builder()
             .syntax(syntax)
             .configure(meta::Regex::config().utf8_empty(false).nfa_size_limit(Some(COMPILED_BYTES)))
             .build(pattern)
-            .map_err(|error| invalid(&root_cause(&error)))?;
+            .map_err(|error| invalid(pattern, &root_cause(&error)))?;
         let dfa = DFA::builder()
             .syntax(syntax)
             .thompson(nfa)
-            .configure(
-                DFA::config()
-                    .match_kind(MatchKind::All)
-                    .unicode_word_boundary(true)
-                    .cache_capacity(COMPILED_BYTES),
-            )
+            .configure(DFA::config().match_kind(MatchKind::All).cache_capacity(COMPILED_BYTES))
             .build(pattern)
-            .map_err(|error| invalid(&root_cause(&error)))?;
-        let cache = dfa.create_cache();
-        let mut matcher = Matcher { dfa, cache, at: Progress::Search, regex };
-        matcher.restart();
-        Ok(matcher)
+            .map_err(|error| invalid(pattern, &root_cause(&error)))?;
+        Self::begin(dfa, regex).ok_or_else(|| invalid(pattern, "it is too large to begin with"))
+    }
+
+    /// Returns a matcher of the same expression for another stream.
+    pub(super) fn another(&self) -> Option<Self> {
+        Self::begin(self.dfa.clone(), self.regex.clone())
+    }
+
+    fn begin(dfa: DFA, regex: meta::Regex) -> Option<Self> {
+        let mut cache = dfa.create_cache();
+        let at = dfa.start_state(&mut cache, &start::Config::new().anchored(Anchored::No)).ok()?;
+        Some(Matcher { dfa, cache, at, regex })
     }
 
     /// Begins anew: what comes next does not continue what came before.
     pub(super) fn restart(&mut self) {
-        let begin = start::Config::new().anchored(Anchored::No);
-        self.at = self.dfa.start_state(&mut self.cache, &begin).map_or(Progress::Search, Progress::State);
+        if let Some(anew) = self.another() {
+            *self = anew;
+        }
     }
 
     /// Looks at the next piece.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Seen {
-        let Progress::State(mut state) = self.at else { return Seen::Unsure };
         for &byte in bytes {
-            match self.dfa.next_state(&mut self.cache, state, byte) {
-                Ok(next) if next.is_match() => return Seen::Match,
-                Ok(next) if next.is_quit() => return self.give_up(),
-                Ok(next) => state = next,
-                Err(_) => return self.give_up(),
+            // A state that cannot be built would need a cache that never fills up; then nothing is found.
+            let Ok(next) = self.dfa.next_state(&mut self.cache, self.at, byte) else { return Seen::Nothing };
+            if next.is_match() {
+                return Seen::Match;
             }
+            self.at = next;
         }
-        self.at = Progress::State(state);
         // What has arrived so far may be a match that only its end was missing for.
-        match self.dfa.next_eoi_state(&mut self.cache, state) {
+        match self.dfa.next_eoi_state(&mut self.cache, self.at) {
             Ok(end) if end.is_match() => Seen::Match,
-            Ok(_) => Seen::Nothing,
-            Err(_) => self.give_up(),
+            Ok(_) | Err(_) => Seen::Nothing,
         }
     }
 
@@ -106,11 +99,13 @@ impl Matcher {
     pub(super) fn find<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
         self.regex.find(text).map(|found| &text[found.range()])
     }
+}
 
-    fn give_up(&mut self) -> Seen {
-        self.at = Progress::Search;
-        Seen::Unsure
-    }
+fn invalid(pattern: &str, why: &str) -> RpcError {
+    let message = format!(
+        "cannot wait for regex `{pattern}`: {why}; use the syntax of the Rust regex crate, over bytes (`(?-u)` is on)"
+    );
+    RpcError::new(ErrorKind::InvalidParams, message)
 }
 
 fn root_cause(error: &dyn std::error::Error) -> String {
@@ -131,10 +126,8 @@ mod tests {
         let mut text = Vec::new();
         for (index, piece) in pieces.iter().enumerate() {
             text.extend_from_slice(piece);
-            if matcher.feed(piece) != Seen::Nothing
-                && let Some(found) = matcher.find(&text)
-            {
-                return Some((index, found.to_vec()));
+            if matcher.feed(piece) == Seen::Match {
+                return Some((index, matcher.find(&text).unwrap().to_vec()));
             }
         }
         None
@@ -159,8 +152,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_are_matched_too() {
-        assert_eq!(pieces(r"(?-u:\xff)b", &[&[0xff], b"b"]), Some((1, vec![0xff, b'b'])));
+        assert_eq!(pieces(r"\xff+b", &[&[0xff], b"b"]), Some((1, vec![0xff, b'b'])));
         assert_eq!(pieces(r"\bready\b", &["é ".as_bytes(), b"ready", b" now"]), Some((1, b"ready".to_vec())));
+        assert_eq!(pieces("é", &["caf\u{e9}".as_bytes()]), Some((0, "é".as_bytes().to_vec())));
     }
 
     #[test]
@@ -171,5 +165,7 @@ mod tests {
             "{}",
             error.message
         );
+        assert!(Matcher::new(&"a".repeat(PATTERN_BYTES + 1)).is_err());
+        assert!(Matcher::new("(?:a{1000}){1000}").is_err());
     }
 }

@@ -36,6 +36,18 @@ pub(crate) struct Starting {
 /// The size of a terminal whose client did not say.
 const DEFAULT_SIZE: Size = Size { rows: 24, cols: 80 };
 
+/// The longest process id.
+const PROCESS_ID_BYTES: usize = 64 << 10;
+
+/// The longest start id.
+const START_ID_BYTES: usize = 1 << 10;
+
+/// What all labels of a process may have together.
+const LABEL_BYTES: usize = 64 << 10;
+
+/// What is kept of a command line for lists.
+const SHOWN_ARGV_BYTES: usize = 32 << 10;
+
 /// A log needs room for what passes through it, even if nobody wants to read it later.
 const SMALLEST_RETENTION: usize = 4 << 10;
 
@@ -49,6 +61,7 @@ impl Process {
     ) -> Result<(Arc<Process>, Start), RpcError> {
         let server = session.server();
         let limits = server.limits();
+        check_lengths(&request)?;
         let start = command(&request, tag, server.host_env())?;
         let about = about(&request, limits);
         let process = Process::new(request.process_id, session, about, tag, limits, controller);
@@ -196,12 +209,44 @@ fn command(request: &wire::Start, tag: Tag, host_env: &[(OsString, OsString)]) -
     })
 }
 
+/// Returns as much of a command line as is kept for lists.
+fn shown(argv: &[String]) -> Vec<String> {
+    let mut left = SHOWN_ARGV_BYTES;
+    let fits = |argument: &&String| {
+        let fits = argument.len() <= left;
+        left = left.saturating_sub(argument.len());
+        fits
+    };
+    argv.iter().take_while(fits).cloned().collect()
+}
+
+/// Refuses texts that would be kept for long and are too long for that.
+fn check_lengths(request: &wire::Start) -> Result<(), RpcError> {
+    let labels = request.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let start_id = request.start_id.as_deref().map_or(0, str::len);
+    for (what, len, most) in [
+        ("processId", request.process_id.len(), PROCESS_ID_BYTES),
+        ("startId", start_id, START_ID_BYTES),
+        ("labels", labels, LABEL_BYTES),
+    ] {
+        if len > most {
+            let message = format!("{what} has {len} bytes; at most {most} are kept");
+            return Err(RpcError::new(ErrorKind::InvalidParams, message));
+        }
+    }
+    Ok(())
+}
+
 fn about(request: &wire::Start, limits: &Limits) -> About {
     let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
     let output = request.output;
+    let argv = shown(&request.argv);
+    let labels = request.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+    let weight = request.process_id.len() * 2 + labels + argv.iter().map(String::len).sum::<usize>();
     About {
+        weight,
         start_id: request.start_id.clone(),
-        argv: request.argv.clone(),
+        argv,
         cwd: request.cwd.clone(),
         tty: request.tty,
         labels: request.labels.clone(),

@@ -160,7 +160,7 @@ impl Runner {
     fn deadline(&self) -> Option<Instant> {
         let state = self.process.state();
         let about = &self.process.about;
-        let running = matches!(self.end, End::Running) && state.ended_for.is_none();
+        let running = matches!(self.end, End::Running) && !self.killed;
         let after = |from: Instant, time: Option<Duration>| {
             time.filter(|_| running).and_then(|time| from.checked_add(time))
         };
@@ -204,8 +204,9 @@ impl Runner {
             } else {
                 return;
             };
-            if state.ended_for.is_none() {
-                state.ended_for = Some(cause);
+            if !self.killed {
+                self.killed = true;
+                state.ended_for.get_or_insert(cause);
                 drop(state);
                 terminate::force(&self.process, &self.session, self.pid, None);
             }

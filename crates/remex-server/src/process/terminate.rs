@@ -61,6 +61,11 @@ fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time
         let _ = blocking(move || tree::signal(scope, Signal::TERM)).await;
         let deadline = tokio::time::Instant::now() + time.min(LONGEST_GRACE);
         let exited = tokio::time::timeout_at(deadline, process.ended()).await.is_ok();
+        // The number of a process that is reaped may be a stranger's soon: from then on only the tag counts.
+        let scope = match scope {
+            Scope::Process(tag, _) if exited => Scope::Remains(tag),
+            scope => scope,
+        };
         if exited && blocking(move || tree::members(scope)).await.is_ok_and(|members| members.is_empty()) {
             return;
         }

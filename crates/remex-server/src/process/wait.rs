@@ -23,6 +23,11 @@ impl Process {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
+            if let Condition::Output(search) = &mut condition
+                && let Some((seq, text)) = search.go_on(self).await
+            {
+                return Ok(waited(&self.state(), WaitReason::Output, seq, Some(Blob::from(text))));
+            }
             let now = Instant::now();
             let again_at = {
                 let mut state = self.state();
@@ -73,9 +78,9 @@ impl Condition {
     fn check(&mut self, state: &mut State, now: Instant) -> Check {
         let newest = state.log.next_seq() - 1;
         if let Condition::Output(search) = self
-            && let Some((seq, text)) = search.go_on(state)
+            && search.has_more(state)
         {
-            return Check::Met(WaitReason::Output, seq, Some(Blob::from(text)));
+            return Check::NotYet(Some(now));
         }
         if state.log.is_closed() {
             return Check::Met(WaitReason::Closed, newest, None).for_exit(self);
@@ -116,41 +121,55 @@ const KEPT_BYTES: usize = 256 << 10;
 
 impl Search {
     fn new(regex: &str, after: Seq) -> Result<Self, RpcError> {
-        let streams = [(Matcher::new(regex)?, Vec::new()), (Matcher::new(regex)?, Vec::new())];
-        Ok(Search { cursor: None, after, streams })
+        let first = Matcher::new(regex)?;
+        let second = first.another().map_or_else(|| Matcher::new(regex), Ok)?;
+        Ok(Search { cursor: None, after, streams: [(first, Vec::new()), (second, Vec::new())] })
     }
 
-    fn go_on(&mut self, state: &mut State) -> Option<(Seq, Vec<u8>)> {
+    /// Looks at what has come since the last time, a piece at a time and beside the process, not in its way.
+    async fn go_on(&mut self, process: &Process) -> Option<(Seq, Vec<u8>)> {
+        loop {
+            let piece = self.next_piece(&mut process.state())?;
+            if let Some(found) = self.look_at(piece) {
+                return Some(found);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn has_more(&self, state: &State) -> bool {
+        self.cursor.is_none_or(|cursor| state.log.has_next(&cursor))
+    }
+
+    fn next_piece(&mut self, state: &mut State) -> Option<(Seq, Stream, Vec<u8>)> {
         let mut cursor = self.cursor.unwrap_or_else(|| state.log.cursor_after(self.after));
-        while let Some(next) = state.log.next(&mut cursor) {
-            self.cursor = Some(cursor);
-            let (seq, stream, bytes) = match next {
-                Next::Output { seq, stream, bytes, .. } => (seq, stream, bytes),
-                Next::Gap(_) => {
+        let piece = loop {
+            match state.log.next(&mut cursor) {
+                None => break None,
+                Some(Next::Output { seq, stream, bytes, .. }) => break Some((seq, stream, bytes.to_vec())),
+                Some(Next::Gap(_)) => {
                     for (matcher, text) in &mut self.streams {
                         matcher.restart();
                         text.clear();
                     }
-                    continue;
                 }
-                Next::Exited(_) | Next::Closed(_) => continue,
-            };
-            let (matcher, text) = &mut self.streams[usize::from(stream == Stream::Stderr)];
-            text.extend_from_slice(bytes);
-            let seen = matcher.feed(bytes);
-            if seen != Seen::Nothing {
-                match matcher.find(text) {
-                    Some(found) => return Some((seq, found.to_vec())),
-                    // The match began before what is kept: it is there all the same.
-                    None if seen == Seen::Match => return Some((seq, Vec::new())),
-                    None => {}
-                }
+                Some(Next::Exited(_) | Next::Closed(_)) => {}
             }
-            if text.len() > KEPT_BYTES {
-                text.drain(..text.len() - KEPT_BYTES / 2);
-            }
-        }
+        };
         self.cursor = Some(cursor);
+        piece
+    }
+
+    fn look_at(&mut self, (seq, stream, bytes): (Seq, Stream, Vec<u8>)) -> Option<(Seq, Vec<u8>)> {
+        let (matcher, text) = &mut self.streams[usize::from(stream == Stream::Stderr)];
+        text.extend_from_slice(&bytes);
+        if matcher.feed(&bytes) == Seen::Match {
+            // A match that began before what is kept is there all the same.
+            return Some((seq, matcher.find(text).unwrap_or_default().to_vec()));
+        }
+        if text.len() > KEPT_BYTES {
+            text.drain(..text.len() - KEPT_BYTES / 2);
+        }
         None
     }
 }
