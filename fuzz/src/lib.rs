@@ -2,7 +2,7 @@
 //!
 //! A target panics when the promise is broken and returns otherwise; it has no state and no randomness, so an
 //! input that fails once fails always. `tests/bounded` runs them all as ordinary tests, `libfuzzer/` runs each
-//! for as long as one likes. Start at [`message`].
+//! for as long as one likes. Start at [`message()`].
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a target reports")]
 

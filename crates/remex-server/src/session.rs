@@ -1,6 +1,6 @@
 //! A session: what outlives a connection and owns processes.
 //!
-//! Who holds it and when it expires is decided by the session table of [`crate::server`]; a session
+//! Who holds it and when it expires is decided by the session table in [`crate::server`]; a session
 //! itself knows its processes and who follows them. Start at [`Session`].
 
 mod starts;

@@ -1,0 +1,328 @@
+//! Who holds which session: made, resumed, taken over, detached, ended.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use remex_process::Tag;
+use remex_proto::{
+    ErrorKind, RpcError,
+    initialize::{Dialect, Initialize},
+    session as wire,
+    state::session_table::{
+        Attachment, Claim, Detached, End, NewSession, OnDetach, Resume, SessionTable, Taken, Takeover,
+    },
+};
+
+use super::{POLICY, Server};
+use crate::{
+    clock::steady_ms,
+    identity::Identity,
+    outbox::{ConnectionId, Outbox},
+    session::Session,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    table: SessionTable<Identity, ConnectionId>,
+    pub(super) by_id: HashMap<String, Arc<Session>>,
+    next_number: u32,
+}
+
+impl Server {
+    /// Makes a new session or attaches an existing one.
+    pub(crate) async fn open_session(
+        self: &Arc<Self>,
+        request: &Initialize,
+        identity: &Identity,
+        connection: ConnectionId,
+    ) -> Result<Opened, RpcError> {
+        if self.is_ending() {
+            return Err(RpcError::new(
+                ErrorKind::ShuttingDown,
+                "the server is shutting down; connect to another one",
+            ));
+        }
+        let on_detach = self.on_detach(request, identity);
+        match request.resume_session_id.session() {
+            None => self.create_session(request, identity, connection, on_detach),
+            Some(wanted) => {
+                let on_detach = request.detach_ttl_ms.map(|_| on_detach);
+                self.resume_session(wanted, request, identity, connection, on_detach).await
+            }
+        }
+    }
+
+    fn on_detach(&self, request: &Initialize, identity: &Identity) -> OnDetach {
+        let limits = self.limits();
+        if matches!(identity, Identity::Stdio(_)) || request.dialect() == Dialect::V0 {
+            return OnDetach::End;
+        }
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        match (request.detach_ttl_ms, limits.detach_ttl_max) {
+            (None, most) => OnDetach::ExpireAfterMs(ms(
+                most.map_or(limits.detach_ttl, |most| most.min(limits.detach_ttl))
+            )),
+            (Some(wanted), Some(most)) => OnDetach::ExpireAfterMs(wanted.min(ms(most))),
+            // Longer than anybody can wait means until the server ends.
+            (Some(wanted), None) if wanted >= ms(Duration::from_secs(100 * 365 * 24 * 3600)) => {
+                OnDetach::Keep
+            }
+            (Some(wanted), None) => OnDetach::ExpireAfterMs(wanted),
+        }
+    }
+
+    fn create_session(
+        self: &Arc<Self>,
+        request: &Initialize,
+        identity: &Identity,
+        connection: ConnectionId,
+        on_detach: OnDetach,
+    ) -> Result<Opened, RpcError> {
+        let mut sessions = self.sessions();
+        if sessions.by_id.len() >= self.limits().sessions {
+            let message = format!(
+                "the server has {} sessions, which is its limit; end some first",
+                sessions.by_id.len()
+            );
+            return Err(RpcError::new(ErrorKind::LimitExceeded, message));
+        }
+        let id = session_id()?;
+        let new = NewSession {
+            id: id.clone(),
+            identity: identity.clone(),
+            name: request.session_name.clone(),
+            client_name: request.client_name.clone(),
+            on_detach,
+            connection,
+        };
+        sessions.table.create(new, steady_ms()).map_err(|taken| match taken {
+            Taken::Name => name_taken(request),
+            Taken::Id => RpcError::new(ErrorKind::Internal, "the random session id is in use; try again"),
+        })?;
+        let number = sessions.free_number();
+        let session = Arc::new(Session::new(id.clone(), number, self));
+        sessions.by_id.insert(id, Arc::clone(&session));
+        tracing::info!(session = %session.id, connection, "session created");
+        Ok(Opened { session, resumed: false, on_detach })
+    }
+
+    async fn resume_session(
+        self: &Arc<Self>,
+        wanted: &str,
+        request: &Initialize,
+        identity: &Identity,
+        connection: ConnectionId,
+        on_detach: Option<OnDetach>,
+    ) -> Result<Opened, RpcError> {
+        let takeover = if request.takeover == Some(true) { Takeover::Yes } else { Takeover::No };
+        loop {
+            let (holder, session) = {
+                let mut sessions = self.sessions();
+                let now = steady_ms();
+                let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
+                let claim = Claim {
+                    identity,
+                    client_name: &request.client_name,
+                    connection,
+                    takeover,
+                    name: request.session_name.as_deref(),
+                    on_detach,
+                };
+                let outcome = sessions.table.resume(&id, &claim, now);
+                let session = sessions.by_id.get(&id).cloned().ok_or_else(|| unknown_session(wanted))?;
+                let on_detach = sessions
+                    .table
+                    .session(&id, identity, now)
+                    .map_or(OnDetach::Keep, |known| known.on_detach);
+                drop(sessions);
+                match outcome {
+                    Resume::Attached => return Ok(Opened { session, resumed: true, on_detach }),
+                    Resume::TookOver { loser } => {
+                        self.send_away(&session, loser, "another client took the session over");
+                        return Ok(Opened { session, resumed: true, on_detach });
+                    }
+                    Resume::NameTaken => return Err(name_taken(request)),
+                    Resume::Unknown => return Err(unknown_session(wanted)),
+                    Resume::Held { holder } => (holder, session),
+                }
+            };
+            let outbox = self.connections().get(&holder).cloned();
+            let alive = match &outbox {
+                Some(outbox) => outbox.is_alive(self.limits().holder_silence).await,
+                None => false,
+            };
+            if alive {
+                return Err(already_attached(wanted));
+            }
+            self.sessions().table.detach(&session.id, holder, steady_ms());
+            self.send_away(&session, holder, "the client was silent and another one resumed its session");
+        }
+    }
+
+    fn send_away(&self, session: &Session, connection: ConnectionId, reason: &str) {
+        session.detach(connection);
+        if let Some(outbox) = self.connections().get(&connection) {
+            outbox.say_goodbye(POLICY, reason);
+        }
+    }
+
+    /// The connection is gone: its session waits for a resume, or ends.
+    pub(crate) fn detach(self: &Arc<Self>, session: &Arc<Session>, connection: ConnectionId) {
+        let outcome = self.sessions().table.detach(&session.id, connection, steady_ms());
+        match outcome {
+            Detached::NotController => {}
+            Detached::Waiting { .. } => {
+                session.detach(connection);
+                self.janitor.look();
+                tracing::info!(session = %session.id, connection, "session detached");
+            }
+            Detached::Ended => {
+                session.detach(connection);
+                self.end_later(session);
+            }
+        }
+    }
+
+    /// Returns the live session of `identity` with that id or name.
+    pub(crate) fn session_of(&self, wanted: &str, identity: &Identity) -> Result<Arc<Session>, RpcError> {
+        let sessions = self.sessions();
+        let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
+        sessions.by_id.get(&id).cloned().ok_or_else(|| unknown_session(wanted))
+    }
+
+    pub(crate) fn sessions_of(&self, identity: &Identity) -> Vec<Arc<Session>> {
+        let sessions = self.sessions();
+        let listed = sessions.table.list(identity, steady_ms());
+        listed.into_iter().filter_map(|entry| sessions.by_id.get(&entry.id).cloned()).collect()
+    }
+
+    pub(crate) fn list_sessions(&self, identity: &Identity) -> wire::Listing {
+        let sessions = self.sessions();
+        let entry =
+            |known: &remex_proto::state::session_table::Session<Identity, ConnectionId>| wire::Entry {
+                session_id: known.id.clone(),
+                name: known.name.clone(),
+                client_name: known.client_name.clone(),
+                attached: known.controller().is_some(),
+                detached_at_ms: match known.attachment {
+                    Attachment::Detached { since_ms } => Some(since_ms),
+                    Attachment::Attached { .. } => None,
+                },
+                expires_at_ms: known.expires_at_ms(),
+                processes: sessions.by_id.get(&known.id).map_or(0, |session| session.process_count() as u64),
+            };
+        wire::Listing {
+            sessions: sessions.table.list(identity, steady_ms()).into_iter().map(entry).collect(),
+        }
+    }
+
+    /// Ends a session now; its processes are gone when this returns.
+    ///
+    /// Returns the connection that held it, which is to be told.
+    pub(crate) async fn end_session(
+        self: &Arc<Self>,
+        wanted: &str,
+        identity: &Identity,
+    ) -> Result<Option<Arc<Outbox>>, RpcError> {
+        let session = self.session_of(wanted, identity)?;
+        let End::Ended { controller } = self.sessions().table.end(&session.id, identity, steady_ms()) else {
+            return Err(unknown_session(wanted));
+        };
+        let ended = session.end().await;
+        self.sessions().by_id.remove(&session.id);
+        ended?;
+        Ok(controller.and_then(|connection| self.connections().get(&connection).cloned()))
+    }
+
+    pub(crate) fn is_controller(&self, session: &str, connection: ConnectionId) -> bool {
+        self.sessions().table.controller(session) == Some(connection)
+    }
+
+    pub(crate) fn next_expiry_ms(&self) -> Option<u64> {
+        self.sessions().table.next_deadline()
+    }
+
+    pub(crate) fn expire_sessions(self: &Arc<Self>) {
+        let expired: Vec<_> = {
+            let mut sessions = self.sessions();
+            let ids = sessions.table.expire(steady_ms());
+            ids.iter().filter_map(|id| sessions.by_id.get(id).cloned()).collect()
+        };
+        for session in expired {
+            tracing::info!(session = %session.id, processes = session.process_count(), "session expired");
+            self.end_later(&session);
+        }
+    }
+
+    fn end_later(self: &Arc<Self>, session: &Arc<Session>) {
+        let (server, session) = (Arc::clone(self), Arc::clone(session));
+        self.track(async move {
+            if let Err(error) = session.end().await {
+                tracing::error!(session = %session.id, error = %error.message, "session did not end");
+            }
+            server.sessions().by_id.remove(&session.id);
+        });
+    }
+}
+
+impl Sessions {
+    /// Returns a number for the tags of a new session that no live one has.
+    fn free_number(&mut self) -> u32 {
+        loop {
+            self.next_number = self.next_number.wrapping_add(1) & Tag::LARGEST_SESSION;
+            if self.by_id.values().all(|session| session.number != self.next_number) {
+                return self.next_number;
+            }
+        }
+    }
+
+    fn resolve(&self, wanted: &str, identity: &Identity) -> Option<String> {
+        let now = steady_ms();
+        let known = self
+            .table
+            .session(wanted, identity, now)
+            .or_else(|| self.table.by_name(identity, wanted, now))?;
+        Some(known.id.clone())
+    }
+}
+
+/// A session that a connection now holds.
+pub(crate) struct Opened {
+    pub(crate) session: Arc<Session>,
+    pub(crate) resumed: bool,
+    pub(crate) on_detach: OnDetach,
+}
+
+pub(crate) fn unknown_session(wanted: &str) -> RpcError {
+    RpcError::new(ErrorKind::UnknownSession, format!("unknown session id {wanted}"))
+        .with_hint("it has ended or never was; initialize with `resumeSessionId: null` for a new one")
+}
+
+fn already_attached(wanted: &str) -> RpcError {
+    RpcError::new(
+        ErrorKind::SessionAttached,
+        format!("session {wanted} is already attached to another connection"),
+    )
+    .with_hint("try again when it is gone, or initialize with `takeover: true`")
+}
+
+fn name_taken(request: &Initialize) -> RpcError {
+    let name = request.session_name.as_deref().unwrap_or_default();
+    RpcError::new(
+        ErrorKind::SessionNameTaken,
+        format!("session name `{name}` is in use; choose another, or resume that session by its name"),
+    )
+}
+
+/// Returns a random UUID (version 4) in its canonical form.
+fn session_id() -> Result<String, RpcError> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        RpcError::new(ErrorKind::Internal, format!("the kernel gives no random bytes: {error}"))
+    })?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex = |range: std::ops::Range<usize>| {
+        bytes[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    Ok(format!("{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)))
+}
