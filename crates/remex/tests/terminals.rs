@@ -225,3 +225,15 @@ fn a_hundred_terminals_are_open_at_once() {
         assert_eq!(client.collect(name).exit_code(), 0);
     }
 }
+
+#[test]
+fn a_program_that_came_back_to_its_terminal_is_heard_and_answered_at_once() {
+    let server = Server::start();
+    let client = server.client();
+    let script = "exec <&- >&- 2>&-; exec </dev/tty >/dev/tty 2>&1; seq 1 20000; read line; echo got $line";
+    client.start("p", &["/bin/sh", "-c", script], json!({"tty": true}));
+    client.wait_for_output("p", "\n20000\r\n");
+    type_in(&client, "p", "hi\n");
+    client.wait_for_output("p", "got hi\r\n");
+    assert_eq!(client.event("p", "process/exited")["exitCode"], 0);
+}

@@ -7,7 +7,10 @@ use std::{
 
 use remex_process::{ChildIo, Size, resize};
 use remex_proto::{ErrorKind, RpcError, process::Stream, state::output_log::OutputLog};
-use rustix::io::Errno;
+use rustix::{
+    io::Errno,
+    pty::{OpenptFlags, ioctl_tiocgptpeer},
+};
 use tokio::io::Interest;
 
 use super::{not_a_terminal, watched::Watched};
@@ -23,8 +26,9 @@ pub(super) struct Pipes {
     /// `None` when there is none, it was closed, or the terminal takes its place.
     pub(super) stdin: Option<Watched>,
     tty: bool,
-    /// A terminal that nobody has open, while its child runs: giving it up would be hanging up on the child.
-    aside: Option<Source>,
+    /// The child's side of the terminal, held open while it runs: a program may close it and come back, and until
+    /// it has ended that is neither the end of its output nor of its input.
+    slave: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -55,14 +59,20 @@ impl Pipes {
                 ],
                 stdin: stdin.map(|fd| Watched::new(fd, Interest::WRITABLE)).transpose()?,
                 tty: false,
-                aside: None,
+                slave: None,
             },
-            ChildIo::Pty { master } => Pipes {
-                out: [source(master, Stream::Pty, Interest::READABLE | Interest::WRITABLE)?, None],
-                stdin: None,
-                tty: true,
-                aside: None,
-            },
+            ChildIo::Pty { master } => {
+                let slave = ioctl_tiocgptpeer(
+                    &master,
+                    OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
+                )?;
+                Pipes {
+                    out: [source(master, Stream::Pty, Interest::READABLE | Interest::WRITABLE)?, None],
+                    stdin: None,
+                    tty: true,
+                    slave: Some(slave),
+                }
+            }
         })
     }
 
@@ -74,20 +84,10 @@ impl Pipes {
         self.out.iter().any(Option::is_some)
     }
 
-    /// Notes that a source of a child that still runs is at its end.
-    pub(super) fn ended_early(&mut self, index: usize) {
-        let source = self.out[index].take();
-        if self.tty {
-            self.aside = source;
-        }
-    }
-
-    /// Notes that the child has ended: it may have opened its terminal once more.
+    /// Notes that the child has ended: from now on the streams end when nobody else holds them.
     pub(super) fn child_ended(&mut self) {
         self.stdin = None;
-        if self.aside.is_some() {
-            self.out[0] = self.aside.take();
-        }
+        self.slave = None;
     }
 
     /// Returns how much each source holds right now.

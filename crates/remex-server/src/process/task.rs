@@ -309,7 +309,6 @@ impl Runner {
                     self.pay(index, usize::MAX);
                     return;
                 }
-                Taken::End if matches!(self.end, End::Running) => self.pipes.ended_early(index),
                 Taken::End => self.pipes.out[index] = None,
             }
         }
