@@ -17,7 +17,7 @@ use remex_proto::{
 use crate::{
     connection::Connection,
     outbox::{Responder, Then},
-    process::{Feed, From, Order, Process, unknown_process},
+    process::{Feed, From, Order, Process, Waiter, unknown_process},
     server::POLICY,
     session::{Listener, Session},
 };
@@ -253,6 +253,8 @@ impl Connection {
             Ok(process) => process,
             Err(error) => return responder.error(&error),
         };
+        let is_own = request.session_id.as_deref().is_none_or(|named| named == own.id);
+        let waiter = if is_own { Waiter::Controller } else { Waiter::Onlooker };
         let slot = match request.until {
             wire::Until::Output { .. } => match Arc::clone(&self.searches).try_acquire_owned() {
                 Ok(slot) => Some(slot),
@@ -266,7 +268,7 @@ impl Connection {
                 return responder.error(&unknown_process(&process.id));
             }
             tokio::select! {
-                waited = process.wait(&request) => responder.answer(waited),
+                waited = process.wait(&request, waiter) => responder.answer(waited),
                 () = ending.cancelled() => {}
             }
             drop(slot);

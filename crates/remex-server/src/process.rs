@@ -37,10 +37,11 @@ use crate::{
 };
 use deliver::{Follow, Losses};
 pub(crate) use deliver::{From, Viewer};
-use hold::Control;
+use hold::{Control, Searches};
 pub(crate) use input::Feed;
 use input::Input;
 pub(crate) use start::Starting;
+pub(crate) use wait::Waiter;
 
 /// A handle on one process.
 #[derive(Debug)]
@@ -87,6 +88,7 @@ struct State {
     input: Input,
     follows: Vec<Follow>,
     losses: Losses,
+    searches: Searches,
     control: Control,
     exit: Option<Exit>,
     ended_at_ms: Option<u64>,
@@ -163,6 +165,7 @@ impl Process {
                 input: Input::new(limits),
                 follows: Vec::new(),
                 losses: Losses::default(),
+                searches: Searches::default(),
                 control: Control::attached(controller),
                 exit: None,
                 ended_at_ms: None,

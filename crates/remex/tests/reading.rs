@@ -259,9 +259,25 @@ fn waiting_for_output_matches_over_the_borders_of_chunks() {
 fn waiting_for_output_that_comes_once_in_a_flood() {
     let server = Server::start();
     let client = server.client();
-    client.shell("p", "seq 1 200000; echo needle; seq 1 200000");
-    let waited = wait(&client, "p", &json!({"output": {"regex": "0\nneed.e\n1"}}));
+    let flood = "read go; seq 1 200000; echo needle; seq 1 200000";
+    client.start("p", &["/bin/sh", "-c", flood], json!({"pipeStdin": true}));
+    let until = json!({"output": {"regex": "0\nneed.e\n1"}});
+    let wait = client.send("process/wait", json!({"processId": "p", "until": until}));
+    client.call("session/list", json!({})).unwrap();
+    client.send("process/write", json!({"processId": "p", "chunk": encode("go\n"), "writeId": "go"}));
+    let waited = client.outcome(&wait).unwrap();
     assert_eq!((&waited["reason"], decode(&waited["match"])), (&json!("output"), b"0\nneedle\n1".to_vec()));
+}
+
+#[test]
+fn a_wait_in_a_flood_ends_when_its_time_is_up() {
+    let server = Server::start();
+    let client = server.client();
+    client.start("p", &["/usr/bin/yes"], json!({}));
+    let until = json!({"output": {"regex": "no"}});
+    let waited =
+        client.call("process/wait", json!({"processId": "p", "until": until, "waitMs": 200})).unwrap();
+    assert_eq!(waited["reason"], "timeout");
 }
 
 #[test]

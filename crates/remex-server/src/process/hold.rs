@@ -135,6 +135,62 @@ impl Control {
     }
 }
 
+/// How far the controlling client's searches in the output have got; what they have not seen is kept for them.
+#[derive(Debug, Default)]
+pub(super) struct Searches {
+    /// Bounded by the waits that a connection may have.
+    looked_at: Vec<(u64, Seq)>,
+    last: u64,
+}
+
+impl Searches {
+    fn oldest(&self) -> Option<Seq> {
+        self.looked_at.iter().map(|(_, seq)| *seq).min()
+    }
+}
+
+/// Keeps output for one search, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Searching<'a> {
+    process: &'a Process,
+    number: u64,
+}
+
+impl<'a> Searching<'a> {
+    pub(super) fn begin(process: &'a Process, after: Seq) -> Self {
+        let searches = &mut process.state().searches;
+        searches.last += 1;
+        let number = searches.last;
+        searches.looked_at.push((number, after));
+        Searching { process, number }
+    }
+
+    /// Notes that everything up to `seq` was looked at.
+    pub(super) fn looked_at(&self, seq: Seq) {
+        let mut state = self.process.state();
+        if let Some((_, last)) =
+            state.searches.looked_at.iter_mut().find(|(number, _)| *number == self.number)
+        {
+            *last = seq;
+        }
+        self.wake(&state);
+    }
+
+    fn wake(&self, state: &State) {
+        if state.full {
+            self.process.wake.notify_one();
+        }
+    }
+}
+
+impl Drop for Searching<'_> {
+    fn drop(&mut self) {
+        let mut state = self.process.state();
+        state.searches.looked_at.retain(|(number, _)| *number != self.number);
+        self.wake(&state);
+    }
+}
+
 impl State {
     pub(super) fn hold(&mut self, about: &About, limits: &Limits, now: Instant) -> Hold {
         match about.overflow {
@@ -143,7 +199,10 @@ impl State {
                 if self.control.gave_up(limits, now) {
                     self.note_abandoned();
                 }
-                self.control.hold(limits, now)
+                match (self.control.hold(limits, now), self.searches.oldest()) {
+                    (Hold::After(seq), Some(looked_at)) => Hold::After(seq.min(looked_at)),
+                    (hold, _) => hold,
+                }
             }
         }
     }

@@ -10,21 +10,28 @@ use remex_proto::{
 
 use super::{
     Process, State,
+    hold::Searching,
     matcher::{Matcher, Seen},
 };
 
 impl Process {
     /// Answers a wait when its condition holds, the process can no longer meet it, or the time is up.
-    pub(crate) async fn wait(&self, wait: &wire::Wait) -> Result<wire::Waited, RpcError> {
+    ///
+    /// For the controlling client, output that a search has not seen is kept until it has.
+    pub(crate) async fn wait(&self, wait: &wire::Wait, waiter: Waiter) -> Result<wire::Waited, RpcError> {
         let now = Instant::now();
         let deadline = wait.wait_ms.and_then(|ms| now.checked_add(Duration::from_millis(ms)));
         let mut condition = Condition::new(&wait.until, now)?;
+        let searching = match (&condition, waiter) {
+            (Condition::Output(search), Waiter::Controller) => Some(Searching::begin(self, search.after)),
+            _ => None,
+        };
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if let Condition::Output(search) = &mut condition
-                && let Some((seq, text)) = search.go_on(self).await
+                && let Some((seq, text)) = search.go_on(self, searching.as_ref()).await
             {
                 return Ok(waited(&self.state(), WaitReason::Output, seq, Some(Blob::from(text))));
             }
@@ -48,6 +55,15 @@ impl Process {
             }
         }
     }
+}
+
+/// Who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// The client that controls the process.
+    Controller,
+    /// Somebody who looks on and has no say.
+    Onlooker,
 }
 
 enum Condition {
@@ -116,6 +132,9 @@ struct Search {
     streams: [(Matcher, Vec<u8>); 2],
 }
 
+/// How many pieces of a flood are looked at before the clock is.
+const PIECES: usize = 16;
+
 /// How much of a stream is kept to say what the match was.
 const KEPT_BYTES: usize = 256 << 10;
 
@@ -127,14 +146,22 @@ impl Search {
     }
 
     /// Looks at what has come since the last time, a piece at a time and beside the process, not in its way.
-    async fn go_on(&mut self, process: &Process) -> Option<(Seq, Vec<u8>)> {
-        loop {
+    async fn go_on(
+        &mut self,
+        process: &Process,
+        searching: Option<&Searching<'_>>,
+    ) -> Option<(Seq, Vec<u8>)> {
+        for _ in 0..PIECES {
             let piece = self.next_piece(&mut process.state())?;
             if let Some(found) = self.look_at(piece) {
                 return Some(found);
             }
+            if let (Some(searching), Some(cursor)) = (searching, self.cursor) {
+                searching.looked_at(cursor.seq);
+            }
             tokio::task::yield_now().await;
         }
+        None
     }
 
     fn has_more(&self, state: &State) -> bool {
