@@ -443,7 +443,7 @@ impl Outbox {
             Then::Delivered(process, seq) => {
                 if queue.acks == Acks::Lag {
                     drop(queue);
-                    process.acknowledge(self.id, seq);
+                    process.acknowledge_lagging(self.id, seq);
                     return self.queue();
                 }
                 queue.in_flight.add(process, seq, answer.json.len());

@@ -193,7 +193,7 @@ impl Process {
                 drop(state);
                 self.wake.notify_one();
             }
-            Phase::Over { .. } => state.answer_late(order, &self.about),
+            Phase::Over { .. } => order.answer_closed(&self.about, &mut state.input),
             Phase::Failed => {
                 drop(state);
                 order.answer_unknown();
@@ -208,7 +208,7 @@ impl Process {
             state.phase = Phase::Over { pid, started_at_ms };
         }
         while let Some(order) = state.orders.pop_front() {
-            state.answer_late(order, &self.about);
+            order.answer_closed(&self.about, &mut state.input);
         }
     }
 
@@ -323,15 +323,6 @@ impl Drop for Process {
 }
 
 impl State {
-    /// Answers an order for a process that has ended and said everything.
-    fn answer_late(&mut self, order: Order, about: &About) {
-        match order {
-            // Says whether it was accepted before.
-            Order::Write(feed) => self.input.write(feed),
-            order => order.answer_closed(about),
-        }
-    }
-
     fn exited(&mut self, exit: Exit) {
         self.exit = Some(exit);
         self.ended_at_ms = Some(now_ms());

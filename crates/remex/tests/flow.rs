@@ -495,6 +495,7 @@ fn what_a_session_retains_is_bounded_however_much_its_processes_ask_for() {
     }
     let listing = onlooker.call("process/list", json!({"sessionId": session})).unwrap();
     let entries = listing["processes"].as_array().unwrap();
+    assert_eq!(entries.len(), processes.len(), "output goes, what is known of a process stays");
     let retained: u64 = entries.iter().filter_map(|entry| entry["retainedBytes"].as_u64()).sum();
     assert!(retained <= 256 * MIB, "{retained} bytes are retained");
     // The allocator gives memory back late and in pieces.

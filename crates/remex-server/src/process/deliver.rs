@@ -287,8 +287,7 @@ impl Process {
             return;
         }
         if acks == Acks::Lag {
-            let got = follow.cursor.offset.unwrap_or(0).saturating_sub(LAG_BYTES.min(retain as u64 / 2));
-            let seq = state.log.seq_ending_by(got);
+            let seq = lagging(&state.log, follow.cursor.offset, retain);
             if seq > follow.begins_after {
                 state.control.acknowledge(seq);
             }
@@ -302,6 +301,16 @@ impl Process {
         if delivery.wants_mark {
             follow.unmarked = 0;
         }
+    }
+
+    /// Notes that a read up to `seq` was sent to a client that cannot be asked whether it got it.
+    pub(crate) fn acknowledge_lagging(&self, connection: ConnectionId, seq: Seq) {
+        let seq = {
+            let mut state = self.state();
+            let offset = state.log.cursor_after(seq).offset;
+            lagging(&state.log, offset, self.about.retain_bytes)
+        };
+        self.acknowledge(connection, seq);
     }
 
     fn observed(&self, follow: &Follow) -> Option<String> {
@@ -326,6 +335,12 @@ impl Losses {
             self.up_to = gap.to_seq;
         }
     }
+}
+
+/// Returns the newest event that a client has got for sure when it was sent everything up to `offset`.
+fn lagging(log: &OutputLog, offset: Option<u64>, retain_bytes: usize) -> Seq {
+    let lag = LAG_BYTES.min(retain_bytes as u64 / 2);
+    log.seq_ending_by(offset.unwrap_or(0).saturating_sub(lag))
 }
 
 fn urgency(behind: u64) -> Urgency {

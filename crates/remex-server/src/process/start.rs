@@ -14,7 +14,7 @@ use remex_proto::{
 
 use tokio::sync::Semaphore;
 
-use super::{About, Order, Phase, Process, no_end_of_input, not_a_terminal, unknown_process};
+use super::{About, Input, Order, Phase, Process, no_end_of_input, not_a_terminal, unknown_process};
 use crate::{
     clock::now_ms,
     config::Limits,
@@ -145,9 +145,10 @@ impl Order {
     }
 
     /// Answers an order for a process that has ended and said everything.
-    pub(super) fn answer_closed(self, about: &About) {
+    pub(super) fn answer_closed(self, about: &About, input: &mut Input) {
         match self {
-            Order::Write(feed) => feed.answer(wire::WriteStatus::StdinClosed),
+            // Says whether it was accepted before.
+            Order::Write(feed) => input.write(feed),
             Order::Terminate(_, responder) => responder.ok(&wire::Terminated { running: false }),
             Order::Resize(_, responder, id) if !about.tty => responder.error(&not_a_terminal(&id)),
             Order::CloseStdin(responder, id) if about.tty => responder.error(&no_end_of_input(&id)),
