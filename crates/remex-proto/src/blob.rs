@@ -84,6 +84,32 @@ impl de::Visitor<'_> for BlobVisitor {
     }
 }
 
+/// Base64 that is decoded where it is used, because a mistake in it is not one of the params there.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct Encoded(String);
+
+impl Encoded {
+    /// Decodes it.
+    pub fn decode(&self) -> Result<Blob, DecodeError> {
+        decode(&self.0)
+    }
+}
+
+impl From<&[u8]> for Encoded {
+    fn from(bytes: &[u8]) -> Self {
+        Self(ENGINE.encode(bytes))
+    }
+}
+
+/// Shows the length: content does not belong into logs.
+impl fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Encoded({} characters)", self.0.len())
+    }
+}
+
 /// Decodes standard base64; missing padding and foreign symbols are errors.
 pub fn decode(text: &str) -> Result<Blob, DecodeError> {
     Ok(Blob(Bytes::from(ENGINE.decode(text)?)))

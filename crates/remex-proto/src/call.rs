@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use crate::{ErrorKind, RpcError, flow, initialize, process, request, session};
+use crate::{ErrorKind, RpcError, environment, flow, fs, http, initialize, process, request, session};
 
 /// The parameters of a method, tied to its name and its answer.
 pub trait Request: Serialize + DeserializeOwned {
@@ -36,6 +36,16 @@ pub enum Family {
     Handshake,
     /// Processes and sessions.
     Exec,
+    /// Files.
+    Filesystem,
+    /// HTTP requests.
+    Http,
+    /// What the host is.
+    EnvironmentInfo,
+    /// Whether the host can be used.
+    EnvironmentStatus,
+    /// The host's own configuration of the client.
+    EnvironmentConfig,
 }
 
 impl Family {
@@ -44,6 +54,11 @@ impl Family {
         match self {
             Self::Handshake => "handshake",
             Self::Exec => "exec",
+            Self::Filesystem => "filesystem",
+            Self::Http => "http",
+            Self::EnvironmentInfo => "environment info",
+            Self::EnvironmentStatus => "environment status",
+            Self::EnvironmentConfig => "environment config",
         }
     }
 }
@@ -174,6 +189,32 @@ methods! {
     SessionEnd        "session/end"        Exec      Remex Params  session::End           => Empty;
     SessionObserve    "session/observe"    Exec      Remex Params  session::Observe       => Empty;
     SessionUnobserve  "session/unobserve"  Exec      Remex Params  session::Unobserve     => Empty;
+    FsReadFile        "fs/readFile"        Filesystem Base  Params  fs::ReadFile           => fs::ReadFileReply;
+    FsWriteFile       "fs/writeFile"       Filesystem Base  Params  fs::WriteFile          => fs::WriteFileReply;
+    FsCreateDirectory "fs/createDirectory" Filesystem Base  Params  fs::CreateDirectory    => Empty;
+    FsGetMetadata     "fs/getMetadata"     Filesystem Base  Params  fs::GetMetadata        => fs::Metadata;
+    FsCanonicalize    "fs/canonicalize"    Filesystem Base  Params  fs::Canonicalize       => fs::CanonicalizeReply;
+    FsReadDirectory   "fs/readDirectory"   Filesystem Base  Params  fs::ReadDirectory      => fs::DirectoryListing;
+    FsWalk            "fs/walk"            Filesystem Base  Params  fs::Walk               => fs::WalkReply;
+    FsRemove          "fs/remove"          Filesystem Base  Params  fs::Remove             => Empty;
+    FsCopy            "fs/copy"            Filesystem Base  Params  fs::Copy               => Empty;
+    FsOpen            "fs/open"            Filesystem Base  Params  fs::Open               => fs::OpenReply;
+    FsReadBlock       "fs/readBlock"       Filesystem Base  Params  fs::ReadBlock          => fs::Block;
+    FsWriteBlock      "fs/writeBlock"      Filesystem Base  Params  fs::WriteBlock         => Empty;
+    FsClose           "fs/close"           Filesystem Base  Params  fs::Close              => Empty;
+    FsWatchMissing    "fs/watchMissing"    Filesystem Base  Params  fs::WatchMissing       => fs::WatchMissingReply;
+    FsRename          "fs/rename"          Filesystem Remex Params  fs::Rename             => Empty;
+    FsSetPermissions  "fs/setPermissions"  Filesystem Remex Params  fs::SetPermissions     => Empty;
+    FsSetTimes        "fs/setTimes"        Filesystem Remex Params  fs::SetTimes           => Empty;
+    FsSymlink         "fs/symlink"         Filesystem Remex Params  fs::Symlink            => Empty;
+    FsReadLink        "fs/readLink"        Filesystem Remex Params  fs::ReadLink           => fs::LinkTarget;
+    FsHash            "fs/hash"            Filesystem Remex Params  fs::HashFile           => fs::FileHash;
+    FsWatch           "fs/watch"           Filesystem Remex Params  fs::Watch              => Empty;
+    FsUnwatch         "fs/unwatch"         Filesystem Remex Params  fs::Unwatch            => Empty;
+    HttpRequest       "http/request"       Http      Base  Params  http::HttpRequest      => http::HttpResponse;
+    EnvironmentInfo   "environment/info"   EnvironmentInfo Base Nothing environment::GetInfo => environment::Info;
+    EnvironmentStatus "environment/status" EnvironmentStatus Base Nothing environment::GetStatus => environment::StatusReply;
+    EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig Base Params environment::ReadConfig => environment::ConfigReply;
 }
 
 macro_rules! notes {
@@ -241,6 +282,9 @@ notes! {
     ProcessStarted "process/started"  Remex Params process::StartedNote;
     ProcessFailed  "process/failed"   Remex Params process::Failed;
     ProcessGap     "process/gap"      Remex Params process::Gap;
+    HttpBodyDelta  "http/request/bodyDelta" Base Params http::BodyDelta;
+    FsMissingChanged "fs/missingChanged" Base Params fs::MissingChanged;
+    FsChanged      "fs/changed"       Remex Params fs::Changed;
     FlowMark       "flow/mark"        Remex Params flow::Mark;
 }
 

@@ -123,6 +123,34 @@ kinds! {
     LimitExceeded = "limitExceeded", INVALID_REQUEST;
     /// A file is not there.
     NotFound = "notFound", NOT_FOUND;
+    /// A name, number or kind of file that the operation cannot work with.
+    InvalidInput = "invalidInput", INVALID_REQUEST;
+    /// Something else than a regular file where one is needed.
+    NotAFile = "notAFile", INVALID_REQUEST;
+    /// Something is there already.
+    AlreadyExists = "alreadyExists", INTERNAL_ERROR;
+    /// A directory where a file is needed.
+    IsADirectory = "isADirectory", INTERNAL_ERROR;
+    /// A part of the path is not a directory.
+    NotADirectory = "notADirectory", INTERNAL_ERROR;
+    /// A directory that is not empty.
+    NotEmpty = "notEmpty", INTERNAL_ERROR;
+    /// A symbolic link where none is allowed, or links that go in a circle.
+    SymbolicLink = "symbolicLink", INTERNAL_ERROR;
+    /// The disk, or the user's share of it, is full.
+    NoSpace = "noSpace", INTERNAL_ERROR;
+    /// Source and destination are on different file systems.
+    CrossDevice = "crossDevice", INTERNAL_ERROR;
+    /// The content is not what the writer believed.
+    ContentChanged = "contentChanged", INVALID_REQUEST;
+    /// Another failure of the file system.
+    Io = "io", INTERNAL_ERROR;
+    /// No such file handle, or it is closed.
+    UnknownHandle = "unknownHandle", NOT_FOUND;
+    /// The handle, watch or stream id is in use.
+    IdInUse = "idInUse", INVALID_REQUEST;
+    /// The HTTP exchange failed.
+    HttpFailed = "httpFailed", INTERNAL_ERROR;
     /// The operating system refuses.
     PermissionDenied = "permissionDenied", INVALID_REQUEST;
     /// The confinement asked for cannot be enforced.

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::environment;
+
 /// `initialize`, the first request of every connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -142,6 +144,9 @@ pub struct Reply {
     /// What the server allows.
     #[serde(default)]
     pub limits: Limits,
+    /// What the host is; the same as `environment/info` answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment_info: Option<environment::Info>,
 }
 
 /// The program on the other side.
@@ -179,6 +184,8 @@ pub struct Limits {
     pub retain_bytes: u64,
     /// Unanswered requests before the server stops reading.
     pub pending_requests: u64,
+    /// Open file handles of one connection.
+    pub handles: u64,
 }
 
 fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<Capability>, D::Error> {
@@ -247,7 +254,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_the_base_dialect_is_enough() {
-        let reply: Reply = serde_json::from_str(r#"{"sessionId":"s","environmentInfo":{}}"#).unwrap();
+        let reply: Reply = serde_json::from_str(r#"{"sessionId":"s"}"#).unwrap();
         assert_eq!(reply.session_id, "s");
         assert!(!reply.resumed);
     }

@@ -9,6 +9,8 @@ pub mod call;
 pub mod error;
 
 pub mod flow;
+pub mod fs;
+pub mod http;
 pub mod initialize;
 pub mod process;
 pub mod request;

@@ -22,6 +22,21 @@ impl Sandbox {
     pub fn is_disabled(&self) -> bool {
         *self == Self::Disabled
     }
+
+    /// Tells whether files may be used as if there were no sandbox.
+    ///
+    /// So it is where the whole file system may be written, or somebody else enforces what may.
+    pub fn leaves_files_open(&self) -> bool {
+        let Self::Confined(context) = self else { return true };
+        match &context.permissions {
+            Permissions::Disabled | Permissions::External { .. } => true,
+            Permissions::Managed { file_system: FileSystem::Unrestricted, .. } => true,
+            Permissions::Managed { file_system: FileSystem::Restricted { entries }, .. } => {
+                entries.iter().any(Entry::is_root)
+                    && entries.iter().all(|entry| entry.access == Access::Write)
+            }
+        }
+    }
 }
 
 impl Serialize for Sandbox {
@@ -114,6 +129,16 @@ pub struct Entry {
     pub path: Place,
     /// The access.
     pub access: Access,
+}
+
+impl Entry {
+    fn is_root(&self) -> bool {
+        match &self.path {
+            Place::Special { value: Special::Root } => true,
+            Place::Path { path } => path.native().is_ok_and(|path| path == std::path::Path::new("/")),
+            Place::Special { .. } | Place::GlobPattern { .. } => false,
+        }
+    }
 }
 
 /// What may be done at a place.

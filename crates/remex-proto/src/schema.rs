@@ -9,6 +9,7 @@ use crate::{
     Blob, ErrorKind, HostPath,
     call::{self, CLIENT_NOTES, METHODS, Origin, SERVER_NOTES},
     error,
+    fs::{ContentHash, IfMatch},
     process::SignalName,
     sandbox::{self, Sandbox},
 };
@@ -75,6 +76,16 @@ described! {
         "description": "Bytes as standard base64 with padding.",
         "type": "string",
         "contentEncoding": "base64",
+    });
+    ContentHash, "ContentHash", _generator => json_schema!({
+        "description": "`sha256:` and 64 hexadecimal digits.",
+        "type": "string",
+        "pattern": "^sha256:[0-9a-fA-F]{64}$",
+    });
+    IfMatch, "IfMatch", _generator => json_schema!({
+        "description": "What the writer believes is there: a content hash, or `absent` for no file.",
+        "type": "string",
+        "pattern": "^(absent|sha256:[0-9a-fA-F]{64})$",
     });
     HostPath, "HostPath", _generator => json_schema!({
         "description": "A `file:` URI, or a plain absolute path taken verbatim; always a URI in answers.",

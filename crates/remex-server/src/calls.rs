@@ -9,6 +9,7 @@ use remex_process::{
 use remex_proto::{
     Call, ErrorKind, PROTOCOL_VERSION, RequestId, RpcError,
     call::{Empty, Family},
+    environment::{Status, StatusReply},
     initialize::{self, Capability, Initialize},
     process as wire, session as wire_session,
     state::session_table::OnDetach,
@@ -131,6 +132,32 @@ impl Connection {
                 let result = self.unobserve(&request);
                 responder.answer(result.map(|()| Empty {}));
             }
+            Call::FsReadFile(request) => self.read_file(id, request, responder),
+            Call::FsWriteFile(request) => self.files(id, request, responder),
+            Call::FsCreateDirectory(request) => self.files(id, request, responder),
+            Call::FsGetMetadata(request) => self.files(id, request, responder),
+            Call::FsCanonicalize(request) => self.files(id, request, responder),
+            Call::FsReadDirectory(request) => self.files(id, request, responder),
+            Call::FsWalk(request) => self.files(id, request, responder),
+            Call::FsRemove(request) => self.files(id, request, responder),
+            Call::FsCopy(request) => self.files(id, request, responder),
+            Call::FsRename(request) => self.files(id, request, responder),
+            Call::FsSetPermissions(request) => self.files(id, request, responder),
+            Call::FsSetTimes(request) => self.files(id, request, responder),
+            Call::FsSymlink(request) => self.files(id, request, responder),
+            Call::FsReadLink(request) => self.files(id, request, responder),
+            Call::FsHash(request) => self.files(id, request, responder),
+            Call::FsOpen(request) => self.open_file(id, request, responder),
+            Call::FsReadBlock(request) => self.read_block(id, request, responder),
+            Call::FsWriteBlock(request) => self.write_block(id, request, responder),
+            Call::FsClose(request) => self.close_file(id, request, responder),
+            Call::FsWatchMissing(request) => self.watch_missing(id, request, responder),
+            Call::FsWatch(request) => self.watch(id, request, responder),
+            Call::FsUnwatch(request) => self.unwatch(&request, responder),
+            Call::HttpRequest(request) => self.http_request(id, request, responder),
+            Call::EnvironmentInfo(_) => responder.ok(&self.server.host().info),
+            Call::EnvironmentStatus(_) => responder.ok(&StatusReply { status: Status::Ready }),
+            Call::EnvironmentConfigRead(request) => self.read_config(id, request, responder),
         }
     }
 
@@ -169,7 +196,9 @@ impl Connection {
                 processes: limits.processes as u64,
                 retain_bytes: limits.retain_bytes_max as u64,
                 pending_requests: limits.unanswered_requests as u64,
+                handles: limits.handles as u64,
             },
+            environment_info: Some(self.server.host().info.clone()),
         };
         // The answer is on its way before the first event can be.
         responder.ok(&reply);

@@ -1,8 +1,8 @@
 //! What a server is told when it is made: plain values, no files and no environment read here.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use remex_proto::state::output_log;
+use remex_proto::{environment, state::output_log};
 
 /// Everything a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -13,6 +13,36 @@ pub struct Config {
     pub host_env: Vec<(OsString, OsString)>,
     /// Who gets in over WebSocket.
     pub auth: Auth,
+    /// What clients may know about the host.
+    pub host: Host,
+    /// The way to the web.
+    pub proxies: Proxies,
+}
+
+/// What clients may know about the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// The answer to `environment/info`.
+    pub info: environment::Info,
+    /// The host's name.
+    pub hostname: String,
+    /// Where the user's configuration of Codex is, when it was named explicitly (`CODEX_HOME`).
+    pub codex_home: Option<PathBuf>,
+    /// Where the administrators' configuration of Codex is.
+    pub codex_system_dir: PathBuf,
+}
+
+/// Which proxies HTTP requests go through, as the usual variables of the environment name them.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Proxies {
+    /// For `http` URLs: `http_proxy`.
+    pub http: Option<String>,
+    /// For `https` URLs: `HTTPS_PROXY`.
+    pub https: Option<String>,
+    /// For both, where there is none of their own: `ALL_PROXY`.
+    pub all: Option<String>,
+    /// Hosts that are reached directly: `NO_PROXY`.
+    pub none: Option<String>,
 }
 
 /// Who gets in over WebSocket.
@@ -39,6 +69,14 @@ pub struct Limits {
     pub output_waits: usize,
     /// Bytes of answers waiting for one connection before the server stops reading from it.
     pub waiting_answer_bytes: usize,
+    /// File requests of one connection that run at once; those that hang count.
+    pub file_requests: usize,
+    /// Open file handles of one connection.
+    pub handles: usize,
+    /// Watches of one connection.
+    pub watches: usize,
+    /// HTTP requests of one connection that run at once, streams included.
+    pub http_requests: usize,
     /// How long a connection that the server stopped reading from may take no byte before it is closed.
     pub stalled_writer: Duration,
     /// After how many bytes of output an acknowledgement is asked for.
@@ -97,6 +135,10 @@ impl Default for Limits {
             waiting_request_bytes: 128 * MIB,
             output_waits: 64,
             waiting_answer_bytes: 16 * MIB,
+            file_requests: 64,
+            handles: 128,
+            watches: 128,
+            http_requests: 128,
             stalled_writer: Duration::from_secs(30),
             mark_bytes: 64 << 10,
             stdin_bytes: MIB,

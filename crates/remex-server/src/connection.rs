@@ -20,9 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     calls::Handshake,
+    fs,
+    http::Streams,
     identity::Identity,
     outbox::{Acks, Goodbye, Outbox, Responder},
     server::{POLICY, Server},
+    watch::Watches,
 };
 
 /// How long a client gets to take what is left when its connection ends.
@@ -63,6 +66,10 @@ pub(crate) struct Connection {
     pub(crate) searches: Arc<Semaphore>,
     /// Requests went to processes of other sessions, where some may be waiting.
     pub(crate) reaches_out: bool,
+    /// Bounds file work, of which some may hang.
+    pub(crate) file_slots: Arc<Semaphore>,
+    pub(crate) watches: Watches,
+    pub(crate) streams: Streams,
 }
 
 /// Why the reader stopped.
@@ -87,6 +94,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     let writing = tokio::spawn(write(Arc::clone(&outbox), writer, framing, keep_alive));
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
+    let file_slots = fs::slots(server.limits().file_requests);
     let mut connection = Connection {
         server,
         outbox,
@@ -99,6 +107,9 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
         ending: CancellationToken::new(),
         searches,
         reaches_out: false,
+        file_slots,
+        watches: Watches::default(),
+        streams: Streams::default(),
     };
     tracing::info!(connection = connection.outbox.id, transport = ?source, "connection opened");
     let stop = connection.read(&mut reader).await;
@@ -208,7 +219,6 @@ impl Connection {
         self.reap();
         if let Some(index) = self.cancels.iter().position(|(running, _)| running == id) {
             self.cancels.swap_remove(index).1.abort();
-            return;
         }
         let connection = self.outbox.id;
         let reached = if self.reaches_out { self.server.sessions_of(&self.identity) } else { Vec::new() };

@@ -9,13 +9,17 @@ mod server;
 
 mod calls;
 mod connection;
+mod environment;
+mod fs;
+mod http;
 mod identity;
 mod janitor;
 mod outbox;
 mod process;
 mod session;
+mod watch;
 
 mod clock;
 
-pub use config::{Auth, Config, Limits};
+pub use config::{Auth, Config, Host, Limits, Proxies};
 pub use server::{ListenError, Server};

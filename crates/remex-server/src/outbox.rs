@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use remex_proto::{RequestId, RpcError, flow, message, state::output_log::Seq};
 use remex_rpc::SendBuffer;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 use crate::{config::Limits, process::Process, server::POLICY};
 use in_flight::InFlight;
@@ -83,7 +83,7 @@ struct Queue {
     unanswered: usize,
     request_bytes: usize,
     fresh: VecDeque<Arc<Process>>,
-    bulk: VecDeque<Arc<Process>>,
+    bulk: VecDeque<Bulk>,
     /// Only the last ping needs an answer.
     pong: Option<Bytes>,
     ping: bool,
@@ -94,6 +94,14 @@ struct Queue {
     /// The writer is gone: nothing is taken any more.
     closed: bool,
     progress: Instant,
+}
+
+/// What waits for its turn among the floods.
+#[derive(Debug)]
+enum Bulk {
+    Process(Arc<Process>),
+    /// A part of a stream, and whom to tell that it was taken.
+    Part(Vec<u8>, oneshot::Sender<()>),
 }
 
 #[derive(Debug)]
@@ -235,10 +243,26 @@ impl Outbox {
         }
         match urgency {
             Urgency::Fresh => queue.fresh.push_back(process),
-            Urgency::Bulk => queue.bulk.push_back(process),
+            Urgency::Bulk => queue.bulk.push_back(Bulk::Process(process)),
         }
         drop(queue);
         self.bell.notify_one();
+    }
+
+    /// Sends a part of a stream in turn with the floods; `false` when the connection has ended.
+    ///
+    /// Returns when it is on its way, so a stream that waits here has no more than one part in memory.
+    pub(crate) async fn push_part(&self, json: Vec<u8>) -> bool {
+        let (taken, waiting) = oneshot::channel();
+        {
+            let mut queue = self.queue();
+            if queue.closed {
+                return false;
+            }
+            queue.bulk.push_back(Bulk::Part(json, taken));
+        }
+        self.bell.notify_one();
+        waiting.await.is_ok()
     }
 
     pub(crate) fn pong(&self, payload: Bytes) {
@@ -409,8 +433,17 @@ impl Outbox {
                 queue.in_flight.be_considerate(&process);
                 queue = self.fill_output(queue, process, out);
             } else if queue.in_flight.has_room() {
-                let Some(process) = queue.bulk.pop_front() else { break };
-                queue = self.fill_output(queue, process, out);
+                match queue.bulk.pop_front() {
+                    Some(Bulk::Process(process)) => queue = self.fill_output(queue, process, out),
+                    Some(Bulk::Part(json, taken)) => {
+                        out.message(json.len(), |buffer| buffer.extend_from_slice(&json));
+                        if queue.acks != Acks::Lag {
+                            queue.in_flight.add_part(json.len());
+                        }
+                        let _ = taken.send(());
+                    }
+                    None => break,
+                }
             } else {
                 break;
             }
@@ -470,7 +503,7 @@ impl Outbox {
         }
         match delivery.more {
             Some(Urgency::Fresh) => queue.fresh.push_back(process),
-            Some(Urgency::Bulk) => queue.bulk.push_back(process),
+            Some(Urgency::Bulk) => queue.bulk.push_back(Bulk::Process(process)),
             None => {}
         }
         queue

@@ -23,8 +23,9 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    config::{Config, Limits},
+    config::{Config, Host, Limits},
     connection::{self, Link},
+    fs::Files,
     identity::Identity,
     janitor::Janitor,
     outbox::{ConnectionId, Outbox},
@@ -49,6 +50,7 @@ pub(crate) const POLICY: u16 = 1008;
 pub struct Server {
     config: Config,
     spawner: Spawner,
+    files: Files,
     tags: Tags,
     janitor: Janitor,
     /// Shared by connections and the janitor; held for moments only.
@@ -91,6 +93,7 @@ impl Server {
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let server = Arc::new(Server {
             spawner: Spawner::new(threads)?,
+            files: Files::new()?,
             tags: Tags::new(),
             janitor: Janitor::default(),
             sessions: Mutex::default(),
@@ -242,6 +245,14 @@ impl Server {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.config.limits
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.config.host
+    }
+
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
     }
 
     pub(crate) fn host_env(&self) -> &[(std::ffi::OsString, std::ffi::OsString)] {

@@ -3,6 +3,7 @@
 //! Reads flags, files and the environment and hands plain values to the libraries; prints, and
 //! decides exit codes. Start at [`main`].
 
+mod host;
 mod serve;
 
 use std::process::ExitCode;

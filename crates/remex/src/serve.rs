@@ -11,11 +11,13 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use remex_rpc::{ListenAddress, Listener};
-use remex_server::{Auth, Config, Limits, Server};
+use remex_server::{Auth, Config, Limits, Proxies, Server};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
 };
+
+use crate::host;
 
 /// Flags of `remex serve`.
 #[derive(Debug, Args)]
@@ -196,7 +198,8 @@ fn config(flags: &Flags, addresses: &[ListenAddress]) -> anyhow::Result<Config> 
         },
         ..Limits::default()
     };
-    Ok(Config { limits, host_env: std::env::vars_os().collect(), auth })
+    let host_env = std::env::vars_os().collect();
+    Ok(Config { limits, host_env, auth, host: host::look()?, proxies: Proxies::default() })
 }
 
 /// Refuses to open a port to the network without authentication.

@@ -38,6 +38,8 @@ struct Stretch {
     bytes: usize,
     /// The newest event of each process in it.
     processes: Vec<(Arc<Process>, Seq)>,
+    /// Parts of streams are in it.
+    has_parts: bool,
 }
 
 impl InFlight {
@@ -50,6 +52,13 @@ impl InFlight {
         }
     }
 
+    /// Adds a part of a stream, of which nothing is kept.
+    pub(super) fn add_part(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.open.bytes += bytes;
+        self.open.has_parts = true;
+    }
+
     /// Tells whether more may be sent before something is acknowledged.
     pub(super) fn has_room(&self) -> bool {
         let considerate = self.considerate_until.is_some_and(|until| Instant::now() < until);
@@ -58,8 +67,9 @@ impl InFlight {
 
     /// Notes that `process` has something short to say while others flood; it likely is not the last of its kind.
     pub(super) fn be_considerate(&mut self, process: &Arc<Process>) {
-        let floods =
-            |stretch: &Stretch| stretch.processes.iter().any(|(known, _)| !Arc::ptr_eq(known, process));
+        let floods = |stretch: &Stretch| {
+            stretch.has_parts || stretch.processes.iter().any(|(known, _)| !Arc::ptr_eq(known, process))
+        };
         if floods(&self.open) || self.marks.iter().any(|mark| floods(&mark.before)) {
             self.considerate_until = Some(Instant::now() + CONSIDERATE);
         }

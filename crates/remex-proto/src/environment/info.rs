@@ -1,0 +1,95 @@
+//! What a host is.
+
+use serde::{Deserialize, Serialize};
+
+use crate::HostPath;
+
+/// `environment/info`: what a client wants to know before it does anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentGetInfo"))]
+pub struct GetInfo {}
+
+/// The answer to [`GetInfo`], also in the answer to `initialize`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentInfo"))]
+#[serde(rename_all = "camelCase")]
+pub struct Info {
+    /// The user's login shell.
+    pub shell: Shell,
+    /// The version of the server.
+    #[serde(default)]
+    pub executor_version: String,
+    /// An opaque word: the same for the same installation on the same host.
+    #[serde(default)]
+    pub provider_id: String,
+    /// The server's working directory.
+    #[serde(default)]
+    pub cwd: Option<HostPath>,
+    /// The user's home directory.
+    #[serde(default)]
+    pub user_home_dir: Option<HostPath>,
+    /// `linux`.
+    #[serde(default)]
+    pub platform_os: String,
+    /// What is to be put before the `PATH` of commands.
+    #[serde(default)]
+    pub prepend_path_dirs: Vec<HostPath>,
+    /// The directory in `TMPDIR`, if it is set.
+    #[serde(default)]
+    pub temporary_directories: Vec<HostPath>,
+    /// Where programs put temporary files.
+    #[serde(default)]
+    pub temp_dir: Option<HostPath>,
+    /// What the server implements; absent is false.
+    #[serde(default)]
+    pub capabilities: Features,
+}
+
+/// A shell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Shell {
+    /// Such as `bash`.
+    pub name: String,
+    /// A native path.
+    pub path: String,
+}
+
+/// What a server implements beyond the plain methods: only what is listed here can be true.
+///
+/// The base dialect knows more words; a client takes an absent one as false.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentFeatures"))]
+#[serde(rename_all = "camelCase", default)]
+pub struct Features {
+    /// `fs/watchMissing`.
+    pub fs_watch_missing: bool,
+    /// `environmentConfig/read`.
+    pub environment_config_read: bool,
+    /// `valueEnvVar` in the headers of `http/request`.
+    pub http_header_env_vars: bool,
+    /// `fs/open` with `mode: "replace"`, and `fs/writeBlock`.
+    pub file_write_streaming: bool,
+}
+
+/// `environment/status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentGetStatus"))]
+pub struct GetStatus {}
+
+/// The answer to [`GetStatus`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentStatusReply"))]
+pub struct StatusReply {
+    /// Whether it can be used.
+    pub status: Status,
+}
+
+/// Whether an environment can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentStatus"))]
+#[serde(rename_all = "camelCase")]
+pub enum Status {
+    /// It can.
+    Ready,
+}

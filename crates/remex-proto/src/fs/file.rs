@@ -1,0 +1,97 @@
+//! Whole files.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ContentHash, IfMatch};
+use crate::{Blob, HostPath, blob::Encoded, lenient::null_as_default, sandbox::Sandbox};
+
+/// `fs/readFile`: a whole regular file in one message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ReadFile {
+    /// The file.
+    pub path: HostPath,
+    /// False refuses symbolic links anywhere in the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// The confinement asked for.
+    #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
+    pub sandbox: Sandbox,
+}
+
+/// The answer to [`ReadFile`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ReadFileReply {
+    /// What is in it.
+    pub data_base64: Blob,
+}
+
+/// `fs/writeFile`: replaces the content of a file, or creates it.
+///
+/// Without `atomic` the file keeps its inode, mode and hard links and is written in place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct WriteFile {
+    /// The file.
+    pub path: HostPath,
+    /// What is to be in it.
+    pub data_base64: Encoded,
+    /// False refuses symbolic links anywhere in the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// Writes a new file beside the old one and replaces it in one step; mode and owner are kept.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub atomic: bool,
+    /// What the writer believes is there; anything else is an error and nothing is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_match: Option<IfMatch>,
+    /// The confinement asked for.
+    #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
+    pub sandbox: Sandbox,
+}
+
+/// The answer to [`WriteFile`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WriteFileReply {
+    /// With `ifMatch`: the hash of what is there now, for the next write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<ContentHash>,
+}
+
+/// `fs/hash`: the hash of a regular file, or of a part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct HashFile {
+    /// The file.
+    pub path: HostPath,
+    /// Where the part begins; absent: at the beginning.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub offset: u64,
+    /// How long the part is; absent: up to the end of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub len: Option<u64>,
+    /// False refuses symbolic links anywhere in the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_symlinks: Option<bool>,
+    /// The confinement asked for.
+    #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
+    pub sandbox: Sandbox,
+}
+
+/// The answer to [`HashFile`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FileHash {
+    /// Of the bytes that were there.
+    pub hash: ContentHash,
+    /// How many those were; less than asked for where the file ends before.
+    pub bytes: u64,
+    /// The size of the whole file.
+    pub size: u64,
+}

@@ -1,0 +1,96 @@
+//! Open files, read and written in blocks. Handles belong to the connection and end with it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Blob, HostPath, lenient::null_as_default, sandbox::Sandbox};
+
+/// `fs/open`: opens a regular file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Open {
+    /// The client's name for the handle, at most 32 bytes; unique on the connection.
+    pub handle_id: String,
+    /// The file.
+    pub path: HostPath,
+    /// What for.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub mode: OpenMode,
+    /// With `replace`: the old file stays whole until `fs/close`, which replaces it in one step.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub atomic: bool,
+    /// The confinement asked for.
+    #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
+    pub sandbox: Sandbox,
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum OpenMode {
+    /// Reading.
+    #[default]
+    Read,
+    /// Writing a new file, or one whose content goes.
+    Replace,
+    /// Writing a new file, or into one whose content stays.
+    Write,
+}
+
+/// The answer to [`Open`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct OpenReply {
+    /// As in the request.
+    pub handle_id: String,
+}
+
+/// `fs/readBlock`: reads a part of an open file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ReadBlock {
+    /// The handle.
+    pub handle_id: String,
+    /// Where the block begins.
+    pub offset: u64,
+    /// 1 to 1,048,576.
+    pub len: u64,
+}
+
+/// The answer to [`ReadBlock`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Block {
+    /// What is there.
+    pub chunk: Blob,
+    /// Fewer bytes than asked for were there.
+    pub eof: bool,
+}
+
+/// `fs/writeBlock`: writes a part of an open file; what was skipped reads as zeros.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct WriteBlock {
+    /// The handle.
+    pub handle_id: String,
+    /// Where the block begins.
+    pub offset: u64,
+    /// 1 to 1,048,576 bytes.
+    pub chunk: Blob,
+}
+
+/// `fs/close`: ends a handle; one that is not open is no error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Close {
+    /// The handle.
+    pub handle_id: String,
+    /// With an `atomic` handle: leaves the old file and drops what was written.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub discard: bool,
+}

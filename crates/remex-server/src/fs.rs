@@ -1,0 +1,167 @@
+//! Files: what is asked is done on threads of their own, in the order of arrival where paths overlap.
+//!
+//! Nothing here runs on a worker of the runtime, because any path may lead to a mount that hangs. A
+//! call that hangs holds its thread and what overlaps its path, and nobody else. Start at [`FileWork`].
+
+mod error;
+mod handles;
+mod stub;
+mod turns;
+
+use std::{future::Future, path::Path, sync::Arc, time::Duration};
+
+use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, sandbox::Sandbox};
+use tokio::{runtime, sync::Semaphore};
+
+use crate::{connection::Connection, outbox::Responder};
+pub(crate) use error::io_error;
+use turns::Turns;
+pub(crate) use turns::{Access, Claims, Turn};
+
+/// Threads for file work of the whole server; calls that hang keep theirs.
+const THREADS: usize = 512;
+
+/// How long a thread stays without work.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Something that is done with files in one go.
+pub(crate) trait FileWork: Request + Send + 'static {
+    /// How large an answer may be.
+    const ANSWER: AnswerSize;
+
+    /// Returns the confinement that was asked for.
+    fn sandbox(&self) -> &Sandbox;
+
+    /// Returns what it touches.
+    fn claims(&self) -> Result<Claims, RpcError>;
+
+    /// Does it; the thread may hang.
+    fn run(&self) -> Result<Self::Reply, RpcError>;
+}
+
+/// How large an answer may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerSize {
+    /// It is queued at once.
+    Small,
+    /// It waits until the client has taken what was queued before.
+    Large,
+}
+
+/// The threads for file work, and the order of what they do.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// Only its blocking threads are used. Taken when the server is dropped.
+    threads: Option<runtime::Runtime>,
+    turns: Arc<Turns>,
+}
+
+impl Files {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let threads = runtime::Builder::new_current_thread()
+            .max_blocking_threads(THREADS)
+            .thread_keep_alive(KEEP_ALIVE)
+            .thread_name("remex-file")
+            .build()?;
+        Ok(Files { threads: Some(threads), turns: Arc::default() })
+    }
+
+    /// Takes a place in the order of those who touch the same paths.
+    pub(crate) fn enter(&self, claims: Claims) -> Turn {
+        self.turns.enter(claims)
+    }
+
+    /// Runs `work` on a thread of its own; it goes on when the future is dropped.
+    pub(crate) fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        let running = self.threads.as_ref().map(|threads| threads.spawn_blocking(work));
+        async move {
+            match running {
+                Some(running) => running.await.map_err(|error| internal(&error)),
+                None => Err(RpcError::new(ErrorKind::ShuttingDown, "the server is shutting down")),
+            }
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // A thread that hangs must not hold up the end.
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
+impl Connection {
+    /// Does something with files, beside everything that does not touch the same paths.
+    pub(crate) fn files<W: FileWork>(&mut self, id: RequestId, work: W, responder: Responder)
+    where
+        W::Reply: Send + 'static,
+    {
+        let turn = match self.file_turn(work.sandbox(), work.claims()) {
+            Ok(turn) => turn,
+            Err(error) => return responder.error(&error),
+        };
+        if W::ANSWER == AnswerSize::Small && turn.has_come() {
+            // The usual case has no need for a task.
+            if let Ok(slot) = Arc::clone(&self.file_slots).try_acquire_owned() {
+                drop(self.server.files().run(move || {
+                    let result = work.run();
+                    drop((turn, slot));
+                    responder.answer(result);
+                }));
+                return;
+            }
+        }
+        let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.file_slots));
+        self.run_beside(id, async move {
+            let slot = turn.come(&slots).await;
+            let done = server.files().run(move || {
+                let result = work.run();
+                drop((turn, slot));
+                (result, responder)
+            });
+            let Ok((result, responder)) = done.await else { return };
+            if W::ANSWER == AnswerSize::Small {
+                return responder.answer(result);
+            }
+            let outbox = Arc::clone(responder.outbox());
+            let _making = outbox.room_for_answer().await;
+            let _ = server.files().run(move || responder.answer(result)).await;
+        });
+    }
+
+    /// Takes a place in the order of those who touch the same paths, unless the request is to be refused.
+    pub(crate) fn file_turn(
+        &self,
+        sandbox: &Sandbox,
+        claims: Result<Claims, RpcError>,
+    ) -> Result<Turn, RpcError> {
+        if !sandbox.leaves_files_open() {
+            return Err(RpcError::new(
+                ErrorKind::SandboxUnavailable,
+                "sandbox intent cannot be enforced on this executor",
+            )
+            .with_hint("this server cannot confine file access; ask without `sandbox`, or elsewhere"));
+        }
+        Ok(self.server.files().enter(claims?))
+    }
+}
+
+/// Returns what a path names on this host.
+pub(crate) fn native(path: &HostPath) -> Result<&Path, RpcError> {
+    path.native().map_err(|error| RpcError::new(ErrorKind::InvalidInput, error.to_string()))
+}
+
+fn internal(error: &tokio::task::JoinError) -> RpcError {
+    RpcError::new(ErrorKind::Internal, format!("file work broke off: {error}"))
+}
+
+/// Returns the slots for file work of one connection.
+pub(crate) fn slots(count: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(count))
+}

@@ -1,0 +1,48 @@
+//! What the operating system says about files, in the words of the wire.
+
+use std::{io, path::Path};
+
+use remex_proto::{ErrorKind, RpcError};
+use rustix::io::Errno;
+
+/// Returns the error of an operation on `path`: the system's own text, and the path in the hint.
+pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
+    let errno = Errno::from_io_error(error);
+    let kind = match errno {
+        Some(Errno::NOENT) => ErrorKind::NotFound,
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => ErrorKind::PermissionDenied,
+        Some(Errno::INVAL | Errno::NAMETOOLONG) => ErrorKind::InvalidInput,
+        Some(Errno::EXIST) => ErrorKind::AlreadyExists,
+        Some(Errno::ISDIR) => ErrorKind::IsADirectory,
+        Some(Errno::NOTDIR) => ErrorKind::NotADirectory,
+        Some(Errno::NOTEMPTY) => ErrorKind::NotEmpty,
+        Some(Errno::LOOP) => ErrorKind::SymbolicLink,
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => ErrorKind::NoSpace,
+        Some(Errno::XDEV) => ErrorKind::CrossDevice,
+        Some(_) => ErrorKind::Io,
+        None if error.kind() == io::ErrorKind::InvalidInput => ErrorKind::InvalidInput,
+        None => ErrorKind::Io,
+    };
+    let code = match errno {
+        // The base dialect tells refusals of the system from failures by what std calls them.
+        Some(Errno::ROFS | Errno::NAMETOOLONG) => ErrorKind::Io.code(),
+        _ => kind.code(),
+    };
+    let path = path.display();
+    let hint = match kind {
+        ErrorKind::NotFound => format!("nothing is at `{path}`, or a directory on the way to it is missing"),
+        ErrorKind::PermissionDenied => format!("the user of the server may not do that at `{path}`"),
+        ErrorKind::InvalidInput => format!("the system cannot work with `{path}` like that"),
+        ErrorKind::AlreadyExists => format!("remove `{path}` first, or choose another name"),
+        ErrorKind::IsADirectory => format!("`{path}` is a directory; name a file"),
+        ErrorKind::NotADirectory => format!("a part of `{path}` that should be a directory is none"),
+        ErrorKind::NotEmpty => format!("`{path}` is not empty; remove it with `recursive: true`"),
+        ErrorKind::SymbolicLink => {
+            format!("`{path}` has a symbolic link that is not followed here, or links that go in a circle")
+        }
+        ErrorKind::NoSpace => format!("there is no room for `{path}`: free some space, then try again"),
+        ErrorKind::CrossDevice => format!("`{path}` is on another file system; copy, then remove"),
+        _ => format!("the operation on `{path}` failed"),
+    };
+    RpcError::new(kind, error.to_string()).with_code(code).with_hint(hint)
+}
