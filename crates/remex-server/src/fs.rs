@@ -5,6 +5,7 @@
 
 mod error;
 mod handles;
+mod nofollow;
 mod stub;
 mod turns;
 

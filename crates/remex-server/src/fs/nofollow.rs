@@ -1,0 +1,38 @@
+//! Paths in which no symbolic link is followed, not even one that somebody puts there meanwhile.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::fd::OwnedFd,
+    path::{Component, Path},
+};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+/// The place of a path: the directory that holds it, held open, and its name there.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) directory: OwnedFd,
+    /// `.` for the root.
+    pub(super) name: OsString,
+}
+
+/// Goes to the directory that holds the last component of `path`.
+///
+/// Search permission on the way is enough. A link on the way is "not a directory", as is any other
+/// thing that is none.
+pub(super) fn find(path: &Path) -> io::Result<Place> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut directory = openat(CWD, "/", flags, Mode::empty())?;
+    let mut names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name),
+        Component::ParentDir => Some(OsStr::new("..")),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    let mut name = names.next().unwrap_or(OsStr::new("."));
+    for next in names {
+        directory = openat(&directory, name, flags, Mode::empty())?;
+        name = next;
+    }
+    Ok(Place { directory, name: name.to_owned() })
+}
