@@ -150,7 +150,7 @@ impl Connection {
             Call::FsOpen(request) => self.open_file(id, request, responder),
             Call::FsReadBlock(request) => self.read_block(id, request, responder),
             Call::FsWriteBlock(request) => self.write_block(id, request, responder),
-            Call::FsClose(request) => self.close_file(id, request, responder),
+            Call::FsClose(request) => self.close_file(id, &request, responder),
             Call::FsWatchMissing(request) => self.watch_missing(id, request, responder),
             Call::FsWatch(request) => self.watch(id, request, responder),
             Call::FsUnwatch(request) => self.unwatch(&request, responder),

@@ -71,6 +71,8 @@ pub struct Limits {
     pub waiting_answer_bytes: usize,
     /// File requests of one connection that run at once; those that hang count.
     pub file_requests: usize,
+    /// Files of more than 1 MiB that one connection reads whole at once.
+    pub large_files: usize,
     /// Open file handles of one connection.
     pub handles: usize,
     /// Watches of one connection.
@@ -136,6 +138,7 @@ impl Default for Limits {
             output_waits: 64,
             waiting_answer_bytes: 16 * MIB,
             file_requests: 64,
+            large_files: 2,
             handles: 128,
             watches: 128,
             http_requests: 128,

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     calls::Handshake,
-    fs,
+    fs::Handles,
     http::Streams,
     identity::Identity,
     outbox::{Acks, Goodbye, Outbox, Responder},
@@ -68,6 +68,9 @@ pub(crate) struct Connection {
     pub(crate) reaches_out: bool,
     /// Bounds file work, of which some may hang.
     pub(crate) file_slots: Arc<Semaphore>,
+    /// Bounds large files that are read whole.
+    pub(crate) large_files: Arc<Semaphore>,
+    pub(crate) handles: Handles,
     pub(crate) watches: Watches,
     pub(crate) streams: Streams,
 }
@@ -94,7 +97,8 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     let writing = tokio::spawn(write(Arc::clone(&outbox), writer, framing, keep_alive));
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
-    let file_slots = fs::slots(server.limits().file_requests);
+    let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
+    let large_files = Arc::new(Semaphore::new(server.limits().large_files));
     let mut connection = Connection {
         server,
         outbox,
@@ -108,6 +112,8 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
         searches,
         reaches_out: false,
         file_slots,
+        large_files,
+        handles: Handles::default(),
         watches: Watches::default(),
         streams: Streams::default(),
     };
@@ -283,6 +289,7 @@ impl Connection {
             session.unobserve(self.outbox.id);
         }
         self.running.shutdown().await;
+        self.close_files();
         match stop {
             Stop::Lost if framing != Framing::Lines => self.outbox.close(),
             Stop::Lost | Stop::EndOfInput | Stop::Goodbye | Stop::Violation => {

@@ -4,20 +4,25 @@
 //! call that hangs holds its thread and what overlaps its path, and nobody else. Start at [`FileWork`].
 
 mod error;
+mod file;
 mod handles;
 mod nofollow;
+mod open;
+mod replace;
 mod stub;
 mod turns;
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, sandbox::Sandbox};
-use tokio::{runtime, sync::Semaphore};
+use serde::Serialize;
+use tokio::{runtime, sync::OwnedSemaphorePermit};
 
 use crate::{connection::Connection, outbox::Responder};
 pub(crate) use error::io_error;
+pub(crate) use handles::Handles;
 use turns::Turns;
-pub(crate) use turns::{Access, Claims, Turn};
+pub(crate) use turns::{Claims, Turn};
 
 /// Threads for file work of the whole server; calls that hang keep theirs.
 const THREADS: usize = 512;
@@ -47,6 +52,15 @@ pub(crate) enum AnswerSize {
     Small,
     /// It waits until the client has taken what was queued before.
     Large,
+}
+
+/// What a job holds until its effect is there.
+#[derive(Debug)]
+pub(crate) struct Held {
+    #[expect(dead_code, reason = "others wait for it to be dropped")]
+    turn: Turn,
+    #[expect(dead_code, reason = "others wait for it to be dropped")]
+    slot: Option<OwnedSemaphorePermit>,
 }
 
 /// The threads for file work, and the order of what they do.
@@ -88,6 +102,18 @@ impl Files {
     }
 }
 
+impl Files {
+    /// Answers with something large when the client has taken what was queued before.
+    pub(crate) async fn answer_large<R>(&self, responder: Responder, result: Result<R, RpcError>)
+    where
+        R: Serialize + Send + 'static,
+    {
+        let outbox = Arc::clone(responder.outbox());
+        let _making = outbox.room_for_answer().await;
+        let _ = self.run(move || responder.answer(result)).await;
+    }
+}
+
 impl Drop for Files {
     fn drop(&mut self) {
         // A thread that hangs must not hold up the end.
@@ -107,33 +133,50 @@ impl Connection {
             Ok(turn) => turn,
             Err(error) => return responder.error(&error),
         };
-        if W::ANSWER == AnswerSize::Small && turn.has_come() {
-            // The usual case has no need for a task.
-            if let Ok(slot) = Arc::clone(&self.file_slots).try_acquire_owned() {
-                drop(self.server.files().run(move || {
-                    let result = work.run();
-                    drop((turn, slot));
-                    responder.answer(result);
-                }));
-                return;
+        let done = self.file_job(turn, move |held| {
+            let result = work.run();
+            drop(held);
+            if W::ANSWER == AnswerSize::Large {
+                return Some((result, responder));
+            }
+            responder.answer(result);
+            None
+        });
+        let server = Arc::clone(&self.server);
+        self.run_beside(id, async move {
+            if let Ok(Some((result, responder))) = done.await {
+                server.files().answer_large(responder, result).await;
+            }
+        });
+    }
+
+    /// Runs `job` on a thread when its turn has come: at once, if nobody is before it.
+    ///
+    /// The job gives back what it holds as soon as its effect is there.
+    pub(crate) fn file_job<T, J>(
+        &self,
+        turn: Turn,
+        job: J,
+    ) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, J>
+    where
+        T: Send + 'static,
+        J: FnOnce(Held) -> T + Send + 'static,
+    {
+        let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.file_slots));
+        let slot = if turn.has_come() { Arc::clone(&slots).try_acquire_owned().ok() } else { None };
+        let start = match slot {
+            Some(slot) => Ok(server.files().run(move || job(Held { turn, slot: Some(slot) }))),
+            None => Err(async move {
+                let slot = turn.come(&slots).await;
+                server.files().run(move || job(Held { turn, slot })).await
+            }),
+        };
+        async move {
+            match start {
+                Ok(running) => running.await,
+                Err(later) => later.await,
             }
         }
-        let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.file_slots));
-        self.run_beside(id, async move {
-            let slot = turn.come(&slots).await;
-            let done = server.files().run(move || {
-                let result = work.run();
-                drop((turn, slot));
-                (result, responder)
-            });
-            let Ok((result, responder)) = done.await else { return };
-            if W::ANSWER == AnswerSize::Small {
-                return responder.answer(result);
-            }
-            let outbox = Arc::clone(responder.outbox());
-            let _making = outbox.room_for_answer().await;
-            let _ = server.files().run(move || responder.answer(result)).await;
-        });
     }
 
     /// Takes a place in the order of those who touch the same paths, unless the request is to be refused.
@@ -160,9 +203,4 @@ pub(crate) fn native(path: &HostPath) -> Result<&Path, RpcError> {
 
 fn internal(error: &tokio::task::JoinError) -> RpcError {
     RpcError::new(ErrorKind::Internal, format!("file work broke off: {error}"))
-}
-
-/// Returns the slots for file work of one connection.
-pub(crate) fn slots(count: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(count))
 }

@@ -1,23 +1,379 @@
-//! Open files of one connection.
+//! Open files of one connection, read and written in blocks.
+//!
+//! A handle is there from the moment its `fs/open` arrives, so that blocks may be asked for before
+//! the answer. What is written through handles takes its turn with everything else on the same path.
 
-use remex_proto::{ErrorKind, RequestId, RpcError, fs as wire};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    os::unix::fs::FileExt as _,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
 
-use crate::{connection::Connection, outbox::Responder};
+use remex_proto::{
+    Blob, ErrorKind, HostPath, RequestId, RpcError,
+    call::Empty,
+    fs::{self as wire, OpenMode},
+    sandbox::Sandbox,
+};
+use rustix::{
+    buffer::spare_capacity,
+    fs::OFlags,
+    io::{Errno, pread},
+};
+
+use super::{
+    Claims, Turn, io_error, native,
+    open::{self, Links},
+    replace::Replacement,
+};
+use crate::{
+    connection::Connection,
+    outbox::{ConnectionId, Responder},
+};
+
+/// The longest id of a handle, in bytes.
+const MAX_ID_LEN: usize = 32;
+
+/// The longest block.
+const MAX_BLOCK_LEN: usize = 1 << 20;
+
+/// Up to here a block is answered at once.
+const SMALL_BLOCK_LEN: usize = 64 << 10;
+
+/// The handles of one connection.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Handles {
+    /// Shared with the threads for files, because a failure closes a handle; held for moments only.
+    open: Arc<Mutex<HashMap<String, Arc<Handle>>>>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    path: HostPath,
+    mode: OpenMode,
+    /// Set by the opening, which everybody who uses the handle comes after.
+    opened: OnceLock<Opened>,
+}
+
+#[derive(Debug)]
+enum Opened {
+    Reading(File),
+    Writing(File),
+    /// Taken by whoever closes it.
+    Replacing(Mutex<Option<Replacement>>),
+}
+
+impl Handles {
+    fn insert(&self, request: &wire::Open, limit: usize) -> Result<Arc<Handle>, RpcError> {
+        let id = &request.handle_id;
+        check_id(id)?;
+        let mut open = self.open();
+        if open.contains_key(id) {
+            let message = format!("file handle `{id}` already exists");
+            return Err(
+                RpcError::new(ErrorKind::IdInUse, message).with_hint("close it, or choose another id")
+            );
+        }
+        if open.len() >= limit {
+            let message = format!("at most {limit} file handles may be open per connection");
+            return Err(
+                RpcError::new(ErrorKind::LimitExceeded, message).with_hint("close some with `fs/close`")
+            );
+        }
+        let handle =
+            Arc::new(Handle { path: request.path.clone(), mode: request.mode, opened: OnceLock::new() });
+        open.insert(id.clone(), Arc::clone(&handle));
+        Ok(handle)
+    }
+
+    fn get(&self, id: &str) -> Result<Arc<Handle>, RpcError> {
+        self.open().get(id).cloned().ok_or_else(|| unknown(id))
+    }
+
+    /// Takes `handle` away, unless its id names another one by now.
+    fn remove(&self, id: &str, handle: &Arc<Handle>) {
+        let mut open = self.open();
+        if open.get(id).is_some_and(|known| Arc::ptr_eq(known, handle)) {
+            open.remove(id);
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<String, Arc<Handle>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Connection {
-    pub(crate) fn read_file(&mut self, _id: RequestId, _request: wire::ReadFile, responder: Responder) {
-        responder.error(&RpcError::new(ErrorKind::NotSupported, "not yet"));
+    pub(crate) fn open_file(&mut self, id: RequestId, request: wire::Open, responder: Responder) {
+        let entered = self.handles.insert(&request, self.server.limits().handles);
+        let handle = match entered {
+            Ok(handle) => handle,
+            Err(error) => return responder.error(&error),
+        };
+        let opening = Opening { handles: self.handles.clone(), id: request.handle_id.clone(), handle };
+        let turn = match self.enter_open(&request) {
+            Ok(turn) => turn,
+            Err(error) => return responder.error(&error),
+        };
+        let done = self.file_job(turn, move |held| {
+            let result = open(&request).map(|opened| {
+                opening.done(opened);
+                wire::OpenReply { handle_id: request.handle_id }
+            });
+            drop((opening, held));
+            responder.answer(result);
+        });
+        self.run_beside(id, async move {
+            let _ = done.await;
+        });
     }
-    pub(crate) fn open_file(&mut self, _id: RequestId, _request: wire::Open, responder: Responder) {
-        responder.error(&RpcError::new(ErrorKind::NotSupported, "not yet"));
+
+    fn enter_open(&self, request: &wire::Open) -> Result<Turn, RpcError> {
+        if request.atomic && request.mode != OpenMode::Replace {
+            let message = "`atomic` goes with `mode: \"replace\"` only; leave it out, or replace the file";
+            return Err(RpcError::new(ErrorKind::InvalidParams, message));
+        }
+        let claims = match request.mode {
+            OpenMode::Read => Claims::reads(&request.path),
+            OpenMode::Replace | OpenMode::Write => Claims::writes(&request.path),
+        };
+        let claims = claims.map(|claims| claims.and_writes_handle(self.outbox.id, &request.handle_id));
+        self.file_turn(&request.sandbox, claims)
     }
-    pub(crate) fn read_block(&mut self, _id: RequestId, _request: wire::ReadBlock, responder: Responder) {
-        responder.error(&RpcError::new(ErrorKind::NotSupported, "not yet"));
+
+    pub(crate) fn read_block(&mut self, id: RequestId, request: wire::ReadBlock, responder: Responder) {
+        let claims = Claims::default().and_reads_handle(self.outbox.id, &request.handle_id);
+        let found = block_len(request.len, "read").and_then(|len| {
+            let handle = self.handles.get(&request.handle_id)?;
+            Ok((len, handle, self.file_turn(&Sandbox::Disabled, Ok(claims))?))
+        });
+        let (len, handle, turn) = match found {
+            Ok(found) => found,
+            Err(error) => return responder.error(&error),
+        };
+        let handles = self.handles.clone();
+        let done = self.file_job(turn, move |held| {
+            let result = handle.read(&request, len);
+            if result.as_ref().is_err_and(|failure| failure.is_final) {
+                handles.remove(&request.handle_id, &handle);
+            }
+            drop((handle, held));
+            let result = result.map_err(|failure| failure.error);
+            if len > SMALL_BLOCK_LEN {
+                return Some((responder, result));
+            }
+            responder.answer(result);
+            None
+        });
+        let server = Arc::clone(&self.server);
+        self.run_beside(id, async move {
+            if let Ok(Some((responder, result))) = done.await {
+                server.files().answer_large(responder, result).await;
+            }
+        });
     }
-    pub(crate) fn write_block(&mut self, _id: RequestId, _request: wire::WriteBlock, responder: Responder) {
-        responder.error(&RpcError::new(ErrorKind::NotSupported, "not yet"));
+
+    pub(crate) fn write_block(&mut self, id: RequestId, request: wire::WriteBlock, responder: Responder) {
+        let found = block_len(request.chunk.len() as u64, "write").and_then(|_| {
+            let handle = self.handles.get(&request.handle_id)?;
+            let claims = handle.claims(self.outbox.id, &request.handle_id);
+            Ok((handle, self.file_turn(&Sandbox::Disabled, claims)?))
+        });
+        let (handle, turn) = match found {
+            Ok(found) => found,
+            Err(error) => return responder.error(&error),
+        };
+        let handles = self.handles.clone();
+        let done = self.file_job(turn, move |held| {
+            let result = handle.write(&request);
+            if result.as_ref().is_err_and(|failure| failure.is_final) {
+                handles.remove(&request.handle_id, &handle);
+            }
+            drop((handle, held));
+            responder.answer(result.map(|()| Empty {}).map_err(|failure| failure.error));
+        });
+        self.run_beside(id, async move {
+            let _ = done.await;
+        });
     }
-    pub(crate) fn close_file(&mut self, _id: RequestId, _request: wire::Close, responder: Responder) {
-        responder.error(&RpcError::new(ErrorKind::NotSupported, "not yet"));
+
+    pub(crate) fn close_file(&mut self, id: RequestId, request: &wire::Close, responder: Responder) {
+        if let Err(error) = check_id(&request.handle_id) {
+            return responder.error(&error);
+        }
+        let Some(handle) = self.handles.open().remove(&request.handle_id) else {
+            return responder.ok(&Empty {});
+        };
+        let claims = handle.claims(self.outbox.id, &request.handle_id);
+        let turn = match self.file_turn(&Sandbox::Disabled, claims) {
+            Ok(turn) => turn,
+            Err(error) => return responder.error(&error),
+        };
+        let discard = request.discard;
+        let done = self.file_job(turn, move |held| {
+            let result = if discard { Ok(()) } else { handle.commit() };
+            drop((handle, held));
+            responder.answer(result.map(|()| Empty {}));
+        });
+        self.run_beside(id, async move {
+            let _ = done.await;
+        });
     }
+
+    /// Closes everything that the connection left open; what was to be replaced stays as it was.
+    pub(crate) fn close_files(&self) {
+        let open = std::mem::take(&mut *self.handles.open());
+        if !open.is_empty() {
+            // To close a file may hang.
+            drop(self.server.files().run(move || drop(open)));
+        }
+    }
+}
+
+/// The duty to open a handle; dropped without having done so it takes the handle back.
+struct Opening {
+    handles: Handles,
+    id: String,
+    handle: Arc<Handle>,
+}
+
+impl Opening {
+    fn done(&self, opened: Opened) {
+        let _ = self.handle.opened.set(opened);
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if self.handle.opened.get().is_none() {
+            self.handles.remove(&self.id, &self.handle);
+        }
+    }
+}
+
+/// Why a block was not read or written.
+struct Failure {
+    error: RpcError,
+    /// The handle is of no use any more.
+    is_final: bool,
+}
+
+impl From<RpcError> for Failure {
+    fn from(error: RpcError) -> Self {
+        Failure { error, is_final: false }
+    }
+}
+
+impl Handle {
+    /// Returns what comes before a use of the handle: its opening and, for writers, what was asked of the path.
+    fn claims(&self, connection: ConnectionId, id: &str) -> Result<Claims, RpcError> {
+        let claims = match self.mode {
+            OpenMode::Read => Claims::default(),
+            OpenMode::Replace | OpenMode::Write => Claims::writes(&self.path)?,
+        };
+        Ok(claims.and_reads_handle(connection, id))
+    }
+
+    fn read(&self, request: &wire::ReadBlock, len: usize) -> Result<wire::Block, Failure> {
+        let path = native(&self.path)?;
+        let file = match self.opened.get() {
+            Some(Opened::Reading(file)) => file,
+            Some(Opened::Writing(_) | Opened::Replacing(_)) => return Err(wrong_kind(path).into()),
+            None => return Err(unknown(&request.handle_id).into()),
+        };
+        let failed = |error| Failure { error: io_error(&error, path), is_final: true };
+        let mut chunk = Vec::with_capacity(len);
+        while chunk.len() < len {
+            let offset =
+                request.offset.checked_add(chunk.len() as u64).ok_or_else(|| failed(Errno::INVAL.into()))?;
+            match pread(file, spare_capacity(&mut chunk), offset) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        let eof = chunk.len() < len;
+        Ok(wire::Block { chunk: Blob::from(chunk), eof })
+    }
+
+    fn write(&self, request: &wire::WriteBlock) -> Result<(), Failure> {
+        let path = native(&self.path)?;
+        let end = request.offset.checked_add(request.chunk.len() as u64);
+        if end.is_none_or(|end| i64::try_from(end).is_err()) {
+            let message = "file write range exceeds the signed 64-bit file offset limit";
+            return Err(RpcError::new(ErrorKind::InvalidInput, message).into());
+        }
+        let failed = |error: io::Error| Failure { error: io_error(&error, path), is_final: true };
+        match self.opened.get() {
+            Some(Opened::Writing(file)) => file.write_all_at(&request.chunk, request.offset).map_err(failed),
+            Some(Opened::Replacing(replacement)) => match &*lock(replacement) {
+                Some(replacement) => {
+                    replacement.file().write_all_at(&request.chunk, request.offset).map_err(failed)
+                }
+                None => Err(unknown(&request.handle_id).into()),
+            },
+            Some(Opened::Reading(_)) => Err(wrong_kind(path).into()),
+            None => Err(unknown(&request.handle_id).into()),
+        }
+    }
+
+    /// Puts a file that was to be replaced in its place.
+    fn commit(&self) -> Result<(), RpcError> {
+        let replacement = match self.opened.get() {
+            Some(Opened::Replacing(replacement)) => lock(replacement).take(),
+            Some(Opened::Reading(_) | Opened::Writing(_)) | None => None,
+        };
+        replacement.map_or(Ok(()), |replacement| replacement.commit(native(&self.path)?))
+    }
+}
+
+fn open(request: &wire::Open) -> Result<Opened, RpcError> {
+    let path = native(&request.path)?;
+    match request.mode {
+        OpenMode::Read => Ok(Opened::Reading(open::for_reading(path, Links::Follow)?.0)),
+        OpenMode::Replace if request.atomic => {
+            Ok(Opened::Replacing(Mutex::new(Some(Replacement::begin(path, Links::Follow)?))))
+        }
+        OpenMode::Replace => {
+            let file = open::for_writing(path, Links::Follow, OFlags::WRONLY)?;
+            file.set_len(0).map_err(|error| io_error(&error, path))?;
+            Ok(Opened::Writing(file))
+        }
+        OpenMode::Write => Ok(Opened::Writing(open::for_writing(path, Links::Follow, OFlags::WRONLY)?)),
+    }
+}
+
+fn check_id(id: &str) -> Result<(), RpcError> {
+    if id.len() > MAX_ID_LEN {
+        let message = format!("file handle ID must not exceed {MAX_ID_LEN} bytes");
+        return Err(RpcError::new(ErrorKind::InvalidInput, message));
+    }
+    Ok(())
+}
+
+fn block_len(len: u64, what: &str) -> Result<usize, RpcError> {
+    match usize::try_from(len) {
+        Ok(len) if (1..=MAX_BLOCK_LEN).contains(&len) => Ok(len),
+        _ => {
+            let message = format!("file {what} block length must be between 1 and {MAX_BLOCK_LEN}");
+            Err(RpcError::new(ErrorKind::InvalidInput, message))
+        }
+    }
+}
+
+fn unknown(id: &str) -> RpcError {
+    RpcError::new(ErrorKind::UnknownHandle, format!("unknown file handle `{id}`"))
+        .with_hint("it was never opened on this connection, or it was closed; a failed block closes it")
+}
+
+fn wrong_kind(path: &Path) -> RpcError {
+    io_error(&Errno::BADF.into(), path)
+        .with_hint("a handle is for reading or for writing, as its `mode` says")
+}
+
+fn lock(replacement: &Mutex<Option<Replacement>>) -> MutexGuard<'_, Option<Replacement>> {
+    replacement.lock().unwrap_or_else(PoisonError::into_inner)
 }

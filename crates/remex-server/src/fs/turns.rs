@@ -14,42 +14,56 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::native;
-
-/// What a request does with its paths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
+use crate::outbox::ConnectionId;
 
 /// What a request touches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Claims {
-    access: Access,
-    paths: Vec<PathBuf>,
+    reads: Vec<PathBuf>,
+    writes: Vec<PathBuf>,
 }
 
 impl Claims {
-    pub(crate) fn new<'a>(
-        access: Access,
-        paths: impl IntoIterator<Item = &'a HostPath>,
-    ) -> Result<Self, RpcError> {
-        let paths = paths.into_iter().map(|path| native(path).map(resolve)).collect::<Result<_, _>>()?;
-        Ok(Claims { access, paths })
-    }
-
     pub(crate) fn reads(path: &HostPath) -> Result<Self, RpcError> {
-        Self::new(Access::Read, [path])
+        Claims::default().and_reads(path)
     }
 
     pub(crate) fn writes(path: &HostPath) -> Result<Self, RpcError> {
-        Self::new(Access::Write, [path])
+        Claims::default().and_writes(path)
     }
 
-    fn overlaps(&self, paths: &[PathBuf]) -> bool {
-        let overlap = |own: &PathBuf, other: &PathBuf| own.starts_with(other) || other.starts_with(own);
-        self.paths.iter().any(|own| paths.iter().any(|other| overlap(own, other)))
+    pub(crate) fn and_reads(mut self, path: &HostPath) -> Result<Self, RpcError> {
+        self.reads.push(resolve(native(path)?));
+        Ok(self)
     }
+
+    pub(crate) fn and_writes(mut self, path: &HostPath) -> Result<Self, RpcError> {
+        self.writes.push(resolve(native(path)?));
+        Ok(self)
+    }
+
+    /// Comes after the opening of the handle.
+    pub(crate) fn and_reads_handle(mut self, connection: ConnectionId, id: &str) -> Self {
+        self.reads.push(handle(connection, id));
+        self
+    }
+
+    /// Opens the handle.
+    pub(crate) fn and_writes_handle(mut self, connection: ConnectionId, id: &str) -> Self {
+        self.writes.push(handle(connection, id));
+        self
+    }
+
+    fn overlap(&self, written: &[PathBuf]) -> bool {
+        let overlap = |own: &PathBuf, other: &PathBuf| own.starts_with(other) || other.starts_with(own);
+        self.reads.iter().chain(&self.writes).any(|own| written.iter().any(|other| overlap(own, other)))
+    }
+}
+
+/// Returns a name for a handle among the paths; being relative it is none of them.
+fn handle(connection: ConnectionId, id: &str) -> PathBuf {
+    let escaped: String = id.bytes().map(|byte| format!("{byte:02x}")).collect();
+    PathBuf::from(format!("{connection}-{escaped}"))
 }
 
 /// Resolves `.` and `..` by their text; a path that is spelled plainly may still have them.
@@ -93,13 +107,13 @@ impl Turns {
         let earlier = writers
             .unfinished
             .iter()
-            .filter(|writer| claims.overlaps(&writer.paths))
+            .filter(|writer| claims.overlap(&writer.paths))
             .map(|writer| writer.done.clone())
             .collect();
-        let own = (claims.access == Access::Write).then(|| {
+        let own = (!claims.writes.is_empty()).then(|| {
             let number = writers.next;
             writers.next += 1;
-            writers.unfinished.push(Writer { number, paths: claims.paths, done: CancellationToken::new() });
+            writers.unfinished.push(Writer { number, paths: claims.writes, done: CancellationToken::new() });
             (Arc::clone(self), number)
         });
         Turn { earlier, own }
@@ -154,9 +168,21 @@ impl Drop for Turn {
 mod tests {
     use super::*;
 
+    #[derive(Clone, Copy)]
+    enum Access {
+        Read,
+        Write,
+    }
+
     fn turn(turns: &Arc<Turns>, access: Access, paths: &[&str]) -> Turn {
-        let paths: Vec<_> = paths.iter().map(|path| HostPath::parse(path).unwrap()).collect();
-        turns.enter(Claims::new(access, &paths).unwrap())
+        let claims = paths.iter().fold(Claims::default(), |claims, path| {
+            let path = HostPath::parse(path).unwrap();
+            match access {
+                Access::Read => claims.and_reads(&path).unwrap(),
+                Access::Write => claims.and_writes(&path).unwrap(),
+            }
+        });
+        turns.enter(claims)
     }
 
     #[test]
@@ -181,6 +207,17 @@ mod tests {
         for path in ["/a/bc", "/a/c", "/b", "/ab"] {
             assert!(turn(&turns, Access::Write, &[path]).has_come(), "{path}");
         }
+    }
+
+    #[test]
+    fn whoever_uses_a_handle_waits_for_its_opening() {
+        let turns: Arc<Turns> = Arc::default();
+        let _opening = turns.enter(Claims::default().and_writes_handle(1, "a"));
+        assert!(!turns.enter(Claims::default().and_reads_handle(1, "a")).has_come());
+        for (connection, id) in [(1, "b"), (2, "a"), (1, "a/b"), (1, ""), (1, "/")] {
+            assert!(turns.enter(Claims::default().and_reads_handle(connection, id)).has_come(), "{id}");
+        }
+        assert!(turn(&turns, Access::Write, &["/"]).has_come());
     }
 
     #[test]

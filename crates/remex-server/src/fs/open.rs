@@ -1,0 +1,124 @@
+//! Opening regular files, and nothing else.
+//!
+//! What a path names is looked at before it is opened: to open a FIFO would block or wake somebody,
+//! and to open a device can mean anything.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
+};
+
+use remex_proto::{ErrorKind, RpcError};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat},
+    io::Errno,
+};
+
+use super::{io_error, nofollow};
+
+/// What becomes of symbolic links in a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Links {
+    Follow,
+    Refuse,
+}
+
+impl From<Option<bool>> for Links {
+    fn from(follow: Option<bool>) -> Self {
+        if follow.unwrap_or(true) { Links::Follow } else { Links::Refuse }
+    }
+}
+
+/// Opens a regular file for reading; returns its size too.
+pub(super) fn for_reading(path: &Path, links: Links) -> Result<(File, u64), RpcError> {
+    let found = look(path, links)?;
+    check(&found.stat, path, links)?;
+    let file = reopen(&found.descriptor, OFlags::RDONLY).map_err(|error| io_error(&error, path))?;
+    Ok((file, u64::try_from(found.stat.st_size).unwrap_or(0)))
+}
+
+/// Opens a regular file with `access`, or creates it; what is in it stays.
+pub(super) fn for_writing(path: &Path, links: Links, access: OFlags) -> Result<File, RpcError> {
+    let found = match look(path, links) {
+        Err(error) if error.kind == ErrorKind::NotFound => return create(path, links, access),
+        found => found?,
+    };
+    check_writable(&found.stat, path, links)?;
+    reopen(&found.descriptor, access).map_err(|error| io_error(&error, path))
+}
+
+/// Creates a file that was not there a moment ago, or opens what came there meanwhile, unless `access` excludes that.
+pub(super) fn create(path: &Path, links: Links, access: OFlags) -> Result<File, RpcError> {
+    // A FIFO that came there meanwhile does not block, and is refused below.
+    let flags = access | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    let created = match links {
+        Links::Follow => openat(CWD, path, flags, mode).map_err(io::Error::from),
+        Links::Refuse => nofollow::find(path)
+            .and_then(|place| Ok(openat(&place.directory, &place.name, flags | OFlags::NOFOLLOW, mode)?)),
+    };
+    let descriptor = created.map_err(|error| io_error(&error, path))?;
+    check_writable(&stat(&descriptor, path)?, path, links)?;
+    Ok(File::from(descriptor))
+}
+
+struct Found {
+    /// Opened as a path only.
+    descriptor: OwnedFd,
+    stat: Stat,
+}
+
+/// Looks at what is there without touching it.
+fn look(path: &Path, links: Links) -> Result<Found, RpcError> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let descriptor = match links {
+        Links::Follow => openat(CWD, path, flags, Mode::empty()).map_err(io::Error::from),
+        Links::Refuse => nofollow::find(path).and_then(|place| {
+            Ok(openat(&place.directory, &place.name, flags | OFlags::NOFOLLOW, Mode::empty())?)
+        }),
+    };
+    let descriptor = descriptor.map_err(|error| io_error(&error, path))?;
+    let stat = stat(&descriptor, path)?;
+    Ok(Found { descriptor, stat })
+}
+
+pub(super) fn check_writable(stat: &Stat, path: &Path, links: Links) -> Result<(), RpcError> {
+    if file_type(stat) == FileType::Directory {
+        return Err(io_error(&Errno::ISDIR.into(), path));
+    }
+    check(stat, path, links)
+}
+
+fn check(stat: &Stat, path: &Path, links: Links) -> Result<(), RpcError> {
+    match file_type(stat) {
+        FileType::RegularFile => Ok(()),
+        FileType::Symlink => Err(io_error(&Errno::LOOP.into(), path)),
+        FileType::Socket => Err(io_error(&Errno::NXIO.into(), path)),
+        _ => Err(not_a_file(path, links)),
+    }
+}
+
+/// Opens what `descriptor` names for use; nobody can have put something else there.
+pub(super) fn reopen(descriptor: &impl AsFd, access: OFlags) -> io::Result<File> {
+    let link = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
+    Ok(File::from(openat(CWD, link, access | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?))
+}
+
+pub(super) fn stat(descriptor: &impl AsFd, path: &Path) -> Result<Stat, RpcError> {
+    fstat(descriptor).map_err(|error| io_error(&error.into(), path))
+}
+
+pub(super) fn file_type(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+pub(super) fn not_a_file(path: &Path, links: Links) -> RpcError {
+    let message = match links {
+        Links::Follow => format!("path `{}` is not a file", path.display()),
+        Links::Refuse => "path is not a regular file".to_owned(),
+    };
+    let hint = format!("`{}` is a directory, FIFO, socket or device; name a regular file", path.display());
+    RpcError::new(ErrorKind::NotAFile, message).with_hint(hint)
+}

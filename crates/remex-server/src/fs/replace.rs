@@ -1,0 +1,152 @@
+//! Replacing a file in one step: whoever opens it sees the old content or the new, never a mixture.
+//!
+//! The new content goes into a file without a name where the file system can do that, so that not
+//! even the death of the server leaves anything behind; elsewhere into one with a name of its own.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use remex_proto::RpcError;
+use rustix::{
+    fs::{
+        AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, linkat, openat, readlinkat, renameat,
+        statat, unlinkat,
+    },
+    io::Errno,
+};
+
+use super::{
+    io_error, nofollow,
+    open::{self, Links},
+};
+
+/// As many links as the kernel follows.
+const MAX_LINKS: usize = 40;
+
+/// The new content of a file that is still the old one.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    directory: OwnedFd,
+    name: OsString,
+    file: File,
+    /// The name it has meanwhile, if it has one.
+    temporary: Option<OsString>,
+    predecessor: Option<Stat>,
+}
+
+impl Replacement {
+    /// Begins to replace, or create, the regular file at `path`.
+    pub(super) fn begin(path: &Path, links: Links) -> Result<Self, RpcError> {
+        let failed = |error: io::Error| io_error(&error, path);
+        let (directory, name) = place(path, links).map_err(failed)?;
+        let predecessor = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => {
+                open::check_writable(&stat, path, links)?;
+                Some(stat)
+            }
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(failed(error.into())),
+        };
+        let (file, temporary) = create(&directory).map_err(failed)?;
+        let replacement = Replacement { directory, name, file, temporary, predecessor };
+        replacement.inherit().map_err(failed)?;
+        Ok(replacement)
+    }
+
+    pub(super) fn has_predecessor(&self) -> bool {
+        self.predecessor.is_some()
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Takes over the owner and mode of the old file, as far as the user of the server may give files away.
+    fn inherit(&self) -> io::Result<()> {
+        let Some(old) = &self.predecessor else { return Ok(()) };
+        let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
+        if fchown(&self.file, Some(uid), Some(gid)).is_err() {
+            let _ = fchown(&self.file, None, Some(gid));
+        }
+        // Last, because a change of owner takes set-user-id away.
+        Ok(fchmod(&self.file, Mode::from_raw_mode(old.st_mode))?)
+    }
+
+    /// Puts the new content in the place of the old, which stays what it is when this fails.
+    pub(super) fn commit(mut self, path: &Path) -> Result<(), RpcError> {
+        self.put().map_err(|error| io_error(&error, path))
+    }
+
+    fn put(&mut self) -> io::Result<()> {
+        // Otherwise a crash of the host could leave the new name with nothing in it.
+        self.file.sync_all()?;
+        if self.temporary.is_none() {
+            let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let name = temporary_name()?;
+            linkat(CWD, link, &self.directory, &name, AtFlags::SYMLINK_FOLLOW)?;
+            self.temporary = Some(name);
+        }
+        if let Some(temporary) = &self.temporary {
+            renameat(&self.directory, temporary, &self.directory, &self.name)?;
+            self.temporary = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            let _ = unlinkat(&self.directory, temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// Returns the directory and the name of what is to be replaced: at the end of all links, if they are followed.
+fn place(path: &Path, links: Links) -> io::Result<(OwnedFd, OsString)> {
+    if links == Links::Refuse {
+        let place = nofollow::find(path)?;
+        return Ok((place.directory, place.name));
+    }
+    let mut path = path.to_owned();
+    for _ in 0..=MAX_LINKS {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Errno::ISDIR.into());
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, parent, flags, Mode::empty())?;
+        match readlinkat(&directory, name, Vec::new()) {
+            Ok(target) => path = parent.join(PathBuf::from(OsStr::from_bytes(target.as_bytes()))),
+            Err(Errno::INVAL | Errno::NOENT) => return Ok((directory, name.to_owned())),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// Creates the new file, without a name if that is possible.
+fn create(directory: &OwnedFd) -> io::Result<(File, Option<OsString>)> {
+    let mode = Mode::from_raw_mode(0o666);
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    match openat(directory, ".", flags | OFlags::TMPFILE, mode) {
+        Ok(file) => return Ok((File::from(file), None)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let name = temporary_name()?;
+    let file = openat(directory, &name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
+    Ok((File::from(file), Some(name)))
+}
+
+fn temporary_name() -> io::Result<OsString> {
+    let number = getrandom::u64().map_err(io::Error::other)?;
+    Ok(format!(".remex-{number:016x}.tmp").into())
+}
