@@ -19,6 +19,9 @@ use tokio::{
 
 use crate::host;
 
+/// Sent by Linux to who writes beyond the limit on the size of files.
+const SIGXFSZ: i32 = 25;
+
 /// Flags of `remex serve`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -114,6 +117,8 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let server = Server::new(config)?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    // Whoever listens to it does not die of it: a write beyond the limit is then an error like others.
+    let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).context("cannot wait for SIGXFSZ")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let has_stdio = addresses.contains(&ListenAddress::Stdio);
     let mut serving = JoinSet::new();

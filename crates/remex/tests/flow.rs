@@ -67,14 +67,6 @@ fn listed(onlooker: &Client, session: &str, process_id: &str) -> Value {
     entries.iter().find(|entry| entry["processId"] == process_id).cloned().expect("the process is listed")
 }
 
-fn resident_bytes(server: &Server) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux tells the memory");
-    let kib: u64 =
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("memory is a number");
-    kib * 1024
-}
-
 fn websocket_and_unix() -> [Server; 2] {
     [Server::start(), Server::unix(&[])]
 }
@@ -217,7 +209,7 @@ fn a_client_that_stops_reading_pauses_its_child_and_nobody_else() {
         let directory = tempfile::tempdir().unwrap();
         let (mut reader, session) = new_session(server.address());
         let onlooker = server.client();
-        let before = resident_bytes(&server);
+        let before = server.resident_bytes();
         let floods = ["a", "b", "c", "d"];
         for flood in floods {
             start(&mut reader, flood, &format!("read go; {}", numbers(32 * MIB)), json!({"pipeStdin": true}));
@@ -238,7 +230,7 @@ fn a_client_that_stops_reading_pauses_its_child_and_nobody_else() {
             let produced = entry["produced"]["stdout"].as_u64().unwrap();
             assert!(produced < 4 * MIB, "{produced} bytes were taken for a client that reads nothing");
         }
-        let growth = resident_bytes(&server).saturating_sub(before);
+        let growth = server.resident_bytes().saturating_sub(before);
         assert!(growth < 32 * MIB, "the server grew by {growth} bytes for a client that reads nothing");
 
         // Orders get through on the very connection that takes no answer …
@@ -472,7 +464,7 @@ fn what_a_session_retains_is_bounded_however_much_its_processes_ask_for() {
     let server = Server::start();
     let (mut reader, session) = new_session(server.address());
     let onlooker = server.client();
-    let before = resident_bytes(&server);
+    let before = server.resident_bytes();
     let processes: Vec<_> = (0..8).map(|n| format!("p{n}")).collect();
     for process in &processes {
         let more = json!({"pipeStdin": true, "output": {"retainBytes": 64 * MIB, "overflow": "evict"}});
@@ -499,7 +491,7 @@ fn what_a_session_retains_is_bounded_however_much_its_processes_ask_for() {
     let retained: u64 = entries.iter().filter_map(|entry| entry["retainedBytes"].as_u64()).sum();
     assert!(retained <= 256 * MIB, "{retained} bytes are retained");
     // The allocator gives memory back late and in pieces.
-    let growth = resident_bytes(&server).saturating_sub(before);
+    let growth = server.resident_bytes().saturating_sub(before);
     assert!(growth < 448 * MIB, "the server grew by {growth} bytes");
 }
 
@@ -520,7 +512,7 @@ fn short_messages_go_out_at_once() {
 fn stdin_that_nobody_takes_is_bounded() {
     let server = Server::start();
     let client = server.client();
-    let before = resident_bytes(&server);
+    let before = server.resident_bytes();
     client.start("p", &["/bin/sleep", "1000"], json!({"pipeStdin": true}));
     let chunk = support::encode(vec![b'x'; 1 << 20]);
     let ids: Vec<_> = (0..64)
@@ -533,7 +525,7 @@ fn stdin_that_nobody_takes_is_bounded() {
     client.shell("q", "echo fine");
     assert_eq!(client.collect("q").text(), "fine\n");
     // 64 MiB of stdin are 85 MiB on the wire.
-    let growth = resident_bytes(&server).saturating_sub(before);
+    let growth = server.resident_bytes().saturating_sub(before);
     assert!(growth < 160 * MIB, "the server grew by {growth} bytes for stdin that nobody takes");
     assert_eq!(
         client.call("process/terminate", json!({"processId": "p"})).unwrap(),

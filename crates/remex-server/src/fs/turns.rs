@@ -1,10 +1,12 @@
 //! Whose turn it is: requests that touch overlapping paths take effect in the order of arrival.
 //!
-//! Whoever comes waits for earlier writers of the same path, of what is above it and of what is
-//! below it. Readers hold up nobody. Paths are compared by their text: links are not looked at,
-//! because looking could hang.
+//! A writer waits for everybody who came before it to the same path, to what is above it or to what
+//! is below it; a reader waits for the writers among them. Whoever looks at whole directories holds
+//! up nobody, because it may look at everything. Paths are compared by their text: links are not
+//! followed, because following could hang.
 
 use std::{
+    collections::VecDeque,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -19,11 +21,17 @@ use crate::outbox::ConnectionId;
 /// What a request touches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims {
+    /// Later writers do not wait for these.
+    looks: Vec<PathBuf>,
     reads: Vec<PathBuf>,
     writes: Vec<PathBuf>,
 }
 
 impl Claims {
+    pub(crate) fn looks(path: &HostPath) -> Result<Self, RpcError> {
+        Ok(Claims { looks: vec![resolve(native(path)?)], ..Claims::default() })
+    }
+
     pub(crate) fn reads(path: &HostPath) -> Result<Self, RpcError> {
         Claims::default().and_reads(path)
     }
@@ -54,10 +62,23 @@ impl Claims {
         self
     }
 
-    fn overlap(&self, written: &[PathBuf]) -> bool {
-        let overlap = |own: &PathBuf, other: &PathBuf| own.starts_with(other) || other.starts_with(own);
-        self.reads.iter().chain(&self.writes).any(|own| written.iter().any(|other| overlap(own, other)))
+    /// Tells whether `earlier` has to be done before this one.
+    fn come_after(&self, earlier: &Claims) -> bool {
+        let written = |paths: &[PathBuf]| overlap(paths, &earlier.writes);
+        written(&self.writes)
+            || written(&self.reads)
+            || written(&self.looks)
+            || overlap(&self.writes, &earlier.reads)
     }
+
+    /// Tells whether nobody ever has to wait for this one.
+    fn hold_up_nobody(&self) -> bool {
+        self.reads.is_empty() && self.writes.is_empty()
+    }
+}
+
+fn overlap(some: &[PathBuf], others: &[PathBuf]) -> bool {
+    some.iter().any(|one| others.iter().any(|other| one.starts_with(other) || other.starts_with(one)))
 }
 
 /// Returns a name for a handle among the paths; being relative it is none of them.
@@ -81,55 +102,52 @@ fn resolve(path: &Path) -> PathBuf {
     resolved
 }
 
-/// The writers that have not finished.
+/// Everybody who has not finished.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// Shared by all connections and the threads for files; held for moments only.
-    writers: Mutex<Writers>,
+    line: Mutex<Line>,
 }
 
 #[derive(Debug, Default)]
-struct Writers {
+struct Line {
     next: u64,
-    unfinished: Vec<Writer>,
+    /// In order of arrival.
+    unfinished: VecDeque<Entry>,
 }
 
 #[derive(Debug)]
-struct Writer {
+struct Entry {
     number: u64,
-    paths: Vec<PathBuf>,
+    claims: Claims,
     done: CancellationToken,
 }
 
 impl Turns {
     pub(crate) fn enter(self: &Arc<Self>, claims: Claims) -> Turn {
-        let mut writers = self.writers();
-        let earlier = writers
-            .unfinished
-            .iter()
-            .filter(|writer| claims.overlap(&writer.paths))
-            .map(|writer| writer.done.clone())
-            .collect();
-        let own = (!claims.writes.is_empty()).then(|| {
-            let number = writers.next;
-            writers.next += 1;
-            writers.unfinished.push(Writer { number, paths: claims.writes, done: CancellationToken::new() });
-            (Arc::clone(self), number)
-        });
-        Turn { earlier, own }
+        let mut line = self.line();
+        let before = line.unfinished.iter().filter(|entry| claims.come_after(&entry.claims));
+        let earlier = before.map(|entry| entry.done.clone()).collect();
+        if claims.hold_up_nobody() {
+            return Turn { earlier, own: None };
+        }
+        let number = line.next;
+        line.next += 1;
+        line.unfinished.push_back(Entry { number, claims, done: CancellationToken::new() });
+        Turn { earlier, own: Some((Arc::clone(self), number)) }
     }
 
     fn finish(&self, number: u64) {
-        let mut writers = self.writers();
-        if let Some(index) = writers.unfinished.iter().position(|writer| writer.number == number) {
-            let writer = writers.unfinished.remove(index);
-            drop(writers);
-            writer.done.cancel();
+        let mut line = self.line();
+        let found = line.unfinished.binary_search_by_key(&number, |entry| entry.number);
+        if let Some(entry) = found.ok().and_then(|index| line.unfinished.remove(index)) {
+            drop(line);
+            entry.done.cancel();
         }
     }
 
-    fn writers(&self) -> MutexGuard<'_, Writers> {
-        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,7 +155,7 @@ impl Turns {
 #[derive(Debug)]
 pub(crate) struct Turn {
     earlier: Vec<CancellationToken>,
-    /// A writer and its number.
+    /// Absent where nobody waits for it.
     own: Option<(Arc<Turns>, u64)>,
 }
 
@@ -170,6 +188,7 @@ mod tests {
 
     #[derive(Clone, Copy)]
     enum Access {
+        Look,
         Read,
         Write,
     }
@@ -178,6 +197,7 @@ mod tests {
         let claims = paths.iter().fold(Claims::default(), |claims, path| {
             let path = HostPath::parse(path).unwrap();
             match access {
+                Access::Look => Claims::looks(&path).unwrap(),
                 Access::Read => claims.and_reads(&path).unwrap(),
                 Access::Write => claims.and_writes(&path).unwrap(),
             }
@@ -185,19 +205,35 @@ mod tests {
         turns.enter(claims)
     }
 
+    const OVERLAPPING: [&str; 6] = ["/a/b", "/a/b/c", "/a", "/", "file:///a/x/../b", "/a/./b/../b"];
+
     #[test]
     fn whoever_overlaps_a_writer_waits_for_it() {
-        let turns = Arc::default();
-        let writer = turn(&turns, Access::Write, &["/a/b"]);
-        assert!(writer.has_come());
-        let waiting: Vec<_> = ["/a/b", "/a/b/c", "/a", "/", "file:///a/x/../b", "/a/./b/../b"]
-            .iter()
-            .flat_map(|path| [Access::Read, Access::Write].map(|access| turn(&turns, access, &["/x", path])))
-            .collect();
-        assert!(waiting.iter().all(|turn| !turn.has_come()));
-        assert!(turn(&turns, Access::Write, &["/a/bc"]).earlier.len() < waiting.len());
-        drop(writer);
-        assert!(waiting[0].has_come(), "the first reader had only the writer before it");
+        for path in OVERLAPPING {
+            for access in [Access::Look, Access::Read, Access::Write] {
+                let turns = Arc::default();
+                let writer = turn(&turns, Access::Write, &["/a/b"]);
+                assert!(writer.has_come());
+                let other = turn(&turns, access, &["/x", path]);
+                assert!(!other.has_come(), "{path}");
+                drop(writer);
+                assert!(other.has_come(), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_writer_waits_for_who_reads_but_not_for_who_looks() {
+        for path in OVERLAPPING {
+            let turns = Arc::default();
+            let reader = turn(&turns, Access::Read, &["/a/b"]);
+            let _looker = turn(&turns, Access::Look, &["/a/b"]);
+            assert!(turn(&turns, Access::Read, &[path]).has_come(), "{path}");
+            let writer = turn(&turns, Access::Write, &[path]);
+            assert!(!writer.has_come(), "{path}");
+            drop(reader);
+            assert!(writer.has_come(), "{path}");
+        }
     }
 
     #[test]
@@ -218,13 +254,6 @@ mod tests {
             assert!(turns.enter(Claims::default().and_reads_handle(connection, id)).has_come(), "{id}");
         }
         assert!(turn(&turns, Access::Write, &["/"]).has_come());
-    }
-
-    #[test]
-    fn readers_hold_up_nobody() {
-        let turns = Arc::default();
-        let _reader = turn(&turns, Access::Read, &["/"]);
-        assert!(turn(&turns, Access::Write, &["/a"]).has_come());
     }
 
     #[test]

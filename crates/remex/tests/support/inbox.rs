@@ -52,6 +52,11 @@ impl Seen {
         Some(self.messages[index].clone())
     }
 
+    /// Tells whether a reply with this id came that nobody has taken yet.
+    pub(crate) fn has_reply(&self, id: &Value) -> bool {
+        self.replies.get(&id.to_string()).is_some_and(|replies| !replies.is_empty())
+    }
+
     fn sort(&mut self, message: Value) {
         let index = self.messages.len();
         if message.get("method").is_some() {

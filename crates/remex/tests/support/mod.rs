@@ -8,6 +8,7 @@
 mod client;
 mod http;
 mod inbox;
+mod place;
 mod reader;
 mod server;
 mod wire;
@@ -22,6 +23,7 @@ pub(crate) use self::{
     client::{Client, Output},
     http::{Answer, exchange, request, upgrade},
     inbox::End,
+    place::{Place, uri},
     reader::Reader,
     server::{Finished, Server, Watched, finish, program},
 };

@@ -1,6 +1,7 @@
 //! The program under test, as a child of the test.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader, Read},
     os::fd::OwnedFd,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
@@ -135,6 +136,14 @@ impl Server {
         let client = self.connect();
         client.initialize();
         client
+    }
+
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the server runs");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux tells the memory");
+        let kib: u64 =
+            line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("memory is a number");
+        kib * 1024
     }
 
     /// Returns the process id.
