@@ -3,14 +3,21 @@
 //! Nothing here runs on a worker of the runtime, because any path may lead to a mount that hangs. A
 //! call that hangs holds its thread and what overlaps its path, and nobody else. Start at [`FileWork`].
 
+mod copy;
+mod descent;
+mod directory;
+mod entry;
 mod error;
 mod file;
 mod handles;
+mod metadata;
+mod names;
 mod nofollow;
 mod open;
+mod remove;
 mod replace;
-mod stub;
 mod turns;
+mod walk;
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 

@@ -7,6 +7,7 @@ use std::{
     path::{Component, Path},
 };
 
+use remex_proto::{ErrorKind, RpcError};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// The place of a path: the directory that holds it, held open, and its name there.
@@ -35,4 +36,11 @@ pub(super) fn find(path: &Path) -> io::Result<Place> {
         name = next;
     }
     Ok(Place { directory, name: name.to_owned() })
+}
+
+/// The error for a link as the last component, where the base dialect has words of its own for it.
+pub(super) fn refusal(path: &Path) -> RpcError {
+    RpcError::new(ErrorKind::SymbolicLink, "path contains a symbolic link")
+        .with_code(ErrorKind::InvalidInput.code())
+        .with_hint(format!("`{}` is a symbolic link; name its target, or follow links", path.display()))
 }

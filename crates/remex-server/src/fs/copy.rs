@@ -1,0 +1,210 @@
+//! Copying files, links and whole trees.
+
+use std::{
+    ffi::CString,
+    fs::File,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, Stat, fchmod, fstat, ftruncate, mkdirat, openat, readlinkat,
+        statat, symlinkat,
+    },
+    io::Errno,
+    path::Arg,
+};
+
+use super::{
+    AnswerSize, Claims, FileWork,
+    descent::{self, Descent},
+    io_error, names, native,
+    open::{Links, file_type, not_a_file, reopen},
+};
+
+impl FileWork for wire::Copy {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::reads(&self.source_path)?.and_writes(&self.destination_path)
+    }
+
+    fn run(&self) -> Result<Empty, RpcError> {
+        let (source, destination) = (native(&self.source_path)?, native(&self.destination_path)?);
+        let stat = statat(CWD, source, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| io_error(&error.into(), source))?;
+        let copied = match file_type(&stat) {
+            FileType::RegularFile => copy_file((CWD, source), (CWD, destination)),
+            FileType::Symlink => copy_link((CWD, source), (CWD, destination)),
+            FileType::Directory if self.recursive => copy_tree(source, destination),
+            FileType::Directory => {
+                let text = "fs/copy requires recursive: true when sourcePath is a directory";
+                return Err(RpcError::new(ErrorKind::InvalidInput, text));
+            }
+            _ => Err(Failure::Source),
+        };
+        copied.map(|()| Empty {}).map_err(|failure| failure.describe(destination))
+    }
+}
+
+/// Why a copy failed.
+#[derive(Debug)]
+enum Failure {
+    Io(io::Error),
+    /// The source is none that can be copied.
+    Source,
+    /// The destination is there, but neither a file nor a directory.
+    Destination,
+    IntoItself,
+}
+
+impl Failure {
+    fn describe(&self, destination: &Path) -> RpcError {
+        match self {
+            Self::Io(error) => io_error(error, destination),
+            Self::Source => RpcError::new(
+                ErrorKind::InvalidInput,
+                "fs/copy only supports regular files, directories, and symlinks",
+            ),
+            Self::Destination => not_a_file(destination, Links::Follow),
+            Self::IntoItself => RpcError::new(
+                ErrorKind::InvalidInput,
+                "fs/copy cannot copy a directory to itself or one of its descendants",
+            ),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+/// Tells whether `path` is `directory` or below it, also by way of links; `path` need not exist.
+pub(super) fn is_within(path: &Path, directory: &Path) -> bool {
+    let Ok(directory) = directory.canonicalize() else { return false };
+    let existing = path.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
+    existing.is_some_and(|existing| existing.starts_with(directory))
+}
+
+/// Copies a directory and all that is in it, but for special files.
+fn copy_tree(source: &Path, destination: &Path) -> Result<(), Failure> {
+    if is_within(destination, source) {
+        return Err(Failure::IntoItself);
+    }
+    let mut source = Descent::new(descent::open(CWD, source, Links::Refuse)?)?;
+    std::fs::create_dir_all(destination)?;
+    let mut destination = Descent::new(descent::open(CWD, destination, Links::Follow)?)?;
+    let mut levels = vec![copy_entries(&source, &destination)?];
+    while let Some(directories) = levels.last_mut() {
+        let Some(name) = directories.pop() else {
+            levels.pop();
+            source.leave()?;
+            destination.leave()?;
+            continue;
+        };
+        source.enter(&name, Links::Refuse)?;
+        match mkdirat(destination.current(), &*name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => destination.enter(&name, Links::Follow)?,
+            Err(Errno::EXIST) => destination.enter(&name, Links::Follow).map_err(|error| {
+                if error.kind() == io::ErrorKind::NotADirectory { Errno::EXIST.into() } else { error }
+            })?,
+            Err(error) => return Err(error.into()),
+        }
+        levels.push(copy_entries(&source, &destination)?);
+    }
+    Ok(())
+}
+
+/// Copies files and links of one directory; returns its directories.
+fn copy_entries(source: &Descent, destination: &Descent) -> Result<Vec<CString>, Failure> {
+    // A link in the destination may lead back: what was just copied would be copied again, without end.
+    if destination.passed(source.identity()) {
+        return Err(Failure::IntoItself);
+    }
+    let (from, to) = (source.current(), destination.current());
+    let mut directories = Vec::new();
+    names::for_each(from, |name, kind| {
+        match kind {
+            FileType::RegularFile => copy_file((from, name), (to, name))?,
+            FileType::Symlink => copy_link((from, name), (to, name))?,
+            FileType::Directory => directories.push(name.to_owned()),
+            _ => {}
+        }
+        Ok::<_, Failure>(())
+    })?;
+    Ok(directories)
+}
+
+/// Copies content and mode of a regular file; onto itself it changes nothing.
+fn copy_file<P: Arg + Copy>(
+    (from, source): (impl AsFd, P),
+    (to, destination): (impl AsFd, P),
+) -> Result<(), Failure> {
+    let found = openat(from, source, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fstat(&found)?;
+    if file_type(&stat) != FileType::RegularFile {
+        return Err(Failure::Source);
+    }
+    let mut source = reopen(&found, OFlags::RDONLY)?;
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+    let Some(mut destination) = open_destination(to, destination, mode, &stat)? else { return Ok(()) };
+    // Before the content, which may be for fewer eyes than what was there.
+    fchmod(&destination, mode)?;
+    ftruncate(&destination, 0)?;
+    io::copy(&mut source, &mut destination)?;
+    Ok(())
+}
+
+/// Opens or creates a regular file to write to; none if it is the source itself.
+fn open_destination<P: Arg + Copy>(
+    directory: impl AsFd,
+    name: P,
+    mode: Mode,
+    source: &Stat,
+) -> Result<Option<File>, Failure> {
+    let found = match openat(directory.as_fd(), name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(found) => found,
+        Err(Errno::NOENT) => {
+            // A FIFO that comes there meanwhile does not block, and is refused below.
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let created = openat(directory, name, flags, mode)?;
+            return Ok(check_destination(&created, source)?.then(|| File::from(created)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if check_destination(&found, source)? { Ok(Some(reopen(&found, OFlags::WRONLY)?)) } else { Ok(None) }
+}
+
+/// Tells whether a file may be written to; false if it is the source itself.
+fn check_destination(found: &OwnedFd, source: &Stat) -> Result<bool, Failure> {
+    let stat = fstat(found)?;
+    match file_type(&stat) {
+        FileType::RegularFile => Ok((stat.st_dev, stat.st_ino) != (source.st_dev, source.st_ino)),
+        FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(Failure::Destination),
+    }
+}
+
+fn copy_link<P: Arg + Copy>(
+    (from, source): (impl AsFd, P),
+    (to, destination): (impl AsFd, P),
+) -> Result<(), Failure> {
+    let target = readlinkat(from, source, Vec::new())?;
+    symlinkat(&*target, to, destination)?;
+    Ok(())
+}

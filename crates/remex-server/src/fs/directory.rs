@@ -1,0 +1,308 @@
+//! Making directories and listing them, at once or page by page.
+
+use std::{
+    ffi::OsString,
+    fmt::Write as _,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStringExt as _,
+    },
+    path::{Component, Path},
+};
+
+use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, statat},
+    io::Errno,
+};
+
+use super::{
+    AnswerSize, Claims, FileWork, descent, io_error, metadata,
+    names::{self, Smallest},
+    native, nofollow,
+    open::{Links, file_type},
+};
+
+/// The most entries of one answer.
+const MAX_ENTRIES: usize = 50_000;
+
+/// Where a page ends before its limit, in bytes.
+const MAX_PAGE: usize = 4 * 1024 * 1024;
+
+/// What an entry of a page costs beside its name, its path and its metadata.
+const ENTRY: usize = 64;
+
+/// What the metadata of an entry costs beside the target of a link.
+const DETAILS: usize = 192;
+
+impl FileWork for wire::CreateDirectory {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::writes(&self.path)
+    }
+
+    fn run(&self) -> Result<Empty, RpcError> {
+        let path = native(&self.path)?;
+        let made = match (Links::from(self.follow_symlinks), self.recursive.unwrap_or(true)) {
+            (Links::Follow, true) => std::fs::create_dir_all(path),
+            (Links::Follow, false) => std::fs::create_dir(path),
+            (Links::Refuse, true) => create_all_without_links(path),
+            (Links::Refuse, false) => nofollow::find(path)
+                .and_then(|place| Ok(mkdirat(&place.directory, &place.name, Mode::from_raw_mode(0o777))?)),
+        };
+        made.map(|()| Empty {}).map_err(|error| io_error(&error, path))
+    }
+}
+
+/// Makes a directory and all that are missing on the way to it.
+fn create_all_without_links(path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut directory = openat(CWD, "/", flags, Mode::empty())?;
+    for component in path.components() {
+        if !matches!(component, Component::Normal(_) | Component::ParentDir) {
+            continue;
+        }
+        let name = component.as_os_str();
+        directory = match openat(&directory, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                match mkdirat(&directory, name, Mode::from_raw_mode(0o777)) {
+                    // Somebody else may have been faster.
+                    Ok(()) | Err(Errno::EXIST) => openat(&directory, name, flags, Mode::empty())?,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            opened => opened?,
+        };
+    }
+    Ok(())
+}
+
+impl FileWork for wire::ReadDirectory {
+    const ANSWER: AnswerSize = AnswerSize::Large;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::reads(&self.path)
+    }
+
+    fn run(&self) -> Result<wire::DirectoryListing, RpcError> {
+        let path = native(&self.path)?;
+        let page = Page::parse(self)?;
+        let failed = |error: io::Error| io_error(&error, path);
+        let directory = descent::open_path(path).map_err(failed)?;
+        match page {
+            Some(page) => page.read(&directory, path).map_err(failed),
+            None => read_all(&directory).map_err(failed)?,
+        }
+    }
+}
+
+/// Lists everything in a directory, unless that is too much.
+fn read_all(directory: &OwnedFd) -> io::Result<Result<wire::DirectoryListing, RpcError>> {
+    let mut entries = Vec::new();
+    let mut count = 0_usize;
+    names::for_each(directory, |name, kind| {
+        let kind = match kind {
+            FileType::Symlink => match statat(directory, name, AtFlags::empty()) {
+                Ok(target) => file_type(&target),
+                // Broken links are as good as not there.
+                Err(_) => return Ok(()),
+            },
+            kind => kind,
+        };
+        count += 1;
+        if count <= MAX_ENTRIES {
+            entries.push(wire::DirectoryEntry {
+                file_name: name.to_string_lossy().into_owned(),
+                is_directory: kind == FileType::Directory,
+                is_file: kind == FileType::RegularFile,
+                is_symlink: None,
+                path: None,
+                metadata: None,
+            });
+        }
+        Ok::<_, Errno>(())
+    })?;
+    if count > MAX_ENTRIES {
+        let text = format!("fs/readDirectory returned {count} entries; limit is {MAX_ENTRIES}");
+        return Ok(Err(RpcError::new(ErrorKind::LimitExceeded, text)
+            .with_code(ErrorKind::Io.code())
+            .with_hint("ask for pages with `limit`, then with the `cursor` of the page before")));
+    }
+    Ok(Ok(wire::DirectoryListing { entries, next_cursor: None }))
+}
+
+/// The part of a directory that is asked for.
+struct Page {
+    limit: usize,
+    /// Only names that come after it.
+    after: Option<OsString>,
+    details: bool,
+}
+
+impl Page {
+    /// Returns the page asked for; none if everything is asked for.
+    fn parse(request: &wire::ReadDirectory) -> Result<Option<Self>, RpcError> {
+        let invalid = |text: String| Err(RpcError::new(ErrorKind::InvalidInput, text));
+        let Some(limit) = request.limit else {
+            if request.cursor.is_some() || request.details {
+                return invalid("`cursor` and `details` are for pages: give a `limit` too".to_owned());
+            }
+            return Ok(None);
+        };
+        let limit = match usize::try_from(limit) {
+            Ok(limit) if (1..=MAX_ENTRIES).contains(&limit) => limit,
+            _ => {
+                return invalid(format!(
+                    "limit {limit} is out of range: a page has 1 to {MAX_ENTRIES} entries"
+                ));
+            }
+        };
+        let after = match request.cursor.as_deref().map(parse_cursor) {
+            Some(None) => {
+                return invalid(
+                    "`cursor` is none of this server: give `nextCursor` of the page before".to_owned(),
+                );
+            }
+            after => after.flatten(),
+        };
+        Ok(Some(Self { limit, after, details: request.details }))
+    }
+
+    fn read(&self, directory: &OwnedFd, path: &Path) -> io::Result<wire::DirectoryListing> {
+        let mut smallest = Smallest::new(self.limit);
+        names::for_each(directory, |name, kind| {
+            let name = names::os_str(name);
+            if self.after.as_deref().is_none_or(|after| name > after) {
+                smallest.push((name.to_owned(), Kind(kind)));
+            }
+            Ok::<_, Errno>(())
+        })?;
+        let (found, mut has_more) = smallest.into_sorted();
+        let mut listing = wire::DirectoryListing::default();
+        let (mut last, mut left) = (None, MAX_PAGE);
+        for (name, Kind(kind)) in found {
+            if left == 0 {
+                has_more = true;
+                break;
+            }
+            if let Some(entry) = self.entry(directory, path, &name, kind)? {
+                left = left.saturating_sub(cost(&entry));
+                listing.entries.push(entry);
+            }
+            last = Some(name);
+        }
+        listing.next_cursor = if has_more { last.map(|name| cursor(&name)) } else { None };
+        Ok(listing)
+    }
+
+    /// Returns an entry; none if it has vanished meanwhile.
+    fn entry(
+        &self,
+        directory: impl AsFd,
+        path: &Path,
+        name: &OsString,
+        kind: FileType,
+    ) -> io::Result<Option<wire::DirectoryEntry>> {
+        let metadata = if self.details {
+            match metadata::of_entry(directory.as_fd(), name) {
+                Ok(metadata) => Some(Box::new(metadata)),
+                Err(Errno::NOENT) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        } else {
+            None
+        };
+        let is_symlink = kind == FileType::Symlink;
+        let target = if is_symlink {
+            statat(directory, name, AtFlags::empty()).ok().map(|target| file_type(&target))
+        } else {
+            Some(kind)
+        };
+        Ok(Some(wire::DirectoryEntry {
+            file_name: name.to_string_lossy().into_owned(),
+            is_directory: target == Some(FileType::Directory),
+            is_file: target == Some(FileType::RegularFile),
+            is_symlink: Some(is_symlink),
+            path: Some(HostPath::from(path.join(name))),
+            metadata,
+        }))
+    }
+}
+
+/// The kind of an entry beside its name; names differ, so it has no say in the order.
+#[derive(PartialEq, Eq)]
+struct Kind(FileType);
+
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Kind {
+    fn cmp(&self, _other: &Self) -> std::cmp::Ordering {
+        std::cmp::Ordering::Equal
+    }
+}
+
+/// Returns about how long an entry is on the wire.
+fn cost(entry: &wire::DirectoryEntry) -> usize {
+    let path = entry.path.as_ref().map_or(0, |path| path.to_uri().len());
+    let details = entry
+        .metadata
+        .as_ref()
+        .map_or(0, |metadata| DETAILS + metadata.link_target.as_ref().map_or(0, String::len));
+    entry.file_name.len() + path + details + ENTRY
+}
+
+/// Returns the cursor after a name: its bytes in hexadecimal, because any bytes make a name.
+fn cursor(name: &OsString) -> String {
+    name.as_encoded_bytes().iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string never fails");
+        text
+    })
+}
+
+/// Returns the name of a cursor, if it is one.
+fn parse_cursor(cursor: &str) -> Option<OsString> {
+    let bytes = cursor.as_bytes();
+    if bytes.is_empty() || bytes.len() % 2 != 0 {
+        return None;
+    }
+    let byte = |digits: &[u8]| {
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+        u8::from_str_radix(digits, 16).ok()
+    };
+    bytes.chunks(2).map(byte).collect::<Option<Vec<u8>>>().map(OsString::from_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_keeps_the_exact_bytes_of_a_name() {
+        for name in [&b"a"[..], b"\xff\x00\x01", "é ".as_bytes(), &[7; 255]] {
+            let name = OsString::from_vec(name.to_vec());
+            assert_eq!(parse_cursor(&cursor(&name)), Some(name));
+        }
+        assert_eq!(cursor(&OsString::from("a/")), "612f");
+    }
+
+    #[test]
+    fn other_texts_are_no_cursors() {
+        for text in ["", "6", "61f", "zz", "+1", "-1", "é", " 1"] {
+            assert_eq!(parse_cursor(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Changing and following entries: names, permission bits, times, links.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::{fd::AsRawFd as _, unix::ffi::OsStrExt as _},
+    path::Path,
+};
+
+use remex_proto::{Blob, ErrorKind, HostPath, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, chmodat, fstat,
+        openat, readlinkat, renameat, renameat_with, symlinkat, utimensat,
+    },
+    io::Errno,
+};
+
+use super::{
+    AnswerSize, Claims, FileWork, copy, io_error, native, nofollow,
+    open::{Links, file_type},
+};
+
+impl FileWork for wire::Canonicalize {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::reads(&self.path)
+    }
+
+    fn run(&self) -> Result<wire::CanonicalizeReply, RpcError> {
+        let path = native(&self.path)?;
+        let path = path.canonicalize().map_err(|error| io_error(&error, path))?;
+        Ok(wire::CanonicalizeReply { path: HostPath::from(path) })
+    }
+}
+
+impl FileWork for wire::Rename {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::writes(&self.source_path)?.and_writes(&self.destination_path)
+    }
+
+    fn run(&self) -> Result<Empty, RpcError> {
+        let (source, destination) = (native(&self.source_path)?, native(&self.destination_path)?);
+        let renamed = if self.overwrite.unwrap_or(true) {
+            renameat(CWD, source, CWD, destination)
+        } else {
+            match renameat_with(CWD, source, CWD, destination, RenameFlags::NOREPLACE) {
+                Err(Errno::INVAL | Errno::NOSYS) if !copy::is_within(destination, source) => {
+                    return Err(cannot_spare(destination));
+                }
+                renamed => renamed,
+            }
+        };
+        renamed.map(|()| Empty {}).map_err(|error| {
+            let missing = error == Errno::NOENT && source.symlink_metadata().is_err();
+            io_error(&error.into(), if missing { source } else { destination })
+        })
+    }
+}
+
+/// The error where the file system cannot rename without replacing.
+fn cannot_spare(destination: &Path) -> RpcError {
+    if destination.symlink_metadata().is_ok() {
+        return io_error(&Errno::EXIST.into(), destination);
+    }
+    let text = "the file system cannot rename with `overwrite: false`; ask with `overwrite: true`";
+    RpcError::new(ErrorKind::NotSupported, text)
+}
+
+impl FileWork for wire::SetPermissions {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::writes(&self.path)
+    }
+
+    fn run(&self) -> Result<Empty, RpcError> {
+        let path = native(&self.path)?;
+        if self.mode > 0o7777 {
+            let text = format!("mode {} is none: permission bits are 0 to 4095 (octal 7777)", self.mode);
+            return Err(RpcError::new(ErrorKind::InvalidInput, text));
+        }
+        let mode = Mode::from_raw_mode(self.mode);
+        let changed = match Links::from(self.follow_symlinks) {
+            Links::Follow => chmodat(CWD, path, mode, AtFlags::empty()).map_err(io::Error::from),
+            Links::Refuse => {
+                let entry = entry_itself(path)?;
+                let link = format!("/proc/self/fd/{}", entry.as_raw_fd());
+                chmodat(CWD, link, mode, AtFlags::empty()).map_err(io::Error::from)
+            }
+        };
+        changed.map(|()| Empty {}).map_err(|error| io_error(&error, path))
+    }
+}
+
+/// Finds what a path without links names, and holds on to it; a link is refused.
+fn entry_itself(path: &Path) -> Result<std::os::fd::OwnedFd, RpcError> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = nofollow::find(path).and_then(|place| {
+        let entry = openat(&place.directory, &place.name, flags, Mode::empty())?;
+        let stat = fstat(&entry)?;
+        Ok((entry, file_type(&stat)))
+    });
+    match found {
+        Ok((_, FileType::Symlink)) => Err(nofollow::refusal(path)),
+        Ok((entry, _)) => Ok(entry),
+        Err(error) => Err(io_error(&error, path)),
+    }
+}
+
+impl FileWork for wire::SetTimes {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::writes(&self.path)
+    }
+
+    fn run(&self) -> Result<Empty, RpcError> {
+        let path = native(&self.path)?;
+        if self.modified_at_ms.is_none() && self.accessed_at_ms.is_none() {
+            let text = "no time is given: fs/setTimes needs `modifiedAtMs`, `accessedAtMs` or both";
+            return Err(RpcError::new(ErrorKind::InvalidInput, text));
+        }
+        let times = Timestamps {
+            last_access: timespec(self.accessed_at_ms),
+            last_modification: timespec(self.modified_at_ms),
+        };
+        let changed = match Links::from(self.follow_symlinks) {
+            Links::Follow => utimensat(CWD, path, &times, AtFlags::empty()),
+            Links::Refuse => {
+                let entry = entry_itself(path)?;
+                let link = format!("/proc/self/fd/{}", entry.as_raw_fd());
+                utimensat(CWD, link, &times, AtFlags::empty())
+            }
+        };
+        changed.map(|()| Empty {}).map_err(|error| io_error(&error.into(), path))
+    }
+}
+
+/// Returns a time for the system; none leaves it as it is.
+fn timespec(milliseconds: Option<i64>) -> Timespec {
+    milliseconds.map_or(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, |milliseconds| Timespec {
+        tv_sec: milliseconds.div_euclid(1000),
+        tv_nsec: milliseconds.rem_euclid(1000) * 1_000_000,
+    })
+}
+
+impl FileWork for wire::Symlink {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::writes(&self.path)
+    }
+
+    fn run(&self) -> Result<Empty, RpcError> {
+        let path = native(&self.path)?;
+        let target = match (&self.target, &self.target_base64) {
+            (Some(target), None) => target.as_bytes(),
+            (None, Some(target)) => target,
+            _ => {
+                let text = "fs/symlink needs one of `target` and `targetBase64`, and not both";
+                return Err(RpcError::new(ErrorKind::InvalidInput, text));
+            }
+        };
+        if target.is_empty() || target.contains(&0) {
+            let text = "the target of a symbolic link must not be empty and has no NUL bytes";
+            return Err(RpcError::new(ErrorKind::InvalidInput, text));
+        }
+        symlinkat(OsStr::from_bytes(target), CWD, path)
+            .map(|()| Empty {})
+            .map_err(|error| io_error(&error.into(), path))
+    }
+}
+
+impl FileWork for wire::ReadLink {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::reads(&self.path)
+    }
+
+    fn run(&self) -> Result<wire::LinkTarget, RpcError> {
+        let path = native(&self.path)?;
+        match readlinkat(CWD, path, Vec::new()) {
+            Ok(target) => Ok(wire::LinkTarget {
+                target: target.to_string_lossy().into_owned(),
+                target_base64: Blob::from(target.into_bytes()),
+            }),
+            Err(Errno::INVAL) => {
+                let text = format!("path `{}` is not a symbolic link", path.display());
+                Err(RpcError::new(ErrorKind::InvalidInput, text))
+            }
+            Err(error) => Err(io_error(&error.into(), path)),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a path names: kind, size, times, owner, mode.
+
+use std::{os::fd::AsFd, path::Path};
+
+use remex_proto::{RpcError, fs as wire, sandbox::Sandbox};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Statx, StatxFlags, StatxTimestamp, readlinkat, statx},
+    io::Errno,
+    path::Arg,
+};
+
+use super::{AnswerSize, Claims, FileWork, io_error, native, nofollow, open::Links};
+
+impl FileWork for wire::GetMetadata {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::reads(&self.path)
+    }
+
+    fn run(&self) -> Result<wire::Metadata, RpcError> {
+        let path = native(&self.path)?;
+        match Links::from(self.follow_symlinks) {
+            Links::Follow => of_target(path).map_err(|error| io_error(&error.into(), path)),
+            Links::Refuse => {
+                let metadata = nofollow::find(path)
+                    .and_then(|place| Ok(of_entry(&place.directory, &place.name)?))
+                    .map_err(|error| io_error(&error, path))?;
+                if metadata.is_symlink { Err(nofollow::refusal(path)) } else { Ok(metadata) }
+            }
+        }
+    }
+}
+
+/// Returns the metadata of what a path leads to.
+fn of_target(path: &Path) -> Result<wire::Metadata, Errno> {
+    let own = of_entry(CWD, path)?;
+    if !own.is_symlink {
+        return Ok(own);
+    }
+    let target = describe(&stat(CWD, path, AtFlags::empty())?);
+    Ok(wire::Metadata { is_symlink: true, link_target: own.link_target, ..target })
+}
+
+/// Returns the metadata of the entry itself, also where it is a link.
+pub(super) fn of_entry<P: Arg + Copy>(directory: impl AsFd, name: P) -> Result<wire::Metadata, Errno> {
+    let mut metadata = describe(&stat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?);
+    if metadata.is_symlink {
+        let target = readlinkat(directory, name, Vec::new())?;
+        metadata.link_target = Some(target.to_string_lossy().into_owned());
+    }
+    Ok(metadata)
+}
+
+fn stat<P: Arg>(directory: impl AsFd, name: P, flags: AtFlags) -> Result<Statx, Errno> {
+    statx(directory, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
+}
+
+fn describe(stat: &Statx) -> wire::Metadata {
+    let mode = u32::from(stat.stx_mode);
+    let file_type = FileType::from_raw_mode(mode);
+    let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    wire::Metadata {
+        is_directory: file_type == FileType::Directory,
+        is_file: file_type == FileType::RegularFile,
+        is_symlink: file_type == FileType::Symlink,
+        size: stat.stx_size,
+        created_at_ms: if has_birth { milliseconds(&stat.stx_btime) } else { 0 },
+        modified_at_ms: milliseconds(&stat.stx_mtime),
+        kind: Some(match file_type {
+            FileType::RegularFile => wire::MetadataKind::File,
+            FileType::Directory => wire::MetadataKind::Directory,
+            FileType::Symlink => wire::MetadataKind::Symlink,
+            FileType::Fifo => wire::MetadataKind::Fifo,
+            FileType::Socket => wire::MetadataKind::Socket,
+            _ => wire::MetadataKind::Device,
+        }),
+        mode: Some(mode & 0o7777),
+        uid: Some(stat.stx_uid),
+        gid: Some(stat.stx_gid),
+        link_target: None,
+    }
+}
+
+fn milliseconds(time: &StatxTimestamp) -> i64 {
+    time.tv_sec.saturating_mul(1000).saturating_add(i64::from(time.tv_nsec / 1_000_000))
+}

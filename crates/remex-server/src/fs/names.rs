@@ -1,0 +1,123 @@
+//! What is in a directory: reading it, and keeping only the smallest names of very many.
+
+use std::{
+    ffi::{CStr, OsStr},
+    os::{fd::AsFd, unix::ffi::OsStrExt as _},
+};
+
+use rustix::{
+    fs::{AtFlags, FileType, RawDir, statat},
+    io::Errno,
+};
+
+/// What one system call may return; as much as the C library asks for.
+const BATCH: usize = 32 * 1024;
+
+/// Calls `visit` with the name and kind of each entry but `.` and `..`, in no particular order.
+///
+/// Only file systems that do not tell the kind cost a system call for each entry.
+pub(super) fn for_each<E: From<Errno>>(
+    directory: impl AsFd,
+    mut visit: impl FnMut(&CStr, FileType) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut entries = RawDir::new(directory.as_fd(), batch.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => match statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error.into()),
+            },
+            kind => kind,
+        };
+        visit(name, kind)?;
+    }
+    Ok(())
+}
+
+/// Returns a name as paths have it.
+pub(super) fn os_str(name: &CStr) -> &OsStr {
+    OsStr::from_bytes(name.to_bytes())
+}
+
+/// The smallest of all the items that were pushed; memory does not grow with their number.
+#[derive(Debug)]
+pub(super) struct Smallest<T> {
+    /// At most twice the limit.
+    items: Vec<T>,
+    limit: usize,
+    /// All that were pushed.
+    pushed: usize,
+}
+
+impl<T: Ord> Smallest<T> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { items: Vec::new(), limit, pushed: 0 }
+    }
+
+    pub(super) fn push(&mut self, item: T) {
+        self.pushed += 1;
+        self.items.push(item);
+        if self.items.len() > 2 * self.limit {
+            self.shrink();
+        }
+    }
+
+    /// Returns them in order, and whether there were more.
+    pub(super) fn into_sorted(mut self) -> (Vec<T>, bool) {
+        self.shrink();
+        self.items.sort_unstable();
+        (self.items, self.pushed > self.limit)
+    }
+
+    fn shrink(&mut self) {
+        if self.items.len() > self.limit {
+            self.items.select_nth_unstable(self.limit);
+            self.items.truncate(self.limit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn smallest(limit: usize, items: impl IntoIterator<Item = u32>) -> (Vec<u32>, bool) {
+        let mut smallest = Smallest::new(limit);
+        for item in items {
+            smallest.push(item);
+            assert!(smallest.items.len() <= 2 * limit);
+        }
+        smallest.into_sorted()
+    }
+
+    #[test]
+    fn the_smallest_are_kept_whatever_the_order() {
+        assert_eq!(smallest(3, []), (vec![], false));
+        assert_eq!(smallest(3, [3, 1, 2]), (vec![1, 2, 3], false));
+        assert_eq!(smallest(3, [4, 3, 1, 2]), (vec![1, 2, 3], true));
+        assert_eq!(smallest(1, (0..100).rev()), (vec![0], true));
+        // 7 and 1000 have no common divisor: every number once, well mixed.
+        assert_eq!(smallest(5, (0..1000).map(|n| n * 7 % 1000)), (vec![0, 1, 2, 3, 4], true));
+    }
+
+    #[test]
+    fn entries_are_those_of_the_directory() {
+        let directory = std::fs::File::open("/proc/self").unwrap();
+        let mut seen = Vec::new();
+        for_each(&directory, |name, kind| {
+            seen.push((os_str(name).to_owned(), kind));
+            Ok::<_, Errno>(())
+        })
+        .unwrap();
+        assert!(seen.contains(&("exe".into(), FileType::Symlink)));
+        assert!(seen.contains(&("fd".into(), FileType::Directory)));
+        assert!(!seen.iter().any(|(name, _)| name == "." || name == ".."));
+    }
+}

@@ -1,0 +1,136 @@
+//! Removing, without ever following a link.
+
+use std::{
+    ffi::{CString, OsStr},
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
+};
+
+use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat, unlinkat},
+    io::Errno,
+};
+
+use super::{
+    AnswerSize, Claims, FileWork,
+    descent::{self, Descent},
+    io_error, names, native,
+    nofollow::{self, Place},
+    open::{Links, file_type},
+};
+
+impl FileWork for wire::Remove {
+    const ANSWER: AnswerSize = AnswerSize::Small;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::writes(&self.path)
+    }
+
+    fn run(&self) -> Result<Empty, RpcError> {
+        let path = native(&self.path)?;
+        let links = Links::from(self.follow_symlinks);
+        let recursive = self.recursive.unwrap_or(true);
+        if recursive && links == Links::Refuse {
+            let text = "recursive no-follow removal is unsupported";
+            return Err(RpcError::new(ErrorKind::NotSupported, text).with_hint("ask with `recursive: false`"));
+        }
+        if path.file_name().is_none() {
+            return Err(RpcError::new(ErrorKind::InvalidInput, "path must name an entry")
+                .with_hint("the root and `..` cannot be removed; name what is in them"));
+        }
+        let found = place(path, links).and_then(|place| {
+            let stat = statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok((place, file_type(&stat)))
+        });
+        let removed = match found {
+            Ok((_, FileType::Symlink)) if links == Links::Refuse => return Err(nofollow::refusal(path)),
+            Ok((place, FileType::Directory)) if recursive => remove_tree(&place),
+            Ok((place, FileType::Directory)) => {
+                unlinkat(&place.directory, &place.name, AtFlags::REMOVEDIR).map_err(io::Error::from)
+            }
+            Ok((place, _)) => {
+                unlinkat(&place.directory, &place.name, AtFlags::empty()).map_err(io::Error::from)
+            }
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.force.unwrap_or(true) => {
+                Ok(Empty {})
+            }
+            removed => removed.map(|()| Empty {}).map_err(|error| io_error(&error, path)),
+        }
+    }
+}
+
+/// Finds the directory that holds what is to be removed.
+fn place(path: &Path, links: Links) -> io::Result<Place> {
+    if links == Links::Refuse {
+        return nofollow::find(path);
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory: OwnedFd = openat(CWD, path.parent().unwrap_or(path), flags, Mode::empty())?;
+    Ok(Place { directory, name: path.file_name().unwrap_or(OsStr::new(".")).to_owned() })
+}
+
+/// A directory on the way down.
+struct Level {
+    /// Of the directory, in the one above.
+    name: CString,
+    /// Directories in it that are still to be removed.
+    directories: Vec<CString>,
+}
+
+/// Removes a directory and all that is in it.
+fn remove_tree(place: &Place) -> io::Result<()> {
+    let name = CString::new(place.name.as_bytes())?;
+    let mut descent = Descent::new(descent::open(&place.directory, &*name, Links::Refuse)?)?;
+    let mut levels = vec![Level { name, directories: remove_files(descent.current())? }];
+    while let Some(level) = levels.last_mut() {
+        if let Some(name) = level.directories.pop() {
+            match descent.enter(&name, Links::Refuse) {
+                Ok(()) => levels.push(Level { name, directories: remove_files(descent.current())? }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            continue;
+        }
+        let Some(emptied) = levels.pop() else { break };
+        if levels.is_empty() {
+            unlinkat(&place.directory, &*emptied.name, AtFlags::REMOVEDIR)?;
+        } else {
+            descent.leave()?;
+            gone(unlinkat(descent.current(), &*emptied.name, AtFlags::REMOVEDIR))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes everything but the directories from a directory; returns those.
+fn remove_files(directory: impl AsFd) -> io::Result<Vec<CString>> {
+    let mut directories = Vec::new();
+    names::for_each(directory.as_fd(), |name, kind| {
+        if kind == FileType::Directory {
+            directories.push(name.to_owned());
+            return Ok(());
+        }
+        gone(unlinkat(directory.as_fd(), name, AtFlags::empty()))
+    })?;
+    Ok(directories)
+}
+
+/// Forgives that somebody else was faster.
+fn gone(removed: Result<(), Errno>) -> Result<(), Errno> {
+    match removed {
+        Err(Errno::NOENT) => Ok(()),
+        removed => removed,
+    }
+}

@@ -1,0 +1,255 @@
+//! Walking a tree, breadth first, within limits.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+};
+
+use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire, sandbox::Sandbox};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, statat},
+    io::Errno,
+};
+
+use super::{
+    AnswerSize, Claims, FileWork,
+    descent::{self, Identity},
+    io_error,
+    names::{self, Smallest},
+    native,
+    open::{Links, file_type},
+};
+
+const MAX_DEPTH: u64 = 64;
+const MAX_DIRECTORIES: u64 = 10_000;
+const MAX_ENTRIES: u64 = 50_000;
+
+/// What the paths and messages of an answer may come to, in bytes.
+const MAX_ANSWER: usize = 4 * 1024 * 1024;
+
+/// What each item costs beside its path and message.
+const ITEM: usize = 64;
+
+impl FileWork for wire::Walk {
+    const ANSWER: AnswerSize = AnswerSize::Large;
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn claims(&self) -> Result<Claims, RpcError> {
+        Claims::reads(&self.path)
+    }
+
+    fn run(&self) -> Result<wire::WalkReply, RpcError> {
+        check_limits(&self.options)?;
+        let path = native(&self.path)?;
+        let failed = |error: Errno| io_error(&error.into(), path);
+        let root = statat(CWD, path, AtFlags::empty()).map_err(failed)?;
+        let mut walker = Walker::new(&self.options);
+        let is_link =
+            || statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map(|own| file_type(&own) == FileType::Symlink);
+        if file_type(&root) == FileType::Directory
+            && (self.options.follow_directory_symlinks || !is_link().map_err(failed)?)
+        {
+            walker.enqueue(path.to_owned(), 0, (root.st_dev, root.st_ino));
+            walker.walk();
+        }
+        Ok(walker.reply)
+    }
+}
+
+fn check_limits(options: &wire::WalkOptions) -> Result<(), RpcError> {
+    let text = if options.max_directories == 0 || options.max_entries == 0 {
+        "filesystem walk limits must be greater than zero".to_owned()
+    } else if options.max_depth > MAX_DEPTH
+        || options.max_directories > MAX_DIRECTORIES
+        || options.max_entries > MAX_ENTRIES
+    {
+        format!(
+            "filesystem walk limits exceed maximums: depth={MAX_DEPTH}, directories={MAX_DIRECTORIES}, \
+             entries={MAX_ENTRIES}"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(RpcError::new(ErrorKind::InvalidInput, text))
+}
+
+/// A directory to read.
+struct Waiting {
+    path: PathBuf,
+    depth: u64,
+}
+
+/// Something in a directory.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    name: OsString,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Directory(Identity),
+    File,
+    /// Looked at, but not listed.
+    Other,
+}
+
+/// A walk under way.
+struct Walker<'a> {
+    options: &'a wire::WalkOptions,
+    queue: VecDeque<Waiting>,
+    /// Directories that were ever queued.
+    directories: u64,
+    /// Which, where links could lead to one twice.
+    seen: HashSet<Identity>,
+    /// Entries that may still be looked at.
+    entries_left: u64,
+    budget: Budget,
+    reply: wire::WalkReply,
+}
+
+impl<'a> Walker<'a> {
+    fn new(options: &'a wire::WalkOptions) -> Self {
+        Self {
+            options,
+            queue: VecDeque::new(),
+            directories: 0,
+            seen: HashSet::new(),
+            entries_left: options.max_entries,
+            budget: Budget { left: MAX_ANSWER },
+            reply: wire::WalkReply::default(),
+        }
+    }
+
+    fn walk(&mut self) {
+        while let Some(directory) = self.queue.pop_front() {
+            let proceeds = match self.read(&directory.path) {
+                Ok(found) => self.list(&directory, found),
+                Err(error) => self.fail(directory.path, error.to_string()),
+            };
+            if proceeds.is_none() {
+                self.reply.truncated = true;
+                return;
+            }
+        }
+    }
+
+    /// Reads a directory; of very many entries the first ones that may be looked at, and one more.
+    fn read(&self, path: &Path) -> io::Result<Vec<Found>> {
+        let follow = self.options.follow_directory_symlinks;
+        let links = if follow { Links::Follow } else { Links::Refuse };
+        let directory = descent::open(CWD, path, links)?;
+        let limit = usize::try_from(self.entries_left.saturating_add(1)).unwrap_or(usize::MAX);
+        let mut found = Smallest::new(limit);
+        names::for_each(&directory, |name, kind| {
+            let what = match kind {
+                FileType::RegularFile => What::File,
+                // Only links lead to a directory twice.
+                FileType::Directory if !follow => What::Directory((0, 0)),
+                FileType::Directory | FileType::Symlink if follow => {
+                    match statat(&directory, name, AtFlags::empty()) {
+                        Ok(stat) if file_type(&stat) == FileType::Directory => {
+                            What::Directory((stat.st_dev, stat.st_ino))
+                        }
+                        Ok(_) => What::Other,
+                        // Broken links are as good as not there.
+                        Err(_) => return Ok(()),
+                    }
+                }
+                _ => What::Other,
+            };
+            found.push(Found { name: names::os_str(name).to_owned(), what });
+            Ok::<_, Errno>(())
+        })?;
+        Ok(found.into_sorted().0)
+    }
+
+    /// Lists what was found in a directory; none when a limit ends the walk.
+    fn list(&mut self, directory: &Waiting, found: Vec<Found>) -> Option<()> {
+        for Found { name, what } in found {
+            self.entries_left = self.entries_left.checked_sub(1)?;
+            let path = directory.path.join(&name);
+            if name.to_str().is_none() {
+                self.fail(path, "the name is not UTF-8".to_owned())?;
+                continue;
+            }
+            let kind = match what {
+                What::Directory(_) => wire::WalkKind::Directory,
+                What::File => wire::WalkKind::File,
+                What::Other => continue,
+            };
+            let entry = wire::WalkEntry { path: HostPath::from(path.clone()), kind };
+            self.budget.take(&entry.path, "")?;
+            self.reply.entries.push(entry);
+            let is_pruned =
+                self.options.prune_hidden_directories && name.as_encoded_bytes().starts_with(b".");
+            if let What::Directory(identity) = what
+                && directory.depth < self.options.max_depth
+                && !is_pruned
+            {
+                self.enqueue(path, directory.depth + 1, identity);
+            }
+        }
+        Some(())
+    }
+
+    fn enqueue(&mut self, path: PathBuf, depth: u64, identity: Identity) {
+        if self.options.follow_directory_symlinks && self.seen.contains(&identity) {
+            return;
+        }
+        if self.directories == self.options.max_directories {
+            self.reply.truncated = true;
+            return;
+        }
+        self.directories += 1;
+        if self.options.follow_directory_symlinks {
+            self.seen.insert(identity);
+        }
+        self.queue.push_back(Waiting { path, depth });
+    }
+
+    /// Reports what could not be read or named; none when there is no room for it.
+    fn fail(&mut self, path: PathBuf, message: String) -> Option<()> {
+        let path = match path.to_str() {
+            Some(_) => path,
+            None => PathBuf::from(path.to_string_lossy().into_owned()),
+        };
+        let error = wire::WalkError { path: HostPath::from(path), message };
+        self.budget.take(&error.path, &error.message)?;
+        self.reply.errors.push(error);
+        Some(())
+    }
+}
+
+/// What an answer may still grow.
+struct Budget {
+    left: usize,
+}
+
+impl Budget {
+    /// Takes what an item costs; none when that is too much.
+    fn take(&mut self, path: &HostPath, message: &str) -> Option<()> {
+        self.left = self.left.checked_sub(path.to_uri().len() + message.len() + ITEM)?;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_costs_its_uri_its_message_and_a_bit() {
+        let mut budget = Budget { left: 200 };
+        let path = HostPath::from(PathBuf::from("/a b"));
+        assert_eq!(budget.take(&path, "why"), Some(()));
+        assert_eq!(budget.left, 200 - "file:///a%20b".len() - 3 - 64);
+        assert_eq!(budget.take(&path, &"x".repeat(43)), Some(()), "to the last byte");
+        assert_eq!(budget.take(&path, ""), None);
+    }
+}
