@@ -91,7 +91,7 @@ impl FileWork for wire::ReadDirectory {
     }
 
     fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::reads(&self.path)
+        Claims::looks(&self.path)
     }
 
     fn run(&self) -> Result<wire::DirectoryListing, RpcError> {

@@ -40,7 +40,7 @@ impl FileWork for wire::Walk {
     }
 
     fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::reads(&self.path)
+        Claims::looks(&self.path)
     }
 
     fn run(&self) -> Result<wire::WalkReply, RpcError> {
