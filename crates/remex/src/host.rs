@@ -1,26 +1,144 @@
 //! What clients may know about this host, read from where the system keeps it.
+//!
+//! Nothing here fails: what cannot be found out has a value that works. Start at [`look`].
 
-use std::path::PathBuf;
+use std::{
+    env,
+    ffi::OsString,
+    fmt::Write as _,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
 
-use anyhow::Context;
-use remex_proto::{HostPath, environment};
+use remex_proto::{
+    HostPath,
+    environment::{Features, Info, Shell},
+};
 use remex_server::Host;
+use rustix::{fs::Access, process::geteuid};
+use sha2::{Digest as _, Sha256};
+
+/// Shells of accounts that nobody logs in to; they run nothing.
+const NO_SHELLS: [&str; 2] = ["nologin", "false"];
 
 /// Looks around.
-pub(crate) fn look() -> anyhow::Result<Host> {
-    let cwd = std::env::current_dir().context("cannot find out the working directory")?;
-    let info = environment::Info {
-        shell: environment::Shell { name: "sh".to_owned(), path: "/bin/sh".to_owned() },
+pub(crate) fn look() -> Host {
+    let user = std::fs::read("/etc/passwd").ok().and_then(|users| User::find(&users, geteuid().as_raw()));
+    let temporary = directory("TMPDIR");
+    let info = Info {
+        shell: shell(user.as_ref()),
         executor_version: env!("CARGO_PKG_VERSION").to_owned(),
-        provider_id: String::new(),
-        cwd: Some(HostPath::from(cwd)),
-        user_home_dir: None,
-        platform_os: std::env::consts::OS.to_owned(),
+        provider_id: provider_id(),
+        cwd: Some(HostPath::from(cwd())),
+        user_home_dir: directory("HOME").or(user.map(|user| user.home)).map(HostPath::from),
+        platform_os: env::consts::OS.to_owned(),
         prepend_path_dirs: Vec::new(),
-        temporary_directories: Vec::new(),
-        temp_dir: Some(HostPath::from(std::env::temp_dir())),
-        capabilities: environment::Features::default(),
+        temporary_directories: temporary.iter().cloned().map(HostPath::from).collect(),
+        temp_dir: Some(HostPath::from(temporary.unwrap_or_else(|| PathBuf::from("/tmp")))),
+        capabilities: Features {
+            fs_watch_missing: true,
+            environment_config_read: true,
+            http_header_env_vars: false,
+            file_write_streaming: true,
+        },
     };
-    let codex_system_dir = PathBuf::from("/etc/codex");
-    Ok(Host { info, hostname: String::new(), codex_home: None, codex_system_dir })
+    let codex_home = env::var_os("CODEX_HOME")
+        .filter(|home| !home.is_empty())
+        .map(|home| std::path::absolute(&home).unwrap_or_else(|_| home.into()));
+    Host { info, hostname: hostname(), codex_home, codex_system_dir: PathBuf::from("/etc/codex") }
+}
+
+/// The entry of one user in the list of users.
+#[derive(Debug, PartialEq, Eq)]
+struct User {
+    home: PathBuf,
+    shell: PathBuf,
+}
+
+impl User {
+    /// Looks for a uid in the lines of `/etc/passwd`: name, password, uid, gid, comment, home, shell.
+    fn find(users: &[u8], uid: u32) -> Option<Self> {
+        users.split(|byte| *byte == b'\n').find_map(|line| {
+            let fields: Vec<_> = line.split(|byte| *byte == b':').collect();
+            let &[_, _, number, _, _, home, shell] = fields.as_slice() else { return None };
+            let path = |field: &[u8]| PathBuf::from(OsString::from_vec(field.to_owned()));
+            (number == uid.to_string().as_bytes()).then(|| User { home: path(home), shell: path(shell) })
+        })
+    }
+}
+
+/// Returns the user's login shell, else the one in `SHELL`, else `/bin/sh`.
+fn shell(user: Option<&User>) -> Shell {
+    let candidates = user.map(|user| user.shell.clone()).into_iter().chain(directory("SHELL"));
+    candidates
+        .filter_map(|path| usable_shell(&path))
+        .next()
+        .unwrap_or_else(|| Shell { name: "sh".to_owned(), path: "/bin/sh".to_owned() })
+}
+
+fn usable_shell(path: &Path) -> Option<Shell> {
+    let name = path.file_name()?.to_str()?;
+    let runs = path.is_absolute() && path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok();
+    (runs && !NO_SHELLS.contains(&name))
+        .then_some(Shell { name: name.to_owned(), path: path.to_str()?.to_owned() })
+}
+
+/// Returns the absolute path in a variable.
+fn directory(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+#[allow(clippy::print_stderr)] // A person reads it, and the log has not begun.
+fn cwd() -> PathBuf {
+    env::current_dir().unwrap_or_else(|error| {
+        eprintln!("remex: cannot find out the working directory: {error}; clients are told that it is `/`");
+        PathBuf::from("/")
+    })
+}
+
+fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Returns a word for this installation on this host that gives away nothing about either.
+fn provider_id() -> String {
+    let machine = std::fs::read("/etc/machine-id").unwrap_or_else(|_| hostname().into_bytes());
+    let program = env::current_exe().unwrap_or_default();
+    let mut digest = Sha256::new();
+    for part in [b"remex", machine.as_slice(), program.as_os_str().as_bytes()] {
+        digest.update(part);
+        digest.update([0]);
+    }
+    digest.update(geteuid().as_raw().to_be_bytes());
+    digest.finalize().iter().fold("sha256:".to_owned(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_its_number() {
+        let users =
+            b"root:x:0:0:root:/root:/bin/bash\nbroken\nann:x:1000:1000:Ann,,:/home/ann:/bin/zsh\nx:x:10:1::/:\n";
+        let ann = User { home: "/home/ann".into(), shell: "/bin/zsh".into() };
+        assert_eq!(User::find(users, 1000), Some(ann));
+        assert_eq!(User::find(users, 10), Some(User { home: "/".into(), shell: "".into() }));
+        assert_eq!(User::find(users, 1), None);
+        assert_eq!(User::find(b"", 0), None);
+    }
+
+    #[test]
+    fn a_shell_that_runs_nothing_is_none() {
+        assert_eq!(
+            usable_shell(Path::new("/bin/sh")),
+            Some(Shell { name: "sh".into(), path: "/bin/sh".into() })
+        );
+        for path in ["", "sh", "/", "/bin", "/bin/false", "/usr/sbin/nologin", "/etc/passwd", "/nowhere/sh"] {
+            assert_eq!(usable_shell(Path::new(path)), None, "{path}");
+        }
+    }
 }

@@ -204,7 +204,7 @@ fn config(flags: &Flags, addresses: &[ListenAddress]) -> anyhow::Result<Config> 
         ..Limits::default()
     };
     let host_env = std::env::vars_os().collect();
-    Ok(Config { limits, host_env, auth, host: host::look()?, proxies: Proxies::default() })
+    Ok(Config { limits, host_env, auth, host: host::look(), proxies: Proxies::default() })
 }
 
 /// Refuses to open a port to the network without authentication.
