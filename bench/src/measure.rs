@@ -4,6 +4,7 @@
 //! Start at [`ALL`].
 
 mod echo;
+mod files;
 mod idle;
 mod output;
 mod spawn;
@@ -29,6 +30,11 @@ pub(crate) const ALL: &[Measure] = &[
     idle::CONNECTIONS,
     idle::REST,
     stall::STALL,
+    files::METADATA,
+    files::SMALL,
+    files::READ,
+    files::WRITE,
+    files::WALK,
 ];
 
 /// One measurement with all its figures.
@@ -112,6 +118,12 @@ pub(crate) struct Scale {
     pub(crate) idle: usize,
     /// How long a client does not read.
     pub(crate) stall: Duration,
+    /// Questions about files, one after the other.
+    pub(crate) questions: usize,
+    /// The size of a large file.
+    pub(crate) file_bytes: u64,
+    /// Files in a tree to walk.
+    pub(crate) walked: usize,
 }
 
 impl Scale {
@@ -124,6 +136,9 @@ impl Scale {
         echoes: 2000,
         idle: 200,
         stall: Duration::from_secs(2),
+        questions: 5000,
+        file_bytes: 64 << 20,
+        walked: 20_000,
     };
 
     pub(crate) const QUICK: Self = Self {
@@ -135,6 +150,9 @@ impl Scale {
         echoes: 300,
         idle: 50,
         stall: Duration::from_millis(500),
+        questions: 1000,
+        file_bytes: 64 << 20,
+        walked: 20_000,
     };
 }
 

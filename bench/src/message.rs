@@ -28,10 +28,11 @@ pub(crate) enum Message {
         seq: u64,
         produced: Option<u64>,
     },
-    /// `error` is the whole message of a refusal.
+    /// `error` is the whole message of a refusal; `len` is that of the message.
     Reply {
         id: u64,
         error: Option<String>,
+        len: usize,
     },
     /// A notification that no measurement needs.
     Other,
@@ -48,6 +49,10 @@ impl Message {
     }
 
     fn try_parse(text: &[u8]) -> Option<Self> {
+        // The answer to a read may be long, and need not be searched for what it is not.
+        if text.starts_with(b"{\"id\":") {
+            return parse_reply(text);
+        }
         if let Some(output) = parse_output(text) {
             return Some(output);
         }
@@ -84,8 +89,10 @@ fn parse_output(text: &[u8]) -> Option<Message> {
 fn parse_reply(text: &[u8]) -> Option<Message> {
     let at = if text.starts_with(b"{\"id\":") { 0 } else { rfind(text, b"\"id\":")? };
     let id = number_after(&text[at..], b"\"id\":")?;
-    let failed = find(text, b"\"error\":{").is_some();
-    Some(Message::Reply { id, error: failed.then(|| String::from_utf8_lossy(text).into_owned()) })
+    // An error is short, and the content of a file has no quotes.
+    let failed = find(&text[..text.len().min(4096)], b"\"error\":{").is_some();
+    let error = failed.then(|| String::from_utf8_lossy(text).into_owned());
+    Some(Message::Reply { id, error, len: text.len() })
 }
 
 fn decoded_len(base64: &[u8]) -> u64 {
@@ -142,11 +149,14 @@ mod tests {
     #[test]
     fn replies_carry_their_id_before_or_after_the_rest() {
         let text = r#"{"id":4,"result":{"processId":"1","sandboxType":"none"}}"#;
-        assert_eq!(Message::parse(text.as_bytes()).unwrap(), Message::Reply { id: 4, error: None });
+        assert_eq!(
+            Message::parse(text.as_bytes()).unwrap(),
+            Message::Reply { id: 4, error: None, len: text.len() }
+        );
         let text = r#"{"error":{"code":-32600,"message":"no"},"id":5}"#;
         assert_eq!(
             Message::parse(text.as_bytes()).unwrap(),
-            Message::Reply { id: 5, error: Some(text.to_owned()) }
+            Message::Reply { id: 5, error: Some(text.to_owned()), len: text.len() }
         );
     }
 
