@@ -90,7 +90,7 @@ pub struct BodyDelta {
     pub request_id: String,
     /// 1, 2, 3 and so on.
     pub seq: u64,
-    /// At most 1 MiB; empty in the last.
+    /// At most 1 MiB, and 64 KiB from this server; empty in the last.
     pub delta_base64: Blob,
     /// This is the last.
     pub done: bool,

@@ -9,7 +9,7 @@ mod scan;
 
 use std::{borrow::Cow, fmt};
 
-pub use encode::{OutputFrame, write_error, write_notification, write_request, write_result};
+pub use encode::{BodyFrame, OutputFrame, write_error, write_notification, write_request, write_result};
 use serde::{Deserialize, Serialize};
 
 use crate::{ErrorKind, RpcError};

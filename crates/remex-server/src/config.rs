@@ -17,6 +17,8 @@ pub struct Config {
     pub host: Host,
     /// The way to the web.
     pub proxies: Proxies,
+    /// Whose certificates are believed there.
+    pub trust: Trust,
 }
 
 /// What clients may know about the host.
@@ -43,6 +45,21 @@ pub struct Proxies {
     pub all: Option<String>,
     /// Hosts that are reached directly: `NO_PROXY`.
     pub none: Option<String>,
+}
+
+/// Whose certificates HTTP requests believe.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Trust {
+    /// The roots of the host.
+    #[default]
+    System,
+    /// These instead.
+    Only {
+        /// A file with certificates: `SSL_CERT_FILE`.
+        file: Option<PathBuf>,
+        /// Directories with such files: `SSL_CERT_DIR`.
+        directories: Vec<PathBuf>,
+    },
 }
 
 /// Who gets in over WebSocket.
@@ -77,8 +94,12 @@ pub struct Limits {
     pub handles: usize,
     /// Watches of one connection.
     pub watches: usize,
-    /// HTTP requests of one connection that run at once, streams included.
+    /// HTTP requests of one connection that run at once, apart from streams; further ones wait.
     pub http_requests: usize,
+    /// HTTP streams of one connection.
+    pub http_streams: usize,
+    /// The longest body of a response that is not streamed.
+    pub http_body_bytes: usize,
     /// How long a connection that the server stopped reading from may take no byte before it is closed.
     pub stalled_writer: Duration,
     /// After how many bytes of output an acknowledgement is asked for.
@@ -142,6 +163,9 @@ impl Default for Limits {
             handles: 128,
             watches: 128,
             http_requests: 128,
+            http_streams: 128,
+            // With base64 it is well below the longest message.
+            http_body_bytes: 32 * MIB,
             stalled_writer: Duration::from_secs(30),
             mark_bytes: 64 << 10,
             stdin_bytes: MIB,

@@ -99,6 +99,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
     let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
     let large_files = Arc::new(Semaphore::new(server.limits().large_files));
+    let streams = Streams::new(server.limits());
     let mut connection = Connection {
         server,
         outbox,
@@ -115,7 +116,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
         large_files,
         handles: Handles::default(),
         watches: Watches::default(),
-        streams: Streams::default(),
+        streams,
     };
     tracing::info!(connection = connection.outbox.id, transport = ?source, "connection opened");
     let stop = connection.read(&mut reader).await;
@@ -226,6 +227,7 @@ impl Connection {
         if let Some(index) = self.cancels.iter().position(|(running, _)| running == id) {
             self.cancels.swap_remove(index).1.abort();
         }
+        self.streams.cancel(id);
         let connection = self.outbox.id;
         let reached = if self.reaches_out { self.server.sessions_of(&self.identity) } else { Vec::new() };
         for session in self.handshake.session().into_iter().chain(&reached) {

@@ -21,5 +21,5 @@ mod watch;
 
 mod clock;
 
-pub use config::{Auth, Config, Host, Limits, Proxies};
+pub use config::{Auth, Config, Host, Limits, Proxies, Trust};
 pub use server::{ListenError, Server};

@@ -23,9 +23,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    config::{Config, Host, Limits},
+    config::{Config, Host, Limits, Proxies, Trust},
     connection::{self, Link},
     fs::Files,
+    http::Web,
     identity::Identity,
     janitor::Janitor,
     outbox::{ConnectionId, Outbox},
@@ -51,6 +52,7 @@ pub struct Server {
     config: Config,
     spawner: Spawner,
     files: Files,
+    web: Web,
     tags: Tags,
     janitor: Janitor,
     /// Shared by connections and the janitor; held for moments only.
@@ -94,6 +96,7 @@ impl Server {
         let server = Arc::new(Server {
             spawner: Spawner::new(threads)?,
             files: Files::new()?,
+            web: Web::default(),
             tags: Tags::new(),
             janitor: Janitor::default(),
             sessions: Mutex::default(),
@@ -253,6 +256,18 @@ impl Server {
 
     pub(crate) fn files(&self) -> &Files {
         &self.files
+    }
+
+    pub(crate) fn web(&self) -> &Web {
+        &self.web
+    }
+
+    pub(crate) fn proxies(&self) -> &Proxies {
+        &self.config.proxies
+    }
+
+    pub(crate) fn trust(&self) -> &Trust {
+        &self.config.trust
     }
 
     pub(crate) fn host_env(&self) -> &[(std::ffi::OsString, std::ffi::OsString)] {

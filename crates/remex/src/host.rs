@@ -38,7 +38,7 @@ pub(crate) fn look() -> Host {
         capabilities: Features {
             fs_watch_missing: true,
             environment_config_read: true,
-            http_header_env_vars: false,
+            http_header_env_vars: true,
             file_write_streaming: true,
         },
     };

@@ -5,6 +5,7 @@
 
 mod host;
 mod serve;
+mod web;
 
 use std::process::ExitCode;
 

@@ -11,13 +11,13 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use remex_rpc::{ListenAddress, Listener};
-use remex_server::{Auth, Config, Limits, Proxies, Server};
+use remex_server::{Auth, Config, Limits, Server};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
 };
 
-use crate::host;
+use crate::{host, web};
 
 /// Sent by Linux to who writes beyond the limit on the size of files.
 const SIGXFSZ: i32 = 25;
@@ -204,7 +204,7 @@ fn config(flags: &Flags, addresses: &[ListenAddress]) -> anyhow::Result<Config> 
         ..Limits::default()
     };
     let host_env = std::env::vars_os().collect();
-    Ok(Config { limits, host_env, auth, host: host::look(), proxies: Proxies::default() })
+    Ok(Config { limits, host_env, auth, host: host::look(), proxies: web::proxies(), trust: web::trust() })
 }
 
 /// Refuses to open a port to the network without authentication.

@@ -129,12 +129,58 @@ impl OutputFrame<'_> {
     }
 }
 
+/// An `http/request/bodyDelta` notification with a part of the body, written in one step.
+///
+/// The last one of a stream is a [`BodyDelta`](crate::http::BodyDelta).
+///
+/// ```
+/// use remex_proto::message::BodyFrame;
+///
+/// let mut out = Vec::new();
+/// BodyFrame { request_id: "\"r\"", seq: 1, bytes: b"hi\n" }.write(&mut out);
+/// assert_eq!(
+///     out,
+///     br#"{"method":"http/request/bodyDelta","params":{"requestId":"r","seq":1,"deltaBase64":"aGkK","done":false,"error":null}}"#
+/// );
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct BodyFrame<'a> {
+    /// The request, as a JSON string.
+    pub request_id: &'a str,
+    /// Its place in the stream.
+    pub seq: u64,
+    /// The next part of the body.
+    pub bytes: &'a [u8],
+}
+
+impl BodyFrame<'_> {
+    const REQUEST: &'static str = "{\"method\":\"http/request/bodyDelta\",\"params\":{\"requestId\":";
+    const SEQ: &'static str = ",\"seq\":";
+    const DELTA: &'static str = ",\"deltaBase64\":\"";
+    const END: &'static str = "\",\"done\":false,\"error\":null}}";
+    /// The longest number.
+    const DIGITS: usize = 20;
+
+    /// Appends the notification.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let texts = [Self::REQUEST, self.request_id, Self::SEQ, Self::DELTA, Self::END].map(str::len);
+        out.reserve(texts.iter().sum::<usize>() + Self::DIGITS + blob::encoded_len(self.bytes.len()));
+        out.extend_from_slice(Self::REQUEST.as_bytes());
+        out.extend_from_slice(self.request_id.as_bytes());
+        out.extend_from_slice(Self::SEQ.as_bytes());
+        write!(out, "{}", self.seq).expect("memory takes every write");
+        out.extend_from_slice(Self::DELTA.as_bytes());
+        blob::encode_into(self.bytes, out);
+        out.extend_from_slice(Self::END.as_bytes());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Blob, ErrorKind, ServerNote, call::Empty, process};
+    use crate::{Blob, ErrorKind, ServerNote, call::Empty, http, process};
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -162,6 +208,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_fast_encoder_of_bodies_says_what_the_type_says(request_id: String, seq: u64, bytes: Vec<u8>) {
+            let quoted = serde_json::to_string(&request_id).unwrap();
+            let fast = written(|out| BodyFrame { request_id: &quoted, seq, bytes: &bytes }.write(out));
+            let delta_base64 = Blob::from(bytes);
+            let note = http::BodyDelta { request_id, seq, delta_base64, done: false, error: None };
+            prop_assert_eq!(fast, written(|out| write_notification(out, &note)));
+        }
+
         #[test]
         fn the_fast_encoder_says_what_the_type_says(
             process_id: String,

@@ -1,0 +1,122 @@
+//! The body of a response: in parts as they arrive, or collected up to a limit.
+
+use std::{future::Future, sync::Arc};
+
+use bytes::Bytes;
+use remex_proto::{ErrorKind, RpcError, error::INTERNAL_ERROR};
+use reqwest::Response;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{causes, unreadable};
+
+/// The longest part of a stream: the turn that a flood has on a connection.
+///
+/// The dialect allows 1 MiB; short ones let others through between them.
+const PART: usize = 64 << 10;
+
+/// A body that is collected may be this long without asking.
+const SMALL: usize = 1 << 20;
+
+/// A body that is taken in parts.
+pub(super) struct Body {
+    response: Response,
+    /// What is left of something that was longer than a part.
+    rest: Bytes,
+    /// How the body ended, when that was seen while gathering.
+    end: Option<Result<(), reqwest::Error>>,
+}
+
+impl Body {
+    pub(super) fn new(response: Response) -> Self {
+        Body { response, rest: Bytes::new(), end: None }
+    }
+
+    /// Waits for something, and returns it with what has arrived behind it; `None` at the end.
+    ///
+    /// Dropped before its end it may lose bytes.
+    pub(super) async fn next_part(&mut self) -> Result<Option<Bytes>, reqwest::Error> {
+        let mut part = std::mem::take(&mut self.rest);
+        while part.is_empty() {
+            if let Some(end) = self.end.take() {
+                return end.map(|()| None);
+            }
+            match self.response.chunk().await? {
+                Some(chunk) => part = chunk,
+                None => return Ok(None),
+            }
+        }
+        if part.len() < PART && self.end.is_none() {
+            part = self.gather(part).await;
+        }
+        if part.len() > PART {
+            self.rest = part.split_off(PART);
+        }
+        Ok(Some(part))
+    }
+
+    /// Adds what is already there.
+    async fn gather(&mut self, part: Bytes) -> Bytes {
+        let mut parts = vec![part];
+        let mut len = parts[0].len();
+        while len < PART && self.end.is_none() {
+            match if_ready(self.response.chunk()).await {
+                None => break,
+                Some(Ok(Some(chunk))) => {
+                    len += chunk.len();
+                    parts.push(chunk);
+                }
+                Some(Ok(None)) => self.end = Some(Ok(())),
+                Some(Err(error)) => self.end = Some(Err(error)),
+            }
+        }
+        match <[Bytes; 1]>::try_from(parts) {
+            Ok([only]) => only,
+            Err(parts) => parts.concat().into(),
+        }
+    }
+}
+
+/// Returns what comes of `future` without waiting.
+async fn if_ready<T>(future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        value = future => Some(value),
+        () = std::future::ready(()) => None,
+    }
+}
+
+/// Collects the whole body, up to `limit`.
+///
+/// Once it is not small any more it waits for a place in `large`, which it keeps until the permit is given back.
+pub(super) async fn collect(
+    mut response: Response,
+    limit: usize,
+    large: &Arc<Semaphore>,
+) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), RpcError> {
+    let told = response.content_length().unwrap_or(0);
+    let Some(told) = usize::try_from(told).ok().filter(|told| *told <= limit) else {
+        return Err(too_long(limit));
+    };
+    let (mut body, mut place) = (Vec::with_capacity(told.min(SMALL)), None);
+    loop {
+        let chunk = match response.chunk().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Ok((body, place)),
+            Err(error) => return Err(unreadable(&causes(error))),
+        };
+        let len = body.len() + chunk.len();
+        if len > limit {
+            return Err(too_long(limit));
+        }
+        if len > SMALL && place.is_none() {
+            place = Arc::clone(large).acquire_owned().await.ok();
+            body.reserve_exact(told.max(len) - body.len());
+        }
+        body.extend_from_slice(&chunk);
+    }
+}
+
+fn too_long(limit: usize) -> RpcError {
+    let why = format!("it is longer than {limit} bytes; ask for it with `streamResponse: true`");
+    RpcError { kind: ErrorKind::LimitExceeded, ..unreadable(&why) }.with_code(INTERNAL_ERROR)
+}

@@ -1,0 +1,155 @@
+//! Sends a request and follows redirects.
+//!
+//! By hand, because the client's own way does not know which headers hold secrets of the server.
+
+use std::sync::Arc;
+
+use remex_proto::{RpcError, http::RedirectPolicy};
+use reqwest::{
+    Client, Method, Request, Response, StatusCode, Url,
+    header::{
+        AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE,
+        COOKIE, HOST, HeaderName, HeaderValue, LOCATION, PROXY_AUTHORIZATION, REFERER, TRANSFER_ENCODING,
+    },
+};
+
+use super::{
+    causes, failed,
+    outgoing::{Outgoing, is_web},
+};
+use crate::server::Server;
+
+/// How many redirects are followed; the next one fails.
+const MAX_REDIRECTS: usize = 10;
+
+/// What is meant for one origin only.
+const FOR_ONE_ORIGIN: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, HOST];
+
+/// What describes a body.
+const FOR_A_BODY: [HeaderName; 6] =
+    [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LOCATION, TRANSFER_ENCODING];
+
+/// Sends a request and returns the head of what finally answers, whatever its status.
+pub(super) async fn send(server: &Arc<Server>, outgoing: Outgoing) -> Result<Response, RpcError> {
+    let client = server.web().client(server).await?;
+    let Outgoing { method, url, headers, from_env, body, redirect_policy } = outgoing;
+    // The builder turns a name and password in the URL into a header.
+    let mut request = client.request(method, url).headers(headers);
+    if let Some(body) = body {
+        request = request.body(body);
+    }
+    let mut request = request.build().map_err(|error| failed(&causes(error)))?;
+    let mut followed = 0;
+    loop {
+        let response = execute(client, &request).await?;
+        let Some(target) = target(redirect_policy, &response)? else { return Ok(response) };
+        if followed == MAX_REDIRECTS {
+            return Err(failed("too many redirects"));
+        }
+        followed += 1;
+        redirect(&mut request, response.status(), target, &from_env);
+    }
+}
+
+async fn execute(client: &Client, request: &Request) -> Result<Response, RpcError> {
+    let request = request.try_clone().ok_or_else(|| failed("the body cannot be sent"))?;
+    client.execute(request).await.map_err(|error| {
+        let why = causes(error);
+        let untrusted = why.contains("invalid peer certificate");
+        let error = failed(&why);
+        if untrusted { error.with_hint(UNTRUSTED) } else { error }
+    })
+}
+
+const UNTRUSTED: &str = "the server trusts what its host trusts; add the issuer to the roots of the host \
+     (often the package `ca-certificates`), or start the server with `SSL_CERT_FILE`";
+
+/// Returns where a response sends the client; `None` when it is the answer.
+fn target(policy: RedirectPolicy, response: &Response) -> Result<Option<Url>, RpcError> {
+    let is_redirect = matches!(
+        response.status(),
+        StatusCode::MOVED_PERMANENTLY
+            | StatusCode::FOUND
+            | StatusCode::SEE_OTHER
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT
+    );
+    if policy == RedirectPolicy::Stop || !is_redirect {
+        return Ok(None);
+    }
+    let location = response.headers().get(LOCATION).and_then(|value| str::from_utf8(value.as_bytes()).ok());
+    let Some(mut target) = location.and_then(|location| response.url().join(location).ok()) else {
+        return Ok(None);
+    };
+    if !is_web(&target) {
+        return Err(failed(&format!("redirect target uses unsupported URL scheme: {}", target.scheme())));
+    }
+    // Whoever redirects does not choose as whom we come. Both fail only on URLs without a host.
+    let _ = target.set_username("");
+    let _ = target.set_password(None);
+    Ok(Some(target))
+}
+
+/// Turns a request into the one that follows the redirect.
+fn redirect(request: &mut Request, status: StatusCode, target: Url, from_env: &[HeaderName]) {
+    let loses_body = match status {
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => request.method() == Method::POST,
+        status => status == StatusCode::SEE_OTHER,
+    };
+    if loses_body {
+        if request.method() != Method::HEAD {
+            *request.method_mut() = Method::GET;
+        }
+        *request.body_mut() = None;
+        for name in &FOR_A_BODY {
+            request.headers_mut().remove(name);
+        }
+    }
+    if request.url().origin() != target.origin() {
+        for name in FOR_ONE_ORIGIN.iter().chain(from_env) {
+            request.headers_mut().remove(name);
+        }
+    }
+    request.headers_mut().remove(REFERER);
+    if let Some(referer) = referer(request.url(), &target) {
+        request.headers_mut().insert(REFERER, referer);
+    }
+    *request.url_mut() = target;
+}
+
+/// Returns what the next one may know about where we come from: elsewhere only the origin, and nothing when
+/// the way there can be read by others and the way so far could not.
+fn referer(from: &Url, to: &Url) -> Option<HeaderValue> {
+    if from.scheme() == "https" && to.scheme() == "http" {
+        return None;
+    }
+    let mut referer = from.clone();
+    referer.set_username("").ok()?;
+    referer.set_password(None).ok()?;
+    referer.set_fragment(None);
+    if from.origin() != to.origin() {
+        referer.set_path("/");
+        referer.set_query(None);
+    }
+    HeaderValue::from_str(referer.as_str()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn referer_of(from: &str, to: &str) -> Option<String> {
+        let referer = referer(&from.parse().unwrap(), &to.parse().unwrap());
+        referer.map(|value| value.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_referer_tells_no_secrets() {
+        let from = "https://user:word@a.example/path?token=1#part";
+        assert_eq!(referer_of(from, "https://a.example/x").unwrap(), "https://a.example/path?token=1");
+        assert_eq!(referer_of(from, "https://b.example/x").unwrap(), "https://a.example/");
+        assert_eq!(referer_of(from, "https://a.example:8443/").unwrap(), "https://a.example/");
+        assert_eq!(referer_of(from, "http://a.example/x"), None);
+        assert_eq!(referer_of("http://a.example/x", "https://b.example/").unwrap(), "http://a.example/");
+    }
+}

@@ -1,0 +1,156 @@
+//! Which body streams one connection has.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use remex_proto::{
+    Blob, ErrorKind, RequestId, RpcError,
+    error::INVALID_PARAMS,
+    http as wire,
+    message::{self, BodyFrame},
+};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::{body::Body, causes};
+use crate::{
+    config::Limits,
+    outbox::{Outbox, Then},
+};
+
+/// Buffered bodies of one connection that may be large at once; further ones wait while they are small.
+const LARGE_BODIES: usize = 4;
+
+/// The HTTP requests of one connection.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    active: Arc<ActiveStreams>,
+    max_active: usize,
+    /// Bounds buffered requests.
+    pub(super) slots: Arc<Semaphore>,
+    /// Bounds the large bodies among them.
+    pub(super) large: Arc<Semaphore>,
+}
+
+/// Streams by id, from their request to their last frame.
+///
+/// Shared by the reader and the tasks of the streams; held for moments only.
+type ActiveStreams = Mutex<HashMap<String, Active>>;
+
+#[derive(Debug)]
+struct Active {
+    call: RequestId,
+    cancel: CancellationToken,
+}
+
+impl Streams {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Streams {
+            active: Arc::default(),
+            max_active: limits.http_streams,
+            slots: Arc::new(Semaphore::new(limits.http_requests)),
+            large: Arc::new(Semaphore::new(LARGE_BODIES)),
+        }
+    }
+
+    /// Ends the stream that `call` asked for, before or after its answer.
+    pub(crate) fn cancel(&self, call: &RequestId) {
+        if let Some(active) = lock(&self.active).values().find(|active| active.call == *call) {
+            active.cancel.cancel();
+        }
+    }
+
+    pub(super) fn reserve(&self, request_id: &str, call: RequestId) -> Result<Reserved, RpcError> {
+        let mut active = lock(&self.active);
+        if active.contains_key(request_id) {
+            let message = format!("http/request streamResponse requestId `{request_id}` is already active");
+            return Err(RpcError::new(ErrorKind::IdInUse, message)
+                .with_code(INVALID_PARAMS)
+                .with_hint("wait for the last frame of that stream, or choose another id"));
+        }
+        if active.len() >= self.max_active {
+            let message = format!(
+                "{} HTTP streams run on this connection, which is the limit; wait until one has ended",
+                self.max_active
+            );
+            return Err(RpcError::new(ErrorKind::LimitExceeded, message));
+        }
+        let cancel = CancellationToken::new();
+        active.insert(request_id.to_owned(), Active { call, cancel: cancel.clone() });
+        Ok(Reserved { active: Arc::clone(&self.active), request_id: Some(request_id.to_owned()), cancel })
+    }
+}
+
+/// An id that no other stream of the connection can have.
+pub(super) struct Reserved {
+    active: Arc<ActiveStreams>,
+    /// Taken when the last frame is sent.
+    request_id: Option<String>,
+    cancel: CancellationToken,
+}
+
+impl Reserved {
+    /// Returns what tells that the stream was cancelled.
+    pub(super) fn cancelled(&self) -> CancellationToken {
+        self.cancel.clone()
+    }
+
+    /// Sends the body to the client until it ends or `stop` says why it has to.
+    ///
+    /// One part is in memory at a time, so a client that reads slowly holds up this body only.
+    pub(super) async fn transfer(self, mut body: Body, outbox: &Outbox, stop: impl Future<Output = String>) {
+        let request_id = serde_json::json!(self.request_id).to_string();
+        let mut seq = 1;
+        tokio::pin!(stop);
+        let error = loop {
+            let part = tokio::select! {
+                biased;
+                reason = &mut stop => break Some(reason),
+                part = body.next_part() => part,
+            };
+            match part {
+                Ok(Some(bytes)) => {
+                    let frame = BodyFrame { request_id: &request_id, seq, bytes: &bytes };
+                    let mut json = Vec::new();
+                    frame.write(&mut json);
+                    drop(bytes);
+                    // The next part is asked for when this one is on its way.
+                    if !outbox.push_part(json).await {
+                        return;
+                    }
+                    seq += 1;
+                }
+                Ok(None) => break None,
+                Err(error) => break Some(causes(error)),
+            }
+        };
+        drop(body);
+        self.finish(outbox, seq, error);
+    }
+
+    /// Sends the last frame. The id is free when the client sees it, and what follows comes behind it.
+    fn finish(mut self, outbox: &Outbox, seq: u64, error: Option<String>) {
+        let Some(request_id) = self.request_id.take() else { return };
+        let mut active = lock(&self.active);
+        active.remove(&request_id);
+        let last = wire::BodyDelta { request_id, seq, delta_base64: Blob::default(), done: true, error };
+        let mut json = Vec::new();
+        message::write_notification(&mut json, &last);
+        outbox.push(json, Then::Nothing);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(request_id) = &self.request_id {
+            lock(&self.active).remove(request_id);
+        }
+    }
+}
+
+fn lock(active: &ActiveStreams) -> MutexGuard<'_, HashMap<String, Active>> {
+    active.lock().unwrap_or_else(PoisonError::into_inner)
+}
