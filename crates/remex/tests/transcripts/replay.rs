@@ -12,30 +12,10 @@ use tempfile::TempDir;
 use crate::{
     recording::{Recording, Step},
     story::Story,
-    support::{Client, Server, encode, program},
+    support::{Client, Server, decode, encode, program},
+    web::Web,
+    world::World,
 };
-
-/// Methods of the recordings that do not exist yet, and why; each must be answered with "method not found".
-pub(crate) const NOT_YET: &[(&str, &str)] = &[
-    ("fs/canonicalize", FILES),
-    ("fs/close", FILES),
-    ("fs/createDirectory", FILES),
-    ("fs/getMetadata", FILES),
-    ("fs/open", FILES),
-    ("fs/readBlock", FILES),
-    ("fs/readFile", FILES),
-    ("fs/remove", FILES),
-    ("fs/walk", FILES),
-    ("fs/watchMissing", FILES),
-    ("fs/writeBlock", FILES),
-    ("fs/writeFile", FILES),
-    ("http/request", "the server makes no HTTP requests yet"),
-    ("environmentConfig/read", "the server knows no configuration of environments yet"),
-];
-const FILES: &str = "the server has no file methods yet";
-
-/// Members of recorded answers that do not exist yet; each must be absent.
-const ABSENT_YET: &[(&str, &str)] = &[("initialize", "environmentInfo")];
 
 /// What this machine may lack, or what takes too long, and what is said instead.
 const STAND_INS: &[(&str, &str)] = &[
@@ -58,19 +38,18 @@ while IFS= read -r line; do
 done
 "#;
 
-const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 
 /// Replays one recording from beginning to end.
 pub(crate) fn replay(name: &str) {
     let recording = Recording::load(name);
-    let mut replay = Replay::new(Place::new(&recording));
+    let mut replay = Replay::new(&recording);
     for line in &recording.lines {
         match &line.step {
             Step::Open => replay.open(line.connection),
             Step::Spawn => replay.spawn(line.connection),
             Step::Say(message) => replay.say(line.connection, message),
-            Step::Hear(message) if message.get("method").is_some() => replay.note(message),
+            Step::Hear(message) if message.get("method").is_some() => replay.note(line.connection, message),
             Step::Hear(reply) => replay.hear(line.connection, reply),
             Step::Close => replay.close(line.connection),
             Step::Restart => replay.restart(),
@@ -81,6 +60,7 @@ pub(crate) fn replay(name: &str) {
 
 struct Replay {
     place: Place,
+    world: World,
     server: Option<Server>,
     clients: HashMap<u64, Client>,
     /// What was asked: connection and id to method and our parameters.
@@ -91,12 +71,30 @@ struct Replay {
     heard: BTreeMap<String, Story>,
     /// Processes that were not started because they wanted to be confined.
     refused: BTreeSet<String>,
+    /// Recorded streams of HTTP bodies, by connection and request.
+    bodies: BTreeMap<(u64, String), Body>,
+}
+
+/// What came of a streamed body.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Body {
+    bytes: Vec<u8>,
+    is_done: bool,
+}
+
+impl Body {
+    fn add(&mut self, part: &Value) {
+        self.bytes.extend(decode(&part["deltaBase64"]));
+        assert_eq!(part["error"], Value::Null, "no recorded body broke off");
+        self.is_done |= part["done"] == true;
+    }
 }
 
 impl Replay {
-    fn new(place: Place) -> Self {
+    fn new(recording: &Recording) -> Self {
         Self {
-            place,
+            place: Place::new(recording),
+            world: World::new(recording),
             server: None,
             clients: HashMap::new(),
             asked: HashMap::new(),
@@ -104,6 +102,7 @@ impl Replay {
             recorded: BTreeMap::new(),
             heard: BTreeMap::new(),
             refused: BTreeSet::new(),
+            bodies: BTreeMap::new(),
         }
     }
 
@@ -148,6 +147,12 @@ impl Replay {
             _ => {}
         }
         if let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) {
+            if let Some(mut answer) = self.world.answer(connection, id)
+                && !is_confined(&message["params"])
+            {
+                self.place.rewrite(&mut answer);
+                self.world.prepare(method, &message["params"], &answer);
+            }
             let asked = (method.to_owned(), message["params"].clone());
             self.asked.insert((connection, id.to_string()), asked);
         }
@@ -155,9 +160,19 @@ impl Replay {
     }
 
     /// Notes what the recorded server told; [`Self::catch_up`] waits for as much.
-    fn note(&mut self, message: &Value) {
-        let Some(process) = message["params"]["processId"].as_str() else { return };
-        self.recorded.entry(process.to_owned()).or_insert_with(|| self.place.story()).add_event(message);
+    fn note(&mut self, connection: u64, message: &Value) {
+        let params = &message["params"];
+        if let Some(process) = params["processId"].as_str() {
+            let story = self.recorded.entry(process.to_owned()).or_insert_with(|| self.place.story());
+            story.add_event(message);
+        } else if let Some(request) = params["requestId"].as_str() {
+            self.bodies.entry((connection, request.to_owned())).or_default().add(params);
+        } else if self.refused.is_empty() {
+            // What a refused command would have done tells nothing.
+            let same = |heard: &&Value| heard["method"] == message["method"] && heard["params"] == *params;
+            let what = format!("the notification {message}");
+            self.clients[&connection].wait(&what, |seen| seen.notifications().find(same).map(|_| ()));
+        }
     }
 
     /// Waits for our answer to a request and compares it with the recorded one.
@@ -165,19 +180,12 @@ impl Replay {
         let (method, params) = self.asked[&(connection, recorded["id"].to_string())].clone();
         let reply = self.clients[&connection].reply(&recorded["id"]);
         let context = format!("{method} {params}\nrecorded: {recorded}\nheard: {reply}");
-        if let Some((_, why)) = NOT_YET.iter().find(|(not_yet, _)| *not_yet == method) {
-            assert_eq!(
-                reply["error"]["code"], METHOD_NOT_FOUND,
-                "{why}, and if it has, this list is stale\n{context}"
-            );
-            return;
-        }
-        if method == "process/start" && wants_confinement(&params) {
+        if is_confined(&params) {
             assert_eq!(
                 reply["error"]["code"], INVALID_PARAMS,
                 "confinement is refused until it exists\n{context}"
             );
-            self.refused.insert(params["processId"].as_str().expect("a start names its process").to_owned());
+            self.refused.extend(params["processId"].as_str().map(str::to_owned));
             return;
         }
         if recorded.get("error").is_some() {
@@ -185,15 +193,12 @@ impl Replay {
             return;
         }
         let mut expected = recorded["result"].clone();
-        for (_, member) in ABSENT_YET.iter().filter(|(of, _)| *of == method) {
-            expected.as_object_mut().expect("answers are objects").remove(*member);
-            assert_eq!(
-                reply["result"].get(member),
-                None,
-                "`{member}` is there, so the list is stale\n{context}"
-            );
+        if method.starts_with("process/") {
+            assert_same_shape(&expected, &reply["result"], &context);
+        } else {
+            self.place.rewrite(&mut expected);
+            assert_same_answer(&method, expected, &reply["result"], &context);
         }
-        assert_same_shape(&expected, &reply["result"], &context);
         match method.as_str() {
             "initialize" => self.learn_session(&params, recorded, &reply),
             "process/read" => self.learn_read(&params, recorded, &reply),
@@ -239,7 +244,24 @@ impl Replay {
         // A connection that was refused was never opened.
         if self.clients.contains_key(&connection) {
             self.catch_up(connection);
+            self.compare_bodies(connection);
             self.clients.remove(&connection);
+        }
+    }
+
+    /// Waits for the bodies that the recorded client had got to the end, and compares them.
+    fn compare_bodies(&mut self, connection: u64) {
+        let client = &self.clients[&connection];
+        for ((_, request), recorded) in
+            self.bodies.iter().filter(|((of, _), body)| *of == connection && body.is_done)
+        {
+            let heard = client.wait(&format!("the body of `{request}`"), |seen| {
+                let mut body = Body::default();
+                let parts = seen.notifications().map(|note| &note["params"]);
+                parts.filter(|part| part["requestId"] == **request).for_each(|part| body.add(part));
+                body.is_done.then_some(body)
+            });
+            assert_eq!(&heard, recorded, "the body of `{request}`");
         }
     }
 
@@ -253,8 +275,7 @@ impl Replay {
     fn end(mut self) {
         let open: Vec<u64> = self.clients.keys().copied().collect();
         for connection in open {
-            self.catch_up(connection);
-            self.clients.remove(&connection);
+            self.close(connection);
         }
         for (process, recorded) in &self.recorded {
             match self.refused.contains(process) {
@@ -270,6 +291,7 @@ impl Replay {
 struct Place {
     root: TempDir,
     port: TcpListener,
+    web: Web,
 }
 
 impl Place {
@@ -277,13 +299,13 @@ impl Place {
     fn new(recording: &Recording) -> Self {
         let root = tempfile::tempdir().expect("a directory can be made");
         let port = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        let place = Self { root, port };
+        let place = Self { root, port, web: Web::start(recording) };
         let tool_answers: Vec<u8> = recording
             .heard()
             .filter(|message| {
                 message["params"]["processId"] == "mcp-stdio-1" && message["method"] == "process/output"
             })
-            .flat_map(|message| crate::support::decode(&message["params"]["chunk"]))
+            .flat_map(|message| decode(&message["params"]["chunk"]))
             .collect();
         place.write("/mcp/server.py", TOOL_SERVER);
         place.write("/mcp/answers", tool_answers);
@@ -322,7 +344,8 @@ impl Place {
                 len.split(' ').next().and_then(|len| len.parse().ok()).expect("the length is there");
             return encode(vec![b'x'; len / 4 * 3]);
         }
-        let mut text = STAND_INS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+        let text = text.replace("127.0.0.1:8080", &self.web.address.to_string());
+        let mut text = STAND_INS.iter().fold(text, |text, (from, to)| text.replace(from, to));
         if let Some((before, after)) = text.split_once("/dev/tcp/127.0.0.1/") {
             let after = after.trim_start_matches(|digit: char| digit.is_ascii_digit());
             let port = self.port.local_addr().expect("a listener has an address").port();
@@ -340,15 +363,46 @@ impl Place {
 /// What the recorder wrote in place of machine paths.
 const PLACES: &[&str] = &["/workspace", "/parent", "/home/user", "/mcp"];
 
-fn wants_confinement(params: &Value) -> bool {
+/// Tells whether a request asks for confinement, which is refused until it exists.
+fn is_confined(params: &Value) -> bool {
     params["sandbox"].is_object() && params["sandbox"]["permissions"]["type"] != "disabled"
 }
+
+/// Checks that `heard` says what was recorded, but for what differs from host to host.
+fn assert_same_answer(method: &str, mut recorded: Value, heard: &Value, context: &str) {
+    assert_same_shape(&recorded, heard, context);
+    let Value::Object(members) = &mut recorded else { panic!("answers are objects\n{context}") };
+    members.retain(|name, _| !DIFFERS.contains(&(method, name)));
+    for (name, value) in members {
+        assert_eq!(heard[name.as_str()], *value, "member `{name}`\n{context}");
+    }
+}
+
+/// Members of answers that differ from host to host, or from time to time.
+const DIFFERS: &[(&str, &str)] = &[
+    ("initialize", "sessionId"),
+    ("initialize", "environmentInfo"),
+    ("environmentConfig/read", "hostname"),
+    ("fs/getMetadata", "size"),
+    ("fs/getMetadata", "createdAtMs"),
+    ("fs/getMetadata", "modifiedAtMs"),
+];
+
+/// Features of the recorded server that this one has; of the others it says nothing.
+const FEATURES: [&str; 4] =
+    ["fsWatchMissing", "environmentConfigRead", "httpHeaderEnvVars", "fileWriteStreaming"];
 
 /// Checks that `heard` has every member of `recorded`, each of the same type.
 fn assert_same_shape(recorded: &Value, heard: &Value, context: &str) {
     match (recorded, heard) {
         (Value::Object(recorded), Value::Object(heard)) => {
             for (name, value) in recorded {
+                if name == "capabilities" {
+                    let known: BTreeMap<_, _> =
+                        FEATURES.iter().map(|name| (name.to_string(), json!(true))).collect();
+                    assert_eq!(json!(heard[name]), json!(known), "{context}");
+                    continue;
+                }
                 let ours = heard.get(name).unwrap_or_else(|| panic!("member `{name}` is missing\n{context}"));
                 // Null until the process has exited, and we may look earlier than the recorded client did.
                 if name != "exitCode" {
