@@ -9,7 +9,9 @@ mod scan;
 
 use std::{borrow::Cow, fmt};
 
-pub use encode::{BodyFrame, OutputFrame, write_error, write_notification, write_request, write_result};
+pub use encode::{
+    BodyFrame, OutputFrame, write_error, write_notification, write_request, write_result, write_result_with,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{ErrorKind, RpcError};

@@ -22,7 +22,6 @@ mod walk;
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, sandbox::Sandbox};
-use serde::Serialize;
 use tokio::{runtime, sync::OwnedSemaphorePermit};
 
 use crate::{connection::Connection, outbox::Responder};
@@ -110,14 +109,15 @@ impl Files {
 }
 
 impl Files {
-    /// Answers with something large when the client has taken what was queued before.
-    pub(crate) async fn answer_large<R>(&self, responder: Responder, result: Result<R, RpcError>)
-    where
-        R: Serialize + Send + 'static,
-    {
+    /// Gives a large answer when the client has taken what was queued before.
+    pub(crate) async fn answer_large(
+        &self,
+        responder: Responder,
+        answer: impl FnOnce(Responder) + Send + 'static,
+    ) {
         let outbox = Arc::clone(responder.outbox());
         let _making = outbox.room_for_answer().await;
-        let _ = self.run(move || responder.answer(result)).await;
+        let _ = self.run(move || answer(responder)).await;
     }
 }
 
@@ -152,7 +152,7 @@ impl Connection {
         let server = Arc::clone(&self.server);
         self.run_beside(id, async move {
             if let Ok(Some((result, responder))) = done.await {
-                server.files().answer_large(responder, result).await;
+                server.files().answer_large(responder, |responder| responder.answer(result)).await;
             }
         });
     }

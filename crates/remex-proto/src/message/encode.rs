@@ -13,10 +13,15 @@ use crate::{
 
 /// Appends `{"id":…,"result":…}`.
 pub fn write_result(out: &mut Vec<u8>, id: &RequestId, result: &impl Serialize) {
+    write_result_with(out, id, |out| write_json(out, result));
+}
+
+/// Appends `{"id":…,"result":…}` with the JSON that `write` appends.
+pub fn write_result_with(out: &mut Vec<u8>, id: &RequestId, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(b"{\"id\":");
     write_json(out, id);
     out.extend_from_slice(b",\"result\":");
-    write_json(out, result);
+    write(out);
     out.push(b'}');
 }
 

@@ -48,7 +48,7 @@ impl Connection {
                 if rest.size > LARGE_FILE_LEN { large_files.acquire_owned().await.ok() } else { None };
             let read = server.files().run(move || rest.read());
             let Ok((responder, result)) = read.await else { return };
-            server.files().answer_large(responder, result).await;
+            server.files().answer_large(responder, |responder| answer(responder, result)).await;
             drop(permit);
         });
     }
@@ -75,7 +75,7 @@ impl ReadFile {
             Ok((file, size)) => {
                 let result = native(&self.request.path).and_then(|path| read_all(&file, size, path));
                 drop(self.held);
-                self.responder.answer(result.map(reply));
+                answer(self.responder, result);
                 None
             }
             Err(error) => {
@@ -93,15 +93,21 @@ impl ReadFile {
 }
 
 impl Rest {
-    fn read(self) -> (Responder, Result<wire::ReadFileReply, RpcError>) {
+    fn read(self) -> (Responder, Result<Vec<u8>, RpcError>) {
         let ReadFile { request, responder, .. } = self.reading;
         let result = native(&request.path).and_then(|path| read_all(&self.file, self.size, path));
-        (responder, result.map(reply))
+        (responder, result)
     }
 }
 
-fn reply(bytes: Vec<u8>) -> wire::ReadFileReply {
-    wire::ReadFileReply { data_base64: Blob::from(bytes) }
+fn answer(responder: Responder, result: Result<Vec<u8>, RpcError>) {
+    match result {
+        Ok(bytes) => {
+            let reply = wire::ReadFileReply { data_base64: Blob::from(bytes) };
+            responder.ok_with(|out| reply.write(out));
+        }
+        Err(error) => responder.error(&error),
+    }
 }
 
 /// Reads to the end: the size is what it was a moment ago, and files of the kernel say 0.

@@ -165,13 +165,13 @@ impl Connection {
             if len > SMALL_BLOCK_LEN {
                 return Some((responder, result));
             }
-            responder.answer(result);
+            answer(responder, result);
             None
         });
         let server = Arc::clone(&self.server);
         self.run_beside(id, async move {
             if let Ok(Some((responder, result))) = done.await {
-                server.files().answer_large(responder, result).await;
+                server.files().answer_large(responder, |responder| answer(responder, result)).await;
             }
         });
     }
@@ -348,6 +348,13 @@ fn open(request: &wire::Open) -> Result<Opened, RpcError> {
             Ok(Opened::Writing(file))
         }
         OpenMode::Write => Ok(Opened::Writing(open::for_writing(path, Links::Follow, OFlags::WRONLY)?)),
+    }
+}
+
+fn answer(responder: Responder, result: Result<wire::Block, RpcError>) {
+    match result {
+        Ok(block) => responder.ok_with(|out| block.write(out)),
+        Err(error) => responder.error(&error),
     }
 }
 

@@ -43,12 +43,23 @@ impl Responder {
         self.ok_then(reply, Then::Nothing);
     }
 
-    pub(crate) fn ok_then(mut self, reply: &impl Serialize, then: Then) {
+    pub(crate) fn ok_then(self, reply: &impl Serialize, then: Then) {
+        self.result(then, |id, json| {
+            json.reserve(128);
+            message::write_result(json, id, reply);
+        });
+    }
+
+    /// Answers with the JSON that `write` appends.
+    pub(crate) fn ok_with(self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.result(Then::Nothing, |id, json| message::write_result_with(json, id, write));
+    }
+
+    fn result(mut self, then: Then, write: impl FnOnce(&RequestId, &mut Vec<u8>)) {
         let Some(id) = self.id.take() else { return };
         let mut json = Vec::new();
         if self.outbox.close_request(&id) {
-            json.reserve(128);
-            message::write_result(&mut json, &id, reply);
+            write(&id, &mut json);
         }
         // A cancelled request has its answer, but what it did has its consequences.
         self.outbox.push(json, then);
