@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, fstat, openat},
+    fs::{Mode, OFlags, fstat, openat},
     io::Errno,
 };
 
@@ -103,11 +103,6 @@ pub(super) fn open<P: rustix::path::Arg>(above: impl AsFd, name: P, links: Links
         flags |= OFlags::NOFOLLOW;
     }
     Ok(openat(above, name, flags, Mode::empty())?)
-}
-
-/// Opens the directory at a path for reading.
-pub(super) fn open_path(path: &std::path::Path) -> io::Result<OwnedFd> {
-    open(CWD, path, Links::Follow)
 }
 
 pub(super) fn identify(directory: impl AsFd) -> io::Result<Identity> {

@@ -98,7 +98,7 @@ impl FileWork for wire::ReadDirectory {
         let path = native(&self.path)?;
         let page = Page::parse(self)?;
         let failed = |error: io::Error| io_error(&error, path);
-        let directory = descent::open_path(path).map_err(failed)?;
+        let directory = descent::open(CWD, path, Links::Follow).map_err(failed)?;
         match page {
             Some(page) => page.read(&directory, path).map_err(failed),
             None => read_all(&directory).map_err(failed)?,
@@ -183,14 +183,14 @@ impl Page {
         names::for_each(directory, |name, kind| {
             let name = names::os_str(name);
             if self.after.as_deref().is_none_or(|after| name > after) {
-                smallest.push((name.to_owned(), Kind(kind)));
+                smallest.push(name, kind);
             }
             Ok::<_, Errno>(())
         })?;
         let (found, mut has_more) = smallest.into_sorted();
         let mut listing = wire::DirectoryListing::default();
         let (mut last, mut left) = (None, MAX_PAGE);
-        for (name, Kind(kind)) in found {
+        for (name, kind) in found {
             if left == 0 {
                 has_more = true;
                 break;
@@ -239,22 +239,6 @@ impl Page {
     }
 }
 
-/// The kind of an entry beside its name; names differ, so it has no say in the order.
-#[derive(PartialEq, Eq)]
-struct Kind(FileType);
-
-impl PartialOrd for Kind {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Kind {
-    fn cmp(&self, _other: &Self) -> std::cmp::Ordering {
-        std::cmp::Ordering::Equal
-    }
-}
-
 /// Returns about how long an entry is on the wire.
 fn cost(entry: &wire::DirectoryEntry) -> usize {
     let path = entry.path.as_ref().map_or(0, |path| path.to_uri().len());
@@ -276,7 +260,7 @@ fn cursor(name: &OsString) -> String {
 /// Returns the name of a cursor, if it is one.
 fn parse_cursor(cursor: &str) -> Option<OsString> {
     let bytes = cursor.as_bytes();
-    if bytes.is_empty() || bytes.len() % 2 != 0 {
+    if bytes.is_empty() || !bytes.len().is_multiple_of(2) {
         return None;
     }
     let byte = |digits: &[u8]| {

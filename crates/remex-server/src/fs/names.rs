@@ -1,7 +1,8 @@
 //! What is in a directory: reading it, and keeping only the smallest names of very many.
 
 use std::{
-    ffi::{CStr, OsStr},
+    cmp::Ordering,
+    ffi::{CStr, OsStr, OsString},
     os::{fd::AsFd, unix::ffi::OsStrExt as _},
 };
 
@@ -46,55 +47,61 @@ pub(super) fn os_str(name: &CStr) -> &OsStr {
     OsStr::from_bytes(name.to_bytes())
 }
 
-/// The smallest of all the items that were pushed; memory does not grow with their number.
+/// The smallest of all the names that were pushed; memory does not grow with their number.
 #[derive(Debug)]
 pub(super) struct Smallest<T> {
     /// At most twice the limit.
-    items: Vec<T>,
+    items: Vec<(OsString, T)>,
     limit: usize,
     /// All that were pushed.
     pushed: usize,
 }
 
-impl<T: Ord> Smallest<T> {
+impl<T> Smallest<T> {
     pub(super) fn new(limit: usize) -> Self {
         Self { items: Vec::new(), limit, pushed: 0 }
     }
 
-    pub(super) fn push(&mut self, item: T) {
+    /// Adds a name and what goes with it.
+    pub(super) fn push(&mut self, name: &OsStr, item: T) {
         self.pushed += 1;
-        self.items.push(item);
+        self.items.push((name.to_owned(), item));
         if self.items.len() > 2 * self.limit {
             self.shrink();
         }
     }
 
-    /// Returns them in order, and whether there were more.
-    pub(super) fn into_sorted(mut self) -> (Vec<T>, bool) {
+    /// Returns them in byte order, and whether there were more.
+    pub(super) fn into_sorted(mut self) -> (Vec<(OsString, T)>, bool) {
         self.shrink();
-        self.items.sort_unstable();
+        self.items.sort_unstable_by(by_name);
         (self.items, self.pushed > self.limit)
     }
 
     fn shrink(&mut self) {
         if self.items.len() > self.limit {
-            self.items.select_nth_unstable(self.limit);
+            self.items.select_nth_unstable_by(self.limit, by_name);
             self.items.truncate(self.limit);
         }
     }
+}
+
+fn by_name<T>(one: &(OsString, T), other: &(OsString, T)) -> Ordering {
+    one.0.cmp(&other.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn smallest(limit: usize, items: impl IntoIterator<Item = u32>) -> (Vec<u32>, bool) {
+    fn smallest(limit: usize, names: impl IntoIterator<Item = u32>) -> (Vec<u32>, bool) {
         let mut smallest = Smallest::new(limit);
-        for item in items {
-            smallest.push(item);
+        for name in names {
+            smallest.push(OsStr::new(&format!("{name:04}")), name);
             assert!(smallest.items.len() <= 2 * limit);
         }
-        smallest.into_sorted()
+        let (items, more) = smallest.into_sorted();
+        (items.into_iter().map(|(_, name)| name).collect(), more)
     }
 
     #[test]

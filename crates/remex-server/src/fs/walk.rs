@@ -40,20 +40,21 @@ impl FileWork for wire::Walk {
     }
 
     fn claims(&self) -> Result<Claims, RpcError> {
+        check_limits(&self.options)?;
         Claims::looks(&self.path)
     }
 
     fn run(&self) -> Result<wire::WalkReply, RpcError> {
-        check_limits(&self.options)?;
         let path = native(&self.path)?;
         let failed = |error: Errno| io_error(&error.into(), path);
         let root = statat(CWD, path, AtFlags::empty()).map_err(failed)?;
+        let own = if self.options.follow_directory_symlinks {
+            root
+        } else {
+            statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?
+        };
         let mut walker = Walker::new(&self.options);
-        let is_link =
-            || statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map(|own| file_type(&own) == FileType::Symlink);
-        if file_type(&root) == FileType::Directory
-            && (self.options.follow_directory_symlinks || !is_link().map_err(failed)?)
-        {
+        if file_type(&own) == FileType::Directory {
             walker.enqueue(path.to_owned(), 0, (root.st_dev, root.st_ino));
             walker.walk();
         }
@@ -85,13 +86,7 @@ struct Waiting {
 }
 
 /// Something in a directory.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
-    name: OsString,
-    what: What,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 enum What {
     Directory(Identity),
     File,
@@ -140,7 +135,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Reads a directory; of very many entries the first ones that may be looked at, and one more.
-    fn read(&self, path: &Path) -> io::Result<Vec<Found>> {
+    fn read(&self, path: &Path) -> io::Result<Vec<(OsString, What)>> {
         let follow = self.options.follow_directory_symlinks;
         let links = if follow { Links::Follow } else { Links::Refuse };
         let directory = descent::open(CWD, path, links)?;
@@ -163,26 +158,26 @@ impl<'a> Walker<'a> {
                 }
                 _ => What::Other,
             };
-            found.push(Found { name: names::os_str(name).to_owned(), what });
+            found.push(names::os_str(name), what);
             Ok::<_, Errno>(())
         })?;
         Ok(found.into_sorted().0)
     }
 
     /// Lists what was found in a directory; none when a limit ends the walk.
-    fn list(&mut self, directory: &Waiting, found: Vec<Found>) -> Option<()> {
-        for Found { name, what } in found {
+    fn list(&mut self, directory: &Waiting, found: Vec<(OsString, What)>) -> Option<()> {
+        for (name, what) in found {
             self.entries_left = self.entries_left.checked_sub(1)?;
-            let path = directory.path.join(&name);
-            if name.to_str().is_none() {
-                self.fail(path, "the name is not UTF-8".to_owned())?;
-                continue;
-            }
             let kind = match what {
                 What::Directory(_) => wire::WalkKind::Directory,
                 What::File => wire::WalkKind::File,
                 What::Other => continue,
             };
+            let path = directory.path.join(&name);
+            if name.to_str().is_none() {
+                self.fail(path, "the name is not UTF-8".to_owned())?;
+                continue;
+            }
             let entry = wire::WalkEntry { path: HostPath::from(path.clone()), kind };
             self.budget.take(&entry.path, "")?;
             self.reply.entries.push(entry);

@@ -2,10 +2,11 @@
 
 use std::{
     fs,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::symlink},
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 /// A directory that vanishes with the test, and the URIs of what is in it.
@@ -32,6 +33,24 @@ impl Place {
         fs::create_dir_all(path.parent().expect("a name is below the directory")).expect("directories");
         fs::write(&path, content).expect("there is room for a file");
         path
+    }
+
+    /// Makes directories.
+    pub(crate) fn make(&self, names: &[&str]) {
+        for name in names {
+            fs::create_dir_all(self.path(name)).expect("there is room for directories");
+        }
+    }
+
+    /// Makes a symbolic link.
+    pub(crate) fn link(&self, target: &str, name: &str) {
+        symlink(target, self.path(name)).expect("there is room for a link");
+    }
+
+    /// Makes a named pipe.
+    pub(crate) fn fifo(&self, name: &str) {
+        let mode = Mode::from_raw_mode(0o600);
+        mknodat(CWD, self.path(name), FileType::Fifo, mode, 0).expect("a FIFO can be made");
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
