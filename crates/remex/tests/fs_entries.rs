@@ -3,6 +3,7 @@
 mod support;
 
 use std::{
+    ffi::OsStr,
     fs,
     os::unix::{
         ffi::OsStrExt as _,
@@ -13,10 +14,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use rustix::{
-    fs::{CWD, Mode, OFlags, mkdirat, openat},
-    path::Arg as _,
-};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use serde_json::{Value, json};
 
 use support::{Client, Place, Server, decode, encode, uri, with};
@@ -135,7 +133,7 @@ fn metadata_of_what_is_not_there_is_a_clear_error() {
 fn paths_resolve_by_their_text_and_by_exact_bytes() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
-    fs::write(place.path("").join(std::ffi::OsStr::from_bytes(b"\xff %")), "abc").unwrap();
+    fs::write(place.path("").join(OsStr::from_bytes(b"\xff %")), "abc").unwrap();
     for (name, size) in [("%FF%20%25", 3), ("to-dir/../file", 5), ("dir/./%69nner/..%2F../file", 5)] {
         assert_eq!(metadata(&client, &place.uri(name))["size"], size, "{name}");
     }
@@ -180,7 +178,7 @@ fn a_canonical_path_has_no_links() {
     assert_eq!(canonical(place.uri("to-dir/inner")), Ok(json!({"path": uri(&root.join("dir/inner"))})));
     assert_eq!(canonical(place.uri("to-file")), Ok(json!({"path": uri(&root.join("file"))})));
     assert_eq!(canonical("file:///".to_owned()), Ok(json!({"path": "file:///"})));
-    let odd = std::ffi::OsStr::from_bytes(b"a b\xff");
+    let odd = OsStr::from_bytes(b"a b\xff");
     fs::create_dir(place.path("").join(odd)).unwrap();
     assert_eq!(canonical(place.uri("%61 b%FF")), Ok(json!({"path": uri(&root.join(odd))})));
     for (name, error) in
@@ -257,7 +255,7 @@ fn removing_without_following_links_refuses_them() {
 
 #[test]
 fn a_tree_of_ten_thousand_levels_is_copied_and_removed() {
-    let (server, place) = (Server::start(), Place::new());
+    let (server, place) = (Server::start(), Place::in_memory());
     let client = server.client();
     make_deep(&place.path("deep"), 10_000);
     let copy =
@@ -327,9 +325,20 @@ fn renaming_replaces_in_one_step_unless_told_not_to() {
     refused(&client, "fs/rename", spare("dir", "dir/below"), (-32600, "Invalid argument (os error 22)"));
     done(&client, "fs/rename", rename("dir", "empty"));
     assert_eq!(place.names("empty"), ["inner"]);
-    let away = json!({"sourcePath": place.uri("new"), "destinationPath": "file:///dev/shm/remex-never"});
-    let error = client.call("fs/rename", away).unwrap_err();
-    assert!(["crossDevice", "notFound"].contains(&error["data"]["kind"].as_str().unwrap()), "{error}");
+}
+
+#[test]
+fn renaming_to_another_file_system_is_refused() {
+    let (server, place, memory) = (Server::start(), zoo(), Place::in_memory());
+    let client = server.client();
+    let is_another =
+        fs::metadata(memory.path("")).unwrap().dev() != fs::metadata(place.path("")).unwrap().dev();
+    let params = json!({"sourcePath": place.uri("file"), "destinationPath": memory.uri("file")});
+    if is_another {
+        let error = client.call("fs/rename", params).unwrap_err();
+        assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-32603), &json!("crossDevice")));
+        assert_eq!(place.read("file"), "12345");
+    }
 }
 
 #[test]
@@ -405,7 +414,7 @@ fn links_are_made_and_read_byte_by_byte() {
         refused(&client, "fs/symlink", json!({"path": place.uri("x"), "target": target}), (-32600, text));
     }
     refused(&client, "fs/readLink", json!({"path": place.uri("nothing")}), NOT_FOUND);
-    let text = format!("path `{}` is not a symbolic link", place.path("file").as_str().unwrap());
+    let text = format!("path `{}` is not a symbolic link", place.path("file").display());
     refused(&client, "fs/readLink", json!({"path": place.uri("file")}), (-32600, &text));
 }
 

@@ -176,7 +176,7 @@ fn limits_that_cannot_be_are_refused_before_anything_else() {
 
 #[test]
 fn a_walk_ends_at_about_four_mebibytes() {
-    let (server, place) = (Server::start(), Place::new());
+    let (server, place) = (Server::start(), Place::in_memory());
     let client = server.client();
     let long = "x".repeat(200);
     for directory in 0..20 {

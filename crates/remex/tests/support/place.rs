@@ -17,6 +17,11 @@ impl Place {
         Self(tempfile::tempdir().expect("there is room for a directory"))
     }
 
+    /// Takes memory instead of a disk where that can be had, for very many entries.
+    pub(crate) fn in_memory() -> Self {
+        tempfile::tempdir_in("/dev/shm").map_or_else(|_| Self::new(), Self)
+    }
+
     /// Returns the native path of `name`.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
