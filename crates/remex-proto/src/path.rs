@@ -149,7 +149,7 @@ fn parse_uri(uri: &str) -> Result<Spelling, PathError> {
         return Err(PathError::Invalid { uri: uri.to_owned() });
     }
     let uri = uri.to_owned();
-    if !(host.is_empty() || host.eq_ignore_ascii_case("localhost")) || has_drive_letter(path) {
+    if !(host.is_empty() || host.eq_ignore_ascii_case("localhost")) || has_drive_letter(path.as_bytes()) {
         return Ok(Spelling::Foreign { uri });
     }
     Ok(Spelling::Uri { uri, native: resolve(&percent_decode(path)) })
@@ -163,9 +163,9 @@ fn split_scheme(uri: &str) -> Option<(&str, &str)> {
 }
 
 /// An escaped colon is a file name: only `C:` itself is a drive.
-fn has_drive_letter(path: &str) -> bool {
-    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    matches!(first.as_bytes(), [letter, b':' | b'|'] if letter.is_ascii_alphabetic())
+fn has_drive_letter(path: &[u8]) -> bool {
+    let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+    matches!(&path[slashes..], [letter, b':' | b'|'] | [letter, b':' | b'|', b'/', ..] if letter.is_ascii_alphabetic())
 }
 
 /// Undoes `%XX`; a percent sign without two digits stands for itself.
@@ -210,22 +210,34 @@ fn resolve(path: &[u8]) -> PathBuf {
 fn to_uri(native: &Path) -> String {
     use fmt::Write as _;
 
-    let path = native.as_os_str().as_bytes();
-    let is_drive = has_drive_letter(&String::from_utf8_lossy(path));
-    let mut uri = String::from("file://");
-    for &byte in path {
-        if is_literal(byte) && !(is_drive && matches!(byte, b':' | b'|')) {
-            uri.push(char::from(byte));
-        } else {
-            write!(uri, "%{byte:02X}").expect("writing to a string never fails");
-        }
+    let mut rest = native.as_os_str().as_bytes();
+    let is_drive = has_drive_letter(rest);
+    let mut uri = String::with_capacity("file://".len() + rest.len());
+    uri.push_str("file://");
+    loop {
+        let is_escaped = |byte: u8| !LITERAL[usize::from(byte)] || is_drive && matches!(byte, b':' | b'|');
+        let length = rest.iter().position(|byte| is_escaped(*byte)).unwrap_or(rest.len());
+        let (literal, after) = rest.split_at(length);
+        uri.push_str(str::from_utf8(literal).expect("literal bytes are ASCII"));
+        let Some((byte, after)) = after.split_first() else { return uri };
+        write!(uri, "%{byte:02X}").expect("writing to a string never fails");
+        rest = after;
     }
-    uri
 }
 
-fn is_literal(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !b"\"#%<>?\\^`{}".contains(&byte)
-}
+/// The bytes that stand for themselves in a URI. Listings have many paths, so a table.
+const LITERAL: [bool; 256] = {
+    let mut literal = [false; 256];
+    let mut byte = 0;
+    while byte < literal.len() {
+        literal[byte] = match byte as u8 {
+            b'"' | b'#' | b'%' | b'<' | b'>' | b'?' | b'\\' | b'^' | b'`' | b'{' | b'}' => false,
+            byte => byte.is_ascii_graphic(),
+        };
+        byte += 1;
+    }
+    literal
+};
 
 fn has_nul(path: &Path) -> bool {
     OsStr::as_bytes(path.as_os_str()).contains(&0)
