@@ -30,6 +30,7 @@ use crate::{
     identity::Identity,
     janitor::Janitor,
     outbox::{ConnectionId, Outbox},
+    watch::Lookout,
 };
 use sessions::Sessions;
 
@@ -53,6 +54,7 @@ pub struct Server {
     spawner: Spawner,
     files: Files,
     web: Web,
+    lookout: Arc<Lookout>,
     tags: Tags,
     janitor: Janitor,
     /// Shared by connections and the janitor; held for moments only.
@@ -97,6 +99,7 @@ impl Server {
             spawner: Spawner::new(threads)?,
             files: Files::new()?,
             web: Web::default(),
+            lookout: Arc::default(),
             tags: Tags::new(),
             janitor: Janitor::default(),
             sessions: Mutex::default(),
@@ -268,6 +271,10 @@ impl Server {
 
     pub(crate) fn trust(&self) -> &Trust {
         &self.config.trust
+    }
+
+    pub(crate) fn lookout(&self) -> &Arc<Lookout> {
+        &self.lookout
     }
 
     pub(crate) fn host_env(&self) -> &[(std::ffi::OsString, std::ffi::OsString)] {

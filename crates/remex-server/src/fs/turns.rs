@@ -29,7 +29,12 @@ pub(crate) struct Claims {
 
 impl Claims {
     pub(crate) fn looks(path: &HostPath) -> Result<Self, RpcError> {
-        Ok(Claims { looks: vec![resolve(native(path)?)], ..Claims::default() })
+        Claims::default().and_looks(path)
+    }
+
+    pub(crate) fn and_looks(mut self, path: &HostPath) -> Result<Self, RpcError> {
+        self.looks.push(resolve(native(path)?));
+        Ok(self)
     }
 
     pub(crate) fn reads(path: &HostPath) -> Result<Self, RpcError> {

@@ -1,0 +1,113 @@
+//! Paths that do not exist yet: where to look so that their coming is noticed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    lookout::{DirectoryId, Lookout, Refusal},
+    sight::Sight,
+    tree::metadata,
+};
+
+/// Paths in one request; beyond it the client has to look by itself.
+const PATHS: usize = 1024;
+
+/// Where to look for what is missing, and for a change of what is there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// For each missing path the first part that is missing, and the path that is there.
+    pub(super) places: BTreeSet<PathBuf>,
+    /// The directories on the way to them.
+    pub(super) directories: BTreeMap<PathBuf, DirectoryId>,
+}
+
+impl Plan {
+    /// Looks at the paths; none when there is nothing to wait for, or no way to notice it.
+    pub(super) fn make(missing: &[PathBuf], present: Option<&Path>) -> Option<Self> {
+        if missing.is_empty() || missing.len() > PATHS {
+            return None;
+        }
+        let mut plan = Plan { places: BTreeSet::new(), directories: BTreeMap::new() };
+        for path in missing {
+            let place = plan.approach(path).filter(|place| matches!(metadata(place), Ok(None)))?;
+            plan.places.insert(place);
+        }
+        if let Some(present) = present {
+            let place = plan.approach(present).filter(|place| place == present)?;
+            metadata(&place).ok()??;
+            plan.places.insert(place);
+        }
+        Some(plan)
+    }
+
+    /// Has the directories watched; `false` when one that matters cannot be.
+    pub(super) fn post(&self, lookout: &Lookout, sight: &Arc<Sight>) -> bool {
+        let matters = |directory: &Path| self.places.iter().any(|place| place.parent() == Some(directory));
+        self.directories.iter().all(|(directory, id)| match lookout.post(sight, directory, *id) {
+            Ok(()) => true,
+            Err(Refusal::Gone | Refusal::Left) => false,
+            Err(Refusal::Full(error)) => {
+                tracing::warn!(error = %error.message, "missing paths are not watched");
+                false
+            }
+            Err(Refusal::Failed(_)) => !matters(directory),
+        })
+    }
+
+    /// Goes down to a path through plain directories; returns it, or the first part that is missing.
+    ///
+    /// None when there is a file on the way, or a link, which could lead elsewhere later.
+    fn approach(&mut self, path: &Path) -> Option<PathBuf> {
+        let mut place = PathBuf::new();
+        let mut parts = path.components().peekable();
+        while let Some(part) = parts.next() {
+            match part {
+                Component::RootDir | Component::Normal(_) => place.push(part),
+                Component::CurDir | Component::ParentDir | Component::Prefix(_) => return None,
+            }
+            if parts.peek().is_none() {
+                break;
+            }
+            match metadata(&place).ok()? {
+                Some(metadata) if metadata.is_dir() => {
+                    self.directories.insert(place.clone(), DirectoryId::from(&metadata));
+                }
+                Some(_) => return None,
+                None => break,
+            }
+        }
+        Some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    #[test]
+    fn the_first_missing_part_of_each_path_is_looked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path().canonicalize().unwrap();
+        fs::create_dir(top.join("d")).unwrap();
+        fs::write(top.join("f"), "").unwrap();
+        symlink("nowhere", top.join("dangling")).unwrap();
+        symlink("d", top.join("link")).unwrap();
+        let at = |paths: &[&str]| -> Vec<PathBuf> { paths.iter().map(|path| top.join(path)).collect() };
+
+        let plan = Plan::make(&at(&["x/y/z", "d/e", "x"]), Some(&top.join("f"))).unwrap();
+        assert_eq!(plan.places, at(&["d/e", "f", "x"]).into_iter().collect());
+        let ways: BTreeSet<PathBuf> = plan.directories.into_keys().collect();
+        assert!(ways.contains(Path::new("/")) && ways.contains(&top) && ways.contains(&top.join("d")));
+
+        for there in ["d", "f", "dangling", "f/x", "link/x", "d/../x"] {
+            assert_eq!(Plan::make(&at(&["new", there]), None), None, "{there}");
+        }
+        assert_eq!(Plan::make(&[], Some(&top)), None);
+        assert_eq!(Plan::make(&at(&["new"]), Some(&top.join("nowhere"))), None);
+        assert_eq!(Plan::make(&vec![top.join("new"); PATHS + 1], None), None);
+    }
+}

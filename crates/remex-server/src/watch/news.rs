@@ -1,0 +1,226 @@
+//! What changed since it was last told, each path once. Pure: no files, no clock.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    path::{Path, PathBuf},
+};
+
+use remex_proto::fs::ChangeKind;
+
+/// Paths that wait to be told; beyond it they become one "look at everything again".
+const PATHS: usize = 4096;
+
+/// The same for the bytes of these paths.
+const PATH_BYTES: usize = 1 << 20;
+
+/// What changed and was not told yet.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    changes: BTreeMap<PathBuf, Change>,
+    path_bytes: usize,
+    overflow: bool,
+    /// Counts what is noted, so that a change can be told from a later one of the same path.
+    now: u64,
+    /// Removals up to here have been looked at, see [`News::doubtful`].
+    sure: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    kind: ChangeKind,
+    at: u64,
+}
+
+/// A path that was removed, unless something is there again.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    pub(super) path: PathBuf,
+    at: u64,
+}
+
+/// What is to be told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) changes: Vec<(PathBuf, ChangeKind)>,
+    pub(super) overflow: bool,
+}
+
+impl News {
+    /// Notes an event. What is new at a path, or gone, stands for everything below it.
+    pub(super) fn note(&mut self, path: &Path, kind: ChangeKind) {
+        if self.overflow {
+            return;
+        }
+        self.now += 1;
+        if kind != ChangeKind::Modified {
+            self.forget_below(path);
+        }
+        let change = Change { kind, at: self.now };
+        match self.changes.entry(path.to_owned()) {
+            Entry::Vacant(entry) => {
+                entry.insert(change);
+                self.path_bytes += path.as_os_str().len();
+                self.check_size();
+            }
+            // What is new stays new when it is modified.
+            Entry::Occupied(entry)
+                if kind == ChangeKind::Modified && entry.get().kind == ChangeKind::Created => {}
+            Entry::Occupied(mut entry) => {
+                entry.insert(change);
+            }
+        }
+    }
+
+    /// Notes that something was found at a path; an event of the same path knows better.
+    pub(super) fn find(&mut self, path: &Path) {
+        if !self.changes.contains_key(path) {
+            self.note(path, ChangeKind::Created);
+        }
+    }
+
+    /// Notes that something was missed.
+    pub(super) fn overflow(&mut self) {
+        self.changes.clear();
+        self.path_bytes = 0;
+        self.overflow = true;
+    }
+
+    /// Returns the removals that nobody has looked at.
+    ///
+    /// The system tells the end of a directory twice, and the second time may come when there is
+    /// another one in its place.
+    pub(super) fn doubtful(&self) -> Vec<Doubt> {
+        self.changes
+            .iter()
+            .filter(|(_, change)| change.kind == ChangeKind::Removed && change.at > self.sure)
+            .map(|(path, change)| Doubt { path: path.clone(), at: change.at })
+            .collect()
+    }
+
+    /// Tells whether no later event has overtaken a doubt.
+    pub(super) fn is_current(&self, doubt: &Doubt) -> bool {
+        self.changes.get(&doubt.path).is_some_and(|change| change.at == doubt.at)
+    }
+
+    /// Notes that the doubts given out were looked at.
+    pub(super) fn be_sure(&mut self, doubts: &[Doubt]) {
+        self.sure = doubts.iter().map(|doubt| doubt.at).max().unwrap_or(0).max(self.sure);
+    }
+
+    /// Takes what can be told: all but removals in doubt.
+    pub(super) fn take(&mut self) -> Option<Told> {
+        let sure = self.sure;
+        let is_told = |change: &Change| change.kind != ChangeKind::Removed || change.at <= sure;
+        let (told, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.changes).into_iter().partition(|(_, change)| is_told(change));
+        self.path_bytes = kept.keys().map(|path| path.as_os_str().len()).sum();
+        self.changes = kept;
+        let changes: Vec<_> = told.into_iter().map(|(path, change)| (path, change.kind)).collect();
+        let told = Told { changes, overflow: std::mem::take(&mut self.overflow) };
+        (told.overflow || !told.changes.is_empty()).then_some(told)
+    }
+
+    fn forget_below(&mut self, path: &Path) {
+        // Paths are ordered by their parts, so what is below one follows it.
+        let below: Vec<PathBuf> = self
+            .changes
+            .range::<Path, _>((std::ops::Bound::Excluded(path), std::ops::Bound::Unbounded))
+            .map(|(other, _)| other)
+            .take_while(|other| other.starts_with(path))
+            .cloned()
+            .collect();
+        for path in below {
+            self.changes.remove(&path);
+            self.path_bytes -= path.as_os_str().len();
+        }
+    }
+
+    fn check_size(&mut self) {
+        if self.changes.len() > PATHS || self.path_bytes > PATH_BYTES {
+            self.overflow();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ChangeKind::{Created, Modified, Removed};
+
+    fn told(events: &[(&str, ChangeKind)]) -> Vec<(String, ChangeKind)> {
+        let mut news = News::default();
+        for (path, kind) in events {
+            news.note(Path::new(path), *kind);
+        }
+        news.be_sure(&news.doubtful());
+        let told = news.take().expect("something happened");
+        assert!(!told.overflow);
+        assert_eq!(news.take(), None, "nothing is told twice");
+        told.changes.into_iter().map(|(path, kind)| (path.display().to_string(), kind)).collect()
+    }
+
+    #[test]
+    fn each_path_is_told_once_with_what_came_of_it() {
+        let results = [
+            (vec![Created, Modified, Modified], Created),
+            (vec![Modified, Modified], Modified),
+            (vec![Created, Removed], Removed),
+            (vec![Modified, Removed], Removed),
+            (vec![Removed, Created], Created),
+            (vec![Removed, Created, Modified], Created),
+            (vec![Created, Removed, Created, Removed], Removed),
+        ];
+        for (kinds, result) in results {
+            let events: Vec<_> = kinds.iter().map(|kind| ("/a", *kind)).collect();
+            assert_eq!(told(&events), [("/a".to_owned(), result)], "{kinds:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_or_new_stands_for_everything_below() {
+        let events = [("/d/x", Modified), ("/d/y/z", Created), ("/d-", Modified), ("/d", Removed)];
+        assert_eq!(told(&events), [("/d".to_owned(), Removed), ("/d-".to_owned(), Modified)]);
+        let events = [("/d/x", Removed), ("/d", Removed), ("/d", Created), ("/d/y", Created)];
+        assert_eq!(told(&events), [("/d".to_owned(), Created), ("/d/y".to_owned(), Created)]);
+    }
+
+    #[test]
+    fn an_event_knows_better_than_a_find() {
+        let mut news = News::default();
+        news.note(Path::new("/gone"), Removed);
+        for path in ["/gone", "/new"] {
+            news.find(Path::new(path));
+        }
+        news.be_sure(&news.doubtful());
+        let changes = vec![("/gone".into(), Removed), ("/new".into(), Created)];
+        assert_eq!(news.take(), Some(Told { changes, overflow: false }));
+    }
+
+    #[test]
+    fn a_removal_waits_until_somebody_has_looked() {
+        let mut news = News::default();
+        news.note(Path::new("/a"), Removed);
+        let doubts = news.doubtful();
+        news.note(Path::new("/b"), Removed);
+        news.note(Path::new("/a"), Removed);
+        assert!(!news.is_current(&doubts[0]), "it happened again meanwhile");
+        news.be_sure(&doubts);
+        assert_eq!(news.take(), None);
+        news.be_sure(&news.doubtful());
+        assert_eq!(news.take().map(|told| told.changes.len()), Some(2));
+    }
+
+    #[test]
+    fn too_much_becomes_an_overflow() {
+        let mut news = News::default();
+        for number in 0..=PATHS {
+            news.note(Path::new(&format!("/{number}")), Created);
+        }
+        news.note(Path::new("/later"), Created);
+        assert_eq!(news.take(), Some(Told { changes: Vec::new(), overflow: true }));
+        news.note(Path::new("/later"), Created);
+        assert_eq!(news.take().map(|told| told.changes.len()), Some(1));
+        news.note(Path::new(&"x".repeat(PATH_BYTES + 1)), Created);
+        assert_eq!(news.take(), Some(Told { changes: Vec::new(), overflow: true }));
+    }
+}
