@@ -64,6 +64,10 @@ async fn make(server: &Arc<Server>) -> Result<Client, RpcError> {
 
 fn proxies(proxies: &Proxies) -> Result<Vec<Proxy>, RpcError> {
     let Proxies { http, https, all, none } = proxies;
+    if none.as_deref().is_some_and(|none| none.split(',').any(|host| host.trim() == "*")) {
+        // The client takes it for any name, but not for addresses.
+        return Ok(Vec::new());
+    }
     let none = none.as_deref().and_then(NoProxy::from_string);
     let for_http = http.as_deref().or(all.as_deref()).map(Proxy::http);
     let for_https = https.as_deref().or(all.as_deref()).map(Proxy::https);

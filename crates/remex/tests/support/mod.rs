@@ -11,6 +11,7 @@ mod inbox;
 mod place;
 mod reader;
 mod server;
+mod web;
 mod wire;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub(crate) use self::{
     place::{Place, uri},
     reader::Reader,
     server::{Finished, Server, Watched, finish, program},
+    web::{Web, WebRequest, read_web_request, web_answer},
 };
 
 /// How long anything may take before a test fails; far longer than anything takes.
