@@ -5,7 +5,7 @@ mod support;
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{Shutdown, TcpStream},
+    net::{Shutdown, TcpListener, TcpStream},
     sync::{
         Mutex,
         mpsc::{Receiver, Sender, channel},
@@ -178,12 +178,12 @@ fn a_body_that_ends_early_says_so_in_its_last_frame() {
     let puppet = Puppet::new();
     puppet.say(HEAD);
     puppet.say(b"begin");
-    let late = with(params(&puppet.url(), "late"), json!({"timeoutMs": 300}));
+    let late = with(params(&puppet.url(), "late"), json!({"timeoutMs": 1000}));
     client.call("http/request", late).expect("the head comes in time");
     let (body, error) = finish(&client, "late");
     assert_eq!(
         (body.as_slice(), error),
-        (b"begin".as_slice(), json!("timed out after 300 ms; allow more with `timeoutMs`, or leave it out"),)
+        (b"begin".as_slice(), json!("timed out after 1000 ms; allow more with `timeoutMs`, or leave it out"),)
     );
     puppet.assert_gone();
 }
@@ -210,8 +210,10 @@ fn an_id_belongs_to_one_stream_of_a_connection_until_its_last_frame() {
 
     puppet.hang_up();
     assert_eq!(finish(&client, "r"), (Vec::new(), Value::Null));
+    let nobody =
+        TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("there is a free port");
     for _ in 0..20 {
-        let refused = client.refusal("http/request", params("http://127.0.0.1:1/", "again"));
+        let refused = client.refusal("http/request", params(&format!("http://{nobody}/"), "again"));
         assert_eq!(refused.0, -32603, "a failure frees its id: {}", refused.1);
     }
     for round in 0..50 {
@@ -270,8 +272,8 @@ fn a_client_that_has_ended_its_side_gets_what_is_there_and_no_endless_wait() {
     let puppet = Puppet::new();
     puppet.say(HEAD);
     open(&client, &puppet.url(), "r");
-    client.finish_writing();
     puppet.say(b"more");
+    client.finish_writing();
     let (body, error) = finish(&client, "r");
     assert_eq!((body, error), (b"more".to_vec(), json!("the client has ended its side of the connection")));
     puppet.assert_gone();
