@@ -78,7 +78,7 @@ fn the_host_is_described() {
             "capabilities": {
                 "fsWatchMissing": true,
                 "environmentConfigRead": true,
-                "httpHeaderEnvVars": false,
+                "httpHeaderEnvVars": true,
                 "fileWriteStreaming": true,
             },
         })

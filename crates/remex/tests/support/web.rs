@@ -1,7 +1,7 @@
 //! A web server that does what the test says, written by hand so that every byte is seen.
 
 use std::{
-    io::{BufRead, BufReader, Read as _},
+    io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, PoisonError,
