@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::{
         Mutex, PoisonError,
@@ -264,6 +264,13 @@ impl Watched {
     /// Fails the test unless the process ends.
     pub(crate) fn assert_ends(&self) {
         assert!(self.ended_within(PATIENCE), "the process does not end");
+    }
+}
+
+impl AsFd for Watched {
+    /// Becomes readable when the process ends.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

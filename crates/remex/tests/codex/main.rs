@@ -1,0 +1,241 @@
+//! The real client at work through this server, with a model whose every word is ours.
+//!
+//! What is asserted is what its user would notice: what the model is told, which files are there, which processes are left.
+//! The client is installed from the npm registry by `scripts/codex/install`; CONTRIBUTING.md says more.
+
+mod cable;
+mod client;
+mod http;
+mod model;
+mod remote;
+#[path = "../support/mod.rs"]
+mod support;
+mod tools;
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use cable::Cable;
+use client::Client;
+use remote::Remote;
+use support::Watched;
+use tools::{Heard, Tools};
+
+#[test]
+fn commands_run_where_the_server_is_and_tell_how_they_end() {
+    let remote = Remote::start();
+    let mut client = Client::start(&remote);
+
+    let reply = client.run("echo $PLACE; echo $HOME; pwd", json!({}));
+    let expected = format!("remote\n{}\n{}\n", remote.home().display(), remote.workspace().display());
+    assert_eq!((reply.exit_code(), reply.output()), (Some(0), expected.as_str()));
+
+    let reply = client.run("echo to stderr >&2; exit 3", json!({}));
+    assert_eq!((reply.exit_code(), reply.output()), (Some(3), "to stderr\n"));
+
+    let reply = client.run("kill -9 $$", json!({}));
+    assert_eq!((reply.exit_code(), reply.output()), (Some(137), ""));
+
+    let reply = client.run("cat; pwd; seq 1 4000", json!({"workdir": "/", "max_output_tokens": 20_000}));
+    let numbers: String = (1..=4000).map(|number| format!("{number}\n")).collect();
+    assert_eq!((reply.exit_code(), reply.output()), (Some(0), format!("/\n{numbers}").as_str()));
+
+    client.finish();
+    remote.stop();
+}
+
+#[test]
+fn an_interactive_process_hears_what_is_typed_and_ctrl_c_too() {
+    let remote = Remote::start();
+    let mut client = Client::start(&remote);
+
+    let command = "trap 'exit 5' INT; stty size; read -r name; echo \"hello $name\"; sleep 1000";
+    let mut running = client.run_until("24 80\r\n", command, json!({"tty": true}));
+    client.type_until("hello world\r\n", &mut running, "world\n");
+    client.begin_waiting(&running, "\u{3}");
+    assert_eq!(client.ended(running), (Some(5), "24 80\r\nworld\r\nhello world\r\n^C".to_owned()));
+
+    client.finish();
+    remote.stop();
+}
+
+#[test]
+fn a_patch_creates_files_in_new_directories() {
+    let remote = Remote::start();
+    let mut client = Client::start(&remote);
+
+    let reply = client.patch(&["*** Add File: new/place/one.txt", "+first", "+second"]);
+    assert!(reply.text().contains("Success"), "{reply:?}");
+    assert_eq!(remote.files(), ["new/place/one.txt"]);
+    assert_eq!(remote.read("new/place/one.txt"), "first\nsecond\n");
+    remote.assert_created("new/place/one.txt");
+
+    client.finish();
+    remote.stop();
+}
+
+#[test]
+fn a_patch_changes_removes_and_moves_files() {
+    let remote = Remote::start();
+    remote.write("changed.txt", "a\nb\nc\n");
+    remote.write("removed.txt", "gone\n");
+    remote.write("before.txt", "m\nn\n");
+    let mut client = Client::start(&remote);
+
+    let reply = client.patch(&[
+        "*** Update File: changed.txt",
+        "@@",
+        " a",
+        "-b",
+        "+B",
+        " c",
+        "*** Delete File: removed.txt",
+        "*** Update File: before.txt",
+        "*** Move to: elsewhere/after.txt",
+        "@@",
+        "-m",
+        "+M",
+    ]);
+    assert!(reply.text().contains("Success"), "{reply:?}");
+    assert_eq!(remote.files(), ["changed.txt", "elsewhere/after.txt"]);
+    assert_eq!(remote.read("changed.txt"), "a\nB\nc\n");
+    assert_eq!(remote.read("elsewhere/after.txt"), "M\nn\n");
+
+    let reply = client.patch(&["*** Update File: missing.txt", "@@", "-x", "+y"]);
+    assert!(reply.text().contains("missing.txt") && !reply.text().contains("Success"), "{reply:?}");
+    assert_eq!(remote.files(), ["changed.txt", "elsewhere/after.txt"]);
+
+    client.finish();
+    remote.stop();
+}
+
+#[test]
+fn a_process_outlives_the_first_look_and_is_looked_at_again() {
+    let remote = Remote::start();
+    let mut client = Client::start(&remote);
+
+    let command = "echo begun; until [ -e go ]; do sleep 0.01; done; echo ended; exit 7";
+    let running = client.run_until("begun\n", command, json!({}));
+    assert_eq!(client.run("echo meanwhile", json!({})).output(), "meanwhile\n");
+    client.begin_waiting(&running, "");
+    remote.write("go", "");
+    assert_eq!(client.ended(running), (Some(7), "begun\nended\n".to_owned()));
+
+    client.finish();
+    remote.stop();
+}
+
+#[test]
+fn what_still_runs_ends_with_the_client() {
+    let remote = Remote::start();
+    let mut client = Client::start(&remote);
+
+    let running = client.run_until("\n", "sleep 1000 & echo $! $$; wait", json!({}));
+    let processes: Vec<_> = running.output().split_whitespace().map(Watched::printed).collect();
+    assert_eq!(processes.len(), 2);
+    assert!(processes.iter().all(|process| !process.ended_within(Duration::ZERO)), "they run");
+
+    client.finish();
+    processes.iter().for_each(Watched::assert_ends);
+    remote.stop();
+}
+
+#[test]
+fn tools_over_pipes_run_where_the_server_is() {
+    let remote = Remote::with_variable("FLAVOUR", "remote");
+    remote.write("tools.sh", tools::SCRIPT);
+    let config = format!(
+        r#"
+        [mcp_servers.tools]
+        environment_id = "remote"
+        command = "sh"
+        args = ["tools.sh"]
+        cwd = "{}"
+        env_vars = [{{ name = "FLAVOUR", source = "remote" }}]
+        "#,
+        remote.workspace().display()
+    );
+    let mut client = Client::with_config(&remote, remote.url(), &config);
+
+    let reply = client.call_in("mcp__tools", "whoami", &json!({}));
+    let line = reply.output().trim_start();
+    let (process, rest) = line.split_once(' ').expect("the tool tells three things");
+    assert_eq!(rest, format!("{} remote", remote.home().display()));
+    let process = Watched::printed(process);
+    assert!(!process.ended_within(Duration::ZERO), "the tool server waits for the next call");
+
+    client.finish();
+    process.assert_ends();
+    remote.stop();
+}
+
+#[test]
+fn tools_over_http_are_asked_by_the_server_with_its_credentials() {
+    let tools = Tools::listen();
+    let remote = Remote::with_variable("TOOLS_PASS", "open sesame");
+    let config = format!(
+        r#"
+        [mcp_servers.tools]
+        environment_id = "remote"
+        url = "{}"
+        bearer_token_env_var = "TOOLS_PASS"
+        "#,
+        tools.url()
+    );
+    let mut client = Client::with_config(&remote, remote.url(), &config);
+
+    let reply = client.call_in("mcp__tools", "shout", &json!({"text": "quiet"}));
+    assert_eq!(reply.output().trim_start(), "QUIET");
+    client.finish();
+
+    // Waiting for messages of the tool server may overtake the questions.
+    let mut heard = tools.heard();
+    heard.retain(|request| request.method != "GET");
+    let methods = ["initialize", "notifications/initialized", "tools/list", "tools/call", "DELETE"];
+    let expected = methods.map(|method| Heard {
+        method: method.to_owned(),
+        authorization: Some("Bearer open sesame".to_owned()),
+    });
+    assert_eq!(heard, expected);
+    remote.stop();
+}
+
+#[test]
+fn the_client_finds_what_a_project_says_about_itself() {
+    let remote = Remote::start();
+    remote.write(".git/HEAD", "ref: refs/heads/main\n");
+    remote.write("AGENTS.md", "Speak in rhymes.\n");
+    let skill = "---\nname: juggle\ndescription: Keeps several balls in the air.\n---\nThrow, then catch.\n";
+    remote.write(".agents/skills/juggle/SKILL.md", skill);
+    let client = Client::start(&remote);
+
+    let told = client.conversation().to_string();
+    assert!(told.contains("Speak in rhymes."), "the instructions reach the model: {told}");
+    assert!(told.contains("Keeps several balls in the air."), "the skill reaches the model: {told}");
+
+    client.finish();
+    remote.stop();
+}
+
+#[test]
+fn a_cut_connection_loses_no_output_and_no_input() {
+    let remote = Remote::start();
+    let cable = Cable::to(remote.url());
+    let mut client = Client::with_config(&remote, &cable.url(), "");
+    let said = remote.bell("said");
+
+    let command = "stty -echo; seq 1 100; until [ -e cut ]; do sleep 0.01; done; seq 101 1000; echo >said; \
+                   read -r word; echo $word";
+    let running = client.run_until("\n100\r\n", command, json!({"tty": true}));
+    let cut = cable.cut();
+    remote.write("cut", "");
+    said.wait();
+    client.begin_waiting(&running, "heard\n");
+    drop(cut);
+    let numbers: String = (1..=1000).map(|number| format!("{number}\r\n")).collect();
+    assert_eq!(client.ended(running), (Some(0), format!("{numbers}heard\r\n")));
+
+    client.finish();
+    remote.stop();
+}
