@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::OnceLock,
+    thread,
 };
 
 use rustix::{
@@ -28,18 +29,20 @@ const LONG_MS: u64 = 30_000;
 
 /// Returns the path of the client's program, which is installed if it is not there.
 pub(crate) fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/codex/install");
+    // Also a failure is kept, so that it is waited for once and not by every test.
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/codex/install");
+    let program = PROGRAM.get_or_init(|| {
         let output = Command::new(script)
             .arg(env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()
             .unwrap_or_else(|error| panic!("cannot run `{script}`: {error}"));
-        assert!(output.status.success(), "`{script}` failed and has said why");
-        String::from_utf8(output.stdout).expect("the path is text").trim_end().into()
-    })
+        let path = String::from_utf8(output.stdout).expect("the path is text");
+        output.status.success().then(|| path.trim_end().into())
+    });
+    program.as_ref().unwrap_or_else(|| panic!("`{script}` failed; above it says why"))
 }
 
 /// Returns where programs are found.
@@ -202,7 +205,7 @@ impl Client {
         let mut events = [PollFd::new(&self.model, PollFlags::IN), PollFd::new(&self.watched, PollFlags::IN)];
         poll(&mut events, Some(&patience)).expect("a socket and a process can be polled");
         let asked = !events[0].revents().is_empty();
-        assert!(asked, "the client does not ask the model; {}", self.said());
+        assert!(asked, "the client does not ask the model");
         self.conversation = self.model.hear();
     }
 
@@ -214,20 +217,19 @@ impl Client {
         }));
         self.watched.assert_ends();
         let status = self.child.wait().expect("a child can be waited for");
-        assert!(status.success(), "the client failed; {}", self.said());
-    }
-
-    /// Returns what the client has printed.
-    fn said(&self) -> String {
-        let log = |name| fs::read_to_string(self.place.path().join(name)).unwrap_or_default();
-        format!("it said:\n{}{}", log("stdout"), log("stderr"))
+        assert!(status.success(), "the client failed: {status}");
     }
 }
 
 impl Drop for Client {
+    #[allow(clippy::print_stderr, reason = "what the client said explains why a test failed")]
     fn drop(&mut self) {
         self.watched.signal(Signal::KILL);
         let _ = self.child.wait();
+        if thread::panicking() {
+            let said = |name| fs::read_to_string(self.place.path().join(name)).unwrap_or_default();
+            eprintln!("the client said:\n{}{}", said("stdout"), said("stderr"));
+        }
     }
 }
 

@@ -211,8 +211,8 @@ fn the_client_finds_what_a_project_says_about_itself() {
     let client = Client::start(&remote);
 
     let told = client.conversation().to_string();
-    assert!(told.contains("Speak in rhymes."), "the instructions reach the model: {told}");
-    assert!(told.contains("Keeps several balls in the air."), "the skill reaches the model: {told}");
+    assert!(told.contains("Speak in rhymes."), "the instructions reach the model");
+    assert!(told.contains("Keeps several balls in the air."), "the skill reaches the model");
 
     client.finish();
     remote.stop();

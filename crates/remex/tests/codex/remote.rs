@@ -18,7 +18,7 @@ use crate::{
     support::{PATIENCE, Server},
 };
 
-/// Makes the server run the reference instead, to tell whose fault a failure is.
+/// Names another server to run in place of this one, to tell whose fault a failure is.
 const PEER: &str = "REMEX_TEST_PEER";
 
 /// What the server gives to files that it creates, other than the client would: the mode of a new file is `0640`.
@@ -43,9 +43,10 @@ impl Remote {
         }
         let mut command = Command::new("sh");
         command.args(["-c", &format!("umask {UMASK} && exec \"$@\""), "sh"]);
-        match std::env::var_os(PEER) {
-            None => command.args([env!("CARGO_BIN_EXE_remex"), "serve"]),
-            Some(_) => command.arg(client::program()).arg("exec-server"),
+        match std::env::var(PEER).as_deref() {
+            Err(_) => command.args([env!("CARGO_BIN_EXE_remex"), "serve"]),
+            Ok("codex") => command.arg(client::program()).arg("exec-server"),
+            Ok(other) => panic!("there is no server `{other}`: unset {PEER}, or set it to `codex`"),
         };
         command
             .env_clear()
