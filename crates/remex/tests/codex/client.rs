@@ -50,6 +50,23 @@ pub(crate) fn path() -> OsString {
     std::env::var_os("PATH").expect("there is a PATH")
 }
 
+/// How the client is set up.
+pub(crate) struct Setup<'a> {
+    /// Where its server is.
+    pub(crate) url: &'a str,
+    /// What its configuration says besides.
+    pub(crate) config: &'a str,
+    /// What the model may do, in the client's words.
+    pub(crate) sandbox: &'a str,
+}
+
+impl<'a> Setup<'a> {
+    /// Connected to this server, with nothing special, and free to do everything.
+    pub(crate) fn of(remote: &'a Remote) -> Self {
+        Self { url: remote.url(), config: "", sandbox: "danger-full-access" }
+    }
+}
+
 /// The client at work on a task. It asks the model what to do next, and the test answers.
 pub(crate) struct Client {
     child: Child,
@@ -65,29 +82,28 @@ pub(crate) struct Client {
 impl Client {
     /// Starts the client in the workspace of a server, and waits until it asks what to do.
     pub(crate) fn start(remote: &Remote) -> Self {
-        Self::with_config(remote, remote.url(), "")
+        Self::set_up(remote, &Setup::of(remote))
     }
 
-    /// Starts the client with further configuration, connected to the server at this URL.
-    pub(crate) fn with_config(remote: &Remote, url: &str, config: &str) -> Self {
+    /// Starts the client as [`Self::start`] does, set up in another way.
+    pub(crate) fn set_up(remote: &Remote, setup: &Setup<'_>) -> Self {
         let place = tempfile::tempdir().expect("a directory can be made");
         let (home, settings) = (place.path().join("home"), place.path().join("settings"));
         for directory in [&home, &settings] {
             fs::create_dir(directory).expect("a directory can be made");
         }
         let model = Model::listen();
-        let config = CONFIG.replace("MODEL_URL", &model.url()) + config;
+        let config = CONFIG.replace("MODEL_URL", &model.url()) + setup.config;
         fs::write(settings.join("config.toml"), config).expect("a file can be written");
 
         let log = |name| File::create(place.path().join(name)).expect("a file can be made");
         let child = Command::new(program())
-            .args(["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"])
-            .arg("a task")
+            .args(["exec", "--json", "--skip-git-repo-check", "--sandbox", setup.sandbox, "a task"])
             .env_clear()
             .env("PATH", path())
             .env("HOME", home)
             .env("CODEX_HOME", settings)
-            .env("CODEX_EXEC_SERVER_URL", url)
+            .env("CODEX_EXEC_SERVER_URL", setup.url)
             .current_dir(remote.workspace())
             .stdin(Stdio::null())
             .stdout(log("stdout"))

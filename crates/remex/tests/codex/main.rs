@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use cable::Cable;
-use client::Client;
+use client::{Client, Setup};
 use remote::Remote;
 use support::Watched;
 use tools::{Heard, Tools};
@@ -156,7 +156,7 @@ fn tools_over_pipes_run_where_the_server_is() {
         "#,
         remote.workspace().display()
     );
-    let mut client = Client::with_config(&remote, remote.url(), &config);
+    let mut client = Client::set_up(&remote, &Setup { config: &config, ..Setup::of(&remote) });
 
     let reply = client.call_in("mcp__tools", "whoami", &json!({}));
     let line = reply.output().trim_start();
@@ -174,22 +174,14 @@ fn tools_over_pipes_run_where_the_server_is() {
 fn tools_over_http_are_asked_by_the_server_with_its_credentials() {
     let tools = Tools::listen();
     let remote = Remote::with_variable("TOOLS_PASS", "open sesame");
-    let config = format!(
-        r#"
-        [mcp_servers.tools]
-        environment_id = "remote"
-        url = "{}"
-        bearer_token_env_var = "TOOLS_PASS"
-        "#,
-        tools.url()
-    );
-    let mut client = Client::with_config(&remote, remote.url(), &config);
+    let config = format!("{}\nenvironment_id = \"remote\"", tools.config());
+    let mut client = Client::set_up(&remote, &Setup { config: &config, ..Setup::of(&remote) });
 
     let reply = client.call_in("mcp__tools", "shout", &json!({"text": "quiet"}));
     assert_eq!(reply.output().trim_start(), "QUIET");
     client.finish();
 
-    // Waiting for messages of the tool server may overtake the questions.
+    // The client waits for messages of the tool server whenever it likes.
     let mut heard = tools.heard();
     heard.retain(|request| request.method != "GET");
     let methods = ["initialize", "notifications/initialized", "tools/list", "tools/call", "DELETE"];
@@ -198,6 +190,21 @@ fn tools_over_http_are_asked_by_the_server_with_its_credentials() {
         authorization: Some("Bearer open sesame".to_owned()),
     });
     assert_eq!(heard, expected);
+    remote.stop();
+}
+
+#[test]
+fn tools_that_the_remote_side_has_configured_are_found() {
+    let tools = Tools::listen();
+    let remote = Remote::with_variable("TOOLS_PASS", "open sesame");
+    remote.configure(&tools.config());
+    let mut client = Client::start(&remote);
+
+    let reply = client.call_in("mcp__tools", "shout", &json!({"text": "found"}));
+    assert_eq!(reply.output().trim_start(), "FOUND");
+    assert_eq!(tools.heard()[0].authorization.as_deref(), Some("Bearer open sesame"));
+
+    client.finish();
     remote.stop();
 }
 
@@ -219,10 +226,24 @@ fn the_client_finds_what_a_project_says_about_itself() {
 }
 
 #[test]
+fn a_model_that_may_only_read_writes_nothing() {
+    let remote = Remote::start();
+    let mut client = Client::set_up(&remote, &Setup { sandbox: "read-only", ..Setup::of(&remote) });
+
+    let reply = client.run("touch written", json!({}));
+    assert_ne!(reply.exit_code(), Some(0), "the model is told: {reply:?}");
+    client.patch(&["*** Add File: patched", "+text"]);
+    assert_eq!(remote.files(), [""; 0]);
+
+    client.finish();
+    remote.stop();
+}
+
+#[test]
 fn a_cut_connection_loses_no_output_and_no_input() {
     let remote = Remote::start();
     let cable = Cable::to(remote.url());
-    let mut client = Client::with_config(&remote, &cable.url(), "");
+    let mut client = Client::set_up(&remote, &Setup { url: &cable.url(), ..Setup::of(&remote) });
     let said = remote.bell("said");
 
     let command = "stty -echo; seq 1 100; until [ -e cut ]; do sleep 0.01; done; seq 101 1000; echo >said; \

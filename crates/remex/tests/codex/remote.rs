@@ -71,6 +71,13 @@ impl Remote {
         self.place.path().join("workspace")
     }
 
+    /// Writes the configuration of the user on whose behalf the server runs.
+    pub(crate) fn configure(&self, toml: &str) {
+        let directory = self.home().join(".codex");
+        fs::create_dir(&directory).expect("a directory can be made");
+        fs::write(directory.join("config.toml"), toml).expect("a file can be written");
+    }
+
     /// Returns where a file of the workspace is.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.workspace().join(name)

@@ -65,8 +65,10 @@ impl Tools {
         tools
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}/tools", self.address)
+    /// Returns what a configuration says about it: where it is, and which variable holds the credentials.
+    pub(crate) fn config(&self) -> String {
+        let url = format!("http://{}/tools", self.address);
+        format!("[mcp_servers.tools]\nurl = \"{url}\"\nbearer_token_env_var = \"TOOLS_PASS\"")
     }
 
     /// Returns everything that was heard so far.
