@@ -218,11 +218,15 @@ impl Client {
     /// Waits until the client asks the model.
     fn listen(&mut self) {
         let patience = Timespec::try_from(PATIENCE).expect("a minute is not too long");
-        let mut events = [PollFd::new(&self.model, PollFlags::IN), PollFd::new(&self.watched, PollFlags::IN)];
-        poll(&mut events, Some(&patience)).expect("a socket and a process can be polled");
-        let asked = !events[0].revents().is_empty();
-        assert!(asked, "the client does not ask the model");
-        self.conversation = self.model.hear();
+        self.conversation = loop {
+            let mut events =
+                [PollFd::new(&self.model, PollFlags::IN), PollFd::new(&self.watched, PollFlags::IN)];
+            poll(&mut events, Some(&patience)).expect("a socket and a process can be polled");
+            assert!(!events[0].revents().is_empty(), "the client does not ask the model");
+            if let Some(conversation) = self.model.hear() {
+                break conversation;
+            }
+        };
     }
 
     /// Says that all is done, and waits for the client to end.

@@ -28,17 +28,16 @@ impl Model {
         format!("http://{}/v1", self.listener.local_addr().expect("a listener has an address"))
     }
 
-    /// Takes the next question: the conversation so far.
-    pub(crate) fn hear(&mut self) -> Value {
-        loop {
-            let (stream, _) = self.listener.accept().expect("a listener accepts");
-            let Some(request) = Request::read(&stream) else { continue };
-            if request.line.starts_with("POST /v1/responses ") {
-                self.asking = Some(stream);
-                return serde_json::from_slice(&request.body).expect("a question is JSON");
-            }
+    /// Accepts a connection, and takes the question that comes with it: the conversation so far.
+    pub(crate) fn hear(&mut self) -> Option<Value> {
+        let (stream, _) = self.listener.accept().expect("a listener accepts");
+        let request = Request::read(&stream)?;
+        if !request.line.starts_with("POST /v1/responses ") {
             respond(&stream, "404 Not Found", &[], b"");
+            return None;
         }
+        self.asking = Some(stream);
+        Some(serde_json::from_slice(&request.body).expect("a question is JSON"))
     }
 
     /// Answers the question with one item: a message or a call of a tool.
