@@ -336,7 +336,7 @@ fn credentials_of_a_url_become_a_header_and_go_nowhere_else() {
 fn an_exchange_ends_when_its_time_is_up() {
     let web = Web::start(|request, stream| match request.target() {
         "/body" => {
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nbegin").expect("it is read")
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nbegin").expect("it is read");
         }
         _ => assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "nothing but the end comes"),
     });
