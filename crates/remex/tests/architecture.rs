@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 9] = [
+const ARROWS: [(&str, &str); 10] = [
     ("remex-rpc", "remex-proto"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),
@@ -21,6 +21,8 @@ const ARROWS: [(&str, &str); 9] = [
     ("remex-client", "remex-rpc"),
     ("remex", "remex-server"),
     ("remex", "remex-client"),
+    // The program tells what the host is.
+    ("remex", "remex-proto"),
     // The program chooses where to listen.
     ("remex", "remex-rpc"),
 ];

@@ -17,8 +17,8 @@ use std::{
 use remex_proto::RpcError;
 use rustix::{
     fs::{
-        AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, linkat, openat, readlinkat, renameat,
-        statat, unlinkat,
+        AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, linkat, openat, readlinkat, renameat, statat,
+        unlinkat,
     },
     io::Errno,
 };
@@ -39,7 +39,15 @@ pub(super) struct Replacement {
     file: File,
     /// The name it has meanwhile, if it has one.
     temporary: Option<OsString>,
-    predecessor: Option<Stat>,
+    predecessor: Option<Predecessor>,
+}
+
+/// What a new file takes over from the old one.
+#[derive(Clone, Copy, Debug)]
+struct Predecessor {
+    mode: Mode,
+    uid: Uid,
+    gid: Gid,
 }
 
 impl Replacement {
@@ -50,7 +58,11 @@ impl Replacement {
         let predecessor = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
                 open::check_writable(&stat, path, links)?;
-                Some(stat)
+                Some(Predecessor {
+                    mode: Mode::from_raw_mode(stat.st_mode),
+                    uid: Uid::from_raw(stat.st_uid),
+                    gid: Gid::from_raw(stat.st_gid),
+                })
             }
             Err(Errno::NOENT) => None,
             Err(error) => return Err(failed(error.into())),
@@ -71,13 +83,15 @@ impl Replacement {
 
     /// Takes over the owner and mode of the old file, as far as the user of the server may give files away.
     fn inherit(&self) -> io::Result<()> {
-        let Some(old) = &self.predecessor else { return Ok(()) };
-        let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
-        if fchown(&self.file, Some(uid), Some(gid)).is_err() {
-            let _ = fchown(&self.file, None, Some(gid));
+        let Some(old) = self.predecessor else { return Ok(()) };
+        let mut mode = old.mode;
+        if fchown(&self.file, Some(old.uid), Some(old.gid)).is_err() {
+            let _ = fchown(&self.file, None, Some(old.gid));
+            // What may run as somebody must not come to run as somebody else.
+            mode -= Mode::SUID | Mode::SGID;
         }
         // Last, because a change of owner takes set-user-id away.
-        Ok(fchmod(&self.file, Mode::from_raw_mode(old.st_mode))?)
+        Ok(fchmod(&self.file, mode)?)
     }
 
     /// Puts the new content in the place of the old, which stays what it is when this fails.
