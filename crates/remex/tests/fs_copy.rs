@@ -35,7 +35,7 @@ fn refused(client: &Client, place: &Place, from: &str, to: &str, (code, message)
 }
 
 fn mode(path: &Path) -> u32 {
-    fs::metadata(path).unwrap().mode() & 0o7777
+    fs::metadata(path).expect("it is there").mode() & 0o7777
 }
 
 #[test]
@@ -183,4 +183,18 @@ fn a_directory_is_never_copied_into_itself() {
     refused(&client, &place, "src", "dst", INTO_ITSELF);
     assert_eq!(place.read("src/sub/file"), "x");
     copied(&client, &place, "src", "src-more");
+}
+
+#[test]
+fn a_deep_tree_is_copied_through_a_link_in_the_destination() {
+    let (server, place) = (Server::start(), Place::new());
+    let client = server.client();
+    let deep = "d/".repeat(100);
+    place.write(&format!("src/sub/{deep}file"), "deep");
+    place.write("src/a/file", "after the way back");
+    place.make(&["dst", "else/where"]);
+    place.link("../else/where", "dst/sub");
+    copied(&client, &place, "src", "dst");
+    assert_eq!(place.read(&format!("else/where/{deep}file")), "deep");
+    assert_eq!(place.read("dst/a/file"), "after the way back");
 }

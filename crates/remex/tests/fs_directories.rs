@@ -26,9 +26,10 @@ fn refused(answer: Result<Value, Value>, (code, message): (i64, &str)) {
 fn fill(place: &Place, name: &str, names: impl Iterator<Item = String>) {
     place.make(&[name]);
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(CWD, place.path(name), flags, Mode::empty()).unwrap();
+    let directory = openat(CWD, place.path(name), flags, Mode::empty()).expect("a directory");
     for name in names {
-        openat(&directory, name, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR).unwrap();
+        openat(&directory, name, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR)
+            .expect("room");
     }
 }
 
@@ -40,11 +41,11 @@ fn list(client: &Client, place: &Place, name: &str, more: Value) -> Value {
 fn entries(listing: &Value) -> Vec<(String, bool, bool)> {
     let mut entries: Vec<_> = listing["entries"]
         .as_array()
-        .unwrap()
+        .expect("entries")
         .iter()
         .map(|entry| {
-            let is = |what: &str| entry[what].as_bool().unwrap();
-            (entry["fileName"].as_str().unwrap().to_owned(), is("isDirectory"), is("isFile"))
+            let is = |what: &str| entry[what].as_bool().expect("a flag");
+            (entry["fileName"].as_str().expect("a name").to_owned(), is("isDirectory"), is("isFile"))
         })
         .collect();
     entries.sort();
@@ -52,8 +53,8 @@ fn entries(listing: &Value) -> Vec<(String, bool, bool)> {
 }
 
 fn names(listing: &Value) -> Vec<String> {
-    let entries = listing["entries"].as_array().unwrap();
-    entries.iter().map(|entry| entry["fileName"].as_str().unwrap().to_owned()).collect()
+    let entries = listing["entries"].as_array().expect("entries");
+    entries.iter().map(|entry| entry["fileName"].as_str().expect("a name").to_owned()).collect()
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn mixed() -> Place {
     place.link("sub", "d/to-sub");
     place.link("fifo", "d/to-fifo");
     place.link("nowhere", "d/broken");
-    fs::write(place.path("d").join(OsStr::from_bytes(b"odd\xff")), "").unwrap();
+    fs::write(place.path("d").join(OsStr::from_bytes(b"odd\xff")), "").expect("there is room");
     place
 }
 

@@ -42,11 +42,13 @@ fn zoo() -> Place {
 
 /// Asks for something that works, and has nothing to say about it.
 fn done(client: &Client, method: &str, params: Value) {
-    assert_eq!(client.call(method, params.clone()), Ok(json!({})), "{method} {params}");
+    let what = format!("{method} {params}");
+    assert_eq!(client.call(method, params), Ok(json!({})), "{what}");
 }
 
 fn refused(client: &Client, method: &str, params: Value, (code, message): (i64, &str)) {
-    assert_eq!(client.refusal(method, params.clone()), (code, message.to_owned()), "{method} {params}");
+    let what = format!("{method} {params}");
+    assert_eq!(client.refusal(method, params), (code, message.to_owned()), "{what}");
 }
 
 fn metadata(client: &Client, uri: &str) -> Value {
@@ -54,7 +56,7 @@ fn metadata(client: &Client, uri: &str) -> Value {
 }
 
 fn milliseconds(time: SystemTime) -> i64 {
-    time.duration_since(UNIX_EPOCH).map_or(-1, |since| i64::try_from(since.as_millis()).unwrap())
+    time.duration_since(UNIX_EPOCH).map_or(-1, |since| i64::try_from(since.as_millis()).expect("not so late"))
 }
 
 #[test]
@@ -270,10 +272,10 @@ fn a_tree_of_ten_thousand_levels_is_copied_and_removed() {
 
 /// Makes a directory, and that many directories inside of each other in it.
 fn make_deep(path: &Path, levels: usize) {
-    fs::create_dir(path).unwrap();
+    fs::create_dir(path).expect("there is room");
     let mut directory = open_directory(CWD, path);
     for _ in 0..levels {
-        mkdirat(&directory, "d", Mode::RWXU).unwrap();
+        mkdirat(&directory, "d", Mode::RWXU).expect("there is room");
         directory = open_directory(&directory, "d");
     }
 }
@@ -291,7 +293,7 @@ fn depth(path: &Path) -> usize {
 }
 
 fn open_directory(above: impl std::os::fd::AsFd, name: impl rustix::path::Arg) -> std::os::fd::OwnedFd {
-    openat(above, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap()
+    openat(above, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("a directory")
 }
 
 #[test]
@@ -418,13 +420,13 @@ fn links_are_made_and_read_byte_by_byte() {
     refused(&client, "fs/readLink", json!({"path": place.uri("file")}), (-32600, &text));
 }
 
-fn sandbox(permissions: Value) -> Value {
+fn sandbox(permissions: &Value) -> Value {
     json!({"permissions": permissions, "windowsSandboxLevel": "disabled", "cwd": "file:///"})
 }
 
-fn restricted(entries: Value) -> Value {
+fn restricted(entries: &Value) -> Value {
     let file_system = json!({"type": "restricted", "entries": entries});
-    sandbox(json!({"type": "managed", "network": "restricted", "file_system": file_system}))
+    sandbox(&json!({"type": "managed", "network": "restricted", "file_system": file_system}))
 }
 
 /// Every operation of this page and its neighbours, on a place with `file` and `dir`.
@@ -457,10 +459,12 @@ fn a_sandbox_that_leaves_files_open_changes_nothing() {
     let everywhere = json!([{"path": {"type": "special", "value": {"kind": "root"}}, "access": "write"}]);
     for sandbox in [
         Value::Null,
-        sandbox(json!({"type": "disabled"})),
-        sandbox(json!({"type": "external", "network": "restricted"})),
-        sandbox(json!({"type": "managed", "network": "restricted", "file_system": {"type": "unrestricted"}})),
-        restricted(everywhere),
+        sandbox(&json!({"type": "disabled"})),
+        sandbox(&json!({"type": "external", "network": "restricted"})),
+        sandbox(
+            &json!({"type": "managed", "network": "restricted", "file_system": {"type": "unrestricted"}}),
+        ),
+        restricted(&everywhere),
     ] {
         for (method, params) in operations(&place) {
             let answer = client.call(method, with(params, json!({"sandbox": sandbox})));
@@ -476,7 +480,7 @@ fn a_sandbox_that_restricts_files_is_refused_and_nothing_happens() {
     let readable = json!({"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"});
     let writable = json!({"path": {"type": "path", "path": place.uri("")}, "access": "write"});
     let before = (place.names(""), place.names("dir"));
-    for sandbox in [restricted(json!([])), restricted(json!([readable, writable]))] {
+    for sandbox in [restricted(&json!([])), restricted(&json!([readable, writable]))] {
         for (method, params) in operations(&place) {
             let text = "sandbox intent cannot be enforced on this executor";
             refused(&client, method, with(params, json!({"sandbox": sandbox})), (-32602, text));

@@ -21,11 +21,11 @@ fn walk(client: &Client, place: &Place, name: &str, more: Value) -> Value {
 /// Returns the paths below the place, directories with a slash.
 fn listed(place: &Place, reply: &Value) -> Vec<String> {
     let root = place.uri("");
-    let entries = reply["entries"].as_array().unwrap();
+    let entries = reply["entries"].as_array().expect("entries");
     entries
         .iter()
         .map(|entry| {
-            let path = entry["path"].as_str().unwrap();
+            let path = entry["path"].as_str().expect("a path");
             let slash = if entry["kind"] == "directory" { "/" } else { "" };
             format!("{}{slash}", path.strip_prefix(&root).expect("it is below the root"))
         })
