@@ -3,7 +3,7 @@
 use remex_proto::{
     Call, ClientNote, Malformed, Message, MessageLimits, RequestId, RpcError, ServerNote,
     call::{ParseError, Request},
-    initialize,
+    environment, fs, http, initialize,
     message::{Source, write_error},
     process, session,
 };
@@ -153,6 +153,32 @@ fn check_call(method: &str, call: &Call) {
         Call::SessionEnd(params) => check_rewriting(params),
         Call::SessionObserve(params) => check_rewriting(params),
         Call::SessionUnobserve(params) => check_rewriting(params),
+        Call::FsReadFile(params) => check_rewriting(params),
+        Call::FsWriteFile(params) => check_rewriting(params),
+        Call::FsCreateDirectory(params) => check_rewriting(params),
+        Call::FsGetMetadata(params) => check_rewriting(params),
+        Call::FsCanonicalize(params) => check_rewriting(params),
+        Call::FsReadDirectory(params) => check_rewriting(params),
+        Call::FsWalk(params) => check_rewriting(params),
+        Call::FsRemove(params) => check_rewriting(params),
+        Call::FsCopy(params) => check_rewriting(params),
+        Call::FsOpen(params) => check_rewriting(params),
+        Call::FsReadBlock(params) => check_rewriting(params),
+        Call::FsWriteBlock(params) => check_rewriting(params),
+        Call::FsClose(params) => check_rewriting(params),
+        Call::FsWatchMissing(params) => check_rewriting(params),
+        Call::FsRename(params) => check_rewriting(params),
+        Call::FsSetPermissions(params) => check_rewriting(params),
+        Call::FsSetTimes(params) => check_rewriting(params),
+        Call::FsSymlink(params) => check_rewriting(params),
+        Call::FsReadLink(params) => check_rewriting(params),
+        Call::FsHash(params) => check_rewriting(params),
+        Call::FsWatch(params) => check_rewriting(params),
+        Call::FsUnwatch(params) => check_rewriting(params),
+        Call::HttpRequest(params) => check_rewriting(params),
+        Call::EnvironmentInfo(params) => check_rewriting(params),
+        Call::EnvironmentStatus(params) => check_rewriting(params),
+        Call::EnvironmentConfigRead(params) => check_rewriting(params),
     }
 }
 
@@ -167,6 +193,21 @@ fn check_results(result: &str) {
     check_stable::<<process::Snapshot as Request>::Reply>(result);
     check_stable::<<process::List as Request>::Reply>(result);
     check_stable::<<session::List as Request>::Reply>(result);
+    check_stable::<<fs::ReadFile as Request>::Reply>(result);
+    check_stable::<<fs::WriteFile as Request>::Reply>(result);
+    check_stable::<<fs::GetMetadata as Request>::Reply>(result);
+    check_stable::<<fs::Canonicalize as Request>::Reply>(result);
+    check_stable::<<fs::ReadDirectory as Request>::Reply>(result);
+    check_stable::<<fs::Walk as Request>::Reply>(result);
+    check_stable::<<fs::Open as Request>::Reply>(result);
+    check_stable::<<fs::ReadBlock as Request>::Reply>(result);
+    check_stable::<<fs::WatchMissing as Request>::Reply>(result);
+    check_stable::<<fs::ReadLink as Request>::Reply>(result);
+    check_stable::<<fs::HashFile as Request>::Reply>(result);
+    check_stable::<<http::HttpRequest as Request>::Reply>(result);
+    check_stable::<<environment::GetInfo as Request>::Reply>(result);
+    check_stable::<<environment::GetStatus as Request>::Reply>(result);
+    check_stable::<<environment::ReadConfig as Request>::Reply>(result);
 }
 
 fn check_stable<T: Serialize + DeserializeOwned>(text: &str) {
