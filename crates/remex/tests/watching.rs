@@ -170,6 +170,7 @@ fn changes_at_every_depth_are_told() {
 fn the_answer_comes_before_the_first_change() {
     let place = Place::new();
     place.mkdir("w");
+    place.write("w/f", "0");
     for id in 1..30 {
         let request = place.client.send("fs/watch", json!({"watchId": id, "path": place.uri("w")}));
         place.write("w/f", "1");

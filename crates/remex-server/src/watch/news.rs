@@ -71,10 +71,12 @@ impl News {
         }
     }
 
-    /// Notes that something was found at a path; an event of the same path knows better.
+    /// Notes that something was found in a new directory; an event that it is gone knows better.
     pub(super) fn find(&mut self, path: &Path) {
-        if !self.changes.contains_key(path) {
-            self.note(path, ChangeKind::Created);
+        match self.changes.get_mut(path) {
+            Some(change) if change.kind == ChangeKind::Modified => change.kind = ChangeKind::Created,
+            Some(_) => {}
+            None => self.note(path, ChangeKind::Created),
         }
     }
 
@@ -185,14 +187,15 @@ mod tests {
     }
 
     #[test]
-    fn an_event_knows_better_than_a_find() {
+    fn what_is_found_is_new_unless_it_is_gone_already() {
         let mut news = News::default();
         news.note(Path::new("/gone"), Removed);
-        for path in ["/gone", "/new"] {
+        news.note(Path::new("/new"), Modified);
+        for path in ["/gone", "/new", "/quiet"] {
             news.find(Path::new(path));
         }
         news.be_sure(&news.doubtful());
-        let changes = vec![("/gone".into(), Removed), ("/new".into(), Created)];
+        let changes = vec![("/gone".into(), Removed), ("/new".into(), Created), ("/quiet".into(), Created)];
         assert_eq!(news.take(), Some(Told { changes, overflow: false }));
     }
 
