@@ -4,16 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HostPath, lenient::null_as_default, sandbox::Sandbox};
 
-/// `fs/watchMissing`: tells once when one of the paths appears.
+/// `fs/watchMissing`: tells once when one of the paths appears, or the first missing part of the way to it.
+///
+/// A connection has one such watch: a later request, under whatever id, takes the place of the earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WatchMissing {
-    /// The client's name for the watch; another one with the same name takes its place.
+    /// The client's name for the watch.
     pub watch_id: u64,
     /// Paths that do not exist.
     pub missing: Vec<HostPath>,
-    /// A path that does.
+    /// A path that does; any change of it is told too, but not changes of what is in it.
     #[serde(default)]
     pub present: Option<HostPath>,
 }
@@ -22,7 +24,7 @@ pub struct WatchMissing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatchMissingReply {
-    /// False when there is nothing to wait for.
+    /// False when there is nothing to wait for, or no way to notice it: then nothing will be told.
     pub watching: bool,
 }
 
@@ -42,7 +44,7 @@ pub struct MissingChanged {
 pub struct Watch {
     /// The client's name for the watch; unique among those of the connection.
     pub watch_id: u64,
-    /// A file or directory that exists.
+    /// A file or directory that exists; links are resolved once, at the beginning.
     pub path: HostPath,
     /// With everything below it; true unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +63,7 @@ pub struct Unwatch {
     pub watch_id: u64,
 }
 
-/// `fs/changed`, from the server: what changed since the last one.
+/// `fs/changed`, from the server: what changed since the last one, when it has become quiet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -90,10 +92,10 @@ pub struct Change {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ChangeKind {
-    /// It was not there before.
+    /// Something is new there, or in the place of what was there; everything below it is told too.
     Created,
     /// Its content or metadata changed.
     Modified,
-    /// It is not there any more.
+    /// Nothing is there any more, nor below it; that is not told apart.
     Removed,
 }

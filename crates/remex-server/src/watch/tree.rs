@@ -25,7 +25,12 @@ enum Finds {
 
 /// Has everything watched that a new watch is about.
 pub(super) fn begin(lookout: &Lookout, sight: &Arc<Sight>) -> Result<(), RpcError> {
-    match approach(lookout, sight, Finds::Known) {
+    let begun = approach(lookout, sight, Finds::Known);
+    if begun.is_err() {
+        // At once, so that there is room again when the client hears of it.
+        lookout.withdraw(sight);
+    }
+    match begun {
         Ok(()) => Ok(()),
         Err(Refusal::Gone) => {
             let Scope::Tree { root, .. } = &sight.scope else { return Ok(()) };
@@ -78,7 +83,7 @@ fn approach(lookout: &Lookout, sight: &Arc<Sight>, finds: Finds) -> Result<(), R
     for directory in way.into_iter().rev() {
         let Some(metadata) = metadata(directory)? else { return Err(Refusal::Gone) };
         match lookout.post(sight, directory, DirectoryId::from(&metadata)) {
-            // A way that may be gone but not be looked at does.
+            // A way that may be gone through but not looked at will do.
             Ok(()) | Err(Refusal::Failed(_)) => {}
             Err(refusal) => return Err(refusal),
         }
