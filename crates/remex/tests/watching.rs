@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     fs,
     os::unix::fs::symlink,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -487,17 +487,16 @@ fn a_path_that_appears_is_told_once() {
 fn every_kind_of_thing_that_appears_counts() {
     let place = Place::new();
     place.mkdir("elsewhere/x");
-    let kinds: [(&str, fn(&Path)); 3] = [
-        ("a dangling link", |path| symlink("nowhere", path).expect("a link")),
-        ("a directory that is moved there", |path| {
-            fs::rename(path.with_file_name("elsewhere"), path).expect("a move");
-        }),
-        ("a file", |path| fs::write(path, "").expect("a file")),
-    ];
-    for (id, (kind, make)) in (1..).zip(kinds) {
+    for (id, kind) in (1..).zip(["a link that leads nowhere", "a directory that is moved there", "a file"]) {
         let name = format!("m{id}");
         assert!(place.watch_missing(id, &[&name], None), "{kind}");
-        make(&place.path(&name));
+        let path = place.path(&name);
+        let made = match id {
+            1 => symlink("nowhere", path),
+            2 => fs::rename(place.path("elsewhere"), path),
+            _ => fs::write(path, ""),
+        };
+        made.expect("it can be made");
         place.appeared(id);
         assert!(!place.watch_missing(100 + id, &["new", &name], None), "{kind} is there");
     }
