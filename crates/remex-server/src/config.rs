@@ -90,6 +90,8 @@ pub struct Limits {
     pub file_requests: usize,
     /// Files of more than 1 MiB that one connection reads whole at once.
     pub large_files: usize,
+    /// Blocks of more than 64 KiB that one connection reads at once; one that hangs counts for a second.
+    pub large_blocks: usize,
     /// Open file handles of one connection.
     pub handles: usize,
     /// Watches of one connection.
@@ -160,6 +162,7 @@ impl Default for Limits {
             waiting_answer_bytes: 16 * MIB,
             file_requests: 64,
             large_files: 2,
+            large_blocks: 4,
             handles: 128,
             watches: 128,
             http_requests: 128,

@@ -70,6 +70,8 @@ pub(crate) struct Connection {
     pub(crate) file_slots: Arc<Semaphore>,
     /// Bounds large files that are read whole.
     pub(crate) large_files: Arc<Semaphore>,
+    /// Bounds large blocks that are read.
+    pub(crate) large_blocks: Arc<Semaphore>,
     pub(crate) handles: Handles,
     pub(crate) watches: Watches,
     pub(crate) streams: Streams,
@@ -99,6 +101,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
     let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
     let large_files = Arc::new(Semaphore::new(server.limits().large_files));
+    let large_blocks = Arc::new(Semaphore::new(server.limits().large_blocks));
     let streams = Streams::new(server.limits());
     let mut connection = Connection {
         server,
@@ -114,6 +117,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
         reaches_out: false,
         file_slots,
         large_files,
+        large_blocks,
         handles: Handles::default(),
         watches: Watches::default(),
         streams,

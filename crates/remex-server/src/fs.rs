@@ -22,9 +22,12 @@ mod walk;
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, sandbox::Sandbox};
-use tokio::{runtime, sync::OwnedSemaphorePermit};
+use tokio::{
+    runtime,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 
-use crate::{connection::Connection, outbox::Responder};
+use crate::{connection::Connection, outbox::Responder, server::Server};
 pub(crate) use error::io_error;
 pub(crate) use handles::Handles;
 use turns::Turns;
@@ -173,10 +176,7 @@ impl Connection {
         let slot = if turn.has_come() { Arc::clone(&slots).try_acquire_owned().ok() } else { None };
         let start = match slot {
             Some(slot) => Ok(server.files().run(move || job(Held { turn, slot: Some(slot) }))),
-            None => Err(async move {
-                let slot = turn.come(&slots).await;
-                server.files().run(move || job(Held { turn, slot })).await
-            }),
+            None => Err(turn.job(server, slots, job)),
         };
         async move {
             match start {
@@ -200,6 +200,23 @@ impl Connection {
             .with_hint("this server cannot confine file access; ask without `sandbox`, or elsewhere"));
         }
         Ok(self.server.files().enter(claims?))
+    }
+}
+
+impl Turn {
+    /// Runs `job` on a thread when the turn has come and there is a slot for it.
+    pub(crate) async fn job<T, J>(
+        self,
+        server: Arc<Server>,
+        slots: Arc<Semaphore>,
+        job: J,
+    ) -> Result<T, RpcError>
+    where
+        T: Send + 'static,
+        J: FnOnce(Held) -> T + Send + 'static,
+    {
+        let slot = self.come(&slots).await;
+        server.files().run(move || job(Held { turn: self, slot })).await
     }
 }
 

@@ -207,14 +207,14 @@ impl Owner {
     }
 
     /// Asks for keys of the configuration, as seen from a directory.
-    fn read(&self, cwd: &str, keys: Value) -> Result<Value, Value> {
+    fn read(&self, cwd: &str, keys: &Value) -> Result<Value, Value> {
         let params = json!({"cwd": self.uri(cwd), "configPaths": keys, "requirementsPaths": keys});
         self.client.call("environmentConfig/read", params)
     }
 
     /// Returns where the layers that the system has no part in come from.
     fn sources(&self, cwd: &str) -> Vec<String> {
-        let reply = self.read(cwd, json!([["k"]])).expect("layers");
+        let reply = self.read(cwd, &json!([["k"]])).expect("layers");
         let layers = reply["config"]["layers"].as_array().expect("a list").clone();
         layers.iter().map(|layer| layer["source"].as_str().expect("a text").to_owned()).collect()
     }
@@ -223,7 +223,7 @@ impl Owner {
 #[test]
 fn the_user_s_configuration_is_a_layer_with_the_selected_keys() {
     let owner = Owner::new("# mine\nmodel = 'm'\n[mcp_servers.a]\nurl = 'http://x/'\n[other]\nk = 1\n");
-    let reply = owner.read("nowhere", json!([["mcp_servers"], ["nothing", "here"]])).expect("layers");
+    let reply = owner.read("nowhere", &json!([["mcp_servers"], ["nothing", "here"]])).expect("layers");
     assert_eq!(
         reply,
         json!({
@@ -242,7 +242,7 @@ fn the_user_s_configuration_is_a_layer_with_the_selected_keys() {
         })
     );
     owner.write("home/.codex/config.toml", "");
-    let reply = owner.read("", json!([["mcp_servers"]])).expect("layers");
+    let reply = owner.read("", &json!([["mcp_servers"]])).expect("layers");
     assert_eq!(reply["config"], json!({"layers": [], "cloudInsertionIndex": 0}), "it is read anew");
 }
 
@@ -274,7 +274,7 @@ fn a_project_has_layers_where_the_user_trusts_it() {
     for directory in ["ws", "ws/sub", "ws/sub/deep"] {
         owner.write(&format!("{directory}/.codex/config.toml"), "k = 1");
     }
-    assert_eq!(owner.sources("ws/sub"), [user.clone()], "nobody said that it can be trusted");
+    assert_eq!(owner.sources("ws/sub"), std::slice::from_ref(&user), "nobody said that it can be trusted");
 
     let trust = |directory: &str, level: &str| {
         format!("[projects.\"{}\"]\ntrust_level = \"{level}\"\n", owner.path(directory))
@@ -282,7 +282,7 @@ fn a_project_has_layers_where_the_user_trusts_it() {
     owner.write("home/.codex/config.toml", &format!("k = 0\n{}", trust("ws", "trusted")));
     assert_eq!(owner.sources("ws"), [user.clone(), project("ws/")]);
     fs::create_dir(owner.path("ws/.git")).expect("a directory");
-    assert_eq!(owner.sources("ws/sub"), [user.clone()], "an empty .git is no repository");
+    assert_eq!(owner.sources("ws/sub"), std::slice::from_ref(&user), "an empty .git is no repository");
     owner.write("ws/.git/HEAD", "ref: refs/heads/main\n");
     assert_eq!(
         owner.sources("ws/sub/deep"),
@@ -308,7 +308,7 @@ fn a_request_that_selects_nothing_is_refused() {
         (json!([["a"], []]), "TOML paths must contain at least one key segment"),
     ];
     for (keys, message) in wrong {
-        let error = owner.read("", keys).expect_err("a refusal");
+        let error = owner.read("", &keys).expect_err("a refusal");
         assert_eq!((&error["code"], &error["message"]), (&json!(-32602), &json!(message)));
     }
     let read = |params| owner.client.refusal("environmentConfig/read", params);
@@ -322,7 +322,7 @@ fn a_request_that_selects_nothing_is_refused() {
 fn a_file_that_cannot_be_read_is_named_with_what_is_wrong() {
     let owner = Owner::new("ok = 1\n[mcp_servers\n");
     let file = owner.path("home/.codex/config.toml");
-    let error = owner.read("", json!([["k"]])).expect_err("a refusal");
+    let error = owner.read("", &json!([["k"]])).expect_err("a refusal");
     let message = error["message"].as_str().expect("a text");
     let place = format!("failed to load executor-local config: {file}:2:13: ");
     assert!(error["code"] == -32603 && message.starts_with(&place), "{message}");
@@ -340,7 +340,7 @@ fn a_file_that_cannot_be_read_is_named_with_what_is_wrong() {
         0,
     );
     fifo.expect("a FIFO");
-    let refused = || owner.read("", json!([["k"]])).expect_err("a refusal")["message"].clone();
+    let refused = || owner.read("", &json!([["k"]])).expect_err("a refusal")["message"].clone();
     assert_eq!(refused(), no_file, "nobody waits for a FIFO");
     fs::remove_file(&file).expect("it was there");
     fs::create_dir(&file).expect("a directory");

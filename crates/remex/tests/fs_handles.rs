@@ -17,7 +17,8 @@ use support::{Client, Place, Server, decode, encode};
 const MIB: usize = 1 << 20;
 
 fn open(client: &Client, handle: &str, uri: &str, mode: &str) {
-    let answer = client.call("fs/open", json!({"handleId": handle, "path": uri, "mode": mode})).unwrap();
+    let answer = client.call("fs/open", json!({"handleId": handle, "path": uri, "mode": mode}));
+    let answer = answer.expect("the file can be opened");
     assert_eq!(answer, json!({"handleId": handle}));
 }
 
@@ -26,9 +27,9 @@ fn close(client: &Client, handle: &str) {
 }
 
 fn read_block(client: &Client, handle: &str, offset: u64, len: usize) -> (Vec<u8>, bool) {
-    let block =
-        client.call("fs/readBlock", json!({"handleId": handle, "offset": offset, "len": len})).unwrap();
-    (decode(&block["chunk"]), block["eof"].as_bool().unwrap())
+    let block = client.call("fs/readBlock", json!({"handleId": handle, "offset": offset, "len": len}));
+    let block = block.expect("the block can be read");
+    (decode(&block["chunk"]), block["eof"] == true)
 }
 
 fn write_block(client: &Client, handle: &str, offset: u64, chunk: &[u8]) -> Result<Value, Value> {
@@ -287,15 +288,15 @@ fn four_gigabytes_go_through_blocks_in_flat_memory() {
     let block: Vec<u8> = (0..=250).cycle().take(MIB).collect();
     write_block(&client, "w", 0, &block).unwrap();
     let before = server.resident_bytes();
-    // One block in 64 MiB; the rest of the file are holes.
-    for offset in (0..size).step_by(64 * MIB) {
+    // One block in 16 MiB; the rest of the file are holes.
+    for offset in (0..size).step_by(16 * MIB) {
         write_block(&client, "w", offset, &block).unwrap();
     }
     write_block(&client, "w", size - 1, b"!").unwrap();
     close(&client, "w");
     open(&client, "r", &place.uri("file"), "read");
     let asked: Vec<_> = (0..size)
-        .step_by(64 * MIB)
+        .step_by(16 * MIB)
         .map(|offset| client.send("fs/readBlock", json!({"handleId": "r", "offset": offset, "len": MIB})))
         .collect();
     for id in asked {
@@ -303,7 +304,7 @@ fn four_gigabytes_go_through_blocks_in_flat_memory() {
     }
     assert_eq!(read_block(&client, "r", size - 2, 2), (b"\0!".to_vec(), false));
     let growth = server.resident_bytes().saturating_sub(before);
-    assert!(growth < 64 << 20, "grew by {growth} bytes");
+    assert!(growth < 48 << 20, "grew by {growth} bytes while 512 MiB went through");
     let mut tail = [0; 1];
     File::open(place.path("file")).unwrap().read_exact_at(&mut tail, size - 1).unwrap();
     assert_eq!(&tail, b"!");
@@ -325,7 +326,8 @@ impl Lease {
             .spawn()
             .expect("perl, which is part of every Debian, runs");
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let stdout = child.stdout.as_mut().expect("stdout is a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("what perl says is text");
         assert_eq!(line, "held\n", "the file system has leases");
         Self(child)
     }

@@ -10,6 +10,7 @@ use std::{
     os::unix::fs::FileExt as _,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use remex_proto::{
@@ -25,7 +26,7 @@ use rustix::{
 };
 
 use super::{
-    Claims, Turn, io_error, native,
+    Claims, Held, Turn, io_error, native,
     open::{self, Links},
     replace::Replacement,
 };
@@ -40,8 +41,11 @@ const MAX_ID_LEN: usize = 32;
 /// The longest block.
 const MAX_BLOCK_LEN: usize = 1 << 20;
 
-/// Up to here a block is answered at once.
+/// Up to here a block is answered at once; of larger ones only a few are read at the same time.
 const SMALL_BLOCK_LEN: usize = 64 << 10;
+
+/// A read that takes longer does not keep others from being read.
+const HANGS: Duration = Duration::from_secs(1);
 
 /// The handles of one connection.
 #[derive(Debug, Clone, Default)]
@@ -155,24 +159,36 @@ impl Connection {
             Err(error) => return responder.error(&error),
         };
         let handles = self.handles.clone();
-        let done = self.file_job(turn, move |held| {
+        let read = move |held: Held| {
             let result = handle.read(&request, len);
             if result.as_ref().is_err_and(|failure| failure.is_final) {
                 handles.remove(&request.handle_id, &handle);
             }
             drop((handle, held));
-            let result = result.map_err(|failure| failure.error);
-            if len > SMALL_BLOCK_LEN {
-                return Some((responder, result));
-            }
-            answer(responder, result);
-            None
-        });
-        let server = Arc::clone(&self.server);
+            result.map_err(|failure| failure.error)
+        };
+        if len <= SMALL_BLOCK_LEN {
+            let done = self.file_job(turn, move |held| answer(responder, read(held)));
+            return self.run_beside(id, async move {
+                let _ = done.await;
+            });
+        }
+        let (server, blocks) = (Arc::clone(&self.server), Arc::clone(&self.large_blocks));
+        let slots = Arc::clone(&self.file_slots);
         self.run_beside(id, async move {
-            if let Ok(Some((responder, result))) = done.await {
-                server.files().answer_large(responder, |responder| answer(responder, result)).await;
-            }
+            let mut place = blocks.acquire_owned().await.ok();
+            let job = turn.job(Arc::clone(&server), slots, read);
+            tokio::pin!(job);
+            let result = tokio::select! {
+                result = &mut job => result,
+                () = tokio::time::sleep(HANGS) => {
+                    place = None;
+                    job.await
+                }
+            };
+            let Ok(result) = result else { return };
+            server.files().answer_large(responder, |responder| answer(responder, result)).await;
+            drop(place);
         });
     }
 
