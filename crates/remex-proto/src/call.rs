@@ -174,47 +174,47 @@ macro_rules! methods {
 }
 
 methods! {
-    Initialize        "initialize"         Handshake Base  Params  initialize::Initialize => initialize::Reply;
-    ProcessStart      "process/start"      Exec      Base  Params  process::Start         => process::Started;
-    ProcessRead       "process/read"       Exec      Base  Params  process::Read          => process::ReadReply;
-    ProcessWrite      "process/write"      Exec      Base  Params  process::Write         => process::WriteReply;
-    ProcessSignal     "process/signal"     Exec      Base  Params  process::Signal        => Empty;
-    ProcessTerminate  "process/terminate"  Exec      Base  Params  process::Terminate     => process::Terminated;
-    ProcessCloseStdin "process/closeStdin" Exec      Remex Params  process::CloseStdin    => Empty;
-    ProcessResize     "process/resize"     Exec      Remex Params  process::Resize        => Empty;
-    ProcessWait       "process/wait"       Exec      Remex Params  process::Wait          => process::Waited;
-    ProcessSnapshot   "process/snapshot"   Exec      Remex Params  process::Snapshot      => process::SnapshotReply;
-    ProcessList       "process/list"       Exec      Remex Params  process::List          => process::Listing;
-    SessionList       "session/list"       Exec      Remex Nothing session::List          => session::Listing;
-    SessionEnd        "session/end"        Exec      Remex Params  session::End           => Empty;
-    SessionObserve    "session/observe"    Exec      Remex Params  session::Observe       => Empty;
-    SessionUnobserve  "session/unobserve"  Exec      Remex Params  session::Unobserve     => Empty;
-    FsReadFile        "fs/readFile"        Filesystem Base  Params  fs::ReadFile           => fs::ReadFileReply;
-    FsWriteFile       "fs/writeFile"       Filesystem Base  Params  fs::WriteFile          => fs::WriteFileReply;
-    FsCreateDirectory "fs/createDirectory" Filesystem Base  Params  fs::CreateDirectory    => Empty;
-    FsGetMetadata     "fs/getMetadata"     Filesystem Base  Params  fs::GetMetadata        => fs::Metadata;
-    FsCanonicalize    "fs/canonicalize"    Filesystem Base  Params  fs::Canonicalize       => fs::CanonicalizeReply;
-    FsReadDirectory   "fs/readDirectory"   Filesystem Base  Params  fs::ReadDirectory      => fs::DirectoryListing;
-    FsWalk            "fs/walk"            Filesystem Base  Params  fs::Walk               => fs::WalkReply;
-    FsRemove          "fs/remove"          Filesystem Base  Params  fs::Remove             => Empty;
-    FsCopy            "fs/copy"            Filesystem Base  Params  fs::Copy               => Empty;
-    FsOpen            "fs/open"            Filesystem Base  Params  fs::Open               => fs::OpenReply;
-    FsReadBlock       "fs/readBlock"       Filesystem Base  Params  fs::ReadBlock          => fs::Block;
-    FsWriteBlock      "fs/writeBlock"      Filesystem Base  Params  fs::WriteBlock         => Empty;
-    FsClose           "fs/close"           Filesystem Base  Params  fs::Close              => Empty;
-    FsWatchMissing    "fs/watchMissing"    Filesystem Base  Params  fs::WatchMissing       => fs::WatchMissingReply;
-    FsRename          "fs/rename"          Filesystem Remex Params  fs::Rename             => Empty;
-    FsSetPermissions  "fs/setPermissions"  Filesystem Remex Params  fs::SetPermissions     => Empty;
-    FsSetTimes        "fs/setTimes"        Filesystem Remex Params  fs::SetTimes           => Empty;
-    FsSymlink         "fs/symlink"         Filesystem Remex Params  fs::Symlink            => Empty;
-    FsReadLink        "fs/readLink"        Filesystem Remex Params  fs::ReadLink           => fs::LinkTarget;
-    FsHash            "fs/hash"            Filesystem Remex Params  fs::HashFile           => fs::FileHash;
-    FsWatch           "fs/watch"           Filesystem Remex Params  fs::Watch              => Empty;
-    FsUnwatch         "fs/unwatch"         Filesystem Remex Params  fs::Unwatch            => Empty;
-    HttpRequest       "http/request"       Http      Base  Params  http::HttpRequest      => http::HttpResponse;
-    EnvironmentInfo   "environment/info"   EnvironmentInfo Base Nothing environment::GetInfo => environment::Info;
-    EnvironmentStatus "environment/status" EnvironmentStatus Base Nothing environment::GetStatus => environment::StatusReply;
-    EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig Base Params environment::ReadConfig => environment::ConfigReply;
+    Initialize            "initialize"             Handshake         Base  Params  initialize::Initialize  => initialize::Reply;
+    ProcessStart          "process/start"          Exec              Base  Params  process::Start          => process::Started;
+    ProcessRead           "process/read"           Exec              Base  Params  process::Read           => process::ReadReply;
+    ProcessWrite          "process/write"          Exec              Base  Params  process::Write          => process::WriteReply;
+    ProcessSignal         "process/signal"         Exec              Base  Params  process::Signal         => Empty;
+    ProcessTerminate      "process/terminate"      Exec              Base  Params  process::Terminate      => process::Terminated;
+    ProcessCloseStdin     "process/closeStdin"     Exec              Remex Params  process::CloseStdin     => Empty;
+    ProcessResize         "process/resize"         Exec              Remex Params  process::Resize         => Empty;
+    ProcessWait           "process/wait"           Exec              Remex Params  process::Wait           => process::Waited;
+    ProcessSnapshot       "process/snapshot"       Exec              Remex Params  process::Snapshot       => process::SnapshotReply;
+    ProcessList           "process/list"           Exec              Remex Params  process::List           => process::Listing;
+    SessionList           "session/list"           Exec              Remex Nothing session::List           => session::Listing;
+    SessionEnd            "session/end"            Exec              Remex Params  session::End            => Empty;
+    SessionObserve        "session/observe"        Exec              Remex Params  session::Observe        => Empty;
+    SessionUnobserve      "session/unobserve"      Exec              Remex Params  session::Unobserve      => Empty;
+    FsReadFile            "fs/readFile"            Filesystem        Base  Params  fs::ReadFile            => fs::ReadFileReply;
+    FsWriteFile           "fs/writeFile"           Filesystem        Base  Params  fs::WriteFile           => fs::WriteFileReply;
+    FsCreateDirectory     "fs/createDirectory"     Filesystem        Base  Params  fs::CreateDirectory     => Empty;
+    FsGetMetadata         "fs/getMetadata"         Filesystem        Base  Params  fs::GetMetadata         => fs::Metadata;
+    FsCanonicalize        "fs/canonicalize"        Filesystem        Base  Params  fs::Canonicalize        => fs::CanonicalizeReply;
+    FsReadDirectory       "fs/readDirectory"       Filesystem        Base  Params  fs::ReadDirectory       => fs::DirectoryListing;
+    FsWalk                "fs/walk"                Filesystem        Base  Params  fs::Walk                => fs::WalkReply;
+    FsRemove              "fs/remove"              Filesystem        Base  Params  fs::Remove              => Empty;
+    FsCopy                "fs/copy"                Filesystem        Base  Params  fs::Copy                => Empty;
+    FsOpen                "fs/open"                Filesystem        Base  Params  fs::Open                => fs::OpenReply;
+    FsReadBlock           "fs/readBlock"           Filesystem        Base  Params  fs::ReadBlock           => fs::Block;
+    FsWriteBlock          "fs/writeBlock"          Filesystem        Base  Params  fs::WriteBlock          => Empty;
+    FsClose               "fs/close"               Filesystem        Base  Params  fs::Close               => Empty;
+    FsWatchMissing        "fs/watchMissing"        Filesystem        Base  Params  fs::WatchMissing        => fs::WatchMissingReply;
+    FsRename              "fs/rename"              Filesystem        Remex Params  fs::Rename              => Empty;
+    FsSetPermissions      "fs/setPermissions"      Filesystem        Remex Params  fs::SetPermissions      => Empty;
+    FsSetTimes            "fs/setTimes"            Filesystem        Remex Params  fs::SetTimes            => Empty;
+    FsSymlink             "fs/symlink"             Filesystem        Remex Params  fs::Symlink             => Empty;
+    FsReadLink            "fs/readLink"            Filesystem        Remex Params  fs::ReadLink            => fs::LinkTarget;
+    FsHash                "fs/hash"                Filesystem        Remex Params  fs::HashFile            => fs::FileHash;
+    FsWatch               "fs/watch"               Filesystem        Remex Params  fs::Watch               => Empty;
+    FsUnwatch             "fs/unwatch"             Filesystem        Remex Params  fs::Unwatch             => Empty;
+    HttpRequest           "http/request"           Http              Base  Params  http::HttpRequest       => http::HttpResponse;
+    EnvironmentInfo       "environment/info"       EnvironmentInfo   Base  Nothing environment::GetInfo    => environment::Info;
+    EnvironmentStatus     "environment/status"     EnvironmentStatus Base  Nothing environment::GetStatus  => environment::StatusReply;
+    EnvironmentConfigRead "environmentConfig/read" EnvironmentConfig Base  Params  environment::ReadConfig => environment::ConfigReply;
 }
 
 macro_rules! notes {
@@ -276,16 +276,16 @@ notes! {
 notes! {
     /// One notification from the server, decoded.
     ServerNote, SERVER_NOTES, server_note_schemas:
-    ProcessOutput  "process/output"   Base  Params process::Output;
-    ProcessExited  "process/exited"   Base  Params process::Exited;
-    ProcessClosed  "process/closed"   Base  Params process::Closed;
-    ProcessStarted "process/started"  Remex Params process::StartedNote;
-    ProcessFailed  "process/failed"   Remex Params process::Failed;
-    ProcessGap     "process/gap"      Remex Params process::Gap;
-    HttpBodyDelta  "http/request/bodyDelta" Base Params http::BodyDelta;
-    FsMissingChanged "fs/missingChanged" Base Params fs::MissingChanged;
-    FsChanged      "fs/changed"       Remex Params fs::Changed;
-    FlowMark       "flow/mark"        Remex Params flow::Mark;
+    ProcessOutput    "process/output"         Base  Params process::Output;
+    ProcessExited    "process/exited"         Base  Params process::Exited;
+    ProcessClosed    "process/closed"         Base  Params process::Closed;
+    ProcessStarted   "process/started"        Remex Params process::StartedNote;
+    ProcessFailed    "process/failed"         Remex Params process::Failed;
+    ProcessGap       "process/gap"            Remex Params process::Gap;
+    HttpBodyDelta    "http/request/bodyDelta" Base  Params http::BodyDelta;
+    FsMissingChanged "fs/missingChanged"      Base  Params fs::MissingChanged;
+    FsChanged        "fs/changed"             Remex Params fs::Changed;
+    FlowMark         "flow/mark"              Remex Params flow::Mark;
 }
 
 /// Why a request or notification did not decode.

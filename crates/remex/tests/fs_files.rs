@@ -8,8 +8,10 @@ use std::{
         ffi::OsStrExt as _,
         fs::{MetadataExt as _, PermissionsExt as _, symlink},
         net::UnixListener,
+        process::CommandExt as _,
     },
     path::Path,
+    process::{Command, Stdio},
 };
 
 use serde_json::{Value, json};
@@ -235,9 +237,9 @@ fn a_full_disk_is_said_and_an_atomic_write_leaves_the_old_file() {
     let place = Place::new();
     place.write("file", "old");
     // A limit on the size of files stands in for a full disk: 8 blocks of 512 bytes.
-    let mut command = std::process::Command::new("/bin/sh");
+    let mut command = Command::new("/bin/sh");
     command.args(["-c", "ulimit -f 8; exec \"$0\" serve", env!("CARGO_BIN_EXE_remex")]);
-    command.stdin(std::process::Stdio::null());
+    command.stdin(Stdio::null());
     let server = Server::launch(command, 1);
     let client = server.client();
     let long = "x".repeat(5000);
@@ -387,4 +389,79 @@ fn what_asks_for_confinement_is_refused_and_does_nothing() {
         write(&client, &place.uri("file"), "new", json!({"sandbox": open})).unwrap();
     }
     assert_eq!(uri(&place.path("a b")), place.uri("a%20b"));
+}
+
+/// Starts a server whose user is not all-powerful.
+fn unprivileged(place: &Place) -> Server {
+    // The program may be where nobody else gets to.
+    let program = place.path("remex");
+    fs::copy(env!("CARGO_BIN_EXE_remex"), &program).expect("a program can be copied");
+    fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).expect("the place is ours");
+    let mut command = Command::new(program);
+    command.arg("serve").current_dir("/").stdin(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    Server::launch(command, 1)
+}
+
+#[test]
+fn what_the_user_of_the_server_may_not_do_is_refused_as_such() {
+    let place = Place::new();
+    place.write("secret", "x");
+    place.write("closed/file", "x");
+    place.write("fixed/file", "x");
+    for (name, mode) in [("secret", 0o000), ("closed", 0o000), ("fixed", 0o555)] {
+        fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let server = unprivileged(&place);
+    let client = server.client();
+    let at = |name: &str| json!({"path": place.uri(name)});
+    let content = json!({"dataBase64": ""});
+    let walk = json!({"maxDepth": 1, "maxDirectories": 9, "maxEntries": 9, "followDirectorySymlinks": false});
+    for (method, params) in [
+        ("fs/readFile", at("secret")),
+        ("fs/readFile", at("closed/file")),
+        ("fs/hash", at("secret")),
+        ("fs/open", with(at("secret"), json!({"handleId": "h"}))),
+        ("fs/open", with(at("fixed/new"), json!({"handleId": "h", "mode": "replace", "atomic": true}))),
+        ("fs/writeFile", with(at("secret"), content.clone())),
+        ("fs/writeFile", with(at("fixed/new"), content.clone())),
+        ("fs/writeFile", with(at("fixed/file"), with(content, json!({"atomic": true})))),
+        ("fs/createDirectory", at("fixed/new")),
+        ("fs/getMetadata", at("closed/file")),
+        ("fs/canonicalize", at("closed/file")),
+        ("fs/readDirectory", at("closed")),
+        ("fs/remove", with(at("fixed/file"), json!({"recursive": false}))),
+        ("fs/symlink", with(at("fixed/link"), json!({"target": "file"}))),
+        (
+            "fs/copy",
+            json!({"sourcePath": place.uri("secret"), "destinationPath": "file:///tmp/x", "recursive": false}),
+        ),
+        (
+            "fs/rename",
+            json!({"sourcePath": place.uri("fixed/file"), "destinationPath": place.uri("fixed/x")}),
+        ),
+        ("fs/watch", with(at("closed/file"), json!({"watchId": 1}))),
+    ] {
+        let what = format!("{method} {params}");
+        let error = client.call(method, params).expect_err(&what);
+        assert_eq!(
+            (&error["code"], &error["data"]["kind"]),
+            (&json!(-32600), &json!("permissionDenied")),
+            "{what}"
+        );
+        assert_eq!(error["message"], "Permission denied (os error 13)", "{what}");
+    }
+    let walked = client.call("fs/walk", with(at(""), json!({"options": walk}))).unwrap();
+    let closed = json!([{"path": place.uri("closed"), "message": "Permission denied (os error 13)"}]);
+    assert_eq!(walked["errors"], closed);
+    assert_eq!(client.call("fs/readFile", at("fixed/file")), Ok(json!({"dataBase64": encode("x")})));
+    for name in ["closed", "fixed"] {
+        fs::set_permissions(place.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    assert_eq!(
+        (place.names("fixed"), place.names("closed")),
+        (vec!["file".to_owned()], vec!["file".to_owned()])
+    );
 }
