@@ -21,7 +21,7 @@ mod walk;
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
-use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, sandbox::Sandbox};
+use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, fs as wire, sandbox::Sandbox};
 use tokio::{
     runtime,
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -40,18 +40,36 @@ const THREADS: usize = 512;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Something that is done with files in one go.
-pub(crate) trait FileWork: Request + Send + 'static {
+pub(crate) trait FileWork: Request + Confinable + Send + 'static {
     /// How large an answer may be.
-    const ANSWER: AnswerSize;
-
-    /// Returns the confinement that was asked for.
-    fn sandbox(&self) -> &Sandbox;
+    const ANSWER: AnswerSize = AnswerSize::Small;
 
     /// Returns what it touches.
     fn claims(&self) -> Result<Claims, RpcError>;
 
     /// Does it; the thread may hang.
     fn run(&self) -> Result<Self::Reply, RpcError>;
+}
+
+/// Something that can be asked for in a sandbox.
+pub(crate) trait Confinable {
+    /// Returns the confinement that was asked for.
+    fn sandbox(&self) -> &Sandbox;
+}
+
+macro_rules! confinable {
+    ($($request:ident)*) => {
+        $(impl Confinable for wire::$request {
+            fn sandbox(&self) -> &Sandbox {
+                &self.sandbox
+            }
+        })*
+    };
+}
+
+confinable! {
+    WriteFile HashFile CreateDirectory GetMetadata Canonicalize ReadDirectory Walk Remove Copy Rename
+    SetPermissions SetTimes Symlink ReadLink
 }
 
 /// How large an answer may be.

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
+use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire};
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Mode, OFlags, Stat, fchmod, fstat, ftruncate, mkdirat, openat, readlinkat,
@@ -19,19 +19,13 @@ use rustix::{
 };
 
 use super::{
-    AnswerSize, Claims, FileWork,
+    Claims, FileWork,
     descent::{self, Descent},
     io_error, names, native,
     open::{Links, file_type, not_a_file, reopen},
 };
 
 impl FileWork for wire::Copy {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::reads(&self.source_path)?.and_writes(&self.destination_path)
     }

@@ -11,7 +11,7 @@ use std::{
     path::{Component, Path},
 };
 
-use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
+use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, statat},
     io::Errno,
@@ -37,12 +37,6 @@ const ENTRY: usize = 64;
 const DETAILS: usize = 192;
 
 impl FileWork for wire::CreateDirectory {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::writes(&self.path)
     }
@@ -85,10 +79,6 @@ fn create_all_without_links(path: &Path) -> io::Result<()> {
 
 impl FileWork for wire::ReadDirectory {
     const ANSWER: AnswerSize = AnswerSize::Large;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
 
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::looks(&self.path)

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use remex_proto::{Blob, ErrorKind, HostPath, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
+use remex_proto::{Blob, ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, chmodat, fstat,
@@ -17,17 +17,11 @@ use rustix::{
 };
 
 use super::{
-    AnswerSize, Claims, FileWork, copy, io_error, native, nofollow,
+    Claims, FileWork, copy, io_error, native, nofollow,
     open::{Links, file_type},
 };
 
 impl FileWork for wire::Canonicalize {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::reads(&self.path)
     }
@@ -40,12 +34,6 @@ impl FileWork for wire::Canonicalize {
 }
 
 impl FileWork for wire::Rename {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::writes(&self.source_path)?.and_writes(&self.destination_path)
     }
@@ -79,12 +67,6 @@ fn cannot_spare(destination: &Path) -> RpcError {
 }
 
 impl FileWork for wire::SetPermissions {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::writes(&self.path)
     }
@@ -124,12 +106,6 @@ fn entry_itself(path: &Path) -> Result<std::os::fd::OwnedFd, RpcError> {
 }
 
 impl FileWork for wire::SetTimes {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::writes(&self.path)
     }
@@ -165,12 +141,6 @@ fn timespec(milliseconds: Option<i64>) -> Timespec {
 }
 
 impl FileWork for wire::Symlink {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::writes(&self.path)
     }
@@ -196,12 +166,6 @@ impl FileWork for wire::Symlink {
 }
 
 impl FileWork for wire::ReadLink {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::reads(&self.path)
     }

@@ -10,13 +10,12 @@ use std::{
 use remex_proto::{
     Blob, ErrorKind, RequestId, RpcError,
     fs::{self as wire, ContentHash, IfMatch},
-    sandbox::Sandbox,
 };
 use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    AnswerSize, Claims, FileWork, Held, io_error, native,
+    Claims, FileWork, Held, io_error, native,
     open::{self, Links},
     replace::Replacement,
 };
@@ -131,12 +130,6 @@ fn too_large() -> RpcError {
 }
 
 impl FileWork for wire::WriteFile {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::writes(&self.path)
     }
@@ -213,12 +206,6 @@ fn changed(path: &Path, how: &str) -> RpcError {
 }
 
 impl FileWork for wire::HashFile {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::reads(&self.path)
     }

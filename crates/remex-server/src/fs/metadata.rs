@@ -2,22 +2,16 @@
 
 use std::{os::fd::AsFd, path::Path};
 
-use remex_proto::{RpcError, fs as wire, sandbox::Sandbox};
+use remex_proto::{RpcError, fs as wire};
 use rustix::{
     fs::{AtFlags, CWD, FileType, Statx, StatxFlags, StatxTimestamp, readlinkat, statx},
     io::Errno,
     path::Arg,
 };
 
-use super::{AnswerSize, Claims, FileWork, io_error, native, nofollow, open::Links};
+use super::{Claims, FileWork, io_error, native, nofollow, open::Links};
 
 impl FileWork for wire::GetMetadata {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::reads(&self.path)
     }

@@ -10,14 +10,14 @@ use std::{
     path::Path,
 };
 
-use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
+use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire};
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat, unlinkat},
     io::Errno,
 };
 
 use super::{
-    AnswerSize, Claims, FileWork,
+    Claims, FileWork,
     descent::{self, Descent},
     io_error, names, native,
     nofollow::{self, Place},
@@ -25,12 +25,6 @@ use super::{
 };
 
 impl FileWork for wire::Remove {
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn claims(&self) -> Result<Claims, RpcError> {
         Claims::writes(&self.path)
     }

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire, sandbox::Sandbox};
+use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
 use rustix::{
     fs::{AtFlags, CWD, FileType, statat},
     io::Errno,
@@ -34,10 +34,6 @@ const ITEM: usize = 64;
 
 impl FileWork for wire::Walk {
     const ANSWER: AnswerSize = AnswerSize::Large;
-
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
 
     fn claims(&self) -> Result<Claims, RpcError> {
         check_limits(&self.options)?;
