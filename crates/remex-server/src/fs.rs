@@ -161,47 +161,34 @@ impl Connection {
             Ok(turn) => turn,
             Err(error) => return responder.error(&error),
         };
-        let done = self.file_job(turn, move |held| {
+        let run = move |held: Held| {
             let result = work.run();
             drop(held);
-            if W::ANSWER == AnswerSize::Large {
-                return Some((result, responder));
-            }
-            responder.answer(result);
-            None
-        });
-        let server = Arc::clone(&self.server);
+            result
+        };
+        if W::ANSWER == AnswerSize::Small {
+            return self.file_job(id, turn, move |held| responder.answer(run(held)));
+        }
+        let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.file_slots));
         self.run_beside(id, async move {
-            if let Ok(Some((result, responder))) = done.await {
-                server.files().answer_large(responder, |responder| responder.answer(result)).await;
-            }
+            let Ok(result) = turn.job(Arc::clone(&server), slots, run).await else { return };
+            server.files().answer_large(responder, |responder| responder.answer(result)).await;
         });
     }
 
-    /// Runs `job` on a thread when its turn has come: at once, if nobody is before it.
+    /// Runs `job`, which gives the answer itself, on a thread when its turn has come.
     ///
-    /// The job gives back what it holds as soon as its effect is there.
-    pub(crate) fn file_job<T, J>(
-        &self,
-        turn: Turn,
-        job: J,
-    ) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, J>
-    where
-        T: Send + 'static,
-        J: FnOnce(Held) -> T + Send + 'static,
-    {
-        let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.file_slots));
-        let slot = if turn.has_come() { Arc::clone(&slots).try_acquire_owned().ok() } else { None };
-        let start = match slot {
-            Some(slot) => Ok(server.files().run(move || job(Held { turn, slot: Some(slot) }))),
-            None => Err(turn.job(server, slots, job)),
-        };
-        async move {
-            match start {
-                Ok(running) => running.await,
-                Err(later) => later.await,
-            }
+    /// The job gives back what it holds as soon as its effect is there. If nobody is before it, it
+    /// starts at once, with no task in between.
+    pub(crate) fn file_job(&mut self, id: RequestId, turn: Turn, job: impl FnOnce(Held) + Send + 'static) {
+        let slot = if turn.has_come() { Arc::clone(&self.file_slots).try_acquire_owned().ok() } else { None };
+        if slot.is_some() {
+            return drop(self.server.files().run(move || job(Held { turn, slot })));
         }
+        let later = turn.job(Arc::clone(&self.server), Arc::clone(&self.file_slots), job);
+        self.run_beside(id, async move {
+            let _ = later.await;
+        });
     }
 
     /// Takes a place in the order of those who touch the same paths, unless the request is to be refused.

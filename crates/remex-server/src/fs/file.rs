@@ -13,6 +13,7 @@ use remex_proto::{
 };
 use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
 
 use super::{
     Claims, FileWork, Held, io_error, native,
@@ -39,10 +40,15 @@ impl Connection {
             Ok(turn) => turn,
             Err(error) => return responder.error(&error),
         };
-        let first = self.file_job(turn, move |held| ReadFile { request, responder, held }.begin());
+        let (sender, large) = oneshot::channel();
+        self.file_job(id.clone(), turn, move |held| {
+            if let Some(rest) = (ReadFile { request, responder, held }).begin() {
+                let _ = sender.send(rest);
+            }
+        });
         let (server, large_files) = (Arc::clone(&self.server), Arc::clone(&self.large_files));
         self.run_beside(id, async move {
-            let Ok(Some(rest)) = first.await else { return };
+            let Ok(rest) = large.await else { return };
             let permit =
                 if rest.size > LARGE_FILE_LEN { large_files.acquire_owned().await.ok() } else { None };
             let read = server.files().run(move || rest.read());

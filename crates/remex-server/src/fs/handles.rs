@@ -122,16 +122,13 @@ impl Connection {
             Ok(turn) => turn,
             Err(error) => return responder.error(&error),
         };
-        let done = self.file_job(turn, move |held| {
+        self.file_job(id, turn, move |held| {
             let result = open(&request).map(|opened| {
                 opening.done(opened);
                 wire::OpenReply { handle_id: request.handle_id }
             });
             drop((opening, held));
             responder.answer(result);
-        });
-        self.run_beside(id, async move {
-            let _ = done.await;
         });
     }
 
@@ -168,10 +165,7 @@ impl Connection {
             result.map_err(|failure| failure.error)
         };
         if len <= SMALL_BLOCK_LEN {
-            let done = self.file_job(turn, move |held| answer(responder, read(held)));
-            return self.run_beside(id, async move {
-                let _ = done.await;
-            });
+            return self.file_job(id, turn, move |held| answer(responder, read(held)));
         }
         let (server, blocks) = (Arc::clone(&self.server), Arc::clone(&self.large_blocks));
         let slots = Arc::clone(&self.file_slots);
@@ -203,16 +197,13 @@ impl Connection {
             Err(error) => return responder.error(&error),
         };
         let handles = self.handles.clone();
-        let done = self.file_job(turn, move |held| {
+        self.file_job(id, turn, move |held| {
             let result = handle.write(&request);
             if result.as_ref().is_err_and(|failure| failure.is_final) {
                 handles.remove(&request.handle_id, &handle);
             }
             drop((handle, held));
             responder.answer(result.map(|()| Empty {}).map_err(|failure| failure.error));
-        });
-        self.run_beside(id, async move {
-            let _ = done.await;
         });
     }
 
@@ -234,13 +225,10 @@ impl Connection {
             Err(error) => return responder.error(&error),
         };
         let discard = request.discard;
-        let done = self.file_job(turn, move |held| {
+        self.file_job(id, turn, move |held| {
             let result = if discard { Ok(()) } else { handle.commit() };
             drop((handle, held));
             responder.answer(result.map(|()| Empty {}));
-        });
-        self.run_beside(id, async move {
-            let _ = done.await;
         });
     }
 
