@@ -37,6 +37,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// WebSocket close codes.
 const NORMAL: u16 = 1000;
 const TOO_LONG: u16 = 1009;
+const INTERNAL: u16 = 1011;
 
 /// A connection as it comes from a transport.
 pub(crate) struct Link {
@@ -125,7 +126,8 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     tracing::info!(connection = connection.outbox.id, transport = ?source, "connection opened");
     let stop = connection.read(&mut reader).await;
     connection.end(&stop, framing).await;
-    let (outbox, server) = (connection.outbox, connection.server);
+    let (outbox, server) = (Arc::clone(&connection.outbox), Arc::clone(&connection.server));
+    drop(connection);
     let _ = tokio::time::timeout(FAREWELL, async {
         let _ = writing.await;
         // A TCP socket that is closed with unread bytes takes our last words with it.
@@ -312,6 +314,25 @@ impl Connection {
             self.outbox.all_answered().await;
         };
         let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
+    }
+}
+
+impl Drop for Connection {
+    /// Sees to it that a defect of ours ends the one connection that met it, and leaves its session to be resumed.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let connection = self.outbox.id;
+        tracing::error!(connection, "a request was more than the server could cope with");
+        if let Some(session) = self.handshake.session() {
+            self.server.detach(session, connection);
+        }
+        for session in self.handshake.observed() {
+            session.unobserve(connection);
+        }
+        self.outbox.say_goodbye(INTERNAL, "the server failed on a request");
+        self.server.disconnect(connection);
     }
 }
 

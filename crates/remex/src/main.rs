@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Hands on any machine: start and control processes on this host for programs and people elsewhere.
+/// Hands on any machine: processes, files and HTTP requests on this host for programs and people elsewhere.
 #[derive(Debug, Parser)]
 #[command(name = "remex", version, propagate_version = true, arg_required_else_help = true)]
 struct Arguments {

@@ -42,7 +42,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PATH")]
     ws_token_file: Option<PathBuf>,
 
-    /// How many requests of one connection run at once; parked reads and waits do not count
+    /// How many starts, lists, file or HTTP requests of one connection run at once; the others wait
     #[arg(long, value_name = "N", default_value = "256")]
     concurrent_requests: NonZeroUsize,
 
@@ -75,7 +75,11 @@ Examples:
     remex serve --listen ws://0.0.0.0:7070 --ws-auth capability-token --ws-token-file token.txt
 
 SIGTERM and SIGINT end the server in order:
-no new work, processes ended, clients told; a second one skips the grace.";
+no new work, processes ended, clients told; a second one skips the grace.
+
+HTTP requests for clients go through the proxies in http_proxy, https_proxy, all_proxy and no_proxy,
+and trust the roots of the host, or those in SSL_CERT_FILE and SSL_CERT_DIR.
+CODEX_HOME is where clients are told that the user's configuration of Codex is.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum AuthMethod {
@@ -194,14 +198,18 @@ fn config(flags: &Flags, addresses: &[ListenAddress]) -> anyhow::Result<Config> 
             check_exposure(socket, &auth)?;
         }
     }
+    let at_once = flags.concurrent_requests.get();
+    let defaults = Limits::default();
     let limits = Limits {
-        concurrent_requests: flags.concurrent_requests.get(),
+        concurrent_requests: at_once,
+        file_requests: defaults.file_requests.min(at_once),
+        http_requests: defaults.http_requests.min(at_once),
         shutdown_grace: flags.shutdown_grace,
         detach_ttl_max: match flags.max_detach_ttl {
             Lifetime::UpTo(time) => Some(time),
             Lifetime::Forever => None,
         },
-        ..Limits::default()
+        ..defaults
     };
     let host_env = std::env::vars_os().collect();
     Ok(Config { limits, host_env, auth, host: host::look(), proxies: web::proxies(), trust: web::trust() })
