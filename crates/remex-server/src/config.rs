@@ -86,12 +86,10 @@ pub struct Limits {
     pub output_waits: usize,
     /// Bytes of answers waiting for one connection before the server stops reading from it.
     pub waiting_answer_bytes: usize,
-    /// File requests of one connection that run at once; those that hang count.
+    /// File requests of one connection that run at once; when all of them hang, others go on after a second.
     pub file_requests: usize,
-    /// Files of more than 1 MiB that one connection reads whole at once.
-    pub large_files: usize,
-    /// Blocks of more than 64 KiB that one connection reads at once; one that hangs counts for a second.
-    pub large_blocks: usize,
+    /// Large answers about files that one connection has in the making, in bytes; a longer one is made alone.
+    pub making_bytes: usize,
     /// Open file handles of one connection.
     pub handles: usize,
     /// Watches of one connection.
@@ -161,8 +159,7 @@ impl Default for Limits {
             output_waits: 64,
             waiting_answer_bytes: 16 * MIB,
             file_requests: 64,
-            large_files: 2,
-            large_blocks: 4,
+            making_bytes: 8 * MIB,
             handles: 128,
             watches: 128,
             http_requests: 128,

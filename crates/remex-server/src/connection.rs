@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     calls::Handshake,
-    fs::Handles,
+    fs::{self, Handles},
     http::Streams,
     identity::Identity,
     outbox::{Acks, Goodbye, Outbox, Responder},
@@ -69,10 +69,8 @@ pub(crate) struct Connection {
     pub(crate) reaches_out: bool,
     /// Bounds file work, of which some may hang.
     pub(crate) file_slots: Arc<Semaphore>,
-    /// Bounds large files that are read whole.
-    pub(crate) large_files: Arc<Semaphore>,
-    /// Bounds large blocks that are read.
-    pub(crate) large_blocks: Arc<Semaphore>,
+    /// Bounds large answers in the making, in MiB.
+    pub(crate) making: Arc<Semaphore>,
     pub(crate) handles: Handles,
     pub(crate) watches: Watches,
     pub(crate) streams: Streams,
@@ -101,8 +99,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
     let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
-    let large_files = Arc::new(Semaphore::new(server.limits().large_files));
-    let large_blocks = Arc::new(Semaphore::new(server.limits().large_blocks));
+    let making = fs::making(server.limits());
     let streams = Streams::new(server.limits());
     let mut connection = Connection {
         server,
@@ -117,8 +114,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
         searches,
         reaches_out: false,
         file_slots,
-        large_files,
-        large_blocks,
+        making,
         handles: Handles::default(),
         watches: Watches::default(),
         streams,

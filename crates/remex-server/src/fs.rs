@@ -27,14 +27,27 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use crate::{connection::Connection, outbox::Responder, server::Server};
+use crate::{
+    config::Limits,
+    connection::Connection,
+    outbox::{Outbox, Responder, Wanted},
+    server::Server,
+};
 pub(crate) use error::io_error;
 pub(crate) use handles::Handles;
 use turns::Turns;
 pub(crate) use turns::{Claims, Turn};
 
 /// Threads for file work of the whole server; calls that hang keep theirs.
-const THREADS: usize = 512;
+const THREADS: usize = 2048;
+
+/// Who takes longer may hang, and must not keep others waiting.
+const HANGS: Duration = Duration::from_secs(1);
+
+/// What a listing counts for.
+const LISTING: u64 = 4 * MIB;
+
+const MIB: u64 = 1 << 20;
 
 /// How long a thread stays without work.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -47,8 +60,8 @@ pub(crate) trait FileWork: Request + Confinable + Send + 'static {
     /// Returns what it touches.
     fn claims(&self) -> Result<Claims, RpcError>;
 
-    /// Does it; the thread may hang.
-    fn run(&self) -> Result<Self::Reply, RpcError>;
+    /// Does it; the thread may hang. What takes long asks now and then whether it is still wanted.
+    fn run(&self, wanted: &Wanted) -> Result<Self::Reply, RpcError>;
 }
 
 /// Something that can be asked for in a sandbox.
@@ -129,19 +142,6 @@ impl Files {
     }
 }
 
-impl Files {
-    /// Gives a large answer when the client has taken what was queued before.
-    pub(crate) async fn answer_large(
-        &self,
-        responder: Responder,
-        answer: impl FnOnce(Responder) + Send + 'static,
-    ) {
-        let outbox = Arc::clone(responder.outbox());
-        let _making = outbox.room_for_answer().await;
-        let _ = self.run(move || answer(responder)).await;
-    }
-}
-
 impl Drop for Files {
     fn drop(&mut self) {
         // A thread that hangs must not hold up the end.
@@ -161,19 +161,18 @@ impl Connection {
             Ok(turn) => turn,
             Err(error) => return responder.error(&error),
         };
-        let run = move |held: Held| {
-            let result = work.run();
+        let job = move |held: Held| {
+            let result = work.run(&responder.wanted());
             drop(held);
-            result
+            responder.answer(result);
         };
-        if W::ANSWER == AnswerSize::Small {
-            return self.file_job(id, turn, move |held| responder.answer(run(held)));
+        match W::ANSWER {
+            AnswerSize::Small => self.file_job(id, turn, job),
+            AnswerSize::Large => {
+                let large = self.large();
+                self.run_beside(id, async move { large.make(LISTING, turn, job).await });
+            }
         }
-        let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.file_slots));
-        self.run_beside(id, async move {
-            let Ok(result) = turn.job(Arc::clone(&server), slots, run).await else { return };
-            server.files().answer_large(responder, |responder| responder.answer(result)).await;
-        });
     }
 
     /// Runs `job`, which gives the answer itself, on a thread when its turn has come.
@@ -186,9 +185,17 @@ impl Connection {
             return drop(self.server.files().run(move || job(Held { turn, slot })));
         }
         let later = turn.job(Arc::clone(&self.server), Arc::clone(&self.file_slots), job);
-        self.run_beside(id, async move {
-            let _ = later.await;
-        });
+        self.run_beside(id, later);
+    }
+
+    /// Returns what large answers are made with.
+    pub(crate) fn large(&self) -> Large {
+        Large {
+            server: Arc::clone(&self.server),
+            outbox: Arc::clone(&self.outbox),
+            slots: Arc::clone(&self.file_slots),
+            making: Arc::clone(&self.making),
+        }
     }
 
     /// Takes a place in the order of those who touch the same paths, unless the request is to be refused.
@@ -210,19 +217,86 @@ impl Connection {
 
 impl Turn {
     /// Runs `job` on a thread when the turn has come and there is a slot for it.
-    pub(crate) async fn job<T, J>(
+    pub(crate) async fn job(
         self,
         server: Arc<Server>,
         slots: Arc<Semaphore>,
-        job: J,
-    ) -> Result<T, RpcError>
-    where
-        T: Send + 'static,
-        J: FnOnce(Held) -> T + Send + 'static,
-    {
-        let slot = self.come(&slots).await;
-        server.files().run(move || job(Held { turn: self, slot })).await
+        job: impl FnOnce(Held) + Send + 'static,
+    ) {
+        let mut waiting = Waiting { server: Arc::clone(&server), job: Some(job) };
+        self.come().await;
+        // Where nothing ends for so long, everything that has a slot hangs.
+        let slot = tokio::time::timeout(HANGS, slots.acquire_owned()).await.ok().and_then(Result::ok);
+        if let Some(job) = waiting.job.take() {
+            let _ = server.files().run(move || job(Held { turn: self, slot })).await;
+        }
     }
+}
+
+/// A job that has not begun; it may own open files, and to close one may hang.
+struct Waiting<J: Send + 'static> {
+    server: Arc<Server>,
+    job: Option<J>,
+}
+
+impl<J: Send + 'static> Drop for Waiting<J> {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            drop(self.server.files().run(move || drop(job)));
+        }
+    }
+}
+
+/// What large answers of one connection are made with: few at a time, and only while the client takes them.
+#[derive(Clone)]
+pub(crate) struct Large {
+    server: Arc<Server>,
+    outbox: Arc<Outbox>,
+    slots: Arc<Semaphore>,
+    making: Arc<Semaphore>,
+}
+
+impl Large {
+    /// Runs `job`, which answers with about `bytes`, when its turn has come and there is room for that.
+    pub(crate) async fn make(self, bytes: u64, turn: Turn, job: impl FnOnce(Held) + Send + 'static) {
+        let mut waiting = Waiting { server: Arc::clone(&self.server), job: Some(job) };
+        turn.come().await;
+        let place = Arc::clone(&self.making).acquire_many_owned(self.share(bytes)).await;
+        self.outbox.room().await;
+        let Some(job) = waiting.job.take() else { return };
+        let job = turn.job(self.server, self.slots, job);
+        tokio::pin!(job);
+        tokio::select! {
+            () = &mut job => drop(place),
+            () = tokio::time::sleep(HANGS) => {
+                // What hangs must not keep others from being made.
+                drop(place);
+                job.await;
+            }
+        }
+    }
+
+    /// Takes a turn that holds up nobody.
+    fn look_again(&self, path: &HostPath) -> Option<Turn> {
+        Claims::looks(path).ok().map(|claims| self.server.files().enter(claims))
+    }
+
+    /// Takes a place for so much at once, if there is room for it.
+    fn place(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let has_room = self.outbox.has_room();
+        Arc::clone(&self.making).try_acquire_many_owned(self.share(bytes)).ok().filter(|_| has_room)
+    }
+
+    /// Returns how much of what may be in the making an answer takes: what is longer takes everything.
+    fn share(&self, bytes: u64) -> u32 {
+        let all = self.server.limits().making_bytes as u64;
+        u32::try_from(bytes.min(all).div_ceil(MIB)).unwrap_or(1).max(1)
+    }
+}
+
+/// Returns the bound on large answers that a connection has in the making.
+pub(crate) fn making(limits: &Limits) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new((limits.making_bytes as u64).div_ceil(MIB).try_into().unwrap_or(1)))
 }
 
 /// Returns what a path names on this host.

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 use crate::{config::Limits, process::Process, server::POLICY};
 use in_flight::InFlight;
-pub(crate) use responder::Responder;
+pub(crate) use responder::{Responder, Wanted};
 
 /// Identifies one connection for the life of the server.
 pub(crate) type ConnectionId = u64;
@@ -374,8 +374,24 @@ impl Outbox {
     /// Waits until another large answer may be made; it is to be queued before the permit is given back.
     pub(crate) async fn room_for_answer(&self) -> Option<SemaphorePermit<'_>> {
         let permit = self.making.acquire().await.ok();
-        self.until(|queue| queue.answer_bytes < self.limits.waiting_answer_bytes / 2).await;
+        self.room().await;
         permit
+    }
+
+    /// Tells whether another large answer may be made now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue().answer_bytes < self.limits.waiting_answer_bytes / 2
+    }
+
+    /// Waits until another large answer may be made.
+    pub(crate) async fn room(&self) {
+        self.until(|queue| queue.answer_bytes < self.limits.waiting_answer_bytes / 2).await;
+    }
+
+    /// Tells whether somebody still waits for the answer to a request.
+    fn is_open(&self, id: &RequestId) -> bool {
+        let queue = self.queue();
+        !queue.closed && queue.open.contains(id)
     }
 
     /// Waits until every request has its answer.

@@ -203,7 +203,8 @@ impl Watch {
         let name = native(&request.path)?.to_owned();
         let asked = name.clone();
         let find = move || asked.canonicalize().map_err(|error| io_error(&error, &asked));
-        let slot = turn.come(&self.slots).await;
+        turn.come().await;
+        let slot = self.slot().await;
         let root = self.on_file_thread(slot, find).await??;
         drop(turn);
         let depth = if request.recursive.unwrap_or(true) { Depth::All } else { Depth::One };
@@ -267,7 +268,8 @@ impl Watch {
             .collect::<Option<_>>()?;
         let present = request.present.as_ref().and_then(|path| path.native().ok()).map(PathBuf::from);
         let plan = move || Plan::make(&missing, present.as_deref()).map(|plan| (plan, missing, present));
-        let slot = turn.come(&self.slots).await;
+        turn.come().await;
+        let slot = self.slot().await;
         let (plan, missing, present) = self.on_file_thread(slot, plan).await.ok()??;
         drop(turn);
         let watched = self.enlist(Scope::Places(plan.places.clone()));

@@ -488,3 +488,22 @@ fn a_sandbox_that_restricts_files_is_refused_and_nothing_happens() {
     }
     assert_eq!((place.names(""), place.names("dir")), before);
 }
+
+#[test]
+fn what_was_removed_is_gone_also_when_others_remove_parts_of_it() {
+    let (server, place) = (Server::start(), Place::in_memory());
+    let client = server.client();
+    for round in 0..30 {
+        let root = place.path(&format!("tree{round}"));
+        for number in 0..100 {
+            fs::create_dir_all(root.join(format!("{number:03}/below"))).unwrap();
+        }
+        let removed = client.send("fs/remove", json!({"path": uri(&root)}));
+        for number in (0..100).rev() {
+            let _ = fs::remove_dir(root.join(format!("{number:03}/below")));
+            let _ = fs::remove_dir(root.join(format!("{number:03}")));
+        }
+        assert_eq!(client.outcome(&removed), Ok(json!({})));
+        assert!(!root.exists(), "round {round}");
+    }
+}

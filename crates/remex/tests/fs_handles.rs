@@ -383,3 +383,75 @@ fn a_server_with_a_path_that_hangs_ends_when_it_is_told_to() {
     client.call("environment/status", json!({})).unwrap();
     assert_eq!(server.stop().code(), Some(0));
 }
+
+#[test]
+fn a_block_that_failed_keeps_the_old_file_also_when_close_came_with_it() {
+    let place = Place::new();
+    place.write("file", "old");
+    // A limit on the size of files stands in for a full disk: 8 blocks of 512 bytes.
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "ulimit -f 8; exec \"$0\" serve", env!("CARGO_BIN_EXE_remex")]).stdin(Stdio::null());
+    let server = Server::launch(command, 1);
+    let client = server.client();
+    for _ in 0..20 {
+        let open = json!({"handleId": "h", "path": place.uri("file"), "mode": "replace", "atomic": true});
+        let asked = [
+            client.send("fs/open", open),
+            client
+                .send("fs/writeBlock", json!({"handleId": "h", "offset": 0, "chunk": encode([b'x'; 9000])})),
+            client.send("fs/close", json!({"handleId": "h"})),
+        ];
+        let answers = asked.map(|id| client.outcome(&id));
+        assert_eq!(answers[1].as_ref().unwrap_err()["data"]["kind"], "noSpace");
+        // The handle is closed by the failure; whether before the close arrived is a matter of luck.
+        if let Err(error) = &answers[2] {
+            assert!(error["message"].as_str().unwrap().contains("was not replaced"), "{error}");
+        }
+        assert_eq!((place.read("file"), place.names("")), ("old".to_owned(), vec!["file".to_owned()]));
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_no_writer_and_costs_little() {
+    let (server, place) = (Server::start(), Place::new());
+    place.write("d/large", vec![b'x'; 5 * MIB]);
+    place.write("d/medium", vec![b'x'; MIB]);
+    for number in 0..5000 {
+        place.write(&format!("d/{number:0200}"), "");
+    }
+    let (reader, writer) = (server.client(), server.client());
+    let before = server.resident_bytes();
+    reader.stop_reading();
+    for _ in 0..100 {
+        reader.send("fs/readFile", json!({"path": place.uri("d/large")}));
+        reader.send("fs/readFile", json!({"path": place.uri("d/medium")}));
+        reader.send("fs/readFile", json!({"path": "file:///proc/kallsyms"}));
+        reader.send("fs/readDirectory", json!({"path": place.uri("d")}));
+    }
+    for _ in 0..100 {
+        let write = json!({"path": place.uri("d/medium"), "dataBase64": encode("new")});
+        writer.call("fs/writeFile", write).unwrap();
+    }
+    writer.call("fs/remove", json!({"path": place.uri("d")})).unwrap();
+    let growth = server.resident_bytes().saturating_sub(before);
+    assert!(growth < 128 << 20, "grew by {growth} bytes");
+}
+
+#[test]
+fn work_that_nobody_waits_for_any_more_ends() {
+    let (server, place) = (Server::start(), Place::new());
+    // Hashing it would take an hour.
+    for name in ["cancelled", "cut"] {
+        File::create(place.path(name)).unwrap().set_len(1 << 42).unwrap();
+    }
+    let client = server.connect();
+    client.initialize_with(json!({"clientName": "x", "resumeSessionId": null, "capabilities": ["cancel"]}));
+    let hash = client.send("fs/hash", json!({"path": place.uri("cancelled")}));
+    client.send("fs/hash", json!({"path": place.uri("cut")}));
+    client.notify("request/cancel", json!({"id": hash}));
+    assert_eq!(client.outcome(&hash).unwrap_err()["data"]["kind"], "cancelled");
+    let other = server.client();
+    other.call("fs/remove", json!({"path": place.uri("cancelled")})).unwrap();
+    client.cut();
+    other.call("fs/remove", json!({"path": place.uri("cut")})).unwrap();
+}

@@ -3,7 +3,7 @@
 use std::{
     ffi::CString,
     fs::File,
-    io,
+    io::{self, Read as _},
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::{
-    Claims, FileWork,
+    Claims, FileWork, Wanted,
     descent::{self, Descent},
     io_error, names, native,
     open::{Links, file_type, not_a_file, reopen},
@@ -30,14 +30,14 @@ impl FileWork for wire::Copy {
         Claims::reads(&self.source_path)?.and_writes(&self.destination_path)
     }
 
-    fn run(&self) -> Result<Empty, RpcError> {
+    fn run(&self, wanted: &Wanted) -> Result<Empty, RpcError> {
         let (source, destination) = (native(&self.source_path)?, native(&self.destination_path)?);
         let stat = statat(CWD, source, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| io_error(&error.into(), source))?;
         let copied = match file_type(&stat) {
-            FileType::RegularFile => copy_file((CWD, source), (CWD, destination)),
+            FileType::RegularFile => copy_file((CWD, source), (CWD, destination), wanted),
             FileType::Symlink => copy_link((CWD, source), (CWD, destination)),
-            FileType::Directory if self.recursive => copy_tree(source, destination),
+            FileType::Directory if self.recursive => copy_tree(source, destination, wanted),
             FileType::Directory => {
                 let text = "fs/copy requires recursive: true when sourcePath is a directory";
                 return Err(RpcError::new(ErrorKind::InvalidInput, text));
@@ -47,6 +47,9 @@ impl FileWork for wire::Copy {
         copied.map(|()| Empty {}).map_err(|failure| failure.describe(destination))
     }
 }
+
+/// After so many bytes a copy looks whether it is still wanted.
+const COPY_LEN: u64 = 64 << 20;
 
 /// Why a copy failed.
 #[derive(Debug)]
@@ -96,14 +99,14 @@ pub(super) fn is_within(path: &Path, directory: &Path) -> bool {
 }
 
 /// Copies a directory and all that is in it, but for special files.
-fn copy_tree(source: &Path, destination: &Path) -> Result<(), Failure> {
+fn copy_tree(source: &Path, destination: &Path, wanted: &Wanted) -> Result<(), Failure> {
     if is_within(destination, source) {
         return Err(Failure::IntoItself);
     }
     let mut source = Descent::new(descent::open(CWD, source, Links::Refuse)?)?;
     std::fs::create_dir_all(destination)?;
     let mut destination = Descent::new(descent::open(CWD, destination, Links::Follow)?)?;
-    let mut levels = vec![copy_entries(&source, &destination)?];
+    let mut levels = vec![copy_entries(&source, &destination, wanted)?];
     while let Some(directories) = levels.last_mut() {
         let Some(name) = directories.pop() else {
             levels.pop();
@@ -119,13 +122,13 @@ fn copy_tree(source: &Path, destination: &Path) -> Result<(), Failure> {
             })?,
             Err(error) => return Err(error.into()),
         }
-        levels.push(copy_entries(&source, &destination)?);
+        levels.push(copy_entries(&source, &destination, wanted)?);
     }
     Ok(())
 }
 
 /// Copies files and links of one directory; returns its directories.
-fn copy_entries(source: &Descent, destination: &Descent) -> Result<Vec<CString>, Failure> {
+fn copy_entries(source: &Descent, destination: &Descent, wanted: &Wanted) -> Result<Vec<CString>, Failure> {
     // A link in the destination may lead back: what was just copied would be copied again, without end.
     if destination.passed(source.identity()) {
         return Err(Failure::IntoItself);
@@ -134,7 +137,7 @@ fn copy_entries(source: &Descent, destination: &Descent) -> Result<Vec<CString>,
     let mut directories = Vec::new();
     names::for_each(from, |name, kind| {
         match kind {
-            FileType::RegularFile => copy_file((from, name), (to, name))?,
+            FileType::RegularFile => copy_file((from, name), (to, name), wanted)?,
             FileType::Symlink => copy_link((from, name), (to, name))?,
             FileType::Directory => directories.push(name.to_owned()),
             _ => {}
@@ -148,7 +151,9 @@ fn copy_entries(source: &Descent, destination: &Descent) -> Result<Vec<CString>,
 fn copy_file<P: Arg + Copy>(
     (from, source): (impl AsFd, P),
     (to, destination): (impl AsFd, P),
+    wanted: &Wanted,
 ) -> Result<(), Failure> {
+    wanted.check()?;
     let found = openat(from, source, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&found)?;
     if file_type(&stat) != FileType::RegularFile {
@@ -160,7 +165,9 @@ fn copy_file<P: Arg + Copy>(
     // Before the content, which may be for fewer eyes than what was there.
     fchmod(&destination, mode)?;
     ftruncate(&destination, 0)?;
-    io::copy(&mut source, &mut destination)?;
+    while io::copy(&mut source.by_ref().take(COPY_LEN), &mut destination)? == COPY_LEN {
+        wanted.check()?;
+    }
     Ok(())
 }
 

@@ -26,7 +26,7 @@ impl FileWork for wire::Canonicalize {
         Claims::reads(&self.path)
     }
 
-    fn run(&self) -> Result<wire::CanonicalizeReply, RpcError> {
+    fn run(&self, _wanted: &super::Wanted) -> Result<wire::CanonicalizeReply, RpcError> {
         let path = native(&self.path)?;
         let path = path.canonicalize().map_err(|error| io_error(&error, path))?;
         Ok(wire::CanonicalizeReply { path: HostPath::from(path) })
@@ -38,7 +38,7 @@ impl FileWork for wire::Rename {
         Claims::writes(&self.source_path)?.and_writes(&self.destination_path)
     }
 
-    fn run(&self) -> Result<Empty, RpcError> {
+    fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
         let (source, destination) = (native(&self.source_path)?, native(&self.destination_path)?);
         let renamed = if self.overwrite.unwrap_or(true) {
             renameat(CWD, source, CWD, destination)
@@ -71,7 +71,7 @@ impl FileWork for wire::SetPermissions {
         Claims::writes(&self.path)
     }
 
-    fn run(&self) -> Result<Empty, RpcError> {
+    fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         if self.mode > 0o7777 {
             let text = format!("mode {} is none: permission bits are 0 to 4095 (octal 7777)", self.mode);
@@ -110,7 +110,7 @@ impl FileWork for wire::SetTimes {
         Claims::writes(&self.path)
     }
 
-    fn run(&self) -> Result<Empty, RpcError> {
+    fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         if self.modified_at_ms.is_none() && self.accessed_at_ms.is_none() {
             let text = "no time is given: fs/setTimes needs `modifiedAtMs`, `accessedAtMs` or both";
@@ -145,7 +145,7 @@ impl FileWork for wire::Symlink {
         Claims::writes(&self.path)
     }
 
-    fn run(&self) -> Result<Empty, RpcError> {
+    fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         let target = match (&self.target, &self.target_base64) {
             (Some(target), None) => target.as_bytes(),
@@ -170,7 +170,7 @@ impl FileWork for wire::ReadLink {
         Claims::reads(&self.path)
     }
 
-    fn run(&self) -> Result<wire::LinkTarget, RpcError> {
+    fn run(&self, _wanted: &super::Wanted) -> Result<wire::LinkTarget, RpcError> {
         let path = native(&self.path)?;
         match readlinkat(CWD, path, Vec::new()) {
             Ok(target) => Ok(wire::LinkTarget {

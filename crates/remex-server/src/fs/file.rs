@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use remex_proto::{
@@ -13,10 +13,10 @@ use remex_proto::{
 };
 use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
-    Claims, FileWork, Held, io_error, native,
+    Claims, FileWork, HANGS, Held, Large, Turn, Wanted, io_error, native,
     open::{self, Links},
     replace::Replacement,
 };
@@ -25,84 +25,130 @@ use crate::{connection::Connection, outbox::Responder};
 /// The largest file that is read whole.
 const MAX_FILE_LEN: u64 = 512 << 20;
 
-/// Up to here a file is read and answered in one go.
+/// Up to here a file is answered at once, whatever else waits for the client.
 const SMALL_FILE_LEN: u64 = 64 << 10;
-
-/// From here on only a few files are read at once.
-const LARGE_FILE_LEN: u64 = 1 << 20;
 
 /// What is hashed at a time.
 const HASH_LEN: usize = 256 << 10;
 
 impl Connection {
+    /// Reads a file whole: a small one in its turn, a large one too if there is room for the answer.
+    ///
+    /// Otherwise it is read when the client has made room, and holds up nobody meanwhile.
     pub(crate) fn read_file(&mut self, id: RequestId, request: wire::ReadFile, responder: Responder) {
         let turn = match self.file_turn(&request.sandbox, Claims::reads(&request.path)) {
             Ok(turn) => turn,
             Err(error) => return responder.error(&error),
         };
-        let (sender, large) = oneshot::channel();
+        let (large, place) = (self.large(), Arc::new(Place::default()));
+        let reading = Reading { request, responder, large: large.clone(), place: Arc::clone(&place) };
+        let (sender, postponed) = oneshot::channel();
         self.file_job(id.clone(), turn, move |held| {
-            if let Some(rest) = (ReadFile { request, responder, held }).begin() {
-                let _ = sender.send(rest);
+            if let Some(postponed) = reading.read_now(held) {
+                let _ = sender.send(postponed);
             }
         });
-        let (server, large_files) = (Arc::clone(&self.server), Arc::clone(&self.large_files));
         self.run_beside(id, async move {
-            let Ok(rest) = large.await else { return };
-            let permit =
-                if rest.size > LARGE_FILE_LEN { large_files.acquire_owned().await.ok() } else { None };
-            let read = server.files().run(move || rest.read());
-            let Ok((responder, result)) = read.await else { return };
-            server.files().answer_large(responder, |responder| answer(responder, result)).await;
-            drop(permit);
+            let Some(Postponed { reading, size, turn }) = place.watch(postponed).await else { return };
+            let job = move |held| {
+                let result = reading.read();
+                drop(held);
+                answer(reading.responder, result);
+            };
+            large.make(size, turn, job).await;
         });
     }
 }
 
-struct ReadFile {
-    request: wire::ReadFile,
-    responder: Responder,
-    held: Held,
-}
+/// The place of an answer in the making, given back when its making hangs.
+#[derive(Default)]
+struct Place(Mutex<Option<OwnedSemaphorePermit>>);
 
-/// A file that is too large to be read on the way.
-struct Rest {
-    reading: ReadFile,
-    file: File,
-    size: u64,
-}
+impl Place {
+    fn put(&self, permit: Option<OwnedSemaphorePermit>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+    }
 
-impl ReadFile {
-    /// Reads and answers what is small.
-    fn begin(self) -> Option<Rest> {
-        match self.open() {
-            Ok((file, size)) if size > SMALL_FILE_LEN => Some(Rest { reading: self, file, size }),
-            Ok((file, size)) => {
-                let result = native(&self.request.path).and_then(|path| read_all(&file, size, path));
-                drop(self.held);
-                answer(self.responder, result);
-                None
-            }
-            Err(error) => {
-                self.responder.error(&error);
-                None
+    /// Waits for what comes of a reading, but not with its place.
+    async fn watch(&self, mut postponed: oneshot::Receiver<Postponed>) -> Option<Postponed> {
+        loop {
+            tokio::select! {
+                postponed = &mut postponed => return postponed.ok(),
+                () = tokio::time::sleep(HANGS) => self.put(None),
             }
         }
     }
+}
 
-    fn open(&self) -> Result<(File, u64), RpcError> {
-        let (file, size) =
-            open::for_reading(native(&self.request.path)?, self.request.follow_symlinks.into())?;
-        if size > MAX_FILE_LEN { Err(too_large()) } else { Ok((file, size)) }
+struct Reading {
+    request: wire::ReadFile,
+    responder: Responder,
+    large: Large,
+    place: Arc<Place>,
+}
+
+/// A file that there was no room for.
+struct Postponed {
+    reading: Reading,
+    size: u64,
+    turn: Turn,
+}
+
+impl Reading {
+    /// Reads and answers, unless there is no room for the answer.
+    fn read_now(self, held: Held) -> Option<Postponed> {
+        let result = self.begin();
+        if let Ok(Begun::TooLarge(size)) = result {
+            let turn = self.large.look_again(&self.request.path);
+            drop(held);
+            return turn.map(|turn| Postponed { reading: self, size, turn });
+        }
+        drop(held);
+        let place = Arc::clone(&self.place);
+        answer(
+            self.responder,
+            result.map(|begun| match begun {
+                Begun::Done(bytes) => bytes,
+                Begun::TooLarge(_) => Vec::new(),
+            }),
+        );
+        place.put(None);
+        None
+    }
+
+    fn begin(&self) -> Result<Begun, RpcError> {
+        let (file, size, path) = self.open()?;
+        let mut bytes = read_up_to(&file, SMALL_FILE_LEN + 1, size, path)?;
+        if bytes.len() as u64 <= SMALL_FILE_LEN {
+            return Ok(Begun::Done(bytes));
+        }
+        let Some(permit) = self.large.place(size.max(bytes.len() as u64)) else {
+            return Ok(Begun::TooLarge(size));
+        };
+        self.place.put(Some(permit));
+        read_rest(&file, &mut bytes, size, path)?;
+        Ok(Begun::Done(bytes))
+    }
+
+    fn read(&self) -> Result<Vec<u8>, RpcError> {
+        let (file, size, path) = self.open()?;
+        let mut bytes = Vec::new();
+        read_rest(&file, &mut bytes, size, path)?;
+        Ok(bytes)
+    }
+
+    fn open(&self) -> Result<(File, u64, &Path), RpcError> {
+        let path = native(&self.request.path)?;
+        let (file, size) = open::for_reading(path, self.request.follow_symlinks.into())?;
+        if size > MAX_FILE_LEN { Err(too_large()) } else { Ok((file, size, path)) }
     }
 }
 
-impl Rest {
-    fn read(self) -> (Responder, Result<Vec<u8>, RpcError>) {
-        let ReadFile { request, responder, .. } = self.reading;
-        let result = native(&request.path).and_then(|path| read_all(&self.file, self.size, path));
-        (responder, result)
-    }
+/// What came of the beginning.
+enum Begun {
+    Done(Vec<u8>),
+    /// There is no room for so much.
+    TooLarge(u64),
 }
 
 fn answer(responder: Responder, result: Result<Vec<u8>, RpcError>) {
@@ -115,16 +161,23 @@ fn answer(responder: Responder, result: Result<Vec<u8>, RpcError>) {
     }
 }
 
-/// Reads to the end: the size is what it was a moment ago, and files of the kernel say 0.
-fn read_all(file: &File, size: u64, path: &Path) -> Result<Vec<u8>, RpcError> {
-    let mut bytes = Vec::new();
-    let read = usize::try_from(size)
+/// Reads the beginning: the size is what it was a moment ago, and files of the kernel say 0.
+fn read_up_to(file: &File, len: u64, size: u64, path: &Path) -> Result<Vec<u8>, RpcError> {
+    let mut bytes = Vec::with_capacity(usize::try_from(len.min(size + 1)).unwrap_or(0));
+    file.take(len).read_to_end(&mut bytes).map_err(|error| io_error(&error, path))?;
+    Ok(bytes)
+}
+
+/// Reads what comes after `bytes`, to the end.
+fn read_rest(file: &File, bytes: &mut Vec<u8>, size: u64, path: &Path) -> Result<(), RpcError> {
+    let rest = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(bytes.len());
+    let read = bytes
+        .try_reserve_exact(rest.saturating_add(1))
         .map_err(io::Error::other)
-        .and_then(|size| bytes.try_reserve_exact(size + 1).map_err(io::Error::other))
-        .and_then(|()| file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes));
+        .and_then(|()| file.take(MAX_FILE_LEN + 1 - bytes.len() as u64).read_to_end(bytes));
     match read {
-        Ok(len) if len as u64 > MAX_FILE_LEN => Err(too_large()),
-        Ok(_) => Ok(bytes),
+        Ok(_) if bytes.len() as u64 > MAX_FILE_LEN => Err(too_large()),
+        Ok(_) => Ok(()),
         Err(error) => Err(io_error(&error, path)),
     }
 }
@@ -140,55 +193,41 @@ impl FileWork for wire::WriteFile {
         Claims::writes(&self.path)
     }
 
-    fn run(&self) -> Result<wire::WriteFileReply, RpcError> {
+    fn run(&self, wanted: &Wanted) -> Result<wire::WriteFileReply, RpcError> {
         let bytes = self.data_base64.decode().map_err(|error| {
             let message = format!("fs/writeFile requires valid base64 dataBase64: {error}");
             RpcError::new(ErrorKind::InvalidInput, message)
         })?;
         let (path, links) = (native(&self.path)?, Links::from(self.follow_symlinks));
+        if let Some(IfMatch::Content(expected)) = self.if_match {
+            check_content(path, links, expected, wanted)?;
+        }
+        let is_new = self.if_match == Some(IfMatch::Absent);
         if self.atomic {
-            write_atomically(path, links, self.if_match, &bytes)?;
+            write_atomically(path, links, is_new, &bytes)?;
         } else {
-            write_in_place(path, links, self.if_match, &bytes)?;
+            write_in_place(path, links, is_new, &bytes)?;
         }
         let hash = self.if_match.map(|_| ContentHash(Sha256::digest(&bytes[..]).into()));
         Ok(wire::WriteFileReply { hash })
     }
 }
 
-fn write_in_place(
-    path: &Path,
-    links: Links,
-    if_match: Option<IfMatch>,
-    bytes: &[u8],
-) -> Result<(), RpcError> {
-    let mut file = match if_match {
-        None => open::for_writing(path, links, OFlags::WRONLY)?,
-        Some(IfMatch::Absent) => {
-            open::create(path, links, OFlags::WRONLY | OFlags::EXCL).map_err(|error| match error.kind {
-                ErrorKind::AlreadyExists => changed(path, "something is there"),
-                _ => error,
-            })?
-        }
-        Some(IfMatch::Content(expected)) => {
-            check_content(path, links, expected)?;
-            open::for_writing(path, links, OFlags::WRONLY)?
-        }
+fn write_in_place(path: &Path, links: Links, is_new: bool, bytes: &[u8]) -> Result<(), RpcError> {
+    let mut file = if is_new {
+        open::create(path, links, OFlags::WRONLY | OFlags::EXCL).map_err(|error| match error.kind {
+            ErrorKind::AlreadyExists => changed(path, "something is there"),
+            _ => error,
+        })?
+    } else {
+        open::for_writing(path, links, OFlags::WRONLY)?
     };
     file.set_len(0).and_then(|()| file.write_all(bytes)).map_err(|error| io_error(&error, path))
 }
 
-fn write_atomically(
-    path: &Path,
-    links: Links,
-    if_match: Option<IfMatch>,
-    bytes: &[u8],
-) -> Result<(), RpcError> {
-    if let Some(IfMatch::Content(expected)) = if_match {
-        check_content(path, links, expected)?;
-    }
+fn write_atomically(path: &Path, links: Links, is_new: bool, bytes: &[u8]) -> Result<(), RpcError> {
     let replacement = Replacement::begin(path, links)?;
-    if if_match == Some(IfMatch::Absent) && replacement.has_predecessor() {
+    if is_new && replacement.has_predecessor() {
         return Err(changed(path, "something is there"));
     }
     replacement.file().write_all(bytes).map_err(|error| io_error(&error, path))?;
@@ -196,12 +235,12 @@ fn write_atomically(
 }
 
 /// Compares what is there with what the writer believes; other writers of this server wait meanwhile.
-fn check_content(path: &Path, links: Links, expected: ContentHash) -> Result<(), RpcError> {
+fn check_content(path: &Path, links: Links, expected: ContentHash, wanted: &Wanted) -> Result<(), RpcError> {
     let (mut file, _) = open::for_reading(path, links).map_err(|error| match error.kind {
         ErrorKind::NotFound => changed(path, "nothing is there"),
         _ => error,
     })?;
-    let (found, _) = hash(&mut file, u64::MAX).map_err(|error| io_error(&error, path))?;
+    let (found, _) = hash(&mut file, u64::MAX, wanted).map_err(|error| io_error(&error, path))?;
     if found == expected { Ok(()) } else { Err(changed(path, &format!("it is {found} now"))) }
 }
 
@@ -216,22 +255,23 @@ impl FileWork for wire::HashFile {
         Claims::reads(&self.path)
     }
 
-    fn run(&self) -> Result<wire::FileHash, RpcError> {
+    fn run(&self, wanted: &Wanted) -> Result<wire::FileHash, RpcError> {
         let path = native(&self.path)?;
         let (mut file, size) = open::for_reading(path, self.follow_symlinks.into())?;
         let hashed = file
             .seek(SeekFrom::Start(self.offset))
-            .and_then(|_| hash(&mut file, self.len.unwrap_or(u64::MAX)))
+            .and_then(|_| hash(&mut file, self.len.unwrap_or(u64::MAX), wanted))
             .map_err(|error| io_error(&error, path))?;
         Ok(wire::FileHash { hash: hashed.0, bytes: hashed.1, size })
     }
 }
 
 /// Hashes up to `len` bytes; returns how many there were.
-fn hash(file: &mut File, len: u64) -> io::Result<(ContentHash, u64)> {
+fn hash(file: &mut File, len: u64, wanted: &Wanted) -> io::Result<(ContentHash, u64)> {
     let mut buffer = vec![0; HASH_LEN];
     let (mut hasher, mut file, mut hashed) = (Sha256::new(), file.take(len), 0);
     loop {
+        wanted.check()?;
         match file.read(&mut buffer) {
             Ok(0) => return Ok((ContentHash(hasher.finalize().into()), hashed)),
             Ok(read) => {

@@ -10,7 +10,6 @@ use std::{
     os::unix::fs::FileExt as _,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
 };
 
 use remex_proto::{
@@ -41,11 +40,8 @@ const MAX_ID_LEN: usize = 32;
 /// The longest block.
 const MAX_BLOCK_LEN: usize = 1 << 20;
 
-/// Up to here a block is answered at once; of larger ones only a few are read at the same time.
+/// Up to here a block is answered at once, whatever else waits for the client.
 const SMALL_BLOCK_LEN: usize = 64 << 10;
-
-/// A read that takes longer does not keep others from being read.
-const HANGS: Duration = Duration::from_secs(1);
 
 /// The handles of one connection.
 #[derive(Debug, Clone, Default)]
@@ -164,26 +160,12 @@ impl Connection {
             drop((handle, held));
             result.map_err(|failure| failure.error)
         };
+        let job = move |held| answer(responder, read(held));
         if len <= SMALL_BLOCK_LEN {
-            return self.file_job(id, turn, move |held| answer(responder, read(held)));
+            return self.file_job(id, turn, job);
         }
-        let (server, blocks) = (Arc::clone(&self.server), Arc::clone(&self.large_blocks));
-        let slots = Arc::clone(&self.file_slots);
-        self.run_beside(id, async move {
-            let mut place = blocks.acquire_owned().await.ok();
-            let job = turn.job(Arc::clone(&server), slots, read);
-            tokio::pin!(job);
-            let result = tokio::select! {
-                result = &mut job => result,
-                () = tokio::time::sleep(HANGS) => {
-                    place = None;
-                    job.await
-                }
-            };
-            let Ok(result) = result else { return };
-            server.files().answer_large(responder, |responder| answer(responder, result)).await;
-            drop(place);
-        });
+        let large = self.large();
+        self.run_beside(id, async move { large.make(len as u64, turn, job).await });
     }
 
     pub(crate) fn write_block(&mut self, id: RequestId, request: wire::WriteBlock, responder: Responder) {
@@ -318,12 +300,16 @@ impl Handle {
         let failed = |error: io::Error| Failure { error: io_error(&error, path), is_final: true };
         match self.opened.get() {
             Some(Opened::Writing(file)) => file.write_all_at(&request.chunk, request.offset).map_err(failed),
-            Some(Opened::Replacing(replacement)) => match &*lock(replacement) {
-                Some(replacement) => {
-                    replacement.file().write_all_at(&request.chunk, request.offset).map_err(failed)
+            Some(Opened::Replacing(replacement)) => {
+                let mut replacement = lock(replacement);
+                let Some(new) = &*replacement else { return Err(unknown(&request.handle_id).into()) };
+                let written = new.file().write_all_at(&request.chunk, request.offset);
+                if written.is_err() {
+                    // What lacks a block must not take the place of the old file.
+                    *replacement = None;
                 }
-                None => Err(unknown(&request.handle_id).into()),
-            },
+                written.map_err(failed)
+            }
             Some(Opened::Reading(_)) => Err(wrong_kind(path).into()),
             None => Err(unknown(&request.handle_id).into()),
         }
@@ -331,11 +317,16 @@ impl Handle {
 
     /// Puts a file that was to be replaced in its place.
     fn commit(&self) -> Result<(), RpcError> {
-        let replacement = match self.opened.get() {
-            Some(Opened::Replacing(replacement)) => lock(replacement).take(),
-            Some(Opened::Reading(_) | Opened::Writing(_)) | None => None,
+        let Some(Opened::Replacing(replacement)) = self.opened.get() else { return Ok(()) };
+        let path = native(&self.path)?;
+        let Some(replacement) = lock(replacement).take() else {
+            let message = format!(
+                "`{}` was not replaced, because a block could not be written; it is what it was",
+                path.display()
+            );
+            return Err(RpcError::new(ErrorKind::Io, message).with_hint("write it again from the beginning"));
         };
-        replacement.map_or(Ok(()), |replacement| replacement.commit(native(&self.path)?))
+        replacement.commit(path)
     }
 }
 

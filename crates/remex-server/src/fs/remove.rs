@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    Claims, FileWork,
+    Claims, FileWork, Wanted,
     descent::{self, Descent},
     io_error, names, native,
     nofollow::{self, Place},
@@ -29,7 +29,7 @@ impl FileWork for wire::Remove {
         Claims::writes(&self.path)
     }
 
-    fn run(&self) -> Result<Empty, RpcError> {
+    fn run(&self, wanted: &Wanted) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         let links = Links::from(self.follow_symlinks);
         let recursive = self.recursive.unwrap_or(true);
@@ -47,7 +47,7 @@ impl FileWork for wire::Remove {
         });
         let removed = match found {
             Ok((_, FileType::Symlink)) if links == Links::Refuse => return Err(nofollow::refusal(path)),
-            Ok((place, FileType::Directory)) if recursive => remove_tree(&place),
+            Ok((place, FileType::Directory)) if recursive => remove_tree(&place, wanted),
             Ok((place, FileType::Directory)) => {
                 unlinkat(&place.directory, &place.name, AtFlags::REMOVEDIR).map_err(io::Error::from)
             }
@@ -83,12 +83,29 @@ struct Level {
     directories: Vec<CString>,
 }
 
+/// How often a tree is begun anew that others change meanwhile.
+const ATTEMPTS: usize = 100;
+
 /// Removes a directory and all that is in it.
-fn remove_tree(place: &Place) -> io::Result<()> {
+fn remove_tree(place: &Place, wanted: &Wanted) -> io::Result<()> {
+    for _ in 0..ATTEMPTS {
+        match try_remove_tree(place, wanted) {
+            // Somebody else has removed a part; whether that was the whole, the next look tells.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            removed => return removed,
+        }
+    }
+    Err(Errno::BUSY.into())
+}
+
+fn try_remove_tree(place: &Place, wanted: &Wanted) -> io::Result<()> {
     let name = CString::new(place.name.as_bytes())?;
     let mut descent = Descent::new(descent::open(&place.directory, &*name, Links::Refuse)?)?;
     let mut levels = vec![Level { name, directories: remove_files(descent.current())? }];
     while let Some(level) = levels.last_mut() {
+        wanted.check()?;
         if let Some(name) = level.directories.pop() {
             match descent.enter(&name, Links::Refuse) {
                 Ok(()) => levels.push(Level { name, directories: remove_files(descent.current())? }),

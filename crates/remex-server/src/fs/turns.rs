@@ -6,35 +6,38 @@
 //! followed, because following could hang.
 
 use std::{
-    collections::VecDeque,
-    path::{Component, Path, PathBuf},
+    collections::BTreeMap,
+    os::unix::ffi::OsStrExt as _,
+    path::Component,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use remex_proto::{HostPath, RpcError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use super::native;
+use super::{io_error, native};
 use crate::outbox::ConnectionId;
+
+/// The longest path that the system takes.
+const MAX_PATH_LEN: usize = 4096;
 
 /// What a request touches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims {
     /// Later writers do not wait for these.
-    looks: Vec<PathBuf>,
-    reads: Vec<PathBuf>,
-    writes: Vec<PathBuf>,
+    looks: Vec<Name>,
+    reads: Vec<Name>,
+    writes: Vec<Name>,
 }
+
+/// A path, or a handle, that ends with a slash: whatever it begins is at it or below it.
+#[derive(Clone, Debug)]
+struct Name(Vec<u8>);
 
 impl Claims {
     pub(crate) fn looks(path: &HostPath) -> Result<Self, RpcError> {
         Claims::default().and_looks(path)
-    }
-
-    pub(crate) fn and_looks(mut self, path: &HostPath) -> Result<Self, RpcError> {
-        self.looks.push(resolve(native(path)?));
-        Ok(self)
     }
 
     pub(crate) fn reads(path: &HostPath) -> Result<Self, RpcError> {
@@ -45,66 +48,81 @@ impl Claims {
         Claims::default().and_writes(path)
     }
 
+    pub(crate) fn and_looks(mut self, path: &HostPath) -> Result<Self, RpcError> {
+        self.looks.push(Name::of_path(path)?);
+        Ok(self)
+    }
+
     pub(crate) fn and_reads(mut self, path: &HostPath) -> Result<Self, RpcError> {
-        self.reads.push(resolve(native(path)?));
+        self.reads.push(Name::of_path(path)?);
         Ok(self)
     }
 
     pub(crate) fn and_writes(mut self, path: &HostPath) -> Result<Self, RpcError> {
-        self.writes.push(resolve(native(path)?));
+        self.writes.push(Name::of_path(path)?);
         Ok(self)
     }
 
     /// Comes after the opening of the handle.
     pub(crate) fn and_reads_handle(mut self, connection: ConnectionId, id: &str) -> Self {
-        self.reads.push(handle(connection, id));
+        self.reads.push(Name::of_handle(connection, id));
         self
     }
 
     /// Opens the handle.
     pub(crate) fn and_writes_handle(mut self, connection: ConnectionId, id: &str) -> Self {
-        self.writes.push(handle(connection, id));
+        self.writes.push(Name::of_handle(connection, id));
         self
     }
 
     /// Tells whether `earlier` has to be done before this one.
     fn come_after(&self, earlier: &Claims) -> bool {
-        let written = |paths: &[PathBuf]| overlap(paths, &earlier.writes);
-        written(&self.writes)
-            || written(&self.reads)
-            || written(&self.looks)
-            || overlap(&self.writes, &earlier.reads)
+        self.all().any(|own| earlier.writes.iter().any(|other| own.overlaps(other)))
+            || self.writes.iter().any(|own| earlier.reads.iter().any(|other| own.overlaps(other)))
     }
 
-    /// Tells whether nobody ever has to wait for this one.
-    fn hold_up_nobody(&self) -> bool {
-        self.reads.is_empty() && self.writes.is_empty()
+    /// Tells whether everybody before it that has to wait for one of these has to wait for `earlier` too.
+    fn are_below(&self, earlier: &Claims) -> bool {
+        self.all().all(|own| earlier.writes.iter().any(|other| own.0.starts_with(&other.0)))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Name> {
+        self.looks.iter().chain(&self.reads).chain(&self.writes)
     }
 }
 
-fn overlap(some: &[PathBuf], others: &[PathBuf]) -> bool {
-    some.iter().any(|one| others.iter().any(|other| one.starts_with(other) || other.starts_with(one)))
-}
-
-/// Returns a name for a handle among the paths; being relative it is none of them.
-fn handle(connection: ConnectionId, id: &str) -> PathBuf {
-    let escaped: String = id.bytes().map(|byte| format!("{byte:02x}")).collect();
-    PathBuf::from(format!("{connection}-{escaped}"))
-}
-
-/// Resolves `.` and `..` by their text; a path that is spelled plainly may still have them.
-fn resolve(path: &Path) -> PathBuf {
-    let mut resolved = PathBuf::from("/");
-    for component in path.components() {
-        match component {
-            Component::Normal(name) => resolved.push(name),
-            Component::ParentDir => {
-                resolved.pop();
-            }
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+impl Name {
+    /// Resolves `.` and `..` by their text; a path that is spelled plainly may still have them.
+    fn of_path(path: &HostPath) -> Result<Self, RpcError> {
+        let path = native(path)?;
+        if path.as_os_str().len() > MAX_PATH_LEN {
+            return Err(io_error(&Errno::NAMETOOLONG.into(), path));
         }
+        let mut names = Vec::new();
+        for component in path.components() {
+            match component {
+                Component::Normal(name) => names.push(name.as_bytes()),
+                Component::ParentDir => drop(names.pop()),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+        let mut resolved = vec![b'/'];
+        for name in names {
+            resolved.extend_from_slice(name);
+            resolved.push(b'/');
+        }
+        Ok(Name(resolved))
     }
-    resolved
+
+    /// Being relative it is the name of no path.
+    fn of_handle(connection: ConnectionId, id: &str) -> Self {
+        let escaped: String = id.bytes().map(|byte| format!("{byte:02x}")).collect();
+        Name(format!("{connection}-{escaped}/").into_bytes())
+    }
+
+    fn overlaps(&self, other: &Name) -> bool {
+        self.0.starts_with(&other.0) || other.0.starts_with(&self.0)
+    }
 }
 
 /// Everybody who has not finished.
@@ -117,37 +135,50 @@ pub(crate) struct Turns {
 #[derive(Debug, Default)]
 struct Line {
     next: u64,
-    /// In order of arrival.
-    unfinished: VecDeque<Entry>,
+    /// By number, which is the order of arrival.
+    entries: BTreeMap<u64, Entry>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    number: u64,
     claims: Claims,
-    done: CancellationToken,
+    /// How many have to finish before its turn comes.
+    before: usize,
+    /// Who waits for it. Whoever waits for one of those is not listed again.
+    after: Vec<u64>,
+    come: CancellationToken,
+    /// Nobody wants the turn any more, but who is after it must still wait for who is before it.
+    abandoned: bool,
 }
 
 impl Turns {
     pub(crate) fn enter(self: &Arc<Self>, claims: Claims) -> Turn {
+        let come = CancellationToken::new();
         let mut line = self.line();
-        let before = line.unfinished.iter().filter(|entry| claims.come_after(&entry.claims));
-        let earlier = before.map(|entry| entry.done.clone()).collect();
-        if claims.hold_up_nobody() {
-            return Turn { earlier, own: None };
-        }
         let number = line.next;
         line.next += 1;
-        line.unfinished.push_back(Entry { number, claims, done: CancellationToken::new() });
-        Turn { earlier, own: Some((Arc::clone(self), number)) }
+        let before = line.before(&claims);
+        for other in &before {
+            line.entries.entry(*other).and_modify(|entry| entry.after.push(number));
+        }
+        if before.is_empty() {
+            come.cancel();
+        }
+        let entry =
+            Entry { claims, before: before.len(), after: Vec::new(), come: come.clone(), abandoned: false };
+        line.entries.insert(number, entry);
+        Turn { turns: Arc::clone(self), number, come }
     }
 
-    fn finish(&self, number: u64) {
+    fn leave(&self, number: u64) {
         let mut line = self.line();
-        let found = line.unfinished.binary_search_by_key(&number, |entry| entry.number);
-        if let Some(entry) = found.ok().and_then(|index| line.unfinished.remove(index)) {
-            drop(line);
-            entry.done.cancel();
+        match line.entries.get_mut(&number) {
+            Some(entry) if entry.before > 0 => entry.abandoned = true,
+            _ => {
+                let come = line.finish(number);
+                drop(line);
+                come.iter().for_each(CancellationToken::cancel);
+            }
         }
     }
 
@@ -156,39 +187,72 @@ impl Turns {
     }
 }
 
+impl Line {
+    /// Returns whom to wait for, without those for whom one of them waits already.
+    fn before(&self, claims: &Claims) -> Vec<u64> {
+        let mut before: Vec<(u64, &Claims)> = Vec::new();
+        for (number, entry) in self.entries.iter().rev() {
+            if !claims.come_after(&entry.claims) {
+                continue;
+            }
+            if !before.iter().any(|(_, later)| later.come_after(&entry.claims)) {
+                before.push((*number, &entry.claims));
+            }
+            if claims.are_below(&entry.claims) {
+                break;
+            }
+        }
+        before.into_iter().map(|(number, _)| number).collect()
+    }
+
+    /// Takes one out, and those behind it that nobody wants; returns whose turn has come.
+    fn finish(&mut self, number: u64) -> Vec<CancellationToken> {
+        let (mut finished, mut come) = (vec![number], Vec::new());
+        while let Some(entry) = finished.pop().and_then(|number| self.entries.remove(&number)) {
+            for number in entry.after {
+                let Some(next) = self.entries.get_mut(&number) else { continue };
+                next.before -= 1;
+                match (next.before, next.abandoned) {
+                    (0, true) => finished.push(number),
+                    (0, false) => come.push(next.come.clone()),
+                    _ => {}
+                }
+            }
+        }
+        come
+    }
+}
+
 /// A place in the order; whoever comes later may go on when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    earlier: Vec<CancellationToken>,
-    /// Absent where nobody waits for it.
-    own: Option<(Arc<Turns>, u64)>,
+    turns: Arc<Turns>,
+    number: u64,
+    come: CancellationToken,
 }
 
 impl Turn {
     /// Tells whether nobody has to finish before.
     pub(crate) fn has_come(&self) -> bool {
-        self.earlier.iter().all(CancellationToken::is_cancelled)
+        self.come.is_cancelled()
     }
 
-    /// Waits until everybody who came before is done, then for a slot.
-    pub(crate) async fn come(&self, slots: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-        for done in &self.earlier {
-            done.cancelled().await;
-        }
-        Arc::clone(slots).acquire_owned().await.ok()
+    /// Waits until everybody who came before is done.
+    pub(crate) async fn come(&self) {
+        self.come.cancelled().await;
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some((turns, number)) = self.own.take() {
-            turns.finish(number);
-        }
+        self.turns.leave(self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[derive(Clone, Copy)]
@@ -271,5 +335,62 @@ mod tests {
         assert!(!third.has_come(), "one that was cancelled lets nobody pass");
         drop(first);
         assert!(third.has_come());
+    }
+
+    /// What is asked of the line: who comes, and who leaves.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Enter(u8, &'static str),
+        Leave(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let path = prop::sample::select(vec!["/", "/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/f"]);
+        prop_oneof![
+            (0..3_u8, path).prop_map(|(access, path)| Step::Enter(access, path)),
+            (0..8_usize).prop_map(Step::Leave)
+        ]
+    }
+
+    proptest! {
+        /// Compares with the plain rule: a turn has come when nobody is left that it has to come after.
+        #[test]
+        fn the_short_list_of_predecessors_says_what_the_long_one_says(steps in prop::collection::vec(step(), 1..60)) {
+            let turns: Arc<Turns> = Arc::default();
+            // In order of arrival; one that was left before its turn came stays until then.
+            let mut plain: Vec<(Claims, Option<Turn>)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Enter(access, path) => {
+                        let path = HostPath::parse(path).unwrap();
+                        let claims = match access {
+                            0 => Claims::looks(&path),
+                            1 => Claims::reads(&path),
+                            _ => Claims::writes(&path),
+                        }
+                        .unwrap();
+                        plain.push((claims.clone(), Some(turns.enter(claims))));
+                    }
+                    Step::Leave(index) => {
+                        if let Some((_, turn)) = plain.get_mut(index) {
+                            *turn = None;
+                        }
+                    }
+                }
+                let blocked = |plain: &[(Claims, Option<Turn>)], at: usize| {
+                    plain[..at].iter().any(|(earlier, _)| plain[at].0.come_after(earlier))
+                };
+                // Whoever has left and is not blocked is gone, and may set others free.
+                while let Some(gone) = (0..plain.len()).find(|&at| plain[at].1.is_none() && !blocked(&plain, at)) {
+                    plain.remove(gone);
+                }
+                for at in 0..plain.len() {
+                    if let Some(turn) = &plain[at].1 {
+                        prop_assert_eq!(turn.has_come(), !blocked(&plain, at));
+                    }
+                }
+                prop_assert_eq!(turns.line().entries.len(), plain.len());
+            }
+        }
     }
 }

@@ -40,7 +40,7 @@ impl FileWork for wire::Walk {
         Claims::looks(&self.path)
     }
 
-    fn run(&self) -> Result<wire::WalkReply, RpcError> {
+    fn run(&self, _wanted: &super::Wanted) -> Result<wire::WalkReply, RpcError> {
         let path = native(&self.path)?;
         let failed = |error: Errno| io_error(&error.into(), path);
         let root = statat(CWD, path, AtFlags::empty()).map_err(failed)?;

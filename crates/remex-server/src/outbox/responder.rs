@@ -1,6 +1,6 @@
 //! The duty to answer one request.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use remex_proto::{ErrorKind, RequestId, RpcError, message};
 use serde::Serialize;
@@ -30,6 +30,11 @@ impl Responder {
 
     pub(crate) fn outbox(&self) -> &Arc<Outbox> {
         &self.outbox
+    }
+
+    /// Returns what tells long work whether to go on.
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted { outbox: Arc::clone(&self.outbox), id: self.id.clone() }
     }
 
     pub(crate) fn answer<R: Serialize>(self, result: Result<R, RpcError>) {
@@ -74,6 +79,23 @@ impl Responder {
         if self.outbox.close_request(&id) {
             self.outbox.push_error(&id, error);
         }
+    }
+}
+
+/// Tells whether somebody still waits for the answer to a request.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    outbox: Arc<Outbox>,
+    id: Option<RequestId>,
+}
+
+impl Wanted {
+    /// Fails when nobody does any more: the request was cancelled, or its connection has ended.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if self.id.as_ref().is_some_and(|id| self.outbox.is_open(id)) {
+            return Ok(());
+        }
+        Err(io::Error::other("nobody waits for it any more"))
     }
 }
 
