@@ -535,16 +535,17 @@ fn https_trusts_the_roots_that_the_host_names() {
     assert!(hint.contains("SSL_CERT_FILE"), "{hint}");
 }
 
-/// Starts a server that answers every TLS request with its first line.
+/// Starts a server that would rather speak HTTP/2, and answers every TLS request with its first line.
 fn tls_server(key: &rcgen::CertifiedKey<rcgen::KeyPair>) -> u16 {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let private = rustls::pki_types::PrivateKeyDer::Pkcs8(key.signing_key.serialize_der().into());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("there are versions of TLS")
         .with_no_client_auth()
         .with_single_cert(vec![key.cert.der().clone()], private)
         .expect("the key fits the certificate");
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let config = Arc::new(config);
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let port = listener.local_addr().expect("a listener has an address").port();

@@ -107,7 +107,7 @@ fn tls(trust: &Trust) -> Result<ClientConfig, RpcError> {
         .map_err(|error| RpcError::new(ErrorKind::Internal, format!("cannot set up TLS: {error}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
