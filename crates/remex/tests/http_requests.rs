@@ -145,10 +145,23 @@ fn wrong_requests_are_refused_before_anything_is_sent() {
     let client = server.client();
     let own = web.url("/");
     let bad_header = |name: &str, value: &str| json!({"headers": [header(name, value)]});
+    let long = web.url(&format!("/{}", "x".repeat(64 << 10)));
+    let too_many: Vec<Value> = (0..=10_000).map(|number| header(&format!("x-{number}"), "")).collect();
     let refusals = [
         (own.as_str(), json!({"method": "a b"}), "http/request method is invalid: invalid HTTP method"),
         (&own, json!({"method": ""}), "http/request method is invalid: invalid HTTP method"),
+        (
+            &own,
+            json!({"method": "CONNECT"}),
+            "http/request method is invalid: CONNECT opens a tunnel, which is no request",
+        ),
+        (&own, json!({"headers": too_many}), "http/request has 10001 headers; at most 10000 can be sent"),
         ("/x", json!({}), "http/request url is invalid: relative URL without a base"),
+        (
+            &long,
+            json!({}),
+            "http/request url is invalid: it does not fit into a request, which takes up to 65534 bytes",
+        ),
         ("http:///", json!({}), "http/request url is invalid: empty host"),
         ("ftp://x/", json!({}), "http/request only supports http and https URLs, got ftp"),
         ("file:///etc/passwd", json!({}), "http/request only supports http and https URLs, got file"),
@@ -378,6 +391,11 @@ fn failures_say_why() {
     let (code, message) = failure(&client, &cut.url("/?secret"), json!({}));
     assert_eq!((code, message.starts_with("failed to read http/request response body: ")), (-32603, true));
     assert!(!message.contains("secret"), "{message}");
+    let lengthy: String = (0..101).map(|number| format!("x-{number}: y\r\n")).collect();
+    let lengthy = Web::answering(format!("HTTP/1.1 200 OK\r\n{lengthy}\r\n"));
+    let (code, message) = failure(&client, &lengthy.url("/"), json!({}));
+    assert_eq!(code, -32603);
+    assert!(message.ends_with("; a response may have up to 100 header fields"), "{message}");
 }
 
 #[test]

@@ -27,6 +27,9 @@ const WITHHELD: [&str; 14] = [
     "GOOGLE_APPLICATION_CREDENTIALS",
 ];
 
+/// Headers of one request; far more do not fit into a map, which panics then.
+const MAX_HEADERS: usize = 10_000;
+
 /// A request that can be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
@@ -47,10 +50,19 @@ impl Outgoing {
     ) -> Result<Self, RpcError> {
         let method = Method::from_bytes(request.method.as_bytes())
             .map_err(|error| invalid(format!("http/request method is invalid: {error}")))?;
+        if method == Method::CONNECT {
+            let why = "CONNECT opens a tunnel, which is no request";
+            return Err(invalid(format!("http/request method is invalid: {why}")));
+        }
         let url = Url::parse(&request.url)
             .map_err(|error| invalid(format!("http/request url is invalid: {error}")))?;
         if !is_web(&url) {
             let message = format!("http/request only supports http and https URLs, got {}", url.scheme());
+            return Err(invalid(message));
+        }
+        if request.headers.len() > MAX_HEADERS {
+            let count = request.headers.len();
+            let message = format!("http/request has {count} headers; at most {MAX_HEADERS} can be sent");
             return Err(invalid(message));
         }
         let mut outgoing = Outgoing {
@@ -116,6 +128,6 @@ fn look_up<'a>(
     }
 }
 
-fn invalid(message: String) -> RpcError {
+pub(super) fn invalid(message: String) -> RpcError {
     RpcError::new(ErrorKind::InvalidParams, message)
 }

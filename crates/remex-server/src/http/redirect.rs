@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use remex_proto::{RpcError, http::RedirectPolicy};
 use reqwest::{
-    Client, Method, Request, Response, StatusCode, Url,
+    Method, Request, Response, StatusCode, Url,
     header::{
         AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE,
         COOKIE, HOST, HeaderName, HeaderValue, LOCATION, PROXY_AUTHORIZATION, REFERER, TRANSFER_ENCODING,
@@ -15,7 +15,7 @@ use reqwest::{
 
 use super::{
     causes, failed,
-    outgoing::{Outgoing, is_web},
+    outgoing::{Outgoing, invalid, is_web},
 };
 use crate::server::Server;
 
@@ -41,7 +41,12 @@ pub(super) async fn send(server: &Arc<Server>, outgoing: Outgoing) -> Result<Res
     let mut request = request.build().map_err(|error| failed(&causes(error)))?;
     let mut followed = 0;
     loop {
-        let response = execute(client, &request).await?;
+        let attempt = request.try_clone().ok_or_else(|| failed("the body cannot be sent"))?;
+        let response = client.execute(attempt).await.map_err(|error| match followed {
+            // All that can be wrong with a request before it is sent.
+            0 if error.is_builder() => invalid(UNUSABLE.to_owned()),
+            _ => explain(error),
+        })?;
         let Some(target) = target(redirect_policy, &response)? else { return Ok(response) };
         if followed == MAX_REDIRECTS {
             return Err(failed("too many redirects"));
@@ -51,15 +56,19 @@ pub(super) async fn send(server: &Arc<Server>, outgoing: Outgoing) -> Result<Res
     }
 }
 
-async fn execute(client: &Client, request: &Request) -> Result<Response, RpcError> {
-    let request = request.try_clone().ok_or_else(|| failed("the body cannot be sent"))?;
-    client.execute(request).await.map_err(|error| {
-        let why = causes(error);
-        let untrusted = why.contains("invalid peer certificate");
-        let error = failed(&why);
-        if untrusted { error.with_hint(UNTRUSTED) } else { error }
-    })
+fn explain(error: reqwest::Error) -> RpcError {
+    let why = causes(error);
+    if why.contains("invalid peer certificate") {
+        return failed(&why).with_hint(UNTRUSTED);
+    }
+    if why.contains("message head is too large") {
+        return failed(&format!("{why}; a response may have up to 100 header fields"));
+    }
+    failed(&why)
 }
+
+const UNUSABLE: &str =
+    "http/request url is invalid: it does not fit into a request, which takes up to 65534 bytes";
 
 const UNTRUSTED: &str = "the server trusts what its host trusts; add the issuer to the roots of the host \
      (often the package `ca-certificates`), or start the server with `SSL_CERT_FILE`";
