@@ -17,6 +17,11 @@ const PART: usize = 64 << 10;
 /// A body that is collected may be this long without asking.
 const SMALL: usize = 1 << 20;
 
+/// How often others get a turn before nothing more is expected.
+///
+/// The client hands over one chunk at a time and needs a turn for the next.
+const PAUSES: usize = 4;
+
 /// A body that is taken in parts.
 pub(super) struct Body {
     response: Response,
@@ -54,25 +59,28 @@ impl Body {
         Ok(Some(part))
     }
 
-    /// Adds what is already there.
-    async fn gather(&mut self, part: Bytes) -> Bytes {
-        let mut parts = vec![part];
-        let mut len = parts[0].len();
-        while len < PART && self.end.is_none() {
+    /// Adds what is already there, or is on its way through the client.
+    async fn gather(&mut self, first: Bytes) -> Bytes {
+        let (mut more, mut pauses) = (Vec::new(), 0);
+        while first.len().max(more.len()) < PART && self.end.is_none() {
             match if_ready(self.response.chunk()).await {
-                None => break,
+                None if pauses == PAUSES => break,
+                None => {
+                    pauses += 1;
+                    tokio::task::yield_now().await;
+                }
                 Some(Ok(Some(chunk))) => {
-                    len += chunk.len();
-                    parts.push(chunk);
+                    if more.is_empty() {
+                        more.extend_from_slice(&first);
+                    }
+                    more.extend_from_slice(&chunk);
+                    pauses = 0;
                 }
                 Some(Ok(None)) => self.end = Some(Ok(())),
                 Some(Err(error)) => self.end = Some(Err(error)),
             }
         }
-        match <[Bytes; 1]>::try_from(parts) {
-            Ok([only]) => only,
-            Err(parts) => parts.concat().into(),
-        }
+        if more.is_empty() { first } else { more.into() }
     }
 }
 
