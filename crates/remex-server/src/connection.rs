@@ -226,10 +226,10 @@ impl Connection {
 
     fn cancel(&mut self, id: &RequestId) {
         self.reap();
-        if let Some(index) = self.cancels.iter().position(|(running, _)| running == id) {
-            self.cancels.swap_remove(index).1.abort();
+        if let Some(index) = self.cancels.iter().rposition(|(running, _)| running == id) {
+            self.cancels.remove(index).1.abort();
         }
-        self.streams.cancel(id);
+        self.streams.cancel(id, false);
         let connection = self.outbox.id;
         let reached = if self.reaches_out { self.server.sessions_of(&self.identity) } else { Vec::new() };
         for session in self.handshake.session().into_iter().chain(&reached) {
@@ -237,7 +237,10 @@ impl Connection {
                 return;
             }
         }
-        self.outbox.cancel(id);
+        // Of a request that has its answer only a stream can be left.
+        if !self.outbox.cancel(id) {
+            self.streams.cancel(id, true);
+        }
     }
 
     /// Runs a call that may take its time, beside the others.

@@ -103,6 +103,7 @@ impl Connection {
                 Some(Ok(response)) => {
                     let outbox = Arc::clone(responder.outbox());
                     responder.ok(&head(&response));
+                    reserved.answered();
                     drop(server);
                     let stop = reason_to_stop(&cancelled, &deadline, &ending);
                     reserved.transfer(Body::new(response), &outbox, stop).await;

@@ -185,10 +185,14 @@ impl Outbox {
     }
 
     /// Answers an open request that nobody waits for any more; whatever it does goes on.
-    pub(crate) fn cancel(&self, id: &RequestId) {
-        if self.close_request(id) {
+    ///
+    /// Returns whether there was one.
+    pub(crate) fn cancel(&self, id: &RequestId) -> bool {
+        let is_open = self.close_request(id);
+        if is_open {
             self.push_error(id, &responder::cancelled());
         }
+        is_open
     }
 
     /// Notes that a request gets its answer now; `false` when it was cancelled and has one.

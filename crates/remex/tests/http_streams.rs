@@ -4,13 +4,14 @@ mod support;
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
         Mutex,
         mpsc::{Receiver, Sender, channel},
     },
     thread,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -189,6 +190,33 @@ fn a_body_that_ends_early_says_so_in_its_last_frame() {
 }
 
 #[test]
+fn small_chunks_are_gathered_into_few_frames() {
+    const CHUNKS: usize = 20_000;
+    let server = server();
+    let client = server.client();
+    let web = Web::start(|_, stream| {
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        let _ = stream.write_all(format!("{head}{}0\r\n\r\n", "1\r\nx\r\n".repeat(CHUNKS)).as_bytes());
+    });
+    open(&client, &web.url("/"), "r");
+    let (body, error) = finish(&client, "r");
+    assert_eq!((body, error), (vec![b'x'; CHUNKS], Value::Null));
+    let count = frames(&client, "r", 1).len();
+    assert!(count < CHUNKS / 4, "{count} frames for {CHUNKS} chunks");
+}
+
+#[test]
+fn the_id_of_a_stream_is_not_longer_than_a_kibibyte() {
+    let (server, web) = (server(), Web::answering(web_answer(200, &[], "ok")));
+    let client = server.client();
+    let message = "http/request requestId is longer than 1024 bytes".to_owned();
+    assert_eq!(client.refusal("http/request", params(&web.url("/"), &"x".repeat(1025))), (-32602, message));
+    let longest = "x".repeat(1024);
+    open(&client, &web.url("/"), &longest);
+    assert_eq!(finish(&client, &longest).0, b"ok");
+}
+
+#[test]
 fn an_id_belongs_to_one_stream_of_a_connection_until_its_last_frame() {
     let (server, puppet) = (server(), Puppet::new());
     let web = Web::answering(web_answer(200, &[], "ok"));
@@ -247,6 +275,80 @@ fn a_stream_can_be_cancelled_before_and_after_its_answer() {
     client.notify("request/cancel", json!({"id": id}));
     assert_eq!(finish(&client, "s"), (b"begin".to_vec(), json!("the request was cancelled")));
     endless.assert_gone();
+}
+
+#[test]
+fn an_id_that_was_used_again_cancels_what_is_running_first() {
+    let server = server();
+    let client = server.connect();
+    client.initialize_with(json!({"clientName": "x", "resumeSessionId": null, "capabilities": ["cancel"]}));
+    let (older, newer, silent) = (Puppet::new(), Puppet::new(), Puppet::new());
+    let id = json!("same");
+    for (puppet, request_id) in [(&older, "older"), (&newer, "newer")] {
+        puppet.say(HEAD);
+        puppet.say(b"begin");
+        let params = params(&puppet.url(), request_id);
+        client.send_json(&json!({"id": id, "method": "http/request", "params": params}));
+        frames(&client, request_id, 1);
+    }
+    let buffered = with(params(&silent.url(), "r"), json!({"streamResponse": false}));
+    client.send_json(&json!({"id": id, "method": "http/request", "params": buffered}));
+    silent.web.next();
+
+    client.notify("request/cancel", json!({"id": id}));
+    silent.assert_gone();
+    client.notify("request/cancel", json!({"id": id}));
+    assert_eq!(finish(&client, "newer"), (b"begin".to_vec(), json!("the request was cancelled")));
+    newer.assert_gone();
+    older.say(b"more");
+    assert_eq!(frames(&client, "older", 2)[1]["deltaBase64"], encode("more"));
+    client.notify("request/cancel", json!({"id": id}));
+    assert_eq!(finish(&client, "older").1, "the request was cancelled");
+}
+
+#[test]
+fn a_web_server_is_left_at_once_when_the_client_does_not_read() {
+    let (tell, told) = channel();
+    let web = Web::start(move |_, stream| {
+        stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a socket has a time-out");
+        let _ = stream.write_all(HEAD);
+        let mut is_stuck = false;
+        loop {
+            match stream.write(&[b'x'; 64 << 10]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if !std::mem::replace(&mut is_stuck, true) {
+                        tell.send("stuck").expect("the test waits");
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        tell.send("gone").expect("the test waits");
+    });
+    let server = server();
+    let hello = json!({"clientName": "x", "resumeSessionId": null, "capabilities": ["cancel"]});
+    let (mut reader, _) = Reader::initialized(server.address(), hello);
+    for (request_id, timeout_ms) in [("late", json!(2000)), ("cancelled", Value::Null)] {
+        let more = json!({"timeoutMs": timeout_ms});
+        let id = reader.send("http/request", with(params(&web.url("/"), request_id), more));
+        assert_eq!(told.recv_timeout(PATIENCE), Ok("stuck"));
+        if timeout_ms.is_null() {
+            reader.notify("request/cancel", json!({"id": id}));
+        }
+        assert_eq!(told.recv_timeout(PATIENCE), Ok("gone"));
+        assert_eq!(reader.next()["id"], id, "the answer is the first to be read");
+        let mut seq = 0;
+        let last = loop {
+            let frame = reader.next()["params"].take();
+            seq += 1;
+            assert_eq!(frame["seq"], seq, "the last frame comes behind all others");
+            if frame["done"] == true {
+                break frame;
+            }
+        };
+        assert!(last["error"].is_string(), "{last}");
+    }
 }
 
 #[test]

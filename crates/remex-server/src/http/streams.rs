@@ -24,11 +24,16 @@ use crate::{
 /// Buffered bodies of one connection that may be large at once; further ones wait while they are small.
 const LARGE_BODIES: usize = 4;
 
+/// The longest id of a stream; every frame carries it.
+const MAX_ID_BYTES: usize = 1 << 10;
+
 /// The HTTP requests of one connection.
 #[derive(Debug)]
 pub(crate) struct Streams {
     active: Arc<ActiveStreams>,
     max_active: usize,
+    /// How many there were.
+    count: u64,
     /// Bounds buffered requests.
     pub(super) slots: Arc<Semaphore>,
     /// Bounds the large bodies among them.
@@ -43,6 +48,9 @@ type ActiveStreams = Mutex<HashMap<String, Active>>;
 #[derive(Debug)]
 struct Active {
     call: RequestId,
+    /// Which stream of the connection it is.
+    number: u64,
+    is_answered: bool,
     cancel: CancellationToken,
 }
 
@@ -51,19 +59,27 @@ impl Streams {
         Streams {
             active: Arc::default(),
             max_active: limits.http_streams,
+            count: 0,
             slots: Arc::new(Semaphore::new(limits.http_requests)),
             large: Arc::new(Semaphore::new(LARGE_BODIES)),
         }
     }
 
-    /// Ends the stream that `call` asked for, before or after its answer.
-    pub(crate) fn cancel(&self, call: &RequestId) {
-        if let Some(active) = lock(&self.active).values().find(|active| active.call == *call) {
-            active.cancel.cancel();
+    /// Ends the newest stream that `call` asked for, among those that have an answer or have none.
+    pub(crate) fn cancel(&self, call: &RequestId, is_answered: bool) {
+        let active = lock(&self.active);
+        let asked = active.values().filter(|stream| stream.call == *call);
+        let running = asked.filter(|s| s.is_answered == is_answered && !s.cancel.is_cancelled());
+        if let Some(newest) = running.max_by_key(|stream| stream.number) {
+            newest.cancel.cancel();
         }
     }
 
-    pub(super) fn reserve(&self, request_id: &str, call: RequestId) -> Result<Reserved, RpcError> {
+    pub(super) fn reserve(&mut self, request_id: &str, call: RequestId) -> Result<Reserved, RpcError> {
+        if request_id.len() > MAX_ID_BYTES {
+            let message = format!("http/request requestId is longer than {MAX_ID_BYTES} bytes");
+            return Err(RpcError::new(ErrorKind::InvalidParams, message));
+        }
         let mut active = lock(&self.active);
         if active.contains_key(request_id) {
             let message = format!("http/request streamResponse requestId `{request_id}` is already active");
@@ -79,7 +95,9 @@ impl Streams {
             return Err(RpcError::new(ErrorKind::LimitExceeded, message));
         }
         let cancel = CancellationToken::new();
-        active.insert(request_id.to_owned(), Active { call, cancel: cancel.clone() });
+        self.count += 1;
+        let stream = Active { call, number: self.count, is_answered: false, cancel: cancel.clone() };
+        active.insert(request_id.to_owned(), stream);
         Ok(Reserved { active: Arc::clone(&self.active), request_id: Some(request_id.to_owned()), cancel })
     }
 }
@@ -96,6 +114,14 @@ impl Reserved {
     /// Returns what tells that the stream was cancelled.
     pub(super) fn cancelled(&self) -> CancellationToken {
         self.cancel.clone()
+    }
+
+    /// Notes that the request has its answer.
+    pub(super) fn answered(&self) {
+        let Some(request_id) = &self.request_id else { return };
+        if let Some(stream) = lock(&self.active).get_mut(request_id) {
+            stream.is_answered = true;
+        }
     }
 
     /// Sends the body to the client until it ends or `stop` says why it has to.
@@ -117,17 +143,27 @@ impl Reserved {
                     let mut json = Vec::new();
                     frame.write(&mut json);
                     drop(bytes);
-                    // The next part is asked for when this one is on its way.
-                    if !outbox.push_part(json).await {
-                        return;
-                    }
                     seq += 1;
+                    // The next part is asked for when this one is on its way.
+                    let sending = outbox.push_part(json);
+                    tokio::pin!(sending);
+                    tokio::select! {
+                        biased;
+                        is_sent = &mut sending => if !is_sent { return },
+                        reason = &mut stop => {
+                            // The web server need not wait for the client; the last frame comes behind this one.
+                            drop(body);
+                            if !sending.await {
+                                return;
+                            }
+                            break Some(reason);
+                        }
+                    }
                 }
                 Ok(None) => break None,
                 Err(error) => break Some(causes(error)),
             }
         };
-        drop(body);
         self.finish(outbox, seq, error);
     }
 
