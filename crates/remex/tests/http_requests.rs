@@ -521,12 +521,38 @@ fn https_goes_through_a_tunnel_of_the_proxy() {
         assert_eq!((code, message.starts_with("http/request failed: ")), (-32603, true), "{message}");
         assert_eq!(proxy.next().line, "CONNECT somewhere.example:443 HTTP/1.1");
     }
-    let server = server(&[("http_proxy", "not a proxy")]);
-    let (code, message) = failure(&server.client(), "http://127.0.0.1/", json!({}));
-    assert_eq!(code, -32603);
-    let cannot =
-        "http/request failed: the proxy for http URLs that the server was started with cannot be used: ";
-    assert!(message.starts_with(cannot), "{message}");
+}
+
+#[test]
+fn a_proxy_that_cannot_be_used_is_named_and_stands_in_the_way_of_its_scheme_only() {
+    let web = Web::answering(web_answer(200, &[], "ok"));
+    for (variable, url) in [("http_proxy", web.url("/")), ("https_proxy", "https://127.0.0.1/".to_owned())] {
+        for (proxy, why) in [("not a proxy", ""), ("ftp://127.0.0.1:1", "its scheme is `ftp`; use http, ")] {
+            let server = server(&[(variable, proxy)]);
+            let client = server.client();
+            let (code, message) = failure(&client, &url, json!({}));
+            assert_eq!(code, -32603);
+            let cannot = "with which the server was started, cannot be used";
+            let expected = format!("http/request failed: the proxy in `{variable}`, {cannot}: {why}");
+            assert!(message.starts_with(&expected), "{message}");
+            if variable == "https_proxy" {
+                assert_eq!(fetch(&client, &web.url("/"), json!({}))["status"], 200);
+            }
+        }
+    }
+    assert_eq!(failure(&server(&[("all_proxy", "x://y")]).client(), &web.url("/"), json!({})).0, -32603);
+}
+
+#[test]
+fn roots_that_are_no_file_are_an_error_of_https_and_no_endless_wait() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let path = directory.path().to_str().expect("the path is text");
+    let server = server(&[("SSL_CERT_FILE", path)]);
+    let client = server.client();
+    let message = format!("http/request failed: `SSL_CERT_FILE` names `{path}`, which is not a regular file");
+    assert_eq!(failure(&client, "https://127.0.0.1/", json!({})), (-32603, message));
+    let web = Web::answering(web_answer(200, &[], "ok"));
+    assert_eq!(fetch(&client, &web.url("/"), json!({}))["status"], 200);
 }
 
 #[test]

@@ -31,7 +31,7 @@ const FOR_A_BODY: [HeaderName; 6] =
 
 /// Sends a request and returns the head of what finally answers, whatever its status.
 pub(super) async fn send(server: &Arc<Server>, outgoing: Outgoing) -> Result<Response, RpcError> {
-    let client = server.web().client(server).await?;
+    let client = server.web().client(server, &outgoing.url).await?;
     let Outgoing { method, url, headers, from_env, body, redirect_policy } = outgoing;
     // The builder turns a name and password in the URL into a header.
     let mut request = client.request(method, url).headers(headers);
@@ -52,6 +52,8 @@ pub(super) async fn send(server: &Arc<Server>, outgoing: Outgoing) -> Result<Res
             return Err(failed("too many redirects"));
         }
         followed += 1;
+        // It may need another proxy, which may not be usable.
+        server.web().client(server, &target).await?;
         redirect(&mut request, response.status(), target, &from_env);
     }
 }

@@ -2,20 +2,17 @@
 //!
 //! It reads neither the environment nor files by itself: proxies and roots come from the [`Config`](crate::Config).
 
-use std::{
-    net::ToSocketAddrs as _,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{fs, net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
 use reqwest::{
-    Client, NoProxy, Proxy,
+    Client, NoProxy, Proxy, Url,
     dns::{Addrs, Name, Resolve, Resolving},
     redirect,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::{runtime, sync::OnceCell};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{causes, failed};
 use crate::{
@@ -29,68 +26,107 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Connections that are kept for one web server.
 const IDLE_PER_HOST: usize = 8;
 
-/// Names that are looked up at once; a dead name server holds a thread for each.
-const LOOKUPS: usize = 64;
+/// Threads that look up names; one that waits for a dead name server is held until the system gives up.
+///
+/// Twice what the requests of one connection can hold.
+const LOOKUPS: usize = 512;
+
+/// How long such a thread stays without work.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// What a proxy can be.
+const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
 /// The way to the web.
 #[derive(Debug, Default)]
 pub(crate) struct Web {
-    client: OnceCell<Client>,
+    way: OnceCell<Way>,
+}
+
+#[derive(Debug)]
+struct Way {
+    client: Client,
+    /// Why nothing with this scheme can be asked for.
+    no_http: Option<RpcError>,
+    no_https: Option<RpcError>,
 }
 
 impl Web {
-    /// Returns the client; the first caller makes it.
-    pub(super) async fn client(&self, server: &Arc<Server>) -> Result<&Client, RpcError> {
-        self.client.get_or_try_init(|| make(server)).await
+    /// Returns the client for URLs like this one; the first caller makes it.
+    pub(super) async fn client(&self, server: &Arc<Server>, url: &Url) -> Result<&Client, RpcError> {
+        let way = self.way.get_or_try_init(|| make(server)).await?;
+        let obstacle = if url.scheme() == "https" { &way.no_https } else { &way.no_http };
+        match obstacle {
+            Some(error) => Err(error.clone()),
+            None => Ok(&way.client),
+        }
     }
 }
 
-async fn make(server: &Arc<Server>) -> Result<Client, RpcError> {
+async fn make(server: &Arc<Server>) -> Result<Way, RpcError> {
     let trust = server.trust().clone();
-    let tls = server.files().run(move || tls(&trust)).await??;
-    let lookup = Lookup { server: Arc::downgrade(server), slots: Arc::new(Semaphore::new(LOOKUPS)) };
+    let (tls, no_trust) = server.files().run(move || tls(&trust)).await??;
     let mut builder = Client::builder()
         .tls_backend_preconfigured(tls)
         .redirect(redirect::Policy::none())
-        .dns_resolver(Arc::new(lookup))
+        .dns_resolver(Arc::new(Lookup::new()?))
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(IDLE_PER_HOST)
         .no_proxy();
-    for proxy in proxies(server.proxies())? {
-        builder = builder.proxy(proxy);
+    let mut obstacles = [None, no_trust];
+    for (proxy, obstacle) in proxies(server.proxies()).into_iter().zip(&mut obstacles) {
+        match proxy {
+            Ok(Some(proxy)) => builder = builder.proxy(proxy),
+            Ok(None) => {}
+            Err(error) => *obstacle = Some(error),
+        }
     }
-    builder.build().map_err(|error| failed(&causes(error)))
+    let client = builder.build().map_err(|error| failed(&causes(error)))?;
+    let [no_http, no_https] = obstacles;
+    Ok(Way { client, no_http, no_https })
 }
 
-fn proxies(proxies: &Proxies) -> Result<Vec<Proxy>, RpcError> {
+/// Returns the proxy for http and the one for https.
+fn proxies(proxies: &Proxies) -> [Result<Option<Proxy>, RpcError>; 2] {
     let Proxies { http, https, all, none } = proxies;
     if none.as_deref().is_some_and(|none| none.split(',').any(|host| host.trim() == "*")) {
         // The client takes it for any name, but not for addresses.
-        return Ok(Vec::new());
+        return [Ok(None), Ok(None)];
     }
     let none = none.as_deref().and_then(NoProxy::from_string);
-    let for_http = http.as_deref().or(all.as_deref()).map(Proxy::http);
-    let for_https = https.as_deref().or(all.as_deref()).map(Proxy::https);
-    let both = [("http", for_http), ("https", for_https)];
-    both.into_iter()
-        .filter_map(|(scheme, proxy)| Some((scheme, proxy?)))
-        .map(|(scheme, proxy)| match proxy {
-            Ok(proxy) => Ok(proxy.no_proxy(none.clone())),
-            Err(error) => Err(failed(&format!(
-                "the proxy for {scheme} URLs that the server was started with cannot be used: {}",
-                causes(error)
-            ))),
-        })
-        .collect()
+    let named = |variable, url: &Option<String>, make: fn(&str) -> reqwest::Result<Proxy>| {
+        let (variable, url) = match (url, all) {
+            (Some(url), _) => (variable, url),
+            (None, Some(url)) => ("all_proxy", url),
+            (None, None) => return Ok(None),
+        };
+        let made = check_scheme(url).and_then(|()| make(url).map_err(causes));
+        let cannot = "with which the server was started, cannot be used";
+        made.map(|proxy| Some(proxy.no_proxy(none.clone())))
+            .map_err(|why| failed(&format!("the proxy in `{variable}`, {cannot}: {why}")))
+    };
+    [named("http_proxy", http, |url| Proxy::http(url)), named("https_proxy", https, |url| Proxy::https(url))]
 }
 
-/// Reads the roots, which is work with files, and makes the terms of TLS.
-fn tls(trust: &Trust) -> Result<ClientConfig, RpcError> {
-    let mut roots = RootCertStore::empty();
+/// Refuses what the client would take for a host.
+fn check_scheme(proxy: &str) -> Result<(), String> {
+    match proxy.split_once("://") {
+        Some((scheme, _)) if !PROXY_SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme)) => {
+            Err(format!("its scheme is `{scheme}`; use {}", PROXY_SCHEMES.join(", ")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads the roots, which is work with files, and makes the terms of TLS; also why they are of no use.
+fn tls(trust: &Trust) -> Result<(ClientConfig, Option<RpcError>), RpcError> {
+    let (mut roots, mut no_trust) = (RootCertStore::empty(), None);
     let certificates = match trust {
         Trust::System => rustls_native_certs::load_native_certs().certs,
         Trust::Only { file, directories } => {
-            let mut found = rustls_native_certs::load_certs_from_paths(file.as_deref(), None).certs;
+            no_trust = file.as_deref().and_then(obstacle);
+            let file = file.as_deref().filter(|_| no_trust.is_none());
+            let mut found = rustls_native_certs::load_certs_from_paths(file, None).certs;
             for directory in directories {
                 found.extend(rustls_native_certs::load_certs_from_paths(None, Some(directory)).certs);
             }
@@ -108,30 +144,52 @@ fn tls(trust: &Trust) -> Result<ClientConfig, RpcError> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok((config, no_trust))
 }
 
-/// Looks up names on the threads for blocking work.
+/// Returns why a file with roots cannot be read, where reading it might never end.
+fn obstacle(file: &Path) -> Option<RpcError> {
+    let is_other = fs::metadata(file).is_ok_and(|found| !found.is_file());
+    is_other
+        .then(|| failed(&format!("`SSL_CERT_FILE` names `{}`, which is not a regular file", file.display())))
+}
+
+/// Looks up names on threads of its own, because each lookup may hang.
 struct Lookup {
-    /// The server owns the client that owns this.
-    server: Weak<Server>,
-    slots: Arc<Semaphore>,
+    /// Only its blocking threads are used. Taken when the client is dropped.
+    threads: Option<runtime::Runtime>,
+}
+
+impl Lookup {
+    fn new() -> Result<Self, RpcError> {
+        let threads = runtime::Builder::new_current_thread()
+            .max_blocking_threads(LOOKUPS)
+            .thread_keep_alive(KEEP_ALIVE)
+            .thread_name("remex-lookup")
+            .build()
+            .map_err(|error| failed(&format!("cannot look up names: {error}")))?;
+        Ok(Lookup { threads: Some(threads) })
+    }
 }
 
 impl Resolve for Lookup {
     fn resolve(&self, name: Name) -> Resolving {
-        let (server, slots) = (self.server.clone(), Arc::clone(&self.slots));
+        let work = move || (name.as_str(), 0).to_socket_addrs();
+        // One that nobody waits for any more does not begin.
+        let lookup =
+            self.threads.as_ref().map(|threads| AbortOnDropHandle::new(threads.spawn_blocking(work)));
         Box::pin(async move {
-            let slot = slots.acquire_owned().await?;
-            let server = server.upgrade().ok_or("the server is shutting down")?;
-            let lookup = server.files().run(move || {
-                let found = (name.as_str(), 0).to_socket_addrs();
-                // Kept until now also when nobody waits any more.
-                drop(slot);
-                found
-            });
-            drop(server);
+            let lookup = lookup.ok_or("the server is shutting down")?;
             Ok(Box::new(lookup.await??) as Addrs)
         })
+    }
+}
+
+impl Drop for Lookup {
+    fn drop(&mut self) {
+        // A lookup that hangs must not hold up the end.
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
     }
 }
