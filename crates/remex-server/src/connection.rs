@@ -226,10 +226,14 @@ impl Connection {
 
     fn cancel(&mut self, id: &RequestId) {
         self.reap();
-        if let Some(index) = self.cancels.iter().rposition(|(running, _)| running == id) {
-            self.cancels.remove(index).1.abort();
-        }
-        self.streams.cancel(id, false);
+        let running = self.cancels.iter().rposition(|(running, _)| running == id);
+        let is_found = match running {
+            Some(index) => {
+                self.cancels.remove(index).1.abort();
+                true
+            }
+            None => self.streams.cancel(id, false),
+        };
         let connection = self.outbox.id;
         let reached = if self.reaches_out { self.server.sessions_of(&self.identity) } else { Vec::new() };
         for session in self.handshake.session().into_iter().chain(&reached) {
@@ -238,7 +242,7 @@ impl Connection {
             }
         }
         // Of a request that has its answer only a stream can be left.
-        if !self.outbox.cancel(id) {
+        if !self.outbox.cancel(id) && !is_found {
             self.streams.cancel(id, true);
         }
     }

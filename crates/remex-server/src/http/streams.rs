@@ -66,13 +66,14 @@ impl Streams {
     }
 
     /// Ends the newest stream that `call` asked for, among those that have an answer or have none.
-    pub(crate) fn cancel(&self, call: &RequestId, is_answered: bool) {
+    ///
+    /// Returns whether there was one.
+    pub(crate) fn cancel(&self, call: &RequestId, is_answered: bool) -> bool {
         let active = lock(&self.active);
         let asked = active.values().filter(|stream| stream.call == *call);
         let running = asked.filter(|s| s.is_answered == is_answered && !s.cancel.is_cancelled());
-        if let Some(newest) = running.max_by_key(|stream| stream.number) {
-            newest.cancel.cancel();
-        }
+        let newest = running.max_by_key(|stream| stream.number);
+        newest.inspect(|stream| stream.cancel.cancel()).is_some()
     }
 
     pub(super) fn reserve(&mut self, request_id: &str, call: RequestId) -> Result<Reserved, RpcError> {
