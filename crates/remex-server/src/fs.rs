@@ -217,18 +217,20 @@ impl Connection {
 
 impl Turn {
     /// Runs `job` on a thread when the turn has come and there is a slot for it.
-    pub(crate) async fn job(
+    pub(crate) fn job<J: FnOnce(Held) + Send + 'static>(
         self,
         server: Arc<Server>,
         slots: Arc<Semaphore>,
-        job: impl FnOnce(Held) + Send + 'static,
-    ) {
+        job: J,
+    ) -> impl Future<Output = ()> + Send + use<J> {
         let mut waiting = Waiting { server: Arc::clone(&server), job: Some(job) };
-        self.come().await;
-        // Where nothing ends for so long, everything that has a slot hangs.
-        let slot = tokio::time::timeout(HANGS, slots.acquire_owned()).await.ok().and_then(Result::ok);
-        if let Some(job) = waiting.job.take() {
-            let _ = server.files().run(move || job(Held { turn: self, slot })).await;
+        async move {
+            self.come().await;
+            // Where nothing ends for so long, everything that has a slot hangs.
+            let slot = tokio::time::timeout(HANGS, slots.acquire_owned()).await.ok().and_then(Result::ok);
+            if let Some(job) = waiting.job.take() {
+                let _ = server.files().run(move || job(Held { turn: self, slot })).await;
+            }
         }
     }
 }
