@@ -102,7 +102,7 @@ impl Place {
         let deadline = Instant::now() + PATIENCE;
         while self.watched_directories() != count {
             assert!(Instant::now() < deadline, "{} directories are watched", self.watched_directories());
-            std::thread::sleep(Duration::from_millis(1));
+            self.client.call("environment/status", json!({})).expect("the server is there");
         }
     }
 }
