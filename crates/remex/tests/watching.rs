@@ -55,11 +55,17 @@ impl Place {
     }
 
     /// Waits until a watch has told about a path, and returns all it has told.
+    ///
+    /// A file that was created may have been told as modified since; other kinds are the last word.
     fn told(&self, id: u64, last: &str, kind: &str) -> Told {
         let last = self.uri(last);
         self.client.wait(&format!("`{last}` {kind} by watch {id}"), |seen| {
             let told = Told::of(id, seen.notifications());
-            told.words.contains(&(last.clone(), kind.to_owned())).then_some(told)
+            let is_told = match kind {
+                "created" => told.created.contains(&last),
+                kind => told.kind(&last) == Some(kind),
+            };
+            is_told.then_some(told)
         })
     }
 
@@ -112,8 +118,8 @@ impl Place {
 struct Told {
     /// The last word about each path.
     net: BTreeMap<String, String>,
-    /// Every word about any path: what is written in two steps may be told in two.
-    words: BTreeSet<(String, String)>,
+    /// What was ever told as created: what is written in two steps may be told in two.
+    created: BTreeSet<String>,
     overflow: bool,
 }
 
@@ -130,7 +136,9 @@ impl Told {
             for change in changes {
                 let kind = change["kind"].as_str().expect("a kind");
                 let path = change["path"].as_str().expect("a path");
-                told.words.insert((path.to_owned(), kind.to_owned()));
+                if kind == "created" {
+                    told.created.insert(path.to_owned());
+                }
                 told.net.insert(path.to_owned(), kind.to_owned());
             }
             told.overflow |= note["params"]["overflow"] == true;

@@ -97,22 +97,17 @@ struct Postponed {
 impl Reading {
     /// Reads and answers, unless there is no room for the answer.
     fn read_now(self, held: Held) -> Option<Postponed> {
-        let result = self.begin();
-        if let Ok(Begun::TooLarge(size)) = result {
-            let turn = self.large.look_again(&self.request.path);
-            drop(held);
-            return turn.map(|turn| Postponed { reading: self, size, turn });
-        }
+        let result = match self.begin() {
+            Ok(Begun::Done(bytes)) => Ok(bytes),
+            Ok(Begun::TooLarge(size)) => {
+                let turn = self.large.look_again(&self.request.path);
+                return turn.map(|turn| Postponed { reading: self, size, turn });
+            }
+            Err(error) => Err(error),
+        };
         drop(held);
-        let place = Arc::clone(&self.place);
-        answer(
-            self.responder,
-            result.map(|begun| match begun {
-                Begun::Done(bytes) => bytes,
-                Begun::TooLarge(_) => Vec::new(),
-            }),
-        );
-        place.put(None);
+        answer(self.responder, result);
+        self.place.put(None);
         None
     }
 
@@ -122,9 +117,8 @@ impl Reading {
         if bytes.len() as u64 <= SMALL_FILE_LEN {
             return Ok(Begun::Done(bytes));
         }
-        let Some(permit) = self.large.place(size.max(bytes.len() as u64)) else {
-            return Ok(Begun::TooLarge(size));
-        };
+        let size = size.max(bytes.len() as u64);
+        let Some(permit) = self.large.place(size) else { return Ok(Begun::TooLarge(size)) };
         self.place.put(Some(permit));
         read_rest(&file, &mut bytes, size, path)?;
         Ok(Begun::Done(bytes))
