@@ -271,6 +271,7 @@ notes! {
     Initialized   "initialized"    Base  Anything Initialized;
     RequestCancel "request/cancel" Remex Params   request::Cancel;
     FlowAck       "flow/ack"       Remex Params   flow::Ack;
+    FlowConsumed  "flow/consumed"  Remex Params   flow::Consumed;
 }
 
 notes! {

@@ -1,7 +1,9 @@
-//! Acknowledgements on transports without ping, for clients with the capability `acks`.
+//! How far a client has got, for clients that asked to tell it.
 //!
-//! The server sends a [`Mark`] after every few hundred KiB; the client answers with an [`Ack`]
-//! once it has everything before the mark. On a WebSocket ping and pong do the same.
+//! With the capability `acks` the server sends a [`Mark`] after every few hundred KiB where there is no ping; the
+//! client answers with an [`Ack`] once it has everything before the mark. On a WebSocket ping and pong do the same.
+//! With the capability `consumed` the client tells for each process what it has used up ([`Consumed`]): a stalled
+//! consumer then holds up its own process only.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,3 +22,22 @@ pub struct Ack {
     /// The newest mark seen; it acknowledges the earlier ones too.
     pub mark: u64,
 }
+
+/// `flow/consumed`, from the client: the events of a process up to `seq` are used up.
+///
+/// The server streams no more than [`WINDOW_BYTES`] or [`WINDOW_EVENTS`] beyond it, and keeps what is not used up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Consumed {
+    /// The process, of the connection's own session.
+    pub process_id: String,
+    /// The last event that was used up; it only grows.
+    pub seq: u64,
+}
+
+/// How much output of one process may be on its way to a client with the capability `consumed`, in bytes.
+pub const WINDOW_BYTES: u64 = 256 << 10;
+
+/// How many events of one process may be on their way to such a client.
+pub const WINDOW_EVENTS: u64 = 4096;

@@ -109,12 +109,20 @@ pub enum Capability {
     Cancel,
     /// The client answers `flow/mark` with `flow/ack` where there is no ping.
     Acks,
+    /// The client tells with `flow/consumed` how far it has used up the output of each process.
+    Consumed,
 }
 
 impl Capability {
     /// Every capability there is.
-    pub const ALL: [Self; 5] =
-        [Self::ProcessStarted, Self::ProcessFailed, Self::ProcessGap, Self::Cancel, Self::Acks];
+    pub const ALL: [Self; 6] = [
+        Self::ProcessStarted,
+        Self::ProcessFailed,
+        Self::ProcessGap,
+        Self::Cancel,
+        Self::Acks,
+        Self::Consumed,
+    ];
 }
 
 /// The answer to [`Initialize`].

@@ -11,7 +11,7 @@ mod framing;
 mod handshake;
 mod http;
 mod listener;
-mod memory;
+pub mod memory;
 mod send_buffer;
 mod stdio;
 mod unix;
@@ -25,7 +25,6 @@ pub use frame_reader::{FrameReader, Incoming};
 pub use framing::{Framing, Role};
 pub use handshake::{NotUpgraded, Readiness, Terms, Upgraded, Verdict, handshake};
 pub use listener::{Accepted, BindError, Listener};
-pub use memory::memory;
 pub use send_buffer::SendBuffer;
 pub use stdio::stdio;
 

@@ -16,7 +16,7 @@ const CLIENT: Framing = Framing::WebSocket(Role::Client);
 const SERVER: Framing = Framing::WebSocket(Role::Server);
 
 fn one_way() -> (WriteHalf, ReadHalf) {
-    let ((_, writer), (reader, _)) = memory();
+    let ((_, writer), (reader, _)) = memory::pipe();
     (writer, reader)
 }
 

@@ -221,6 +221,7 @@ impl Connection {
                 self.violation("`request/cancel` without the capability `cancel`");
             }
             ClientNote::FlowAck(_) => self.violation("`flow/ack` without the capability `acks`"),
+            ClientNote::FlowConsumed(_) => {}
         }
     }
 

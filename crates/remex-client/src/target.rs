@@ -1,0 +1,181 @@
+//! Where a server is.
+//!
+//! Start at [`Target`].
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, pin::Pin, sync::Arc};
+
+use crate::{Error, link::Link};
+
+/// Where a server is, and how to get there.
+///
+/// ```
+/// use remex_client::Target;
+///
+/// assert_eq!(Target::parse("ws://127.0.0.1:4000").unwrap().to_string(), "ws://127.0.0.1:4000");
+/// assert_eq!(Target::parse("unix:///run/remex.sock").unwrap(), Target::unix("/run/remex.sock"));
+/// assert!(Target::parse("ftp://host").is_err());
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A WebSocket.
+    WebSocket(WebSocket),
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A program that speaks the protocol on its standard streams.
+    Program(Program),
+    /// Whatever a function leads to; a server in this process, for example.
+    Custom(Custom),
+}
+
+/// A server behind a WebSocket.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebSocket {
+    /// `ws://host:port/path`.
+    pub url: String,
+    /// The token to present.
+    pub bearer: Option<String>,
+}
+
+/// A program that speaks the protocol on its standard streams, for example `ssh host remex serve --listen stdio`.
+///
+/// It lives and dies with the connection: see [`Client`](crate::Client).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Program {
+    /// The program; without a slash it is searched in the `PATH`.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What is laid over this process's environment.
+    pub env: BTreeMap<String, String>,
+    /// Where it runs; this process's own directory unless given.
+    pub cwd: Option<PathBuf>,
+}
+
+/// A way to a server that the caller has.
+#[derive(Clone)]
+pub struct Custom {
+    /// What errors call it.
+    pub name: String,
+    /// Opens a connection; called again whenever one was cut.
+    pub dial: Arc<dyn Dial>,
+}
+
+/// Opens connections to one server.
+pub trait Dial: Send + Sync {
+    /// Opens one.
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Link, Error>> + Send + '_>>;
+}
+
+impl<F, C> Dial for F
+where
+    F: Fn() -> C + Send + Sync,
+    C: Future<Output = Result<Link, Error>> + Send + 'static,
+{
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Link, Error>> + Send + '_>> {
+        Box::pin(self())
+    }
+}
+
+impl Target {
+    /// Reads an address: `ws://host:port[/path]`, `unix:///path`, `unix:path` or an absolute path of a unix socket.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Address`] with what is wrong and what would be right.
+    pub fn parse(address: &str) -> Result<Self, Error> {
+        let wrong =
+            |reason: &str| Err(Error::Address { address: address.to_owned(), reason: reason.to_owned() });
+        if let Some(path) = address.strip_prefix("unix://").or_else(|| address.strip_prefix("unix:")) {
+            return if path.is_empty() {
+                wrong("the path of the socket is missing")
+            } else {
+                Ok(Self::unix(path))
+            };
+        }
+        if address.starts_with('/') {
+            return Ok(Self::unix(address));
+        }
+        if address.starts_with("wss://") {
+            return wrong("TLS is not offered yet; use a tunnel such as `ssh -L` and `ws://`");
+        }
+        let Some(rest) = address.strip_prefix("ws://") else {
+            return wrong("it is none of `ws://host:port`, `unix:///path` and `/path`");
+        };
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        if host.is_empty() || host.contains('@') {
+            return wrong("the host is missing, or has a user in front; write `ws://host:port`");
+        }
+        if !address.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return wrong("it contains white space or characters that an address cannot have");
+        }
+        Ok(Self::WebSocket(WebSocket { url: address.to_owned(), bearer: None }))
+    }
+
+    /// Returns the server behind a unix socket.
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
+        Self::Unix(path.into())
+    }
+
+    /// Returns a program with its arguments.
+    pub fn program<A: Into<String>>(program: impl Into<String>, args: impl IntoIterator<Item = A>) -> Self {
+        Self::Program(Program {
+            program: program.into(),
+            args: args.into_iter().map(Into::into).collect(),
+            ..Program::default()
+        })
+    }
+
+    /// Returns whatever a function leads to.
+    pub fn custom(name: impl Into<String>, dial: impl Dial + 'static) -> Self {
+        Self::Custom(Custom { name: name.into(), dial: Arc::new(dial) })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WebSocket(WebSocket { url, .. }) => f.write_str(url),
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+            Self::Program(program) => write!(f, "{program}"),
+            Self::Custom(custom) => f.write_str(&custom.name),
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({self})")
+    }
+}
+
+impl fmt::Debug for WebSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bearer = self.bearer.as_ref().map(|_| "…");
+        f.debug_struct("WebSocket").field("url", &self.url).field("bearer", &bearer).finish()
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}", self.program)?;
+        for arg in &self.args {
+            write!(f, " {arg}")?;
+        }
+        f.write_str("`")
+    }
+}
+
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Custom").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Two are the same when they are clones of one.
+impl PartialEq for Custom {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.dial, &other.dial)
+    }
+}
+
+impl Eq for Custom {}
