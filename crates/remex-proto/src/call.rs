@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use crate::{ErrorKind, RpcError, environment, flow, fs, http, initialize, process, request, session};
+use crate::{
+    ErrorKind, RpcError, environment, flow, fs, http, initialize, message, process, request, session,
+};
 
 /// The parameters of a method, tied to its name and its answer.
 pub trait Request: Serialize + DeserializeOwned {
@@ -138,6 +140,13 @@ macro_rules! methods {
             pub const fn method(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => $name,)*
+                }
+            }
+
+            /// Appends it as [`message::write_request_body`] does.
+            pub fn write_body(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant(params) => message::write_request_body(out, params),)*
                 }
             }
 

@@ -10,7 +10,8 @@ mod scan;
 use std::{borrow::Cow, fmt};
 
 pub use encode::{
-    BodyFrame, OutputFrame, write_error, write_notification, write_request, write_result, write_result_with,
+    BodyFrame, OutputFrame, write_error, write_notification, write_request, write_request_body,
+    write_request_with, write_result, write_result_with,
 };
 use serde::{Deserialize, Serialize};
 

@@ -4,6 +4,7 @@
 //! together over a simulated link.
 
 pub mod line_framer;
+pub mod matcher;
 pub mod output_log;
 pub mod pending;
 pub mod replay;

@@ -6,7 +6,6 @@
 mod deliver;
 mod hold;
 mod input;
-mod matcher;
 mod pipes;
 mod read;
 mod start;

@@ -45,8 +45,18 @@ pub fn write_notification<N: Note>(out: &mut Vec<u8>, note: &N) {
 
 /// Appends `{"id":…,"method":…,"params":…}`.
 pub fn write_request<R: Request>(out: &mut Vec<u8>, id: &RequestId, request: &R) {
+    write_request_with(out, id, |out| write_request_body(out, request));
+}
+
+/// Appends `{"id":…,"method":…,"params":…}` with what [`write_request_body`] has appended somewhere else.
+pub fn write_request_with(out: &mut Vec<u8>, id: &RequestId, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(b"{\"id\":");
     write_json(out, id);
+    write(out);
+}
+
+/// Appends `,"method":…,"params":…}`: a request but for its id, which is given when it is sent.
+pub fn write_request_body<R: Request>(out: &mut Vec<u8>, request: &R) {
     out.extend_from_slice(b",\"method\":");
     write_json(out, R::METHOD);
     out.extend_from_slice(b",\"params\":");

@@ -124,6 +124,11 @@ impl<T> Pending<T> {
         Some(entry.call)
     }
 
+    /// Returns a call that waits.
+    pub fn waiting(&mut self, id: u64) -> Option<&mut T> {
+        self.calls.get_mut(&id).map(|entry| &mut entry.call)
+    }
+
     /// Notes that the connection is gone, and removes the calls that fail with it.
     #[must_use = "these calls must be told that they failed"]
     pub fn disconnect(&mut self) -> Vec<(u64, T)> {

@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 use remex_proto::{
     Blob, RpcError,
     process::{self as wire, Stream, Until, WaitReason},
-    state::output_log::{Cursor, Next, Seq},
+    state::{
+        matcher,
+        output_log::{Cursor, Next, Seq},
+    },
 };
 
-use super::{
-    Process, State,
-    hold::Searching,
-    matcher::{Matcher, Seen},
-};
+use super::{Process, State, hold::Searching};
 
 impl Process {
     /// Answers a wait when its condition holds, the process can no longer meet it, or the time is up.
@@ -124,25 +123,19 @@ impl Check {
     }
 }
 
-/// A search that goes on where it stopped, over each stream by itself.
+/// A search that goes on where it stopped.
 struct Search {
     cursor: Option<Cursor>,
     after: Seq,
-    /// Standard output or the terminal, and standard error.
-    streams: [(Matcher, Vec<u8>); 2],
+    text: matcher::Search,
 }
 
 /// How many pieces of a flood are looked at before the clock is.
 const PIECES: usize = 16;
 
-/// How much of a stream is kept to say what the match was.
-const KEPT_BYTES: usize = 256 << 10;
-
 impl Search {
     fn new(regex: &str, after: Seq) -> Result<Self, RpcError> {
-        let first = Matcher::new(regex)?;
-        let second = first.another().map_or_else(|| Matcher::new(regex), Ok)?;
-        Ok(Search { cursor: None, after, streams: [(first, Vec::new()), (second, Vec::new())] })
+        Ok(Search { cursor: None, after, text: matcher::Search::new(regex)? })
     }
 
     /// Looks at what has come since the last time, a piece at a time and beside the process, not in its way.
@@ -152,9 +145,9 @@ impl Search {
         searching: Option<&Searching<'_>>,
     ) -> Option<(Seq, Vec<u8>)> {
         for _ in 0..PIECES {
-            let piece = self.next_piece(&mut process.state())?;
-            if let Some(found) = self.look_at(piece) {
-                return Some(found);
+            let (seq, stream, bytes) = self.next_piece(&mut process.state())?;
+            if let Some(found) = self.text.look_at(stream, &bytes) {
+                return Some((seq, found));
             }
             if let (Some(searching), Some(cursor)) = (searching, self.cursor) {
                 searching.looked_at(cursor.seq);
@@ -174,30 +167,12 @@ impl Search {
             match state.log.next(&mut cursor) {
                 None => break None,
                 Some(Next::Output { seq, stream, bytes, .. }) => break Some((seq, stream, bytes.to_vec())),
-                Some(Next::Gap(_)) => {
-                    for (matcher, text) in &mut self.streams {
-                        matcher.restart();
-                        text.clear();
-                    }
-                }
+                Some(Next::Gap(_)) => self.text.restart(),
                 Some(Next::Exited(_) | Next::Closed(_)) => {}
             }
         };
         self.cursor = Some(cursor);
         piece
-    }
-
-    fn look_at(&mut self, (seq, stream, bytes): (Seq, Stream, Vec<u8>)) -> Option<(Seq, Vec<u8>)> {
-        let (matcher, text) = &mut self.streams[usize::from(stream == Stream::Stderr)];
-        text.extend_from_slice(&bytes);
-        if matcher.feed(&bytes) == Seen::Match {
-            // A match that began before what is kept is there all the same.
-            return Some((seq, matcher.find(text).unwrap_or_default().to_vec()));
-        }
-        if text.len() > KEPT_BYTES {
-            text.drain(..text.len() - KEPT_BYTES / 2);
-        }
-        None
     }
 }
 

@@ -1,7 +1,7 @@
 //! Finds a regular expression in bytes that arrive in pieces.
 //!
 //! Every byte is looked at once: a lazy DFA carries its state from one piece to the next. Only when
-//! it has seen that there is a match is the text searched for where the match lies.
+//! it has seen that there is a match is the text searched for where the match lies. Start at [`Search`].
 
 use regex_automata::{
     Anchored, MatchKind,
@@ -13,7 +13,8 @@ use regex_automata::{
     nfa::thompson,
     util::{start, syntax},
 };
-use remex_proto::{ErrorKind, RpcError};
+
+use crate::{ErrorKind, RpcError, process::Stream};
 
 /// The longest expression.
 const PATTERN_BYTES: usize = 8 << 10;
@@ -21,9 +22,64 @@ const PATTERN_BYTES: usize = 8 << 10;
 /// The most memory a compiled expression may take.
 const COMPILED_BYTES: usize = 512 << 10;
 
+/// How much of a stream is kept to say what the match was.
+const KEPT_BYTES: usize = 256 << 10;
+
+/// One expression, searched for in the output of one process, in each stream by itself.
+///
+/// ```
+/// use remex_proto::{process::Stream, state::matcher::Search};
+///
+/// let mut search = Search::new("rea+dy")?;
+/// assert_eq!(search.look_at(Stream::Stdout, b"not re"), None);
+/// assert_eq!(search.look_at(Stream::Stderr, b"ady"), None);
+/// assert_eq!(search.look_at(Stream::Stdout, b"ady"), Some(b"ready".to_vec()));
+/// # Ok::<(), remex_proto::RpcError>(())
+/// ```
+#[derive(Debug)]
+pub struct Search {
+    /// Standard output or the terminal, and standard error.
+    streams: [(Matcher, Vec<u8>); 2],
+}
+
+impl Search {
+    /// Compiles `pattern`; see [`Matcher::new`].
+    ///
+    /// # Errors
+    ///
+    /// When it is no expression, or too large.
+    pub fn new(pattern: &str) -> Result<Self, RpcError> {
+        let first = Matcher::new(pattern)?;
+        let second = first.another().map_or_else(|| Matcher::new(pattern), Ok)?;
+        Ok(Search { streams: [(first, Vec::new()), (second, Vec::new())] })
+    }
+
+    /// Begins anew, because something is missing: what comes next does not continue what came before.
+    pub fn restart(&mut self) {
+        for (matcher, text) in &mut self.streams {
+            matcher.restart();
+            text.clear();
+        }
+    }
+
+    /// Looks at the next piece, and returns the bytes that match once they are there.
+    pub fn look_at(&mut self, stream: Stream, bytes: &[u8]) -> Option<Vec<u8>> {
+        let (matcher, text) = &mut self.streams[usize::from(stream == Stream::Stderr)];
+        text.extend_from_slice(bytes);
+        if matcher.feed(bytes) == Seen::Match {
+            // A match that began before what is kept is there all the same.
+            return Some(matcher.find(text).unwrap_or_default().to_vec());
+        }
+        if text.len() > KEPT_BYTES {
+            text.drain(..text.len() - KEPT_BYTES / 2);
+        }
+        None
+    }
+}
+
 /// One expression, fed with one stream.
 #[derive(Debug)]
-pub(super) struct Matcher {
+pub struct Matcher {
     dfa: DFA,
     cache: Cache,
     at: LazyStateID,
@@ -32,14 +88,26 @@ pub(super) struct Matcher {
 
 /// What a piece of input told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub enum Seen {
+    /// The expression matches somewhere in what was fed so far.
     Match,
+    /// Not yet.
     Nothing,
 }
 
 impl Matcher {
     /// Compiles `pattern`, which matches bytes: classes such as `\w` and `\b` are those of ASCII.
-    pub(super) fn new(pattern: &str) -> Result<Self, RpcError> {
+    ///
+    /// ```
+    /// use remex_proto::state::matcher::{Matcher, Seen};
+    ///
+    /// let mut matcher = Matcher::new("rea+dy")?;
+    /// assert_eq!(matcher.feed(b"not re"), Seen::Nothing);
+    /// assert_eq!(matcher.feed(b"ady"), Seen::Match);
+    /// assert_eq!(matcher.find(b"not ready"), Some(&b"ready"[..]));
+    /// # Ok::<(), remex_proto::RpcError>(())
+    /// ```
+    pub fn new(pattern: &str) -> Result<Self, RpcError> {
         if pattern.len() > PATTERN_BYTES {
             let message = format!("regex has {} bytes; at most {PATTERN_BYTES} are compiled", pattern.len());
             return Err(RpcError::new(ErrorKind::InvalidParams, message));
@@ -61,7 +129,7 @@ impl Matcher {
     }
 
     /// Returns a matcher of the same expression for another stream.
-    pub(super) fn another(&self) -> Option<Self> {
+    pub fn another(&self) -> Option<Self> {
         Self::begin(self.dfa.clone(), self.regex.clone())
     }
 
@@ -72,14 +140,14 @@ impl Matcher {
     }
 
     /// Begins anew: what comes next does not continue what came before.
-    pub(super) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         if let Some(anew) = self.another() {
             *self = anew;
         }
     }
 
     /// Looks at the next piece.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Seen {
+    pub fn feed(&mut self, bytes: &[u8]) -> Seen {
         for &byte in bytes {
             // A state that cannot be built would need a cache that never fills up; then nothing is found.
             let Ok(next) = self.dfa.next_state(&mut self.cache, self.at, byte) else { return Seen::Nothing };
@@ -96,7 +164,7 @@ impl Matcher {
     }
 
     /// Returns the leftmost match in `text`.
-    pub(super) fn find<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
+    pub fn find<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
         self.regex.find(text).map(|found| &text[found.range()])
     }
 }
