@@ -184,7 +184,13 @@ impl From<Error> for io::Error {
     }
 }
 
-fn said(stderr: &str) -> String {
+/// Makes an error of a way that leads nowhere.
+pub(crate) fn unreachable(target: &str, reason: impl Into<String>) -> Error {
+    Error::Unreachable { target: target.to_owned(), reason: reason.into() }
+}
+
+/// Returns what to add to a message about a program that has said `stderr`.
+pub(crate) fn said(stderr: &str) -> String {
     if stderr.trim().is_empty() { String::new() } else { format!("; it said: {}", stderr.trim_end()) }
 }
 

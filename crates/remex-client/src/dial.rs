@@ -1,0 +1,116 @@
+//! Opens connections.
+//!
+//! Nothing here has a limit in time: the caller puts one around, and a future that is dropped leaves nothing
+//! behind. Start at [`dial`].
+
+#[cfg(test)]
+mod tests;
+
+use std::{io, path::Path};
+
+use remex_rpc::ConnectError;
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+
+use crate::{
+    Error, Target, WebSocket,
+    error::unreachable,
+    link::{Link, MAX_MESSAGE_LEN},
+    program,
+    url::Url,
+};
+
+/// Opens one connection to a server; the handshake of the protocol is still to come.
+pub(crate) async fn dial(target: &Target) -> Result<Link, Error> {
+    match target {
+        Target::WebSocket(websocket) => dial_websocket(websocket).await,
+        Target::Unix(path) => {
+            let stream = UnixStream::connect(path)
+                .await
+                .map_err(|error| unreachable(&target.to_string(), unix_reason(path, &error)))?;
+            let (reader, writer) = stream.into_split();
+            Ok(Link::lines(Box::new(reader), Box::new(writer)))
+        }
+        Target::Program(program) => {
+            let (reader, writer, child) = program::start(program).await?;
+            Ok(Link::lines(reader, writer).with_child(child))
+        }
+        Target::Custom(custom) => custom.dial.dial().await,
+    }
+}
+
+async fn dial_websocket(websocket: &WebSocket) -> Result<Link, Error> {
+    let WebSocket { url: address, bearer } = websocket;
+    let wrong = |reason: String| Error::Address { address: address.clone(), reason };
+    let url = Url::parse(address).map_err(|reason| wrong(reason.to_owned()))?;
+    let addresses: Vec<_> = lookup_host((url.host, url.port))
+        .await
+        .map_err(|error| unreachable(address, name_reason(url.host, &error)))?
+        .collect();
+    let stream =
+        TcpStream::connect(&*addresses).await.map_err(|error| unreachable(address, tcp_reason(&error)))?;
+    let target = remex_rpc::Target {
+        host: url.authority,
+        path: &url.path,
+        bearer: bearer.as_deref(),
+        max_message_len: MAX_MESSAGE_LEN,
+    };
+    match remex_rpc::connect(stream, &target).await {
+        Ok((reader, writer)) => Ok(Link::websocket(reader, writer)),
+        Err(ConnectError::Refused { status: status @ (401 | 403) }) => {
+            Err(Error::Unauthorized { target: address.clone(), status })
+        }
+        Err(error @ ConnectError::InvalidTarget { .. }) => Err(wrong(error.to_string())),
+        Err(error) => Err(unreachable(address, handshake_reason(&error))),
+    }
+}
+
+fn name_reason(host: &str, error: &io::Error) -> String {
+    format!("the host `{host}` is not found ({error}); check the name and the network")
+}
+
+fn tcp_reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "nobody listens there; start `remex serve` or check the port".to_owned()
+        }
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "no way leads to the host; check the address and the network".to_owned()
+        }
+        io::ErrorKind::TimedOut => {
+            "the host does not answer; check the address, the network and firewalls".to_owned()
+        }
+        _ => format!("{error}; check the address and the network"),
+    }
+}
+
+fn handshake_reason(error: &ConnectError) -> String {
+    let advice = match error {
+        ConnectError::Refused { status: 300..=399 } => "; it moved, so ask for the new address",
+        ConnectError::Refused { status: 500..=599 } => {
+            "; it starts, ends or has too much to do: try again later"
+        }
+        ConnectError::Refused { .. } => "; check the host and the path",
+        ConnectError::Closed => "; check that a remex server listens there, and look at its log",
+        ConnectError::Failed(_) => "; try again",
+        // They say what to do.
+        ConnectError::NotWebSocket | ConnectError::InvalidTarget { .. } => "",
+    };
+    format!("{error}{advice}")
+}
+
+fn unix_reason(path: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "there is no such socket; start `remex serve --listen unix://{}` or check the path",
+            path.display()
+        ),
+        io::ErrorKind::ConnectionRefused => {
+            "nobody listens there, or it is no socket; start `remex serve` or check the path".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "this user may not use the socket; run as the user of the server".to_owned()
+        }
+        io::ErrorKind::WouldBlock => "too many wait for the server already; try again".to_owned(),
+        _ => format!("{error}; check the path"),
+    }
+}

@@ -1,0 +1,277 @@
+//! Programs that obey, refuse, flood and fail to start; small scripts play them.
+
+use std::{fs, os::fd::OwnedFd, panic, time::Instant};
+
+use remex_rpc::{FrameReader, Framing, Incoming};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{CWD, Mode, mkfifoat},
+    process::{Pid, getpgrp},
+};
+use tokio::io::AsyncWriteExt;
+
+use super::{stderr::TAIL_LEN, *};
+use crate::{
+    Target,
+    dial::dial,
+    link::{Link, Way},
+};
+
+/// Prints its number and those of a sleeper in its group, of a shell in another, and of that one's sleeper. All of
+/// them ignore the end of the input and TERM.
+const STUBBORN: &str = "
+    trap '' TERM
+    echo $$
+    sleep 1000 &
+    echo $!
+    setsid sh -c 'echo $$; sleep 1000 & echo $!; wait' &
+    wait
+    sleep 1000";
+
+fn shell(script: &str) -> Program {
+    Program { program: "sh".to_owned(), args: vec!["-c".to_owned(), script.to_owned()], ..Program::default() }
+}
+
+async fn link(script: &str) -> Link {
+    dial(&Target::Program(shell(script))).await.unwrap()
+}
+
+/// Reads a line; `None` at the end.
+async fn line(link: &mut Link) -> Option<String> {
+    let Way::Wire { reader, .. } = &mut link.way else { panic!("not a wire") };
+    match reader.next().await {
+        Incoming::Message(line) => Some(String::from_utf8(line.to_vec()).unwrap()),
+        Incoming::End => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reads as many numbers of processes as a script prints, and takes hold of them.
+async fn processes(link: &mut Link, count: usize) -> Vec<OwnedFd> {
+    let mut processes = Vec::new();
+    for _ in 0..count {
+        let pid = line(link).await.unwrap().parse().unwrap();
+        processes.push(pidfd::open(Pid::from_raw(pid).unwrap()).unwrap());
+    }
+    processes
+}
+
+/// Waits for the ends of processes, of which one is overdue after a while.
+#[track_caller]
+fn assert_ended(processes: &[OwnedFd], within: Duration) {
+    let deadline = Instant::now() + within;
+    for (index, process) in processes.iter().enumerate() {
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).unwrap();
+        let mut polled = [PollFd::new(process, PollFlags::IN)];
+        assert_eq!(poll(&mut polled, Some(&left)), Ok(1), "process {index} lives");
+    }
+}
+
+/// Closes the wire and waits for the end of the program.
+async fn end(link: Link) {
+    let Link { way, child, .. } = link;
+    drop(way);
+    child.unwrap().end().await;
+}
+
+const OVERDUE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_program_speaks_on_its_streams_with_the_environment_and_directory_it_was_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let cwd = directory.path().canonicalize().unwrap();
+    let mut program =
+        shell("read line; echo \"$line $GREETING\"; pwd; ps=$(cat /proc/$$/stat); echo \"${ps##*) }\"");
+    program.env.insert("GREETING".to_owned(), "there".to_owned());
+    program.cwd = Some(cwd.clone());
+    let mut link = dial(&Target::Program(program)).await.unwrap();
+    let Way::Wire { writer, .. } = &mut link.way else { panic!("not a wire") };
+    writer.write_all(b"hello\n").await.unwrap();
+    assert_eq!(line(&mut link).await.unwrap(), "hello there");
+    assert_eq!(line(&mut link).await.unwrap(), cwd.to_str().unwrap());
+    let stat = line(&mut link).await.unwrap();
+    assert_ne!(stat.split(' ').nth(2).unwrap(), getpgrp().as_raw_pid().to_string());
+    assert_eq!(line(&mut link).await, None);
+    end(link).await;
+}
+
+#[tokio::test]
+async fn the_end_of_its_input_ends_a_program_in_peace() {
+    let directory = tempfile::tempdir().unwrap();
+    let farewell = directory.path().join("farewell");
+    let script = format!("trap 'exit 1' TERM; echo $$; cat; echo bye > {}", farewell.display());
+    let mut link = link(&script).await;
+    let processes = processes(&mut link, 1).await;
+    end(link).await;
+    assert_ended(&processes, Duration::ZERO);
+    assert_eq!(fs::read_to_string(farewell).unwrap(), "bye\n");
+}
+
+#[tokio::test]
+async fn a_program_that_ignores_it_is_asked_before_it_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let farewell = directory.path().join("farewell");
+    let script = format!("trap 'echo bye > {}; exit' TERM; echo $$; sleep 1000 & wait", farewell.display());
+    let mut link = link(&script).await;
+    let processes = processes(&mut link, 1).await;
+    end(link).await;
+    assert_ended(&processes, Duration::ZERO);
+    assert_eq!(fs::read_to_string(farewell).unwrap(), "bye\n");
+}
+
+#[tokio::test]
+async fn a_program_that_ignores_everything_is_killed_with_its_tree() {
+    let mut link = link(STUBBORN).await;
+    let processes = processes(&mut link, 4).await;
+    end(link).await;
+    assert_ended(&processes, Duration::ZERO);
+}
+
+#[tokio::test]
+async fn what_a_program_leaves_behind_in_its_group_is_ended_too() {
+    let mut link = link("trap '' TERM; sleep 1000 & echo $!; trap - TERM; sleep 1000 & echo $!").await;
+    let processes = processes(&mut link, 2).await;
+    end(link).await;
+    assert_ended(&processes, Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_task_that_panics_takes_its_program_with_it() {
+    let mut link = link(STUBBORN).await;
+    let processes = processes(&mut link, 4).await;
+    let task = tokio::spawn(async move {
+        let _held = link;
+        panic::resume_unwind(Box::new("on purpose"));
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    assert_ended(&processes, OVERDUE);
+}
+
+#[test]
+fn a_program_is_ended_without_a_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (link, processes) = runtime.block_on(async {
+        let mut link = link(STUBBORN).await;
+        let processes = processes(&mut link, 4).await;
+        (link, processes)
+    });
+    drop(runtime);
+    drop(link);
+    assert_ended(&processes, OVERDUE);
+}
+
+#[tokio::test]
+async fn a_runtime_that_goes_takes_the_programs_of_its_tasks_with_it() {
+    let processes = tokio::task::spawn_blocking(|| {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut link = runtime.block_on(link("echo $$; exec cat"));
+        let processes = runtime.block_on(processes(&mut link, 1));
+        runtime.spawn(async move {
+            let _held = link;
+            std::future::pending::<()>().await;
+        });
+        processes
+    });
+    assert_ended(&processes.await.unwrap(), OVERDUE);
+}
+
+#[tokio::test]
+async fn a_program_that_ends_instead_of_answering_has_its_last_words_shown() {
+    let mut link = link("echo no such host >&2; exit 3").await;
+    assert_eq!(
+        link.child.as_mut().unwrap().obituary().await,
+        Error::ProgramEnded {
+            program: "`sh -c echo no such host >&2; exit 3`".to_owned(),
+            status: "exit code 3".to_owned(),
+            stderr: "no such host\n".to_owned(),
+        }
+    );
+    end(link).await;
+}
+
+#[tokio::test]
+async fn a_program_that_is_killed_is_said_to_be() {
+    let mut link = link("kill -KILL $$").await;
+    let error = link.child.as_mut().unwrap().obituary().await;
+    assert!(matches!(&error, Error::ProgramEnded { status, .. } if status == "signal SIGKILL"), "{error}");
+}
+
+#[tokio::test]
+async fn a_program_that_only_closes_its_output_is_told_from_one_that_ended() {
+    let mut link = link("echo what is this >&2; exec >&-; read line").await;
+    let error = link.child.as_mut().unwrap().obituary().await;
+    let Error::Unreachable { target, reason } = &error else { panic!("{error}") };
+    assert_eq!(target, "`sh -c echo what is this >&2; exec >&-; read line`");
+    assert!(reason.starts_with("it closed its output without an answer; "), "{reason}");
+    assert!(reason.ends_with("; it said: what is this"), "{reason}");
+    end(link).await;
+}
+
+#[tokio::test]
+async fn a_program_that_floods_standard_error_is_not_held_up_and_its_last_words_are_kept() {
+    let script = "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo done; echo >&2 the end; exit 1";
+    let mut link = link(script).await;
+    assert_eq!(line(&mut link).await.unwrap(), "done");
+    let error = link.child.as_mut().unwrap().obituary().await;
+    let Error::ProgramEnded { stderr, .. } = &error else { panic!("{error}") };
+    assert_eq!(stderr, &format!("{}the end\n", "x".repeat(TAIL_LEN - "the end\n".len())));
+}
+
+#[tokio::test]
+async fn who_never_stops_talking_is_ended_in_time() {
+    let mut link = link("trap '' TERM PIPE; echo $$; exec cat /dev/zero >&2").await;
+    let processes = processes(&mut link, 1).await;
+    end(link).await;
+    assert_ended(&processes, Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_start_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let plain = directory.path().join("plain");
+    fs::write(&plain, "").unwrap();
+    let plain = plain.to_str().unwrap();
+    let program = |name: &str| Program { program: name.to_owned(), ..Program::default() };
+    let missing = directory.path().join("missing");
+    for (program, expected) in [
+        (
+            program("remex-no-such"),
+            "there is no program `remex-no-such` in the PATH; install it, ".to_owned(),
+        ),
+        (program("/no/such"), "there is no program `/no/such`, or not the interpreter".to_owned()),
+        (program(plain), format!("`{plain}` may not be run; make it executable")),
+        (
+            Program { cwd: Some(missing.clone()), ..shell("true") },
+            format!("there is no directory `{}` to start it in; make it, ", missing.display()),
+        ),
+    ] {
+        let target = Target::Program(program.clone());
+        let error = dial(&target).await.unwrap_err();
+        let Error::Unreachable { target, reason } = &error else { panic!("{error}") };
+        assert_eq!(target, &program.to_string());
+        assert!(reason.starts_with(&expected), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_nobody_waits_for_any_more_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    let held = pipe::OpenOptions::new().open_receiver(&fifo).unwrap();
+    let program = shell(&format!("exec cat > {}", fifo.display()));
+    // It begins to start at the first poll, and is given up before it has.
+    let given_up = timeout(Duration::ZERO, start(&program)).await;
+    drop(given_up);
+    let mut reader = FrameReader::new(Box::new(held), Framing::Lines, 100);
+    let last = timeout(OVERDUE, reader.next()).await.expect("it has started, and goes on");
+    assert!(matches!(last, Incoming::End), "{last:?}");
+}
+
+#[test]
+fn the_environment_of_a_program_is_never_shown() {
+    let mut program = shell("true");
+    program.env.insert("TOKEN".to_owned(), "s3cret".to_owned());
+    let shown = format!("{program:?} {:?}", Target::Program(program.clone()));
+    assert!(shown.contains("TOKEN") && !shown.contains("s3cret"), "{shown}");
+}
