@@ -1,15 +1,25 @@
 //! The remex client: processes, files and HTTP requests on another machine, as if they were here.
 //!
-//! In reading order: a [`Target`] says where a server is, and a [`Link`] is one connection to it.
+//! In reading order: a [`Target`] says where a server is; a [`Client`] is a session with it that survives cuts; a
+//! [`Command`] starts a [`Process`](process::Process).
 //! It never reads configuration from files or the environment: the program hands over plain values.
 
-mod dial;
+mod client;
 mod error;
+mod target;
+
+pub mod process;
+
+mod core;
+mod dial;
+mod engine;
 mod link;
 mod program;
-mod target;
 mod url;
 
+pub use client::{Client, Condition, Options, Session};
 pub use error::{Error, Loss};
 pub use link::Link;
+pub use process::{Command, Process};
+pub use remex_proto::ErrorKind;
 pub use target::{Custom, Dial, Program, Target, WebSocket};

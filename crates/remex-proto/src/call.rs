@@ -240,6 +240,13 @@ macro_rules! notes {
         pub const $table: &[(&str, Origin)] = &[$(($name, Origin::$origin),)*];
 
         impl $set {
+            /// Appends it as [`message::write_notification`] does.
+            pub fn write(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant(params) => message::write_notification(out, params),)*
+                }
+            }
+
             /// Decodes a notification.
             pub fn parse(method: &str, params: Option<&str>) -> Result<Self, ParseError> {
                 match method {

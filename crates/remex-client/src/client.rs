@@ -1,0 +1,237 @@
+//! A client: one session with one server, over one connection at a time.
+//!
+//! Start at [`Client`].
+
+use std::{sync::Arc, time::Duration};
+
+use remex_proto::{
+    Call, call::Request, environment::Info, initialize::Reply as Welcome, session as wire_session,
+};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+
+use crate::{Error, Loss, Target, core::Core, engine};
+
+/// How a client behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// What the client calls itself; `remex` unless given.
+    pub name: String,
+    /// Which session; a new one unless given.
+    pub session: Session,
+    /// A name for the session that people can use instead of its id; none unless given.
+    pub session_name: Option<String>,
+    /// How long the session may live without a connection; the server's own 30 s unless given.
+    pub detach_ttl: Option<Duration>,
+    /// How long one connection may take to come about; 10 s unless given.
+    pub connect_timeout: Duration,
+    /// How long the handshake on it may take; 10 s unless given.
+    pub initialize_timeout: Duration,
+    /// How long a call may take, pauses for recovery included; no limit unless given.
+    ///
+    /// It does not concern waits for processes, streams and transfers.
+    pub request_timeout: Option<Duration>,
+    /// How long after a cut a new connection is tried; 60 s unless given.
+    pub recover_for: Duration,
+    /// After this much silence the server is asked for a sign of life; 15 s unless given.
+    pub keep_alive: Duration,
+    /// After this much more silence the connection counts as cut; 10 s unless given.
+    pub silence: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: "remex".to_owned(),
+            session: Session::New,
+            session_name: None,
+            detach_ttl: None,
+            connect_timeout: Duration::from_secs(10),
+            initialize_timeout: Duration::from_secs(10),
+            request_timeout: None,
+            recover_for: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(15),
+            silence: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Which session a client wants.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Session {
+    /// A new one.
+    #[default]
+    New,
+    /// The one with this id or name; it fails while another client has it.
+    Resume(String),
+    /// The one with this id or name; another client that has it loses it.
+    TakeOver(String),
+}
+
+/// How a client stands with its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// There is a connection.
+    Connected,
+    /// The connection was cut, and a new one is being made; calls wait.
+    Recovering {
+        /// When the cut was noticed.
+        since: Instant,
+    },
+    /// The session is lost; every call fails with the cause.
+    Lost(Loss),
+}
+
+/// One session with one server.
+///
+/// Clones share it. When the connection is cut, a new one is made and the session resumed: calls and consumers
+/// notice a pause, unless a call cannot be repeated ([`Error::Interrupted`]) or the session is gone
+/// ([`Error::Lost`]).
+///
+/// When the last clone and the last handle made with it are dropped, the connection is closed, and the session goes
+/// on without it for its time to live; [`Client::end`] ends it with its processes, [`Client::leave`] waits until the
+/// connection is closed. A program that was started for the connection ends with it, whatever happens.
+#[derive(Debug, Clone)]
+pub struct Client {
+    owner: Arc<Owner>,
+}
+
+/// Ends the connection when the last clone is gone.
+#[derive(Debug)]
+struct Owner {
+    core: Arc<Core>,
+    closing: watch::Sender<bool>,
+    /// Taken by whoever waits for its end; otherwise it ends by itself soon after the drop.
+    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.closing.send_replace(true);
+    }
+}
+
+impl Client {
+    /// Connects with the usual options.
+    ///
+    /// # Errors
+    ///
+    /// What [`Client::connect_with`] says.
+    pub async fn connect(target: Target) -> Result<Self, Error> {
+        Self::connect_with(target, Options::default()).await
+    }
+
+    /// Connects, and shakes hands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreachable`], [`Error::Unauthorized`], [`Error::ProgramEnded`] or [`Error::TimedOut`] when there
+    /// is no way to the server, and [`Error::Refused`] when it does not want this client or has no such session.
+    pub async fn connect_with(target: Target, options: Options) -> Result<Self, Error> {
+        let core = Core::new(target, options);
+        let (closing, closed) = watch::channel(false);
+        let task = engine::begin(&core, closed).await?;
+        let task = tokio::sync::Mutex::new(Some(task));
+        Ok(Self { owner: Arc::new(Owner { core, closing, task }) })
+    }
+
+    /// Makes any call of the protocol; the handles of this crate are usually more comfortable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when the server does not do it, [`Error::TimedOut`] when it takes longer than
+    /// [`Options::request_timeout`], [`Error::Interrupted`] and [`Error::Lost`] when there is no connection.
+    pub async fn call<R>(&self, request: R) -> Result<R::Reply, Error>
+    where
+        R: Request + Into<Call>,
+        R::Reply: 'static,
+    {
+        let Some(limit) = self.core().options.request_timeout else {
+            return self.call_without_limit(request).await;
+        };
+        timeout(limit, self.call_without_limit(request))
+            .await
+            .unwrap_or(Err(Error::TimedOut { what: R::METHOD, after: limit }))
+    }
+
+    /// Makes a call that may take as long as it wants.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::call`], but for the time.
+    pub async fn call_without_limit<R>(&self, request: R) -> Result<R::Reply, Error>
+    where
+        R: Request + Into<Call>,
+        R::Reply: 'static,
+    {
+        self.core().ask(request.into()).await?.decode(R::METHOD)
+    }
+
+    /// Returns the id of the session; another client resumes it with [`Session::Resume`].
+    pub fn session_id(&self) -> &str {
+        &self.welcome().session_id
+    }
+
+    /// Returns what the server said in the handshake: its name and version, what it can do, its limits.
+    pub fn welcome(&self) -> &Welcome {
+        self.core().welcome()
+    }
+
+    /// Returns what the host is; asks the server where the handshake did not say.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`].
+    pub async fn info(&self) -> Result<Info, Error> {
+        match &self.welcome().environment_info {
+            Some(info) => Ok(info.clone()),
+            None => self.call(remex_proto::environment::GetInfo {}).await,
+        }
+    }
+
+    /// Returns how the client stands with its server.
+    pub fn condition(&self) -> Condition {
+        self.core().condition.borrow().clone()
+    }
+
+    /// Returns a receiver that is told whenever the condition changes.
+    pub fn conditions(&self) -> watch::Receiver<Condition> {
+        self.core().condition.subscribe()
+    }
+
+    /// Ends the session with all its processes, and closes the connection.
+    ///
+    /// A server of the base dialect cannot end a session; there it ends by itself some time after the connection.
+    ///
+    /// # Errors
+    ///
+    /// When the server did not do it; the connection is closed all the same.
+    pub async fn end(self) -> Result<(), Error> {
+        let session_id = self.session_id().to_owned();
+        let ended = self.call(wire_session::End { session_id }).await;
+        self.leave().await;
+        match ended {
+            Ok(_) => Ok(()),
+            Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownMethod) => Ok(()),
+            Err(Error::Refused(refusal)) if refusal.code == remex_proto::error::METHOD_NOT_FOUND => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Closes the connection, whatever other clones do, and waits until it is closed; the session goes on for its
+    /// time to live.
+    pub async fn leave(self) {
+        self.owner.closing.send_replace(true);
+        let task = self.owner.task.lock().await.take();
+        if let Some(task) = task {
+            let _ = task.await;
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.owner.core
+    }
+}

@@ -1,0 +1,208 @@
+//! Processes: how to start one, and what to do with it.
+//!
+//! Start at [`Command`], which gives a [`Process`].
+
+mod command;
+mod event;
+mod events;
+pub(crate) mod feed;
+mod output;
+mod stdin;
+mod wait;
+
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
+
+use remex_proto::process as wire;
+
+pub use command::{Command, Input, OnDrop, Retain};
+pub use event::{Chunk, Closed, Event, Exit, Gap};
+pub use events::{Events, Reader};
+pub use output::Output;
+pub use remex_proto::process::{ExitCause, Overflow, Produced, SignalName, Stream, Usage};
+pub use stdin::Stdin;
+pub use wait::{Until, Waited};
+
+use crate::{Client, Error};
+use feed::Feed;
+
+/// A process on the host of the server.
+///
+/// Clones are handles on the same process. What it says waits for the first consumer ([`Process::events`],
+/// [`Process::stdout`] and so on), and the process waits with it when too much has come together, as at a full
+/// pipe; [`Process::wait`] and dropping all handles let it go on without one.
+///
+/// Dropping the last handle and the last consumer leaves the process running, unless it was started with
+/// [`OnDrop::Terminate`]; its session ends it at the latest.
+#[derive(Debug, Clone)]
+pub struct Process {
+    handle: Arc<Handle>,
+}
+
+/// What all handles and consumers of one process share.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) client: Client,
+    pub(crate) feed: Arc<Feed>,
+    pid: Option<u32>,
+    on_drop: OnDrop,
+    /// Taken by whoever writes.
+    stdin: std::sync::Mutex<Option<Stdin>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let core = self.client.core();
+        if self.on_drop == OnDrop::Terminate && self.feed.known().closed.is_none() {
+            core.order_now(terminate(&self.feed.id, wire::TerminateMode::Force).into());
+        }
+        core.remove_feed(&self.feed);
+    }
+}
+
+impl Process {
+    /// Returns the name of the process in its session.
+    pub fn id(&self) -> &str {
+        &self.handle.feed.id
+    }
+
+    /// Returns its process id on the host, where the server told it.
+    pub fn pid(&self) -> Option<u32> {
+        self.handle.pid
+    }
+
+    /// Returns the client that the process belongs to.
+    pub fn client(&self) -> &Client {
+        &self.handle.client
+    }
+
+    /// Follows the process from the beginning, as far as its output is retained.
+    ///
+    /// Each call gives a consumer of its own; the process waits for the slowest of them.
+    pub fn events(&self) -> Events {
+        Events::new(Arc::clone(&self.handle))
+    }
+
+    /// Returns what it says on standard output, as bytes.
+    ///
+    /// Whoever wants both streams reads them at the same time, or uses [`Process::communicate`]: the process waits
+    /// for the slowest consumer.
+    pub fn stdout(&self) -> Reader {
+        Reader::new(self.events(), Stream::Stdout)
+    }
+
+    /// Returns what it says on standard error, as bytes.
+    pub fn stderr(&self) -> Reader {
+        Reader::new(self.events(), Stream::Stderr)
+    }
+
+    /// Returns what it says on its terminal, as bytes.
+    pub fn terminal(&self) -> Reader {
+        Reader::new(self.events(), Stream::Pty)
+    }
+
+    /// Returns what writes to its standard input; `None` when it has none, or somebody took it.
+    ///
+    /// Dropped, it closes the input after everything that was written.
+    pub fn stdin(&self) -> Option<Stdin> {
+        self.handle.stdin.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+
+    /// Sets the size of its terminal.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`]; a process without a terminal has no size.
+    pub async fn resize(&self, rows: NonZeroU16, cols: NonZeroU16) -> Result<(), Error> {
+        let request = wire::Resize { process_id: self.id().to_owned(), session_id: None, rows, cols };
+        self.client().call(request).await.map(drop)
+    }
+
+    /// Sends a signal to its process group.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`]; after a cut at the wrong moment [`Error::Interrupted`], because a signal is not
+    /// sent twice.
+    pub async fn signal(&self, signal: SignalName) -> Result<(), Error> {
+        let request = wire::Signal { process_id: self.id().to_owned(), session_id: None, signal };
+        self.client().call(request).await.map(drop)
+    }
+
+    /// Ends it and everything it has started, at once.
+    ///
+    /// One that has ended is fine.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`].
+    pub async fn kill(&self) -> Result<(), Error> {
+        self.client().call(terminate(self.id(), wire::TerminateMode::Force)).await.map(drop)
+    }
+
+    /// Asks it to end (SIGTERM), and ends it and everything it has started after `grace`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`]. A server of the base dialect knows no grace and kills at once.
+    pub async fn terminate(&self, grace: Duration) -> Result<(), Error> {
+        let timeout_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.client().call(terminate(self.id(), wire::TerminateMode::Graceful { timeout_ms })).await.map(drop)
+    }
+
+    /// Returns what it has said so far in one piece, head and tail, at most `max_bytes` of it.
+    ///
+    /// It takes nothing from the consumers.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`]; a server of the base dialect has no snapshots.
+    pub async fn snapshot(&self, max_bytes: u64) -> Result<wire::SnapshotReply, Error> {
+        let request =
+            wire::Snapshot { process_id: self.id().to_owned(), session_id: None, max_bytes: Some(max_bytes) };
+        self.client().call(request).await
+    }
+}
+
+impl Client {
+    /// Returns a handle on a process that the session has already: one that was started before it was resumed.
+    ///
+    /// Its consumers see what is retained, and then what comes.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not know the process, and those of [`Client::call`].
+    pub async fn process(&self, id: impl Into<String>) -> Result<Process, Error> {
+        let id = id.into();
+        let probe = wire::Read {
+            process_id: id.clone(),
+            session_id: None,
+            after_seq: Some(u64::MAX - 1),
+            max_bytes: Some(0),
+            wait_ms: None,
+        };
+        self.call(probe).await?;
+        let feed = Arc::new(Feed::new(id.clone(), None));
+        self.core().add_feed(&feed)?;
+        feed.interrupt();
+        let order = feed.resume();
+        self.core().obey(&feed, order);
+        let stdin = Stdin::new(self.clone(), id);
+        Ok(Process::new(Handle {
+            client: self.clone(),
+            feed,
+            pid: None,
+            on_drop: OnDrop::Leave,
+            stdin: std::sync::Mutex::new(Some(stdin)),
+        }))
+    }
+}
+
+impl Process {
+    pub(crate) fn new(handle: Handle) -> Self {
+        Self { handle: Arc::new(handle) }
+    }
+}
+
+fn terminate(process_id: &str, mode: wire::TerminateMode) -> wire::Terminate {
+    wire::Terminate { process_id: process_id.to_owned(), session_id: None, mode }
+}

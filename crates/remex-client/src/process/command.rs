@@ -1,0 +1,295 @@
+//! What to run, and how.
+
+use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc, time::Duration};
+
+use remex_proto::{
+    ErrorKind, HostPath,
+    environment::{EnvPolicy, Inherit},
+    process as wire,
+    sandbox::Sandbox,
+};
+
+use super::{Handle, Output, Overflow, Process, Stdin, feed::Feed};
+use crate::{Client, Error};
+
+/// What to run, and how.
+///
+/// Unless told otherwise it runs in the server's own directory, with the server's environment but for names that
+/// look like secrets, with pipes for its output and nothing to read.
+#[derive(Debug, Clone)]
+pub struct Command {
+    client: Client,
+    id: Option<String>,
+    argv: Vec<String>,
+    arg0: Option<String>,
+    cwd: Option<String>,
+    env: BTreeMap<String, String>,
+    inherit: Inherit,
+    terminal: Option<(NonZeroU16, NonZeroU16)>,
+    input: Input,
+    timeout: Option<Duration>,
+    idle_timeout: Option<Duration>,
+    linger: Option<Duration>,
+    retain: Retain,
+    labels: BTreeMap<String, String>,
+    on_drop: OnDrop,
+}
+
+/// What a process finds on its standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Input {
+    /// Nothing: end of file.
+    #[default]
+    None,
+    /// What [`Process::stdin`] writes.
+    Piped,
+}
+
+/// What becomes of a process whose last handle is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDrop {
+    /// It runs on until it ends by itself, or its session does.
+    #[default]
+    Leave,
+    /// It is ended with everything it has started.
+    Terminate,
+}
+
+/// How much of what a process says the server keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retain {
+    /// How much; 1 MiB unless given, up to the server's cap.
+    pub bytes: Option<u64>,
+    /// How long after the end; 30 s unless given.
+    pub after_close: Option<Duration>,
+    /// What happens when more comes than consumers have taken: the process waits unless told otherwise.
+    pub overflow: Overflow,
+}
+
+impl Client {
+    /// Begins a command; `program` without a slash is searched in the `PATH` of its environment.
+    pub fn command(&self, program: impl Into<String>) -> Command {
+        Command {
+            client: self.clone(),
+            id: None,
+            argv: vec![program.into()],
+            arg0: None,
+            cwd: None,
+            env: BTreeMap::new(),
+            inherit: Inherit::All,
+            terminal: None,
+            input: Input::None,
+            timeout: None,
+            idle_timeout: None,
+            linger: None,
+            retain: Retain::default(),
+            labels: BTreeMap::new(),
+            on_drop: OnDrop::Leave,
+        }
+    }
+
+    /// Begins a command line for `sh -c`.
+    pub fn shell(&self, line: impl Into<String>) -> Command {
+        self.command("/bin/sh").arg("-c").arg(line)
+    }
+}
+
+impl Command {
+    /// Adds an argument.
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.argv.push(arg.into());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.argv.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets what the program sees as its own name.
+    pub fn arg0(mut self, arg0: impl Into<String>) -> Self {
+        self.arg0 = Some(arg0.into());
+        self
+    }
+
+    /// Sets the directory it runs in: an absolute path, or a `file:` URI.
+    pub fn cwd(mut self, directory: impl Into<String>) -> Self {
+        self.cwd = Some(directory.into());
+        self
+    }
+
+    /// Sets a variable of its environment.
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Lets it inherit less than everything of the server's environment.
+    pub fn inherit(mut self, inherit: Inherit) -> Self {
+        self.inherit = inherit;
+        self
+    }
+
+    /// Gives it a terminal of this size instead of pipes.
+    pub fn terminal(mut self, rows: NonZeroU16, cols: NonZeroU16) -> Self {
+        self.terminal = Some((rows, cols));
+        self
+    }
+
+    /// Says what it finds on its standard input; a terminal always takes what is written.
+    pub fn input(mut self, input: Input) -> Self {
+        self.input = input;
+        self
+    }
+
+    /// Ends it when it has run for so long.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// Ends it when it has said nothing for so long.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle_timeout = Some(limit);
+        self
+    }
+
+    /// Says how long after its exit to wait for what it left behind and still holds its output open.
+    pub fn linger(mut self, limit: Duration) -> Self {
+        self.linger = Some(limit);
+        self
+    }
+
+    /// Says how much of its output the server keeps.
+    pub fn retain(mut self, retain: Retain) -> Self {
+        self.retain = retain;
+        self
+    }
+
+    /// Adds a word for people and tools, which the list of processes shows.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// Names the process; a name of its own is made up unless given. Names are used once in a session.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Says what becomes of it when its last handle is dropped.
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.on_drop = on_drop;
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// Whatever happens to the connection, it is started once or not at all.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`]: the program or the directory is not there, there is no room, and so on.
+    pub async fn start(self) -> Result<Process, Error> {
+        let client = self.client.clone();
+        let core = client.core();
+        let id = self.id.clone().unwrap_or_else(|| core.name("p"));
+        let has_stdin = self.input == Input::Piped || self.terminal.is_some();
+        let (on_drop, retain) = (self.on_drop, self.retain);
+        let feed = Arc::new(Feed::new(id.clone(), retain.bytes));
+        let request = self.request(id.clone())?;
+        core.add_feed(&feed)?;
+        // From here on the handle sees to it that the feed leaves with it.
+        let stdin = has_stdin.then(|| Stdin::new(client.clone(), id));
+        let mut handle =
+            Handle { client: client.clone(), feed, pid: None, on_drop, stdin: std::sync::Mutex::new(stdin) };
+        let cuts = core.cuts();
+        let started = match client.call(request).await {
+            Ok(started) => started,
+            // A server of the base dialect does not know `startId`: a start that was sent again finds its own process.
+            Err(error) if is_taken(&error) && core.cuts() != cuts => wire::Started {
+                process_id: handle.feed.id.clone(),
+                sandbox_type: wire::SandboxType::None,
+                pid: None,
+                started_at_ms: None,
+                replayed: true,
+            },
+            Err(error) => {
+                handle.on_drop = OnDrop::Leave;
+                drop(handle.stdin.get_mut().map(|stdin| stdin.take().map(Stdin::forget)));
+                return Err(error);
+            }
+        };
+        if started.replayed {
+            handle.feed.interrupt();
+            let order = handle.feed.resume();
+            core.obey(&handle.feed, order);
+        }
+        handle.pid = started.pid;
+        Ok(Process::new(handle))
+    }
+
+    /// Runs it to its end, and returns what it said.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Command::start`], and [`Error::Lost`].
+    pub async fn output(self) -> Result<Output, Error> {
+        let process = self.on_drop(OnDrop::Terminate).start().await?;
+        process.communicate(&[]).await
+    }
+
+    fn request(self, process_id: String) -> Result<wire::Start, Error> {
+        let info = self.client.welcome().environment_info.as_ref();
+        let cwd = match self.cwd {
+            Some(directory) => HostPath::parse(&directory).map_err(|error| {
+                Error::Usage(format!("cannot run in `{directory}`: {error}; give an absolute path"))
+            })?,
+            None => info
+                .and_then(|info| info.cwd.clone())
+                .unwrap_or_else(|| HostPath::from(std::path::PathBuf::from("/"))),
+        };
+        let env_policy = EnvPolicy {
+            inherit: self.inherit,
+            ignore_default_excludes: false,
+            exclude: Vec::new(),
+            set: BTreeMap::new(),
+            include_only: Vec::new(),
+        };
+        let (rows, cols) = self.terminal.unzip();
+        Ok(wire::Start {
+            start_id: Some(self.client.core().name("s")),
+            process_id,
+            argv: self.argv,
+            cwd,
+            env: self.env,
+            tty: self.terminal.is_some(),
+            pipe_stdin: self.input == Input::Piped && self.terminal.is_none(),
+            arg0: self.arg0,
+            env_policy: Some(env_policy),
+            sandbox: Sandbox::default(),
+            rows,
+            cols,
+            timeout_ms: self.timeout.map(millis),
+            idle_timeout_ms: self.idle_timeout.map(millis),
+            output: wire::OutputOptions {
+                retain_bytes: self.retain.bytes,
+                retain_ms: self.retain.after_close.map(millis),
+                overflow: self.retain.overflow,
+            },
+            labels: self.labels,
+            linger_ms: self.linger.map(millis),
+        })
+    }
+}
+
+fn is_taken(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessExists
+        || refusal.message.contains("already exists"))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

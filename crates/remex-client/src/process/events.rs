@@ -1,0 +1,260 @@
+//! Consumers of what a process says.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::poll_fn,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf as _, Bytes};
+use remex_proto::process as wire;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::{
+    Chunk, Closed, Event, Exit, Gap, Handle, Stream,
+    feed::{Feed, READ_BYTES},
+};
+use crate::{
+    Error,
+    core::{Core, is_unknown_process},
+};
+
+/// The events of one process for one consumer, in order and each once.
+///
+/// A consumer that takes nothing holds up its own process, and nothing else. Dropped, it holds up nothing.
+pub struct Events {
+    handle: Arc<Handle>,
+    number: u64,
+    history: History,
+}
+
+/// What was said before the consumer came, and has left this side.
+enum History {
+    /// Everything up to here has to be read from the server.
+    Wanted {
+        after: u64,
+        up_to: u64,
+    },
+    Reading(Pin<Box<dyn Future<Output = Result<Past, Error>> + Send + Sync>>),
+    Read(Past),
+    Over,
+}
+
+/// A piece of the history.
+struct Past {
+    events: VecDeque<Event>,
+    after: u64,
+    up_to: u64,
+}
+
+impl Events {
+    pub(super) fn new(handle: Arc<Handle>) -> Self {
+        let (number, up_to) = handle.feed.subscribe();
+        let history = if up_to == 0 { History::Over } else { History::Wanted { after: 0, up_to } };
+        Self { handle, number, history }
+    }
+
+    /// Returns a consumer of what comes from now on.
+    pub(super) fn at_end(handle: &Arc<Handle>) -> Self {
+        let number = handle.feed.subscribe_at_end();
+        Self { handle: Arc::clone(handle), number, history: History::Over }
+    }
+
+    /// Waits for the next event; `None` after the last. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the session is gone.
+    pub async fn next(&mut self) -> Result<Option<Event>, Error> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// Looks for the next event; [`Events::next`] for those who implement futures.
+    ///
+    /// # Errors
+    ///
+    /// As [`Events::next`].
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Event>, Error>> {
+        loop {
+            match &mut self.history {
+                History::Over => {
+                    let (event, order) = ready!(self.handle.feed.poll(self.number, context));
+                    self.core().obey(&self.handle.feed, order);
+                    return Poll::Ready(event);
+                }
+                History::Wanted { after, up_to } => {
+                    let core = Arc::clone(self.handle.client.core());
+                    let feed = Arc::clone(&self.handle.feed);
+                    self.history = History::Reading(Box::pin(read_past(core, feed, *after, *up_to)));
+                }
+                History::Reading(read) => match ready!(read.as_mut().poll(context)) {
+                    Ok(past) => self.history = History::Read(past),
+                    Err(error) => {
+                        self.history = History::Over;
+                        return Poll::Ready(Err(error));
+                    }
+                },
+                History::Read(past) => match past.events.pop_front() {
+                    Some(event) => return Poll::Ready(Ok(Some(event))),
+                    None if past.after >= past.up_to => self.history = History::Over,
+                    None => self.history = History::Wanted { after: past.after, up_to: past.up_to },
+                },
+            }
+        }
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.handle.client.core()
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let order = self.handle.feed.unsubscribe(self.number);
+        self.core().obey(&self.handle.feed, order);
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("process", &self.handle.feed.id).finish_non_exhaustive()
+    }
+}
+
+/// Reads the next piece of what came before.
+async fn read_past(core: Arc<Core>, feed: Arc<Feed>, after: u64, up_to: u64) -> Result<Past, Error> {
+    let request = wire::Read {
+        process_id: feed.id.clone(),
+        session_id: None,
+        after_seq: Some(after),
+        max_bytes: Some(READ_BYTES),
+        wait_ms: None,
+    };
+    let reply: wire::ReadReply = match core.ask(request.into()).await {
+        Ok(arrived) => arrived.decode("process/read")?,
+        Err(error) if is_unknown_process(&error) => {
+            let mut past = Past { events: VecDeque::new(), after, up_to };
+            past.pass(&feed, up_to);
+            return Ok(past);
+        }
+        Err(error) => return Err(error),
+    };
+    let mut past = Past { events: VecDeque::new(), after, up_to };
+    if let Some(gap) = reply.gap {
+        let to_seq = gap.to_seq.min(up_to);
+        past.events.push_back(Event::Gap(Gap { from_seq: gap.from_seq, to_seq, bytes: gap.bytes }));
+        past.after = to_seq;
+    }
+    for chunk in reply.chunks.into_iter().filter(|chunk| chunk.seq <= up_to) {
+        past.pass(&feed, chunk.seq - 1);
+        let bytes = chunk.chunk.0;
+        past.events.push_back(Event::Output(Chunk { seq: chunk.seq, stream: chunk.stream, bytes }));
+        past.after = chunk.seq;
+    }
+    past.pass(&feed, up_to.min(reply.next_seq.saturating_sub(1)));
+    if past.after == after {
+        // The server has nothing up to there.
+        past.pass(&feed, up_to);
+    }
+    Ok(past)
+}
+
+impl Past {
+    /// Goes on to `seq`; what is between is the exit, the close, or lost.
+    fn pass(&mut self, feed: &Feed, seq: u64) {
+        let known = feed.known();
+        let exit: Option<(u64, Exit)> = known.exit;
+        let closed: Option<(u64, Closed)> = known.closed;
+        while self.after < seq {
+            let next = self.after + 1;
+            if let Some((_, exit)) = exit.as_ref().filter(|(at, _)| *at == next) {
+                self.events.push_back(Event::Exited(exit.clone()));
+                self.after = next;
+            } else if let Some((_, closed)) = closed.as_ref().filter(|(at, _)| *at == next) {
+                self.events.push_back(Event::Closed(closed.clone()));
+                self.after = next;
+            } else {
+                let known = [exit.as_ref().map(|(at, _)| *at), closed.as_ref().map(|(at, _)| *at)];
+                let to_seq = known
+                    .into_iter()
+                    .flatten()
+                    .filter(|at| *at > next)
+                    .min()
+                    .map_or(seq, |at| (at - 1).min(seq));
+                self.events.push_back(Event::Gap(Gap { from_seq: next, to_seq, bytes: None }));
+                self.after = to_seq;
+            }
+        }
+    }
+}
+
+/// One stream of a process as bytes.
+///
+/// Where output is gone, reading fails with [`Error::Gap`] once, and then goes on behind it.
+pub struct Reader {
+    events: Events,
+    stream: Stream,
+    rest: Bytes,
+}
+
+impl Reader {
+    pub(super) fn new(events: Events, stream: Stream) -> Self {
+        Self { events, stream, rest: Bytes::new() }
+    }
+
+    /// Waits for the next piece, without copying it; `None` at the end. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gap`] and [`Error::Lost`].
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        poll_fn(|context| self.poll_chunk(context)).await
+    }
+
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut self.rest))));
+        }
+        loop {
+            match ready!(self.events.poll_next(context)) {
+                Ok(Some(Event::Output(chunk))) if chunk.stream == self.stream && !chunk.bytes.is_empty() => {
+                    return Poll::Ready(Ok(Some(chunk.bytes)));
+                }
+                Ok(Some(Event::Gap(gap))) => return Poll::Ready(Err(Error::Gap { bytes: gap.bytes })),
+                Ok(Some(Event::Closed(_)) | None) => return Poll::Ready(Ok(None)),
+                Ok(Some(Event::Output(_) | Event::Exited(_))) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let chunk = ready!(self.poll_chunk(context))?;
+        if let Some(mut bytes) = chunk {
+            let len = bytes.len().min(buffer.remaining());
+            buffer.put_slice(&bytes[..len]);
+            bytes.advance(len);
+            self.rest = bytes;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader")
+            .field("process", &self.events.handle.feed.id)
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,441 @@
+//! The events of one process on their way from the connection to its consumers.
+//!
+//! The connection's task puts them in, in whatever order they come; consumers take them out in order, each at its
+//! own pace. What all have taken is dropped, and the server is told. It does no I/O: what it wants done it returns
+//! as an [`Order`]. Start at [`Feed`].
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use remex_proto::{
+    flow::{WINDOW_BYTES, WINDOW_EVENTS},
+    process as wire,
+    state::{
+        output_log as log,
+        replay::{Answer, Limits, Reach, Replay, Step},
+    },
+};
+use tokio::time::Instant;
+
+use super::event::{Chunk, Closed, Event, Exit, Gap};
+use crate::{
+    Error,
+    core::{Heard, is_unknown_process},
+};
+
+/// What may be held while something before it is missing.
+const AHEAD: Limits = Limits { events: 2 * WINDOW_EVENTS as usize, bytes: 2 * WINDOW_BYTES as usize };
+
+/// How much may wait for the slowest consumer; a server that knows `consumed` never sends as much.
+const QUEUE_BYTES: usize = 1 << 20;
+const QUEUE_EVENTS: usize = 16 << 10;
+
+/// How much one read asks for.
+pub(super) const READ_BYTES: u64 = WINDOW_BYTES;
+
+/// Consumption is told when this much of the window is used up.
+const TELL_BYTES: u64 = WINDOW_BYTES / 4;
+const TELL_EVENTS: u64 = WINDOW_EVENTS / 4;
+
+/// The events of one process.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    pub(crate) id: String,
+    /// The connection's task puts in, consumers take out; held for moments only.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    replay: Replay<Event>,
+    /// In order, each with the last seq it covers; what every consumer has taken is gone.
+    queue: VecDeque<(u64, Event)>,
+    queued_bytes: usize,
+    /// How many events have left the queue; the index of its first.
+    gone: u64,
+    /// The last seq that has left the queue.
+    gone_seq: u64,
+    /// Where each consumer stands, as an index, and how to wake it.
+    consumers: BTreeMap<u64, Consumer>,
+    next_consumer: u64,
+    hold: Hold,
+    /// Left the queue since the server was told.
+    untold_bytes: u64,
+    untold_events: u64,
+    /// How much of that is too much to be silent about.
+    tell_bytes: u64,
+    exit: Option<(u64, Exit)>,
+    closed: Option<(u64, Closed)>,
+    failed: Option<Error>,
+    /// When output last arrived.
+    last_output: Instant,
+    /// The first event that this connection streamed; all later ones follow it.
+    live_from: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Consumer {
+    /// gone <= next <= gone + queue.len()
+    next: u64,
+    waker: Option<Waker>,
+}
+
+/// Whether events wait for a consumer that has not come yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// They do: the first consumer sees everything.
+    ForTheFirst,
+    /// They wait for those consumers only that there are.
+    Released,
+}
+
+/// What a feed wants done.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// A read that brings what is missing.
+    pub(crate) read: Option<wire::Read>,
+    /// The server may forget everything up to here.
+    pub(crate) consumed: Option<u64>,
+}
+
+/// What has come of a process by now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) exit: Option<(u64, Exit)>,
+    pub(crate) closed: Option<(u64, Closed)>,
+    pub(crate) failed: Option<Error>,
+    pub(crate) last_output: Instant,
+}
+
+impl Feed {
+    pub(crate) fn new(id: String, retain_bytes: Option<u64>) -> Self {
+        Self {
+            id,
+            state: Mutex::new(State {
+                replay: Replay::new(AHEAD),
+                queue: VecDeque::new(),
+                queued_bytes: 0,
+                gone: 0,
+                gone_seq: 0,
+                consumers: BTreeMap::new(),
+                next_consumer: 0,
+                hold: Hold::ForTheFirst,
+                untold_bytes: 0,
+                untold_events: 0,
+                tell_bytes: retain_bytes.map_or(TELL_BYTES, |retain| (retain / 4).min(TELL_BYTES)),
+                exit: None,
+                closed: None,
+                failed: None,
+                last_output: Instant::now(),
+                live_from: None,
+            }),
+        }
+    }
+
+    // What the connection's task does.
+
+    /// Takes what the server told.
+    pub(crate) fn hear(&self, heard: Heard) -> Order {
+        let mut state = self.lock();
+        if state.is_full() {
+            // Only a foreign server sends beyond the window. What it sends now a read brings later.
+            state.interrupt();
+            return Order::default();
+        }
+        state.live_from.get_or_insert(heard.place().1);
+        match heard {
+            Heard::Output(note) => {
+                state.last_output = Instant::now();
+                let (seq, len) = (note.seq, note.chunk.len());
+                let chunk = Chunk { seq, stream: note.stream, bytes: note.chunk.0 };
+                state.replay.feed(seq, len, Event::Output(chunk));
+            }
+            Heard::Exited(note) => {
+                state.replay.feed(note.seq, 0, Event::Exited(note.into()));
+            }
+            Heard::Closed(note) => {
+                let closed = Closed { produced: note.produced, evicted_bytes: note.evicted_bytes };
+                state.replay.feed(note.seq, 0, Event::Closed(closed));
+            }
+            Heard::Gap(note) => {
+                state.replay.feed_gap(gap(note.range));
+            }
+        }
+        state.go_on(None);
+        state.order(&self.id)
+    }
+
+    /// Takes the answer to a read.
+    pub(crate) fn hear_read(&self, answer: Result<wire::ReadReply, Error>) -> Order {
+        let mut state = self.lock();
+        match answer {
+            Ok(reply) => {
+                let told = Told::of(&reply);
+                let bytes: usize = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum();
+                if bytes > 0 {
+                    state.last_output = Instant::now();
+                }
+                // A server stops before a chunk that does not fit, and none is longer than half a read.
+                let is_complete = (bytes as u64) < READ_BYTES / 2
+                    || state.live_from.is_some_and(|live_from| reply.next_seq >= live_from);
+                let events = reply.chunks.into_iter().map(|chunk| {
+                    let len = chunk.chunk.len();
+                    let event = Chunk { seq: chunk.seq, stream: chunk.stream, bytes: chunk.chunk.0 };
+                    (chunk.seq, len, Event::Output(event))
+                });
+                state.replay.feed_read(Answer {
+                    gap: reply.gap.map(gap),
+                    events,
+                    next_seq: reply.next_seq,
+                    reach: if is_complete { Reach::Newest } else { Reach::Partial },
+                });
+                state.go_on(Some(&told));
+            }
+            Err(Error::Interrupted { .. }) => state.interrupt(),
+            Err(error) if is_unknown_process(&error) && state.closed.is_some() => {}
+            Err(error) => state.fail(error),
+        }
+        state.order(&self.id)
+    }
+
+    /// Notes that the connection was cut: events may be missing.
+    pub(crate) fn interrupt(&self) {
+        self.lock().interrupt();
+    }
+
+    /// Notes that there is a connection again.
+    pub(crate) fn resume(&self) -> Order {
+        let mut state = self.lock();
+        let mut order = state.order(&self.id);
+        // The server may not have heard what it was told last.
+        order.consumed = Some(state.gone_seq).filter(|seq| *seq > 0);
+        order
+    }
+
+    /// Notes that nothing will come any more.
+    pub(crate) fn fail(&self, error: &Error) {
+        self.lock().fail(error.clone());
+    }
+
+    /// Gives up all events: returns how far the server may forget them.
+    pub(super) fn give_up(&self) -> u64 {
+        let mut state = self.lock();
+        state.hold = Hold::Released;
+        state.drop_taken();
+        state.gone_seq
+    }
+
+    /// Notes that the last handle is gone; returns how far the server may forget.
+    pub(crate) fn abandon(&self) -> Option<u64> {
+        Some(self.give_up()).filter(|seq| *seq > 0)
+    }
+
+    // What consumers do.
+
+    /// Adds a consumer; returns its number, and the events up to which it has to read the history itself.
+    pub(super) fn subscribe(&self) -> (u64, u64) {
+        let mut state = self.lock();
+        let number = state.next_consumer;
+        state.next_consumer += 1;
+        let next = state.gone;
+        state.consumers.insert(number, Consumer { next, waker: None });
+        state.hold = Hold::Released;
+        (number, state.gone_seq)
+    }
+
+    /// Adds a consumer of what comes from now on.
+    pub(super) fn subscribe_at_end(&self) -> u64 {
+        let mut state = self.lock();
+        let number = state.next_consumer;
+        state.next_consumer += 1;
+        let next = state.gone + state.queue.len() as u64;
+        state.consumers.insert(number, Consumer { next, waker: None });
+        number
+    }
+
+    pub(super) fn unsubscribe(&self, number: u64) -> Order {
+        let mut state = self.lock();
+        state.consumers.remove(&number);
+        state.drop_taken();
+        state.order(&self.id)
+    }
+
+    /// Takes the next event for a consumer; `None` after the last.
+    pub(super) fn poll(
+        &self,
+        number: u64,
+        context: &mut Context<'_>,
+    ) -> Poll<(Result<Option<Event>, Error>, Order)> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let Some(consumer) = state.consumers.get_mut(&number) else {
+            return Poll::Ready((Ok(None), Order::default()));
+        };
+        let at = usize::try_from(consumer.next - state.gone).unwrap_or(usize::MAX);
+        let Some((_, event)) = state.queue.get(at) else {
+            if let Some(error) = &state.failed {
+                return Poll::Ready((Err(error.clone()), Order::default()));
+            }
+            if state.closed.is_some() {
+                return Poll::Ready((Ok(None), Order::default()));
+            }
+            consumer.waker = Some(context.waker().clone());
+            return Poll::Pending;
+        };
+        let event = event.clone();
+        consumer.next += 1;
+        state.drop_taken();
+        Poll::Ready((Ok(Some(event)), state.order(&self.id)))
+    }
+
+    /// Stops keeping events for a first consumer that may never come.
+    pub(super) fn release(&self) -> Order {
+        let mut state = self.lock();
+        state.hold = Hold::Released;
+        state.drop_taken();
+        state.order(&self.id)
+    }
+
+    /// Returns what is known by now.
+    pub(crate) fn known(&self) -> Known {
+        let state = self.lock();
+        Known {
+            exit: state.exit.clone(),
+            closed: state.closed.clone(),
+            failed: state.failed.clone(),
+            last_output: state.last_output,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the answer to a read tells as state and not as an event.
+struct Told {
+    exit: Option<Exit>,
+    closed: bool,
+}
+
+impl Told {
+    fn of(reply: &wire::ReadReply) -> Self {
+        let exit = Exit { code: reply.exit_code.unwrap_or(-1), signal: None, cause: None, usage: None };
+        Told { exit: reply.exited.then_some(exit), closed: reply.closed }
+    }
+}
+
+impl State {
+    fn interrupt(&mut self) {
+        self.replay.interrupt();
+        self.live_from = None;
+    }
+
+    fn is_full(&self) -> bool {
+        self.queued_bytes >= QUEUE_BYTES || self.queue.len() >= QUEUE_EVENTS
+    }
+
+    /// Moves what is next in order to the consumers.
+    fn go_on(&mut self, told: Option<&Told>) {
+        while let Some(step) = self.replay.next() {
+            match step {
+                Step::Event { seq, event } => self.push(seq, event),
+                Step::Gap(log::Gap { from_seq, to_seq, bytes }) => {
+                    self.push(to_seq, Event::Gap(Gap { from_seq, to_seq, bytes }));
+                }
+                Step::Told { from_seq, to_seq } => self.push_told(from_seq, to_seq, told),
+            }
+        }
+        self.drop_taken();
+        for consumer in self.consumers.values_mut() {
+            if consumer.next < self.gone + self.queue.len() as u64 || self.closed.is_some() {
+                consumer.waker.take().inspect(Waker::wake_by_ref);
+            }
+        }
+    }
+
+    /// Makes events of numbers that a read passed over: an exit, a close, or output that a foreign server dropped.
+    fn push_told(&mut self, from_seq: u64, to_seq: u64, told: Option<&Told>) {
+        let exit = told.and_then(|told| told.exit.clone()).filter(|_| self.exit.is_none());
+        let is_closed = told.is_some_and(|told| told.closed) && self.closed.is_none();
+        let states = u64::from(exit.is_some()) + u64::from(is_closed);
+        let mut next = from_seq;
+        let surplus = (to_seq + 1 - from_seq).saturating_sub(states);
+        if surplus > 0 {
+            next += surplus;
+            self.push(next - 1, Event::Gap(Gap { from_seq, to_seq: next - 1, bytes: None }));
+        }
+        if let Some(exit) = exit.filter(|_| next <= to_seq) {
+            self.push(next, Event::Exited(exit));
+            next += 1;
+        }
+        if next <= to_seq && is_closed {
+            self.push(next, Event::Closed(Closed::default()));
+        }
+    }
+
+    fn push(&mut self, seq: u64, event: Event) {
+        match &event {
+            Event::Exited(exit) => self.exit = Some((seq, exit.clone())),
+            Event::Closed(closed) => self.closed = Some((seq, closed.clone())),
+            Event::Output(_) | Event::Gap(_) => {}
+        }
+        self.queued_bytes += event.len();
+        self.queue.push_back((seq, event));
+    }
+
+    /// Lets go of what every consumer has taken.
+    fn drop_taken(&mut self) {
+        let end = self.gone + self.queue.len() as u64;
+        let slowest = match self.hold {
+            Hold::ForTheFirst => self.gone,
+            Hold::Released => self.consumers.values().map(|consumer| consumer.next).min().unwrap_or(end),
+        };
+        while self.gone < slowest {
+            let Some((seq, event)) = self.queue.pop_front() else { break };
+            self.gone += 1;
+            self.gone_seq = seq;
+            self.queued_bytes -= event.len();
+            self.untold_bytes += event.len() as u64;
+            self.untold_events += 1;
+        }
+    }
+
+    /// Returns what is to be done now.
+    fn order(&mut self, process_id: &str) -> Order {
+        let mut order = Order::default();
+        if self.untold_bytes >= self.tell_bytes || self.untold_events >= TELL_EVENTS {
+            (self.untold_bytes, self.untold_events) = (0, 0);
+            order.consumed = Some(self.gone_seq);
+        }
+        let has_room = self.queued_bytes < QUEUE_BYTES / 2 && self.queue.len() < QUEUE_EVENTS / 2;
+        let is_over = self.closed.is_some() || self.failed.is_some();
+        if has_room
+            && !is_over
+            && let Some(after) = self.replay.wanted_read()
+        {
+            order.read = Some(wire::Read {
+                process_id: process_id.to_owned(),
+                session_id: None,
+                after_seq: Some(after),
+                max_bytes: Some(READ_BYTES),
+                wait_ms: None,
+            });
+        }
+        order
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
+        for consumer in self.consumers.values_mut() {
+            consumer.waker.take().inspect(Waker::wake_by_ref);
+        }
+    }
+}
+
+fn gap(range: wire::GapRange) -> log::Gap {
+    log::Gap { from_seq: range.from_seq, to_seq: range.to_seq, bytes: range.bytes }
+}

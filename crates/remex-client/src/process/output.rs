@@ -1,0 +1,63 @@
+//! Everything that a process said.
+
+use tokio::io::AsyncWriteExt as _;
+
+use super::{Event, Exit, Process, Stream};
+use crate::Error;
+
+/// Everything that a process said, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// How it ended.
+    pub exit: Exit,
+    /// What it said on standard output.
+    pub stdout: Vec<u8>,
+    /// What it said on standard error.
+    pub stderr: Vec<u8>,
+    /// What it said on its terminal.
+    pub terminal: Vec<u8>,
+}
+
+impl Process {
+    /// Writes `input`, closes the input, reads everything, and waits for the end: all at the same time.
+    ///
+    /// A process that does not read all of its input is fine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gap`] when output was gone before this client got it, [`Error::Lost`] when the session is.
+    pub async fn communicate(&self, input: &[u8]) -> Result<Output, Error> {
+        let stdin = self.stdin();
+        let write = async {
+            if let Some(mut stdin) = stdin {
+                // A process may end without reading; how it ended says more than the broken pipe.
+                let _ = stdin.write_all(input).await;
+                let _ = stdin.shutdown().await;
+            }
+        };
+        let (output, ()) = tokio::join!(self.collect(), write);
+        output
+    }
+
+    async fn collect(&self) -> Result<Output, Error> {
+        let mut events = self.events();
+        let (mut stdout, mut stderr, mut terminal) = (Vec::new(), Vec::new(), Vec::new());
+        let mut exit = None;
+        while let Some(event) = events.next().await? {
+            match event {
+                Event::Output(chunk) => match chunk.stream {
+                    Stream::Stdout => stdout.extend_from_slice(&chunk.bytes),
+                    Stream::Stderr => stderr.extend_from_slice(&chunk.bytes),
+                    Stream::Pty => terminal.extend_from_slice(&chunk.bytes),
+                },
+                Event::Exited(how) => exit = Some(how),
+                Event::Gap(gap) => return Err(Error::Gap { bytes: gap.bytes }),
+                Event::Closed(_) => break,
+            }
+        }
+        let exit = exit.ok_or_else(|| Error::Protocol {
+            what: format!("process `{}` is closed but has not exited", self.id()),
+        })?;
+        Ok(Output { exit, stdout, stderr, terminal })
+    }
+}

@@ -1,0 +1,182 @@
+//! Writing to a process.
+
+use std::{
+    collections::VecDeque,
+    fmt, io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use remex_proto::{
+    Blob,
+    process::{self as wire, WriteReply, WriteStatus},
+};
+use tokio::io::AsyncWrite;
+
+use crate::{Client, Error, core::Ticket};
+
+/// How many writes may be unanswered.
+const WRITES: usize = 16;
+
+/// The longest single write.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// What writes to the standard input of a process.
+///
+/// Bytes arrive in order and once, whatever happens to the connection. A write returns when it is on its way, and
+/// waits while the process takes nothing; `flush` returns when the server has taken everything. `shutdown`, or
+/// dropping it, closes the input after all of it.
+pub struct Stdin {
+    client: Client,
+    process_id: String,
+    state: State,
+    /// Writes that are on their way, in order.
+    unanswered: VecDeque<Ticket>,
+}
+
+type Ordering = Pin<Box<dyn Future<Output = Result<Ticket, Error>> + Send + Sync>>;
+
+enum State {
+    Open,
+    /// A write waits for room on the connection.
+    Ordering(Ordering),
+    /// The end of the input is on its way.
+    Closing(Pin<Box<dyn Future<Output = Result<(), Error>> + Send + Sync>>),
+    Closed,
+}
+
+impl Stdin {
+    pub(super) fn new(client: Client, process_id: String) -> Self {
+        Self { client, process_id, state: State::Open, unanswered: VecDeque::new() }
+    }
+
+    /// Drops it without closing anything.
+    pub(super) fn forget(mut self) {
+        self.state = State::Closed;
+    }
+
+    fn write(&self, bytes: &[u8]) -> Ordering {
+        let core = std::sync::Arc::clone(self.client.core());
+        let request = wire::Write {
+            process_id: self.process_id.clone(),
+            session_id: None,
+            chunk: Blob(Bytes::copy_from_slice(bytes)),
+            write_id: Some(core.name("w")),
+        };
+        Box::pin(async move { core.order(request.into()).await })
+    }
+
+    /// Waits until the write that waits for room is on its way.
+    fn poll_ordered(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if let State::Ordering(ordering) = &mut self.state {
+            let ticket = ready!(ordering.as_mut().poll(context));
+            self.state = State::Open;
+            self.unanswered.push_back(ticket?);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes answers until no more than `left` are missing.
+    fn poll_answers(&mut self, context: &mut Context<'_>, left: usize) -> Poll<Result<(), Error>> {
+        while let Some(ticket) = self.unanswered.front_mut() {
+            let answer = match Pin::new(ticket).poll(context) {
+                Poll::Ready(answer) => answer,
+                Poll::Pending if self.unanswered.len() > left => return Poll::Pending,
+                Poll::Pending => break,
+            };
+            self.unanswered.pop_front();
+            let reply: WriteReply = answer?.decode("process/write")?;
+            if reply.status != WriteStatus::Accepted {
+                return Poll::Ready(Err(refused(reply.status, &self.process_id)));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stdin {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if matches!(self.state, State::Closing(_) | State::Closed) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        ready!(self.poll_ordered(context))?;
+        ready!(self.poll_answers(context, WRITES - 1))?;
+        let len = bytes.len().min(WRITE_BYTES);
+        if len > 0 {
+            self.state = State::Ordering(self.write(&bytes[..len]));
+            // Most find room at once; the others are ordered before the next write.
+            let _ = self.poll_ordered(context)?;
+        }
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_ordered(context))?;
+        ready!(self.poll_answers(context, 0))?;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match &mut self.state {
+                State::Closed => return Poll::Ready(Ok(())),
+                State::Closing(closing) => {
+                    let closed = ready!(closing.as_mut().poll(context));
+                    self.state = State::Closed;
+                    return Poll::Ready(closed.map_err(Into::into));
+                }
+                State::Open | State::Ordering(_) => {
+                    ready!(self.as_mut().poll_flush(context))?;
+                    let (client, request) = (self.client.clone(), close(&self.process_id));
+                    self.state =
+                        State::Closing(Box::pin(async move { client.call(request).await.map(drop) }));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        // What was written arrives, whether somebody waits for the answers or not.
+        for ticket in self.unanswered.drain(..) {
+            ticket.detach();
+        }
+        if matches!(self.state, State::Open | State::Ordering(_)) {
+            self.client.core().order_now(close(&self.process_id).into());
+        }
+    }
+}
+
+impl fmt::Debug for Stdin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stdin").field("process", &self.process_id).finish_non_exhaustive()
+    }
+}
+
+fn close(process_id: &str) -> wire::CloseStdin {
+    wire::CloseStdin { process_id: process_id.to_owned(), session_id: None }
+}
+
+fn refused(status: WriteStatus, process_id: &str) -> Error {
+    use remex_proto::{ErrorKind, RpcError};
+
+    let (kind, message) = match status {
+        WriteStatus::StdinClosed => {
+            (ErrorKind::StdinClosed, format!("process `{process_id}` takes no input, or no longer"))
+        }
+        WriteStatus::UnknownProcess => {
+            (ErrorKind::UnknownProcess, format!("the server does not know process `{process_id}`"))
+        }
+        WriteStatus::Starting => {
+            (ErrorKind::ProcessStarting, format!("process `{process_id}` is not there yet"))
+        }
+        WriteStatus::Accepted => (ErrorKind::Internal, "the write was accepted".to_owned()),
+    };
+    Error::Refused(RpcError::new(kind, message))
+}

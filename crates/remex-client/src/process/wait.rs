@@ -1,0 +1,117 @@
+//! Waiting for a process.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use remex_proto::state::matcher::Search;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Event, Events, Exit, Process};
+use crate::Error;
+
+/// What to wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Until {
+    /// Output that matches this expression, in what is retained or comes; over bytes, in the syntax of the `regex`
+    /// crate, in each stream by itself.
+    Output(String),
+    /// So much time without output.
+    Idle(Duration),
+    /// The exit of the process.
+    Exit,
+}
+
+/// Why a wait is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waited {
+    /// The output matched.
+    Matched {
+        /// The chunk that completed the match.
+        seq: u64,
+        /// The bytes that matched.
+        bytes: Bytes,
+    },
+    /// There was no output for as long as asked.
+    Idle,
+    /// The process has exited; with [`Until::Output`], all its output was looked at and did not match.
+    Exited(Exit),
+}
+
+impl Process {
+    /// Waits until it has exited.
+    ///
+    /// What it says and nobody has asked for is not waited for: it stays readable as far as it is retained. A
+    /// consumer that exists and takes nothing holds up the process, and so its exit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the session is gone.
+    pub async fn wait(&self) -> Result<Exit, Error> {
+        let order = self.handle.feed.release();
+        self.client().core().obey(&self.handle.feed, order);
+        let mut events = Events::at_end(&self.handle);
+        loop {
+            if let Some((_, exit)) = self.handle.feed.known().exit {
+                return Ok(exit);
+            }
+            if events.next().await?.is_none() {
+                let what = format!("process `{}` is closed but has not exited", self.id());
+                return Err(Error::Protocol { what });
+            }
+        }
+    }
+
+    /// Waits for something; put a limit around it where it may never happen. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for an expression that is none, [`Error::Lost`] when the session is gone.
+    pub async fn wait_for(&self, until: &Until) -> Result<Waited, Error> {
+        match until {
+            Until::Exit => self.wait().await.map(Waited::Exited),
+            Until::Output(pattern) => self.wait_for_output(pattern).await,
+            Until::Idle(silence) => self.wait_for_silence(*silence).await,
+        }
+    }
+
+    async fn wait_for_output(&self, pattern: &str) -> Result<Waited, Error> {
+        let mut search = Search::new(pattern)?;
+        let mut events = self.events();
+        let mut exit = None;
+        loop {
+            match events.next().await? {
+                Some(Event::Output(chunk)) => {
+                    if let Some(found) = search.look_at(chunk.stream, &chunk.bytes) {
+                        return Ok(Waited::Matched { seq: chunk.seq, bytes: found.into() });
+                    }
+                }
+                Some(Event::Gap(_)) => search.restart(),
+                Some(Event::Exited(how)) => exit = Some(how),
+                Some(Event::Closed(_)) | None => match exit {
+                    Some(exit) => return Ok(Waited::Exited(exit)),
+                    None => return self.wait().await.map(Waited::Exited),
+                },
+            }
+        }
+    }
+
+    async fn wait_for_silence(&self, silence: Duration) -> Result<Waited, Error> {
+        let order = self.handle.feed.release();
+        self.client().core().obey(&self.handle.feed, order);
+        let mut events = Events::at_end(&self.handle);
+        loop {
+            let known = self.handle.feed.known();
+            if let Some((_, exit)) = known.exit {
+                return Ok(Waited::Exited(exit));
+            }
+            let due = known.last_output + silence;
+            if due <= Instant::now() {
+                return Ok(Waited::Idle);
+            }
+            tokio::select! {
+                event = events.next() => drop(event?),
+                () = sleep_until(due) => {}
+            }
+        }
+    }
+}
