@@ -1,7 +1,7 @@
 //! The remex client: processes, files and HTTP requests on another machine, as if they were here.
 //!
 //! In reading order: a [`Target`] says where a server is; a [`Client`] is a session with it that survives cuts; a
-//! [`Command`] starts a [`Process`](process::Process).
+//! [`Command`] starts a [`Process`]; [`environment`] has the places to run things that a user has named.
 //! It never reads configuration from files or the environment: the program hands over plain values.
 
 mod client;
@@ -9,6 +9,8 @@ mod error;
 mod target;
 
 pub mod process;
+
+pub mod environment;
 
 mod core;
 mod dial;

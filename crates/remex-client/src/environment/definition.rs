@@ -1,0 +1,167 @@
+//! What the program knows of environments before it connects to any.
+//!
+//! Start at [`Definitions`].
+
+use std::time::Duration;
+
+use super::{Id, InvalidVariable, mistake};
+use crate::{Error, Target};
+
+/// One environment: a name, and where its server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    /// Its name; neither `local` nor `none`.
+    pub id: Id,
+    /// Where its server is, with the token to present.
+    pub target: Target,
+    /// How long connecting may take, if the definition says so.
+    pub connect_timeout: Option<Duration>,
+    /// How long the handshake may take, if the definition says so.
+    pub initialize_timeout: Option<Duration>,
+}
+
+/// Every environment there is to choose from.
+///
+/// They come from a file ([`Definitions::parse`]) or from a variable ([`Definitions::from_url`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definitions {
+    /// Where things run when nobody says where: one of `environments`, `local`, or nowhere.
+    pub default: Option<Id>,
+    /// Whether `local` is there, too.
+    pub local: Local,
+    /// The others, each with a name of its own.
+    pub environments: Vec<Definition>,
+}
+
+/// Whether the machine that this runs on is an environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Local {
+    /// It is, by the name of `local`.
+    Included,
+    /// It is not.
+    Excluded,
+}
+
+impl Definitions {
+    /// Returns `local` alone, which is the default: what there is when nothing is configured.
+    ///
+    /// ```
+    /// use remex_client::environment::{Definitions, Id};
+    ///
+    /// assert_eq!(Definitions::local().default, Some(Id::local()));
+    /// ```
+    pub fn local() -> Self {
+        Self { default: Some(Id::local()), local: Local::Included, environments: Vec::new() }
+    }
+
+    /// Returns no environment at all.
+    ///
+    /// ```
+    /// use remex_client::environment::{Definitions, Local};
+    ///
+    /// assert_eq!(Definitions::nothing().local, Local::Excluded);
+    /// ```
+    pub fn nothing() -> Self {
+        Self { default: None, local: Local::Excluded, environments: Vec::new() }
+    }
+
+    /// Reads the value of a variable such as `REMEX_URL` or `CODEX_EXEC_SERVER_URL`.
+    ///
+    /// - absent or empty: `local` alone;
+    /// - `none`, in any case: nothing at all, which disables environments;
+    /// - an address as [`Target::parse`] takes it: `remote`, which is the default, and `local`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidVariable`] names the variable, and what is wrong with its value.
+    ///
+    /// ```
+    /// use remex_client::environment::Definitions;
+    ///
+    /// let remote = Definitions::from_url(Some("ws://127.0.0.1:4000"), "REMEX_URL").unwrap();
+    /// assert_eq!(remote.default.unwrap().as_str(), "remote");
+    /// assert_eq!(Definitions::from_url(Some("none"), "REMEX_URL"), Ok(Definitions::nothing()));
+    /// assert_eq!(Definitions::from_url(None, "REMEX_URL"), Ok(Definitions::local()));
+    /// ```
+    pub fn from_url(value: Option<&str>, variable: &str) -> Result<Self, InvalidVariable> {
+        let value = value.unwrap_or_default().trim();
+        if value.is_empty() {
+            return Ok(Self::local());
+        }
+        if value.eq_ignore_ascii_case("none") {
+            return Ok(Self::nothing());
+        }
+        let target = Target::parse(value).map_err(|error| InvalidVariable {
+            variable: variable.to_owned(),
+            value: mistake::without_user(value),
+            reason: reason(error),
+        })?;
+        let remote = Definition { id: Id::remote(), target, connect_timeout: None, initialize_timeout: None };
+        Ok(Self { default: Some(Id::remote()), local: Local::Included, environments: vec![remote] })
+    }
+
+    /// Returns the definition with a name; `None` for `local` and for names that nobody has.
+    ///
+    /// ```
+    /// use remex_client::environment::{Definitions, Id};
+    ///
+    /// let definitions = Definitions::from_url(Some("/run/remex.sock"), "REMEX_URL").unwrap();
+    /// let remote = definitions.find(&Id::new("remote").unwrap()).unwrap();
+    /// assert_eq!(remote.target.to_string(), "unix:///run/remex.sock");
+    /// ```
+    pub fn find(&self, id: &Id) -> Option<&Definition> {
+        self.environments.iter().find(|definition| definition.id == *id)
+    }
+}
+
+/// Returns what is wrong with an address, without the address: it may have a password in it.
+pub(super) fn reason(error: Error) -> String {
+    match error {
+        Error::Address { reason, .. } => reason,
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_gives_local_remote_or_nothing() {
+        let read = |value| Definitions::from_url(value, "REMEX_URL");
+        for absent in [None, Some(""), Some("  ")] {
+            assert_eq!(read(absent), Ok(Definitions::local()));
+        }
+        for none in ["none", "None", " NONE\n"] {
+            assert_eq!(read(Some(none)), Ok(Definitions::nothing()));
+        }
+        let remote = Definition {
+            id: Id::new("remote").unwrap(),
+            target: Target::unix("/run/remex.sock"),
+            connect_timeout: None,
+            initialize_timeout: None,
+        };
+        assert_eq!(
+            read(Some(" /run/remex.sock ")),
+            Ok(Definitions {
+                default: Some(remote.id.clone()),
+                local: Local::Included,
+                environments: vec![remote]
+            })
+        );
+    }
+
+    #[test]
+    fn a_bad_value_is_named_with_its_variable_and_without_its_password() {
+        let read =
+            |value| Definitions::from_url(Some(value), "CODEX_EXEC_SERVER_URL").unwrap_err().to_string();
+        assert_eq!(
+            read("ftp://host"),
+            "CODEX_EXEC_SERVER_URL: cannot use `ftp://host` as a server: it is none of `ws://host:port`, `unix:///path` and `/path`"
+        );
+        assert_eq!(
+            read("ws://me:secret@host"),
+            "CODEX_EXEC_SERVER_URL: cannot use `ws://…@host` as a server: the host is missing, or has a user in front; write `ws://host:port`"
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! Definitions that still lack the tokens from their files.
+//!
+//! Start at [`Draft`].
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::{Definitions, Fault, Mistake, Mistakes};
+use crate::Target;
+
+/// What [`Definitions::parse`] has read: everything but the tokens that are in files of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// What was ignored, or will not work: nothing that makes the file unusable.
+    pub warnings: Vec<Mistake>,
+    pub(super) definitions: Definitions,
+    pub(super) wanted: Vec<Wanted>,
+}
+
+/// A token that is in a file of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Which of the definitions wants it.
+    pub(super) index: usize,
+    pub(super) path: PathBuf,
+    /// Where it is blamed when the token cannot be had; the fault is filled in then.
+    pub(super) file: PathBuf,
+    pub(super) line: usize,
+}
+
+impl Draft {
+    /// Tells whether the text itself has a token in it, so that others should not read the file.
+    pub fn has_token(&self) -> bool {
+        let bearers =
+            self.definitions.environments.iter().filter_map(|definition| match &definition.target {
+                Target::WebSocket(socket) => socket.bearer.as_ref(),
+                _ => None,
+            });
+        bearers.count() > 0
+    }
+
+    /// Puts in the tokens from their files, which `read` reads; white space around a token is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Mistakes`] with every file that cannot be read, is empty, or has no token in it.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use remex_client::environment::Definitions;
+    ///
+    /// let text = r#"
+    /// [[environments]]
+    /// id = "dev"
+    /// url = "ws://dev:4000"
+    /// auth_bearer_token_file = "dev.token"
+    /// "#;
+    /// let draft = Definitions::parse(text, Path::new("/etc/remex/environments.toml")).unwrap();
+    /// let definitions = draft.with_tokens(|path| {
+    ///     assert_eq!(path, Path::new("/etc/remex/dev.token"));
+    ///     Ok("s3cret\n".to_owned())
+    /// });
+    /// assert!(!format!("{:?}", definitions.unwrap()).contains("s3cret"));
+    /// ```
+    pub fn with_tokens(
+        self,
+        mut read: impl FnMut(&Path) -> io::Result<String>,
+    ) -> Result<Definitions, Mistakes> {
+        let mut definitions = self.definitions;
+        let mut mistakes = Vec::new();
+        for Wanted { index, path, file, line } in self.wanted {
+            let definition = &mut definitions.environments[index];
+            match (token(&path, read(&path)), &mut definition.target) {
+                (Ok(token), Target::WebSocket(socket)) => socket.bearer = Some(token),
+                (Ok(_), _) => {}
+                (Err(fault), _) => {
+                    let environment = Some(definition.id.to_string());
+                    mistakes.push(Mistake { file, line, environment, fault });
+                }
+            }
+        }
+        if mistakes.is_empty() { Ok(definitions) } else { Err(Mistakes(mistakes)) }
+    }
+}
+
+/// Tells whether a text can travel in a header as a token.
+pub(super) fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn token(path: &Path, text: io::Result<String>) -> Result<String, Fault> {
+    let path = path.to_owned();
+    match text {
+        Err(error) => Err(Fault::TokenFile { path, kind: error.kind(), message: error.to_string() }),
+        Ok(text) if text.trim().is_empty() => Err(Fault::EmptyTokenFile { path }),
+        Ok(text) if is_token(text.trim()) => Ok(text.trim().to_owned()),
+        Ok(_) => Err(Fault::Token),
+    }
+}

@@ -1,0 +1,109 @@
+//! The name of an environment.
+//!
+//! Start at [`Id`].
+
+use std::{fmt, str::FromStr};
+
+/// The name of an environment: 1 to 64 ASCII letters, digits, `-` and `_`.
+///
+/// `local` is the machine that this runs on. A definition can have neither that name nor `none`.
+///
+/// ```
+/// use remex_client::environment::{Id, InvalidId};
+///
+/// assert_eq!(Id::new("build-7").unwrap().as_str(), "build-7");
+/// assert_eq!(Id::new("a b"), Err(InvalidId::Characters));
+/// assert!(Id::local().is_reserved());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(String);
+
+/// What is wrong with a text that is no [`Id`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidId {
+    /// There is nothing.
+    #[error("an id is not empty; give it a name")]
+    Empty,
+    /// There is too much.
+    #[error("an id has at most {max} characters; shorten it", max = Id::MAX_LEN)]
+    TooLong,
+    /// A character that none may have.
+    #[error("an id has only ASCII letters, digits, `-` and `_`; rename it")]
+    Characters,
+}
+
+impl Id {
+    /// The longest, in bytes.
+    pub const MAX_LEN: usize = 64;
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidId`] when it is not 1 to 64 ASCII letters, digits, `-` and `_`.
+    pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
+        let text = text.into();
+        if text.is_empty() {
+            return Err(InvalidId::Empty);
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+            return Err(InvalidId::Characters);
+        }
+        if text.len() > Self::MAX_LEN {
+            return Err(InvalidId::TooLong);
+        }
+        Ok(Self(text))
+    }
+
+    /// Returns `local`, the machine that this runs on.
+    pub fn local() -> Self {
+        Self("local".to_owned())
+    }
+
+    /// Returns `remote`, what an address in a variable leads to.
+    pub(crate) fn remote() -> Self {
+        Self("remote".to_owned())
+    }
+
+    /// Tells whether no definition can have it: `local` and `none`.
+    pub fn is_reserved(&self) -> bool {
+        matches!(self.as_str(), "local" | "none")
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Id {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::new(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_has_1_to_64_plain_characters() {
+        let longest = "x".repeat(64);
+        for good in ["a", "Z-9_", "local", &longest] {
+            assert_eq!(Id::new(good).map(|id| id.to_string()), Ok(good.to_owned()));
+        }
+        assert_eq!(Id::new(""), Err(InvalidId::Empty));
+        assert_eq!(Id::new("x".repeat(65)), Err(InvalidId::TooLong));
+        for bad in ["a b", "a.b", "ä", "a/b", "a\n", "\0"] {
+            assert_eq!(Id::new(bad), Err(InvalidId::Characters), "{bad:?}");
+        }
+    }
+}

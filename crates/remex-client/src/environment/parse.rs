@@ -1,0 +1,419 @@
+//! Reads an environments file.
+//!
+//! Start at [`Definitions::parse`].
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    Definition, Definitions, Draft, Fault, Id, Kind, Local, Mistake, Mistakes,
+    definition::reason,
+    draft::{Wanted, is_token},
+    mistake::without_user,
+};
+use crate::{Program, Target, WebSocket};
+
+const FILE_KEYS: [&str; 3] = ["default", "include_local", "environments"];
+const PROGRAM_KEYS: [&str; 3] = ["args", "env", "cwd"];
+const TOKEN_KEYS: [&str; 2] = ["auth_bearer_token", "auth_bearer_token_file"];
+const KEYS: [&str; 10] = [
+    "id",
+    "url",
+    "program",
+    "args",
+    "env",
+    "cwd",
+    "auth_bearer_token",
+    "auth_bearer_token_file",
+    "connect_timeout_sec",
+    "initialize_timeout_sec",
+];
+
+impl Definitions {
+    /// Reads the text of an environments file; `file` is its path, which mistakes name.
+    ///
+    /// | key | meaning |
+    /// | --- | --- |
+    /// | `default` | the id of an environment below, `local`, or `none`; else `local` where it is included, else the first below |
+    /// | `include_local` | whether `local` is there, too; else `true` |
+    /// | `[[environments]]` | an environment, as often as you like |
+    /// | `id` | 1 to 64 ASCII letters, digits, `-`, `_`; neither `local` nor `none` |
+    /// | `url` | an address as [`Target::parse`] takes it |
+    /// | `program`, `args`, `env`, `cwd` | instead of `url`: what to start, which speaks the protocol on its standard streams |
+    /// | `auth_bearer_token`, `auth_bearer_token_file` | with a WebSocket `url`: the token to present, or the file that has it |
+    /// | `connect_timeout_sec`, `initialize_timeout_sec` | limits in seconds, which may have fractions |
+    ///
+    /// Relative paths begin at the directory of the file: `cwd`, `auth_bearer_token_file`, a unix socket, and a
+    /// `program` with a slash. Nothing is expanded, neither variables nor `~`.
+    ///
+    /// A Codex `environments.toml` is accepted as it is: keys that are not known are ignored, with a warning in
+    /// [`Draft::warnings`], and so is a `wss` address, which can be used when TLS exists.
+    ///
+    /// # Errors
+    ///
+    /// [`Mistakes`] with everything that is wrong, in the order of lines; what is wrong with the TOML itself comes
+    /// alone, because the rest can be read only when it is right.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use remex_client::environment::Definitions;
+    ///
+    /// let text = r#"
+    /// default = "dev"
+    ///
+    /// [[environments]]
+    /// id = "dev"
+    /// program = "ssh"
+    /// args = ["dev.example", "remex", "serve", "--listen", "stdio"]
+    /// connect_timeout_sec = 2.5
+    /// "#;
+    /// let draft = Definitions::parse(text, Path::new("environments.toml")).unwrap();
+    /// let definitions = draft.with_tokens(std::fs::read_to_string).unwrap();
+    /// assert_eq!(definitions.default.unwrap().as_str(), "dev");
+    ///
+    /// let mistakes = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
+    /// assert_eq!(
+    ///     mistakes.to_string(),
+    ///     "environments.toml:1: there is no environment `dev` to be the default; write the id of one, `local` or `none`"
+    /// );
+    /// ```
+    pub fn parse(text: &str, file: &Path) -> Result<Draft, Mistakes> {
+        let mut reader = Reader::new(text, file);
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            reader.blame(
+                error.span().unwrap_or_default().start,
+                Fault::Syntax { message: error.message().to_owned() },
+            );
+        }
+        let definitions =
+            if errors.is_empty() { reader.definitions(table.get_ref()) } else { Definitions::nothing() };
+        let mut mistakes = reader.mistakes;
+        mistakes.sort_by_key(|mistake| mistake.line);
+        if !errors.is_empty() {
+            // The second on a line follows from the first.
+            mistakes.dedup_by_key(|mistake| mistake.line);
+        }
+        if mistakes.iter().all(|mistake| mistake.fault.is_mild()) {
+            Ok(Draft { warnings: mistakes, definitions, wanted: reader.wanted })
+        } else {
+            Err(Mistakes(mistakes))
+        }
+    }
+}
+
+struct Reader<'a> {
+    file: &'a Path,
+    /// Where lines begin, the first left out.
+    lines: Vec<usize>,
+    /// The environment that is being read.
+    environment: Option<String>,
+    /// The ids so far as written, good or bad, with their lines.
+    ids: Vec<(String, usize)>,
+    wanted: Vec<Wanted>,
+    mistakes: Vec<Mistake>,
+}
+
+/// A value, and where it stands in the text.
+struct At<T> {
+    value: T,
+    at: usize,
+}
+
+enum Token {
+    Inline(String),
+    File(At<PathBuf>),
+}
+
+impl<'a> Reader<'a> {
+    fn new(text: &str, file: &'a Path) -> Self {
+        let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+        let (ids, wanted, mistakes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { file, lines, environment: None, ids, wanted, mistakes }
+    }
+
+    fn definitions(&mut self, table: &DeTable<'_>) -> Definitions {
+        self.unknown_keys(table, &FILE_KEYS);
+        let local = self.local(table);
+        let environments = self.environments(table);
+        self.environment = None;
+        let default = match self.string(table, "default") {
+            Some(default) => self.default(&default, local),
+            None if local == Local::Included => Some(Id::local()),
+            None => environments.first().map(|definition| definition.id.clone()),
+        };
+        Definitions { default, local, environments }
+    }
+
+    fn local(&mut self, table: &DeTable<'_>) -> Local {
+        let Some(value) = table.get("include_local") else { return Local::Included };
+        match value.get_ref().as_bool() {
+            Some(true) => Local::Included,
+            Some(false) => Local::Excluded,
+            None => {
+                self.blame(value.span().start, Fault::Type { key: "include_local", expected: Kind::Flag });
+                Local::Included
+            }
+        }
+    }
+
+    fn default(&mut self, default: &At<&str>, local: Local) -> Option<Id> {
+        match default.value {
+            "none" => None,
+            "local" if local == Local::Included => Some(Id::local()),
+            "local" => self.fail(default.at, Fault::ExcludedDefault),
+            // One with a bad id has been blamed already.
+            id if self.ids.iter().any(|(other, _)| other == id) => Id::new(id).ok(),
+            id => self.fail(default.at, Fault::UnknownDefault { default: id.to_owned() }),
+        }
+    }
+
+    fn environments(&mut self, table: &DeTable<'_>) -> Vec<Definition> {
+        let mut definitions = Vec::new();
+        let Some(value) = table.get("environments") else { return definitions };
+        let Some(array) = value.get_ref().as_array() else {
+            self.blame(value.span().start, Fault::NoTables);
+            return definitions;
+        };
+        for item in array.iter() {
+            self.environment = None;
+            match item.get_ref().as_table() {
+                Some(table) => {
+                    definitions.extend(self.definition(table, item.span().start, definitions.len()))
+                }
+                None => self.blame(item.span().start, Fault::NoTables),
+            }
+        }
+        definitions
+    }
+
+    /// Reads one environment; `index` is the place that it gets in the list.
+    fn definition(&mut self, table: &DeTable<'_>, at: usize, index: usize) -> Option<Definition> {
+        let id = self.id(table, at);
+        self.unknown_keys(table, &KEYS);
+        let target = self.target(table, at);
+        let connect_timeout = self.seconds(table, "connect_timeout_sec");
+        let initialize_timeout = self.seconds(table, "initialize_timeout_sec");
+        let token = self.token(table);
+        let mut definition = Definition { id: id?, target: target?, connect_timeout, initialize_timeout };
+        match (token, &mut definition.target) {
+            (Some(Token::Inline(token)), Target::WebSocket(socket)) => socket.bearer = Some(token),
+            (Some(Token::File(At { value: path, at })), Target::WebSocket(_)) => {
+                let (file, line) = (self.file.to_owned(), self.line(at));
+                self.wanted.push(Wanted { index, path, file, line });
+            }
+            // Every other combination has been blamed.
+            _ => {}
+        }
+        Some(definition)
+    }
+
+    fn id(&mut self, table: &DeTable<'_>, at: usize) -> Option<Id> {
+        if !table.contains_key("id") {
+            return self.fail(at, Fault::NoId);
+        }
+        let At { value, at } = self.string(table, "id")?;
+        self.environment = Some(value.to_owned());
+        let first = self.ids.iter().find(|(other, _)| other == value).map(|(_, line)| *line);
+        self.ids.push((value.to_owned(), self.line(at)));
+        if let Some(first) = first {
+            return self.fail(at, Fault::Duplicate { first });
+        }
+        match Id::new(value) {
+            Ok(id) if id.is_reserved() => self.fail(at, Fault::Reserved),
+            Ok(id) => Some(id),
+            Err(invalid) => self.fail(at, Fault::Id(invalid)),
+        }
+    }
+
+    fn target(&mut self, table: &DeTable<'_>, at: usize) -> Option<Target> {
+        match (table.get("url"), table.get("program")) {
+            (None, None) => self.fail(at, Fault::NoServer),
+            (Some(_), Some(program)) => self.fail(program.span().start, Fault::TwoServers),
+            (Some(_), None) => {
+                self.misplaced(table, &PROGRAM_KEYS, "program");
+                self.url(table)
+            }
+            (None, Some(_)) => {
+                self.misplaced(table, &TOKEN_KEYS, "url");
+                self.program(table)
+            }
+        }
+    }
+
+    fn url(&mut self, table: &DeTable<'_>) -> Option<Target> {
+        let At { value: url, at } = self.string(table, "url")?;
+        match Target::parse(url) {
+            Ok(Target::Unix(path)) => {
+                for value in TOKEN_KEYS.iter().filter_map(|key| table.get(*key)) {
+                    self.blame(value.span().start, Fault::SocketToken);
+                }
+                Some(Target::Unix(self.beside(&path)))
+            }
+            Ok(target) => Some(target),
+            Err(_) if url.starts_with("wss://") => {
+                self.blame(at, Fault::Tls { url: without_user(url) });
+                Some(Target::WebSocket(WebSocket { url: url.to_owned(), bearer: None }))
+            }
+            Err(error) => self.fail(at, Fault::Url { url: without_user(url), reason: reason(error) }),
+        }
+    }
+
+    fn program(&mut self, table: &DeTable<'_>) -> Option<Target> {
+        let (args, env) = (self.args(table), self.env(table));
+        let cwd = self.path(table, "cwd").map(|cwd| cwd.value);
+        let mut program = self.string(table, "program")?.value.to_owned();
+        if program.contains('/') {
+            program = self.path(table, "program")?.value.to_string_lossy().into_owned();
+        }
+        Some(Target::Program(Program { program, args, env, cwd }))
+    }
+
+    fn args(&mut self, table: &DeTable<'_>) -> Vec<String> {
+        let Some(value) = table.get("args") else { return Vec::new() };
+        let strings = value.get_ref().as_array().and_then(|array| {
+            array
+                .iter()
+                .map(|item| Some((item.span().start, item.get_ref().as_str()?)))
+                .collect::<Option<Vec<_>>>()
+        });
+        let Some(strings) = strings else {
+            self.blame(value.span().start, Fault::Type { key: "args", expected: Kind::Strings });
+            return Vec::new();
+        };
+        for (at, text) in &strings {
+            if text.contains('\0') {
+                self.blame(*at, Fault::Zero { key: "args" });
+            }
+        }
+        strings.into_iter().map(|(_, text)| text.to_owned()).collect()
+    }
+
+    fn env(&mut self, table: &DeTable<'_>) -> BTreeMap<String, String> {
+        let mut env = BTreeMap::new();
+        let Some(value) = table.get("env") else { return env };
+        let Some(table) = value.get_ref().as_table() else {
+            self.blame(value.span().start, Fault::Type { key: "env", expected: Kind::Table });
+            return env;
+        };
+        for (key, value) in table.iter() {
+            let (name, at) = (key.get_ref().as_ref(), key.span().start);
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.blame(at, Fault::Variable { name: name.to_owned() });
+            }
+            match value.get_ref().as_str() {
+                Some(text) if text.contains('\0') => self.blame(at, Fault::Zero { key: "env" }),
+                Some(text) => drop(env.insert(name.to_owned(), text.to_owned())),
+                None => self.blame(value.span().start, Fault::Type { key: "env", expected: Kind::Table }),
+            }
+        }
+        env
+    }
+
+    fn token(&mut self, table: &DeTable<'_>) -> Option<Token> {
+        let [inline, file] = TOKEN_KEYS;
+        if let (Some(_), Some(file)) = (table.get(inline), table.get(file)) {
+            return self.fail(file.span().start, Fault::TwoTokens);
+        }
+        if table.contains_key(file) {
+            return self.path(table, file).map(Token::File);
+        }
+        let At { value: token, at } = self.string(table, inline)?;
+        if is_token(token) { Some(Token::Inline(token.to_owned())) } else { self.fail(at, Fault::Token) }
+    }
+
+    fn seconds(&mut self, table: &DeTable<'_>, key: &'static str) -> Option<Duration> {
+        let value = table.get(key)?;
+        let duration = match value.get_ref() {
+            DeValue::Integer(number) => {
+                u64::from_str_radix(number.as_str(), number.radix()).ok().map(Duration::from_secs)
+            }
+            DeValue::Float(number) => {
+                number.as_str().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            }
+            _ => None,
+        };
+        match duration.filter(|duration| !duration.is_zero()) {
+            Some(duration) => Some(duration),
+            None => self.fail(value.span().start, Fault::Seconds { key }),
+        }
+    }
+
+    fn path(&mut self, table: &DeTable<'_>, key: &'static str) -> Option<At<PathBuf>> {
+        let At { value, at } = self.string(table, key)?;
+        if value == "~" || value.starts_with("~/") {
+            return self.fail(at, Fault::Tilde { key });
+        }
+        Some(At { value: self.beside(Path::new(value)), at })
+    }
+
+    /// Returns a text that is neither empty nor has a zero byte in it.
+    fn string<'t>(&mut self, table: &'t DeTable<'_>, key: &'static str) -> Option<At<&'t str>> {
+        let value = table.get(key)?;
+        let at = value.span().start;
+        let fault = match value.get_ref().as_str() {
+            None => Fault::Type { key, expected: Kind::String },
+            Some("") => Fault::Empty { key },
+            Some(text) if text.contains('\0') => Fault::Zero { key },
+            Some(value) => return Some(At { value, at }),
+        };
+        self.fail(at, fault)
+    }
+
+    /// Returns a path, from the directory of the file if it is relative.
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.file.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    fn unknown_keys(&mut self, table: &DeTable<'_>, known: &[&'static str]) {
+        for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
+            let meant = known.iter().copied().find(|known| is_like(key.get_ref(), known));
+            self.blame(key.span().start, Fault::UnknownKey { key: key.get_ref().to_string(), meant });
+        }
+    }
+
+    fn misplaced(&mut self, table: &DeTable<'_>, keys: &[&'static str], with: &'static str) {
+        for key in keys.iter().copied() {
+            if let Some(value) = table.get(key) {
+                self.blame(value.span().start, Fault::Misplaced { key, with });
+            }
+        }
+    }
+
+    fn fail<T>(&mut self, at: usize, fault: Fault) -> Option<T> {
+        self.blame(at, fault);
+        None
+    }
+
+    fn blame(&mut self, at: usize, fault: Fault) {
+        let (file, line, environment) = (self.file.to_owned(), self.line(at), self.environment.clone());
+        self.mistakes.push(Mistake { file, line, environment, fault });
+    }
+
+    fn line(&self, at: usize) -> usize {
+        self.lines.partition_point(|start| *start <= at) + 1
+    }
+}
+
+/// Tells whether one word becomes the other by at most two edits, or one in short words.
+fn is_like(written: &str, known: &str) -> bool {
+    let most = if known.len() > 4 { 2 } else { 1 };
+    if written.len().abs_diff(known.len()) > most {
+        return false;
+    }
+    let known: Vec<char> = known.chars().collect();
+    let mut row: Vec<usize> = (0..=known.len()).collect();
+    for (at, a) in written.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (column, b) in known.iter().enumerate() {
+            let least = (row[column] + 1).min(row[column + 1] + 1).min(diagonal + usize::from(a != *b));
+            diagonal = std::mem::replace(&mut row[column + 1], least);
+        }
+    }
+    row[known.len()] <= most
+}
