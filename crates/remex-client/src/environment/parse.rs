@@ -73,7 +73,7 @@ impl Definitions {
     /// connect_timeout_sec = 2.5
     /// "#;
     /// let draft = Definitions::parse(text, Path::new("environments.toml")).unwrap();
-    /// let definitions = draft.with_tokens(std::fs::read_to_string).unwrap();
+    /// let definitions = draft.with_tokens(|path| std::fs::read_to_string(path)).unwrap();
     /// assert_eq!(definitions.default.unwrap().as_str(), "dev");
     ///
     /// let mistakes = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
@@ -180,11 +180,11 @@ impl<'a> Reader<'a> {
             self.blame(value.span().start, Fault::NoTables);
             return definitions;
         };
-        for item in array.iter() {
+        for item in array {
             self.environment = None;
             match item.get_ref().as_table() {
                 Some(table) => {
-                    definitions.extend(self.definition(table, item.span().start, definitions.len()))
+                    definitions.extend(self.definition(table, item.span().start, definitions.len()));
                 }
                 None => self.blame(item.span().start, Fault::NoTables),
             }
@@ -301,7 +301,7 @@ impl<'a> Reader<'a> {
             self.blame(value.span().start, Fault::Type { key: "env", expected: Kind::Table });
             return env;
         };
-        for (key, value) in table.iter() {
+        for (key, value) in table {
             let (name, at) = (key.get_ref().as_ref(), key.span().start);
             if name.is_empty() || name.contains(['=', '\0']) {
                 self.blame(at, Fault::Variable { name: name.to_owned() });
