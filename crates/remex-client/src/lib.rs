@@ -10,6 +10,7 @@ mod target;
 
 pub mod process;
 
+pub mod agent;
 pub mod environment;
 
 mod core;

@@ -1,0 +1,306 @@
+//! Output, cut to what a model is given to read.
+//!
+//! Pure: no I/O, no clock. Start at [`Cut`].
+
+use std::collections::VecDeque;
+
+/// Collects output and keeps its beginning and its end, as much as fits into a budget.
+///
+/// It may be fed in any pieces, which may end within a character, and never holds more than twice the budget.
+///
+/// ```
+/// use remex_client::agent::Cut;
+///
+/// let mut cut = Cut::new(64);
+/// for line in 1..=1000 {
+///     cut.push(format!("line {line}\n").as_bytes());
+/// }
+/// let cut = cut.finish();
+/// assert_eq!(cut.text, "line 1\nline 2\n[… 8860 bytes omitted …]\nline 999\nline 1000\n");
+/// assert_eq!((cut.omitted_bytes, cut.total_bytes), (8860, 8893));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Cut {
+    /// In bytes of text.
+    budget: usize,
+    /// The first bytes, at most `budget`.
+    head: Vec<u8>,
+    /// The last bytes of those that are not in `head`, at most `budget`.
+    tail: VecDeque<u8>,
+    total_bytes: u64,
+}
+
+/// Output as a model is given it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutText {
+    /// The output, or its beginning, a line that tells how much is left out, and its end.
+    ///
+    /// What is not UTF-8 is shown as `U+FFFD`.
+    pub text: String,
+    /// How many bytes of output `text` does not show.
+    pub omitted_bytes: u64,
+    /// How many bytes of output there were.
+    pub total_bytes: u64,
+}
+
+impl Cut {
+    /// Begins with nothing; the text will have at most `budget` bytes.
+    ///
+    /// A budget that cannot take the line about what is left out is exceeded by that line alone.
+    pub fn new(budget: usize) -> Self {
+        Self { budget, head: Vec::new(), tail: VecDeque::new(), total_bytes: 0 }
+    }
+
+    /// Adds output.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.total_bytes += bytes.len() as u64;
+        let (first, rest) = bytes.split_at(bytes.len().min(self.budget - self.head.len()));
+        self.head.reserve_exact(growth(self.head.len(), first.len(), self.head.capacity(), self.budget));
+        self.head.extend_from_slice(first);
+        let rest = &rest[rest.len().saturating_sub(self.budget)..];
+        self.tail.drain(..(self.tail.len() + rest.len()).saturating_sub(self.budget));
+        self.tail.reserve_exact(growth(self.tail.len(), rest.len(), self.tail.capacity(), self.budget));
+        self.tail.extend(rest);
+    }
+
+    /// Returns the text.
+    pub fn finish(self) -> CutText {
+        let total_bytes = self.total_bytes;
+        if total_bytes == self.head.len() as u64 {
+            let text = String::from_utf8_lossy(&self.head);
+            if text.len() <= self.budget {
+                return CutText { text: text.into_owned(), omitted_bytes: 0, total_bytes };
+            }
+        }
+        // Every number of bytes left out is at most as long as the total; a line end may be needed before and after.
+        let Some(room) = self.budget.checked_sub(notice(total_bytes).len() + 2) else {
+            return CutText { text: notice(total_bytes), omitted_bytes: total_bytes, total_bytes };
+        };
+        let head = beginning(&self.head, room / 2);
+        let head_text = String::from_utf8_lossy(head);
+        let last = self.last(room);
+        let tail = end(&last, room - head_text.len());
+        let omitted_bytes = total_bytes - (head.len() + tail.len()) as u64;
+        let before = if head.is_empty() || head.ends_with(b"\n") { "" } else { "\n" };
+        let text = format!("{head_text}{before}{}\n{}", notice(omitted_bytes), String::from_utf8_lossy(tail));
+        CutText { text, omitted_bytes, total_bytes }
+    }
+
+    /// Returns the last bytes, a few more than `len` if there are.
+    fn last(&self, len: usize) -> Vec<u8> {
+        let missing = (len + MAX_CHAR_LEN).saturating_sub(self.tail.len()).min(self.head.len());
+        let skipped = self.tail.len().saturating_sub(len + MAX_CHAR_LEN);
+        let mut last = self.head[self.head.len() - missing..].to_vec();
+        last.extend(self.tail.range(skipped..));
+        last
+    }
+}
+
+/// The longest character, in bytes.
+const MAX_CHAR_LEN: usize = 4;
+
+/// Returns as much of the beginning as fits into a text, up to the end of a line if one is near.
+fn beginning(bytes: &[u8], room: usize) -> &[u8] {
+    let (mut len, mut text_len) = (0, 0);
+    for character in characters(bytes) {
+        text_len += character.text_len;
+        if text_len > room {
+            break;
+        }
+        len += character.len;
+    }
+    match bytes[..len].iter().rposition(|byte| *byte == b'\n') {
+        Some(at) if is_near(len - (at + 1), room) => &bytes[..=at],
+        _ => &bytes[..len],
+    }
+}
+
+/// Returns as much of the end as fits into a text, from the beginning of a line if one is near.
+fn end(bytes: &[u8], room: usize) -> &[u8] {
+    // No text is shorter than its bytes.
+    let mut start = bytes.len().saturating_sub(room);
+    if start > 0 {
+        let is_within = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
+        start += bytes[start..].iter().take(MAX_CHAR_LEN - 1).take_while(is_within).count();
+    }
+    let mut text_len: usize = characters(&bytes[start..]).map(|character| character.text_len).sum();
+    for character in characters(&bytes[start..]) {
+        if text_len <= room {
+            break;
+        }
+        text_len -= character.text_len;
+        start += character.len;
+    }
+    if start == 0 || bytes[start - 1] == b'\n' {
+        return &bytes[start..];
+    }
+    match bytes[start..].iter().position(|byte| *byte == b'\n') {
+        Some(at) if is_near(at + 1, room) && start + at + 1 < bytes.len() => &bytes[start + at + 1..],
+        _ => &bytes[start..],
+    }
+}
+
+/// A character, or bytes that are shown as one because they are none.
+struct Character {
+    len: usize,
+    text_len: usize,
+}
+
+fn characters(bytes: &[u8]) -> impl Iterator<Item = Character> {
+    bytes.utf8_chunks().flat_map(|chunk| {
+        let valid = chunk.valid().chars().map(char::len_utf8);
+        let valid = valid.map(|len| Character { len, text_len: len });
+        let invalid = Some(chunk.invalid().len()).filter(|len| *len > 0);
+        let shown = char::REPLACEMENT_CHARACTER.len_utf8();
+        valid.chain(invalid.map(|len| Character { len, text_len: shown }))
+    })
+}
+
+/// Tells whether a line end is worth what is lost by it: at most a quarter.
+fn is_near(lost: usize, room: usize) -> bool {
+    lost <= room / 4
+}
+
+fn notice(omitted_bytes: u64) -> String {
+    let noun = if omitted_bytes == 1 { "byte" } else { "bytes" };
+    format!("[… {omitted_bytes} {noun} omitted …]")
+}
+
+/// Returns how much to reserve so that a buffer grows by doubling, but never beyond `limit`.
+fn growth(len: usize, more: usize, capacity: usize, limit: usize) -> usize {
+    if len + more <= capacity { 0 } else { more.max(len).min(limit - len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cut(budget: usize, output: &[u8]) -> CutText {
+        let mut cut = Cut::new(budget);
+        cut.push(output);
+        cut.finish()
+    }
+
+    #[test]
+    fn what_fits_is_left_as_it_is() {
+        for output in ["", "a", "grüße\n"] {
+            let expected =
+                CutText { text: output.to_owned(), omitted_bytes: 0, total_bytes: output.len() as u64 };
+            assert_eq!(cut(output.len(), output.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn the_middle_goes_and_the_ends_of_lines_are_preferred() {
+        let output: String = (0..1000).map(|line| format!("line {line:03}\n")).collect();
+        let text = "line 000\nline 001\nline 002\n[… 8946 bytes omitted …]\nline 997\nline 998\nline 999\n";
+        assert_eq!(
+            cut(90, output.as_bytes()),
+            CutText { text: text.to_owned(), omitted_bytes: 8946, total_bytes: 9000 }
+        );
+    }
+
+    #[test]
+    fn a_single_line_is_cut_within() {
+        let text = format!("{}\n[… 960 bytes omitted …]\n{}", "x".repeat(20), "x".repeat(20));
+        assert_eq!(cut(70, "x".repeat(1000).as_bytes()).text, text);
+    }
+
+    #[test]
+    fn a_budget_too_small_for_the_notice_gives_the_notice() {
+        let text = "[… 1000 bytes omitted …]".to_owned();
+        let expected = CutText { text, omitted_bytes: 1000, total_bytes: 1000 };
+        for budget in [0, 1, 29] {
+            assert_eq!(cut(budget, &[b'x'; 1000]), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_utf_8_counts_as_it_is_shown() {
+        let cut = cut(60, &[0xff; 60]);
+        assert!(cut.text.len() <= 60, "{cut:?}");
+        assert_eq!(cut.text.matches('\u{fffd}').count() as u64, 60 - cut.omitted_bytes);
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_output() {
+        let mut cut = Cut::new(1000);
+        for len in [1, 7, 999, 5000, 3] {
+            for _ in 0..100 {
+                cut.push(&vec![b'x'; len]);
+                assert!(cut.head.capacity() + cut.tail.capacity() <= 2000);
+            }
+        }
+        Cut::new(usize::MAX).push(b"no budget at all");
+    }
+
+    /// Text with characters of every length, line ends, and bytes that are no text.
+    fn output() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            6 => "[a-z]{0,12}".prop_map(String::into_bytes),
+            2 => "[äß€漢🦀]{0,5}".prop_map(String::into_bytes),
+            2 => Just(b"\n".to_vec()),
+            1 => prop::collection::vec(0x7f_u8.., 0..5),
+        ];
+        prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn the_text_is_a_beginning_a_notice_and_an_end_within_the_budget(
+            output in output(),
+            budget in 0_usize..200,
+        ) {
+            let CutText { text, omitted_bytes, total_bytes } = cut(budget, &output);
+            let whole = String::from_utf8_lossy(&output);
+            prop_assert_eq!(total_bytes, output.len() as u64);
+            if whole.len() <= budget {
+                prop_assert_eq!((text, omitted_bytes), (whole.into_owned(), 0));
+                return Ok(());
+            }
+            prop_assert!(omitted_bytes > 0);
+            let notice = notice(omitted_bytes);
+            prop_assert!(text.len() <= budget.max(notice.len()));
+            let (head, tail) = text.split_once(&notice).unwrap();
+            let tail = tail.strip_prefix('\n').unwrap_or(tail);
+            let is_head = whole.starts_with(head) || whole.starts_with(head.strip_suffix('\n').unwrap_or(head));
+            prop_assert!(is_head, "{text:?}");
+            prop_assert!(whole.ends_with(tail), "{text:?}");
+            let used = head.len().max(1) - 1 + tail.len() + notice.len() + 2;
+            // Both ends together lose at most a quarter of their room to line ends, and a character each.
+            prop_assert!(budget < notice.len() + 4 || used + budget / 2 + 8 >= budget, "{used} {budget}");
+        }
+
+        #[test]
+        fn nothing_is_omitted_but_what_the_notice_counts(text in "[a-zäß€漢🦀\n]{0,300}", budget in 40_usize..200) {
+            let cut = cut(budget, text.as_bytes());
+            if cut.omitted_bytes == 0 {
+                return Ok(());
+            }
+            let notice = notice(cut.omitted_bytes);
+            let (head, tail) = cut.text.split_once(&notice).unwrap();
+            let shown = head.len() as u64 + tail.len() as u64 + cut.omitted_bytes;
+            // One line end before and one after the notice may be ours.
+            prop_assert!((text.len() as u64..=text.len() as u64 + 2).contains(&shown));
+        }
+
+        #[test]
+        fn the_pieces_do_not_matter(
+            output in output(),
+            ends in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+            budget in 0_usize..200,
+        ) {
+            let mut ends: Vec<_> = ends.iter().map(|end| end.index(output.len() + 1)).collect();
+            ends.sort_unstable();
+            ends.push(output.len());
+            let (mut pieces, mut start) = (Cut::new(budget), 0);
+            for end in ends {
+                pieces.push(&output[start..end]);
+                start = end;
+            }
+            prop_assert_eq!(pieces.finish(), cut(budget, &output));
+        }
+    }
+}
