@@ -1,14 +1,17 @@
-//! Which places there are to run things, as plain values.
+//! Places to run things, by name.
 //!
-//! Reads no files and no variables: the program does, and hands over their text. Start at [`Definitions`].
+//! [`Definitions`] say which there are. Nothing here reads files or variables: the program does, and hands over their
+//! text. Start at [`Environment`].
 
 mod definition;
 mod draft;
 mod id;
 mod mistake;
 mod parse;
+mod place;
 
 pub use definition::{Definition, Definitions, Local};
 pub use draft::Draft;
 pub use id::{Id, InvalidId};
 pub use mistake::{Fault, InvalidVariable, Kind, Mistake, Mistakes};
+pub use place::{Environment, Environments};

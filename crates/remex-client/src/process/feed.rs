@@ -178,8 +178,8 @@ impl Feed {
                 if bytes > 0 {
                     state.last_output = Instant::now();
                 }
-                // A server stops before a chunk that does not fit, and none is longer than half a read.
-                let is_complete = (bytes as u64) < READ_BYTES / 2
+                // With a limit a read never tells what is behind its last chunk, be it an exit or nothing.
+                let is_complete = reply.chunks.is_empty()
                     || state.live_from.is_some_and(|live_from| reply.next_seq >= live_from);
                 let events = reply.chunks.into_iter().map(|chunk| {
                     let len = chunk.chunk.len();
@@ -318,13 +318,19 @@ impl Feed {
 /// What the answer to a read tells as state and not as an event.
 struct Told {
     exit: Option<Exit>,
-    closed: bool,
+    closed: Option<Closed>,
 }
 
 impl Told {
     fn of(reply: &wire::ReadReply) -> Self {
-        let exit = Exit { code: reply.exit_code.unwrap_or(-1), signal: None, cause: None, usage: None };
-        Told { exit: reply.exited.then_some(exit), closed: reply.closed }
+        let exit = Exit {
+            code: reply.exit_code.unwrap_or(-1),
+            signal: reply.signal.clone(),
+            cause: reply.cause,
+            usage: reply.usage,
+        };
+        let closed = Closed { produced: reply.produced, evicted_bytes: reply.evicted_bytes };
+        Told { exit: reply.exited.then_some(exit), closed: reply.closed.then_some(closed) }
     }
 }
 
@@ -360,8 +366,8 @@ impl State {
     /// Makes events of numbers that a read passed over: an exit, a close, or output that a foreign server dropped.
     fn push_told(&mut self, from_seq: u64, to_seq: u64, told: Option<&Told>) {
         let exit = told.and_then(|told| told.exit.clone()).filter(|_| self.exit.is_none());
-        let is_closed = told.is_some_and(|told| told.closed) && self.closed.is_none();
-        let states = u64::from(exit.is_some()) + u64::from(is_closed);
+        let closed = told.and_then(|told| told.closed.clone()).filter(|_| self.closed.is_none());
+        let states = u64::from(exit.is_some()) + u64::from(closed.is_some());
         let mut next = from_seq;
         let surplus = (to_seq + 1 - from_seq).saturating_sub(states);
         if surplus > 0 {
@@ -372,8 +378,8 @@ impl State {
             self.push(next, Event::Exited(exit));
             next += 1;
         }
-        if next <= to_seq && is_closed {
-            self.push(next, Event::Closed(Closed::default()));
+        if let Some(closed) = closed.filter(|_| next <= to_seq) {
+            self.push(next, Event::Closed(closed));
         }
     }
 

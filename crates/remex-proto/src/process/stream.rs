@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{GapRange, Stream};
+use super::{ExitCause, GapRange, Produced, Stream, Usage};
 use crate::Blob;
 
 /// `process/read`: output that is retained, or a wait for more. Reading consumes nothing.
@@ -51,6 +51,21 @@ pub struct ReadReply {
     /// What was evicted between the cursor and the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<GapRange>,
+    /// Once it has exited, the signal that ended it, such as `SIGKILL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// Once it has exited, why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<ExitCause>,
+    /// Once it has exited, what it used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Once it is closed, what it said in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub produced: Option<Produced>,
+    /// Once it is closed, how much of that was dropped before the session's client got it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted_bytes: Option<u64>,
 }
 
 /// One piece of output in a [`ReadReply`].

@@ -322,7 +322,7 @@ impl Process {
 /// What the controlling client was told it will never get, over all its connections.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Everything up to here is accounted for.
     up_to: Seq,
 }

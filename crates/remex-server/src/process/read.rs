@@ -142,15 +142,22 @@ fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>, controls: bool) 
         _ => past_newest,
     };
     let read_up_to = if cut { next_seq - 1 } else { past_newest - 1 };
+    let exit = state.log.exited().and(state.exit.as_ref());
+    let is_closed = state.log.is_closed();
     let reply = wire::ReadReply {
         chunks,
         next_seq,
         exited: state.log.exited().is_some(),
-        exit_code: state.log.exited().and(state.exit.as_ref()).map(|exit| exit.code),
-        closed: state.log.is_closed(),
+        exit_code: exit.map(|exit| exit.code),
+        closed: is_closed,
         failure: None,
         sandbox_denied: false,
         gap,
+        signal: exit.and_then(|exit| exit.signal.clone()),
+        cause: exit.map(|exit| exit.cause),
+        usage: exit.map(|exit| exit.usage),
+        produced: is_closed.then(|| state.log.produced()),
+        evicted_bytes: is_closed.then_some(state.losses.bytes),
     };
     (reply, read_up_to)
 }

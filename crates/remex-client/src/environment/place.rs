@@ -1,0 +1,187 @@
+//! A named place to run things, and all the places there are.
+
+use std::sync::Arc;
+
+use remex_proto::environment::Info;
+use tokio::sync::Mutex;
+
+use super::{Definition, Definitions, Id, Local};
+use crate::{Client, Command, Condition, Error, Options, Target};
+
+/// A named place to run things: this machine, or another.
+///
+/// Clones are the same place. It connects when it is first used, and all its users share that connection. When the
+/// session was lost, the next use begins a new one; what was in the old one is gone, and those who waited for it were
+/// told so.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// use remex_client::{Options, environment::{Environment, Id}};
+///
+/// let here = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
+/// let output = here.command("echo").await?.arg("hello").output().await?;
+/// assert_eq!(output.stdout, b"hello\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+pub struct Environment {
+    place: Arc<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    id: Id,
+    target: Target,
+    options: Options,
+    /// Held while somebody connects, so that all who come meanwhile share the outcome.
+    connection: Mutex<Connection>,
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    client: Option<Client>,
+    /// What the last try ended with, for those who waited for it.
+    failed: Option<Error>,
+}
+
+/// When a caller came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    /// Before anybody else.
+    First,
+    /// While somebody connected: their outcome is this one's, too.
+    Later,
+}
+
+impl Environment {
+    /// Makes a place; nothing is connected yet.
+    pub fn new(id: Id, target: Target, options: Options) -> Self {
+        let connection = Mutex::new(Connection::default());
+        Self { place: Arc::new(Place { id, target, options, connection }) }
+    }
+
+    /// Returns its name.
+    pub fn id(&self) -> &Id {
+        &self.place.id
+    }
+
+    /// Returns where its server is.
+    pub fn target(&self) -> &Target {
+        &self.place.target
+    }
+
+    /// Returns the client that all its users share, and connects if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::connect_with`]. The next use tries again.
+    pub async fn client(&self) -> Result<Client, Error> {
+        let (mut connection, came) = match self.place.connection.try_lock() {
+            Ok(connection) => (connection, Came::First),
+            Err(_) => (self.place.connection.lock().await, Came::Later),
+        };
+        if let Some(client) = &connection.client
+            && !matches!(client.condition(), Condition::Lost(_))
+        {
+            return Ok(client.clone());
+        }
+        if came == Came::Later
+            && let Some(error) = &connection.failed
+        {
+            return Err(error.clone());
+        }
+        *connection = Connection::default();
+        match Client::connect_with(self.place.target.clone(), self.place.options.clone()).await {
+            Ok(client) => {
+                connection.failed = None;
+                connection.client = Some(client.clone());
+                Ok(client)
+            }
+            Err(error) => {
+                connection.failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins a command there.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Environment::client`].
+    pub async fn command(&self, program: impl Into<String>) -> Result<Command, Error> {
+        Ok(self.client().await?.command(program))
+    }
+
+    /// Begins a command line for `sh -c` there.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Environment::client`].
+    pub async fn shell(&self, line: impl Into<String>) -> Result<Command, Error> {
+        Ok(self.client().await?.shell(line))
+    }
+
+    /// Returns what the host is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Environment::client`] and of [`Client::info`].
+    pub async fn info(&self) -> Result<Info, Error> {
+        self.client().await?.info().await
+    }
+}
+
+/// Every place there is.
+///
+/// ```
+/// use remex_client::{Options, environment::{Definitions, Environments, Id}};
+///
+/// let definitions = Definitions::from_url(Some("ws://127.0.0.1:4000"), "REMEX_URL")?;
+/// let environments = Environments::new(definitions, None, &Options::default());
+/// let remote = environments.default_place().expect("a URL makes a default");
+/// assert_eq!(remote.id().as_str(), "remote");
+/// assert_eq!(environments.find(&Id::new("remote")?).map(|place| place.id()), Some(remote.id()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Environments {
+    places: Vec<Environment>,
+    default: Option<Id>,
+}
+
+impl Environments {
+    /// Makes the places that are defined; `local` is the way to this machine, if it is one of them.
+    pub fn new(definitions: Definitions, local: Option<Target>, options: &Options) -> Self {
+        let here = local.filter(|_| definitions.local == Local::Included);
+        let here = here.map(|target| Environment::new(Id::local(), target, options.clone()));
+        let elsewhere = definitions.environments.into_iter().map(|definition| place(definition, options));
+        Self { places: here.into_iter().chain(elsewhere).collect(), default: definitions.default }
+    }
+
+    /// Returns all of them, this machine first.
+    pub fn all(&self) -> &[Environment] {
+        &self.places
+    }
+
+    /// Returns the one with a name.
+    pub fn find(&self, id: &Id) -> Option<&Environment> {
+        self.places.iter().find(|place| place.id() == id)
+    }
+
+    /// Returns where things run when nobody says where.
+    pub fn default_place(&self) -> Option<&Environment> {
+        self.find(self.default.as_ref()?)
+    }
+}
+
+fn place(definition: Definition, options: &Options) -> Environment {
+    let Definition { id, target, connect_timeout, initialize_timeout } = definition;
+    let options = Options {
+        connect_timeout: connect_timeout.unwrap_or(options.connect_timeout),
+        initialize_timeout: initialize_timeout.unwrap_or(options.initialize_timeout),
+        ..options.clone()
+    };
+    Environment::new(id, target, options)
+}
