@@ -12,4 +12,4 @@ mod text;
 
 pub use message::message;
 pub use stream::{frame_reader, lines, websocket};
-pub use text::{blob, env_policy, host_path, listen_address};
+pub use text::{blob, env_policy, environments, host_path, listen_address};

@@ -7,6 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use remex_client::environment::{Definitions, Id, Local, Mistakes};
 use remex_proto::{
     Blob, HostPath, blob,
     environment::{EnvPolicy, Inherit, resolve},
@@ -154,5 +155,28 @@ pub fn listen_address(data: &[u8]) {
             }
         }
         Err(error) => assert!(error.to_string().contains(&format!("`{text}`"))),
+    }
+}
+
+/// An environments file is accepted with a default that is there, or each mistake is on one of its lines and told on
+/// one line.
+pub fn environments(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match Definitions::parse(text, Path::new("environments.toml")) {
+        Ok(draft) => {
+            let definitions = draft.with_tokens(|_| Ok("token".to_owned())).unwrap();
+            let is_there = |id: &Id| match definitions.local {
+                Local::Included if *id == Id::local() => true,
+                _ => definitions.find(id).is_some(),
+            };
+            assert!(definitions.default.as_ref().is_none_or(is_there));
+        }
+        Err(Mistakes(mistakes)) => {
+            assert!(!mistakes.is_empty() && mistakes.is_sorted_by_key(|mistake| mistake.line));
+            for mistake in &mistakes {
+                assert!((1..=text.split('\n').count()).contains(&mistake.line), "{mistake}");
+                assert_eq!(mistake.to_string().lines().count(), 1, "{mistake}");
+            }
+        }
     }
 }

@@ -53,6 +53,11 @@ fn a_listen_address_is_printed_as_itself() {
 }
 
 #[test]
+fn every_mistake_in_an_environments_file_is_on_one_of_its_lines() {
+    run("environments", 20_000, remex_fuzz::environments);
+}
+
+#[test]
 fn a_request_head_gets_one_answer_however_it_arrives() {
     let port = http_head::Port::open();
     run("http_head", 1_500, |head| port.check(head));
