@@ -3,7 +3,7 @@
 //! Start at [`Blob`]; [`encode_into`] is the way for large output that goes straight into a
 //! send buffer.
 
-use std::{fmt, sync::LazyLock};
+use std::{borrow::Cow, fmt, sync::LazyLock};
 
 use base64::{DecodeError, Engine as _, engine::general_purpose::PAD};
 use bytes::Bytes;
@@ -85,28 +85,77 @@ impl de::Visitor<'_> for BlobVisitor {
 }
 
 /// Base64 that is decoded where it is used, because a mistake in it is not one of the params there.
-#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(transparent)]
-pub struct Encoded(String);
+///
+/// What was made from bytes stays bytes until it is written, so within one process nothing is encoded.
+#[derive(Clone)]
+pub struct Encoded(Content);
+
+#[derive(Clone)]
+enum Content {
+    /// As it came.
+    Text(String),
+    Bytes(Blob),
+}
 
 impl Encoded {
     /// Decodes it.
     pub fn decode(&self) -> Result<Blob, DecodeError> {
-        decode(&self.0)
+        match &self.0 {
+            Content::Text(text) => decode(text),
+            Content::Bytes(bytes) => Ok(bytes.clone()),
+        }
+    }
+
+    /// Returns about how many bytes it holds.
+    pub fn size(&self) -> usize {
+        match &self.0 {
+            Content::Text(text) => text.len(),
+            Content::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    fn text(&self) -> Cow<'_, str> {
+        match &self.0 {
+            Content::Text(text) => Cow::Borrowed(text),
+            Content::Bytes(bytes) => Cow::Owned(ENGINE.encode(&**bytes)),
+        }
     }
 }
 
-impl From<&[u8]> for Encoded {
-    fn from(bytes: &[u8]) -> Self {
-        Self(ENGINE.encode(bytes))
+impl<T: Into<Bytes>> From<T> for Encoded {
+    fn from(bytes: T) -> Self {
+        Self(Content::Bytes(bytes.into().into()))
     }
 }
 
-/// Shows the length: content does not belong into logs.
+/// Two are the same when they look the same on the wire.
+impl PartialEq for Encoded {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Content::Bytes(own), Content::Bytes(other)) => own == other,
+            _ => self.text() == other.text(),
+        }
+    }
+}
+
+impl Eq for Encoded {}
+
+impl Serialize for Encoded {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
+    }
+}
+
+impl<'de> Deserialize<'de> for Encoded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(Content::Text(text)))
+    }
+}
+
+/// Shows the size: content does not belong into logs.
 impl fmt::Debug for Encoded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Encoded({} characters)", self.0.len())
+        write!(f, "Encoded({} bytes)", self.size())
     }
 }
 
@@ -148,6 +197,15 @@ mod tests {
         assert!(serde_json::from_str::<Blob>("null").is_err());
         assert!(serde_json::from_str::<Blob>("[1]").is_err());
         assert_eq!(serde_json::from_str::<Blob>(r#""\u0061GkK""#).unwrap(), Blob::from(&b"hi\n"[..]));
+    }
+
+    #[test]
+    fn bytes_that_are_to_be_written_are_the_same_before_and_after() {
+        let bytes = Encoded::from(&b"hi\n"[..]);
+        let text: Encoded = serde_json::from_str("\"aGkK\"").unwrap();
+        assert_eq!(bytes, text);
+        assert_eq!(serde_json::to_string(&bytes).unwrap(), "\"aGkK\"");
+        assert_eq!(bytes.decode(), text.decode());
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 //! A new method is one line here; the `match` over [`Call`] in the server then does not compile
 //! until somebody handles it.
 
-use std::collections::BTreeMap;
+use std::{any::TypeId, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -154,6 +154,13 @@ macro_rules! methods {
             pub const fn family(&self) -> Family {
                 match self {
                     $(Self::$variant(_) => Family::$family,)*
+                }
+            }
+
+            /// Returns the type of the answer, for those who hand it over as it is.
+            pub const fn reply_type(&self) -> TypeId {
+                match self {
+                    $(Self::$variant(_) => TypeId::of::<$reply>(),)*
                 }
             }
         }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Blob, ErrorKind, HostPath,
+    blob::Encoded,
     call::{self, CLIENT_NOTES, METHODS, Origin, SERVER_NOTES},
     error,
     fs::{ContentHash, IfMatch},
@@ -76,6 +77,10 @@ described! {
         "description": "Bytes as standard base64 with padding.",
         "type": "string",
         "contentEncoding": "base64",
+    });
+    Encoded, "Encoded", _generator => json_schema!({
+        "description": "Base64 that is decoded where it is used, because a mistake in it is not one of the params there.",
+        "type": "string",
     });
     ContentHash, "ContentHash", _generator => json_schema!({
         "description": "`sha256:` and 64 hexadecimal digits.",

@@ -92,6 +92,7 @@ impl Handshake {
 impl Connection {
     /// Carries out one call. Only the handshake makes the reader wait.
     pub(crate) async fn call(&mut self, id: RequestId, call: Call, responder: Responder) {
+        let responder = responder.promising(call.reply_type());
         if let Call::Initialize(request) = call {
             return self.initialize(request, responder).await;
         }
@@ -122,7 +123,7 @@ impl Connection {
             Call::ProcessWait(request) => self.wait(id, &own, request, responder),
             Call::ProcessSnapshot(request) => self.snapshot(id, &own, &request, responder),
             Call::ProcessList(request) => self.list(id, &own, &request, responder),
-            Call::SessionList(_) => responder.ok(&self.server.list_sessions(&self.identity)),
+            Call::SessionList(_) => responder.ok(self.server.list_sessions(&self.identity)),
             Call::SessionEnd(request) => self.end_session(request, responder),
             Call::SessionObserve(request) => {
                 let result = self.observe(&own, &request);
@@ -155,8 +156,8 @@ impl Connection {
             Call::FsWatch(request) => self.watch(request, responder),
             Call::FsUnwatch(request) => self.unwatch(&request, responder),
             Call::HttpRequest(request) => self.http_request(id, request, responder),
-            Call::EnvironmentInfo(_) => responder.ok(&self.server.host().info),
-            Call::EnvironmentStatus(_) => responder.ok(&StatusReply { status: Status::Ready }),
+            Call::EnvironmentInfo(_) => responder.ok(self.server.host().info.clone()),
+            Call::EnvironmentStatus(_) => responder.ok(StatusReply { status: Status::Ready }),
             Call::EnvironmentConfigRead(request) => self.read_config(id, request, responder),
         }
     }
@@ -201,7 +202,7 @@ impl Connection {
             environment_info: Some(self.server.host().info.clone()),
         };
         // The answer is on its way before the first event can be.
-        responder.ok(&reply);
+        responder.ok(reply);
         let listener = Listener { outbox: Arc::clone(&self.outbox), capabilities: capabilities.clone() };
         opened.session.attach(listener);
         self.handshake =
@@ -273,7 +274,7 @@ impl Connection {
             let _making = outbox.room_for_answer().await;
             let (reply, up_to) = process.read(&request, reader);
             let then = if reader.is_some() { Then::Delivered(process, up_to) } else { Then::Nothing };
-            responder.ok_then(&reply, then);
+            responder.ok_then(reply, then);
         });
     }
 
@@ -322,7 +323,7 @@ impl Connection {
             }
             let outbox = Arc::clone(responder.outbox());
             let _making = outbox.room_for_answer().await;
-            responder.ok(&process.snapshot(max_bytes));
+            responder.ok(process.snapshot(max_bytes));
         });
     }
 

@@ -1,5 +1,7 @@
 //! One connection: a reader that turns messages into calls, and a writer that empties the outbox.
 //!
+//! A client in the same process says values instead of messages; everything behind the reader is the same.
+//!
 //! The two never wait for each other, except that the reader stops while too much is waiting to be
 //! sent. Start at [`run`].
 
@@ -10,10 +12,12 @@ use remex_proto::{
     Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError, initialize::Capability,
     message::Source,
 };
-use remex_rpc::{FrameReader, Framing, Incoming, SendBuffer, WriteHalf};
+use remex_rpc::{
+    FrameReader, Framing, Incoming, WriteHalf,
+    memory::{ServerEnd, ToServer},
+};
 use tokio::{
-    io::AsyncWriteExt,
-    sync::Semaphore,
+    sync::{Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
@@ -23,7 +27,7 @@ use crate::{
     fs::{self, Handles},
     http::Streams,
     identity::Identity,
-    outbox::{Acks, Goodbye, Outbox, Responder},
+    outbox::{self, Acks, Out, Outbox, Responder},
     server::{POLICY, Server},
     watch::Watches,
 };
@@ -41,11 +45,47 @@ const INTERNAL: u16 = 1011;
 
 /// A connection as it comes from a transport.
 pub(crate) struct Link {
-    pub(crate) reader: FrameReader,
-    pub(crate) writer: WriteHalf,
-    pub(crate) framing: Framing,
-    pub(crate) source: Source,
+    pub(crate) way: Way,
     pub(crate) identity: Identity,
+}
+
+/// What a connection runs over.
+pub(crate) enum Way {
+    Wire { reader: FrameReader, writer: WriteHalf, framing: Framing, source: Source },
+    Memory(ServerEnd),
+}
+
+/// The incoming side of a connection.
+enum Reader {
+    Wire(FrameReader, Source),
+    Memory(mpsc::Receiver<ToServer>),
+}
+
+impl Reader {
+    fn transport(&self) -> &'static str {
+        match self {
+            Reader::Wire(_, Source::WebSocket) => "websocket",
+            Reader::Wire(_, Source::Unix) => "unix",
+            Reader::Wire(_, Source::Stdio) => "stdio",
+            Reader::Memory(_) => "memory",
+        }
+    }
+
+    /// Tells whether the client may still listen when nothing can be read any more.
+    fn is_half(&self) -> bool {
+        matches!(self, Reader::Wire(_, Source::Stdio | Source::Unix))
+    }
+
+    /// Takes what still comes: a TCP socket that is closed with unread bytes takes our last words with it.
+    async fn drain(&mut self, stop: Stop) {
+        match (self, stop) {
+            (Reader::Wire(reader, _), Stop::Violation) => reader.discard().await,
+            (Reader::Wire(reader, Source::WebSocket), _) => {
+                while !matches!(reader.next().await, Incoming::End | Incoming::Failed(_)) {}
+            }
+            (Reader::Wire(..) | Reader::Memory(_), _) => {}
+        }
+    }
 }
 
 /// What the calls of one connection share.
@@ -54,7 +94,6 @@ pub(crate) struct Connection {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) identity: Identity,
     pub(crate) handshake: Handshake,
-    source: Source,
     /// Bounds what runs at once.
     pub(crate) slots: Arc<Semaphore>,
     /// Calls that take their time; they end with the connection.
@@ -90,12 +129,18 @@ enum Stop {
 
 /// Serves one connection until it ends; then its session is detached.
 pub(crate) async fn run(server: Arc<Server>, link: Link) {
-    let Link { mut reader, writer, framing, source, identity } = link;
-    let acks = if framing == Framing::Lines { Acks::Lag } else { Acks::Ping };
-    let limits = server.limits().clone();
-    let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, limits)));
+    let Link { way, identity } = link;
+    let (mut reader, out) = match way {
+        Way::Wire { reader, writer, framing, source } => {
+            (Reader::Wire(reader, source), Out::wire(framing, writer))
+        }
+        Way::Memory(ServerEnd { sender, receiver }) => (Reader::Memory(receiver), Out::memory(sender)),
+    };
+    let acks = if out.has_pings() { Acks::Ping } else { Acks::Lag };
+    let (form, limits) = (out.form(), server.limits().clone());
+    let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, form, limits)));
     let keep_alive = server.limits().keep_alive;
-    let writing = tokio::spawn(write(Arc::clone(&outbox), writer, framing, keep_alive));
+    let writing = tokio::spawn(write(Arc::clone(&outbox), out, keep_alive));
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
     let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
@@ -106,7 +151,6 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
         outbox,
         identity,
         handshake: Handshake::Expected,
-        source,
         slots,
         running: JoinSet::new(),
         cancels: Vec::new(),
@@ -119,19 +163,14 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
         watches: Watches::default(),
         streams,
     };
-    tracing::info!(connection = connection.outbox.id, transport = ?source, "connection opened");
+    tracing::info!(connection = connection.outbox.id, transport = reader.transport(), "connection opened");
     let stop = connection.read(&mut reader).await;
-    connection.end(&stop, framing).await;
+    connection.end(&stop, reader.is_half()).await;
     let (outbox, server) = (Arc::clone(&connection.outbox), Arc::clone(&connection.server));
     drop(connection);
     let _ = tokio::time::timeout(FAREWELL, async {
         let _ = writing.await;
-        // A TCP socket that is closed with unread bytes takes our last words with it.
-        match stop {
-            Stop::Violation => reader.discard().await,
-            _ if framing == Framing::Lines => {}
-            _ => while !matches!(reader.next().await, Incoming::End | Incoming::Failed(_)) {},
-        }
+        reader.drain(stop).await;
     })
     .await;
     server.disconnect(outbox.id);
@@ -140,53 +179,83 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
 }
 
 impl Connection {
-    async fn read(&mut self, reader: &mut FrameReader) -> Stop {
+    async fn read(&mut self, reader: &mut Reader) -> Stop {
         loop {
             if !self.outbox.may_read().await {
                 self.outbox.say_goodbye(POLICY, "nothing was read for 30 s while answers were waiting");
                 return Stop::Lost;
             }
-            let incoming = tokio::select! {
-                biased;
-                () = self.outbox.leaving() => return Stop::Goodbye,
-                incoming = reader.next() => incoming,
+            let stop = match reader {
+                Reader::Wire(reader, source) => {
+                    let incoming = tokio::select! {
+                        biased;
+                        () = self.outbox.leaving() => return Stop::Goodbye,
+                        incoming = reader.next() => incoming,
+                    };
+                    self.frame(incoming, *source).await
+                }
+                Reader::Memory(values) => {
+                    let value = tokio::select! {
+                        biased;
+                        () = self.outbox.leaving() => return Stop::Goodbye,
+                        value = values.recv() => value,
+                    };
+                    self.value(value).await
+                }
             };
-            if !matches!(incoming, Incoming::End | Incoming::Failed(_)) {
-                self.outbox.heard();
-            }
-            match incoming {
-                Incoming::Message(bytes) => self.message(&bytes).await,
-                Incoming::TooLong { limit } => {
-                    self.too_long(limit);
-                    if self.source == Source::WebSocket {
-                        return Stop::Violation;
-                    }
-                }
-                Incoming::Ping(payload) => self.outbox.pong(payload),
-                Incoming::Pong(payload) => self.pong(&payload),
-                Incoming::Close { code, .. } => {
-                    self.outbox.say_goodbye(code.unwrap_or(NORMAL), "");
-                    return Stop::Goodbye;
-                }
-                Incoming::Violation { code, reason } => {
-                    self.outbox.say_goodbye(code, reason);
-                    return Stop::Violation;
-                }
-                Incoming::End => {
-                    return if self.source == Source::WebSocket { Stop::Lost } else { Stop::EndOfInput };
-                }
-                Incoming::Failed(error) => {
-                    tracing::debug!(connection = self.outbox.id, error = %error, "connection lost");
-                    return Stop::Lost;
-                }
+            if let Some(stop) = stop {
+                return stop;
             }
             self.reap();
         }
     }
 
-    async fn message(&mut self, bytes: &Bytes) {
+    /// Takes what came over a wire; returns why nothing more is to be read, if so.
+    async fn frame(&mut self, incoming: Incoming, source: Source) -> Option<Stop> {
+        if !matches!(incoming, Incoming::End | Incoming::Failed(_)) {
+            self.outbox.heard();
+        }
+        match incoming {
+            Incoming::Message(bytes) => self.message(&bytes, source).await,
+            Incoming::TooLong { limit } => return self.too_long(limit, source),
+            Incoming::Ping(payload) => self.outbox.pong(payload),
+            Incoming::Pong(payload) => self.pong(&payload),
+            Incoming::Close { code, .. } => {
+                self.outbox.say_goodbye(code.unwrap_or(NORMAL), "");
+                return Some(Stop::Goodbye);
+            }
+            Incoming::Violation { code, reason } => {
+                self.outbox.say_goodbye(code, reason);
+                return Some(Stop::Violation);
+            }
+            Incoming::End => {
+                return Some(if source == Source::WebSocket { Stop::Lost } else { Stop::EndOfInput });
+            }
+            Incoming::Failed(error) => {
+                tracing::debug!(connection = self.outbox.id, error = %error, "connection lost");
+                return Some(Stop::Lost);
+            }
+        }
+        None
+    }
+
+    /// Takes what a client in this process said; without an end of its own, the link is gone.
+    async fn value(&mut self, value: Option<ToServer>) -> Option<Stop> {
+        let Some(value) = value else { return Some(Stop::Lost) };
+        self.outbox.heard();
+        match value {
+            ToServer::Call { id, call } => {
+                let responder = Responder::new(&self.outbox, id.clone(), outbox::of_call(&call));
+                self.call(id, call, responder).await;
+            }
+            ToServer::Note(note) => self.note(note),
+        }
+        None
+    }
+
+    async fn message(&mut self, bytes: &Bytes, source: Source) {
         match Message::parse(bytes, MessageLimits::WIRE) {
-            Err(malformed) => self.complain(&malformed.into_error(self.source)),
+            Err(malformed) => self.complain(&malformed.into_error(source)),
             Ok(Message::Request { id, method, params }) => {
                 let responder = Responder::new(&self.outbox, id.clone(), bytes.len());
                 match Call::parse(&method, params) {
@@ -265,13 +334,14 @@ impl Connection {
         }
     }
 
-    fn too_long(&self, limit: usize) {
+    fn too_long(&self, limit: usize, source: Source) -> Option<Stop> {
         let message = format!("message is longer than {limit} bytes; send it in several");
-        if self.source == Source::WebSocket {
+        if source == Source::WebSocket {
             self.outbox.say_goodbye(TOO_LONG, message);
-        } else {
-            self.complain(&RpcError::new(ErrorKind::LimitExceeded, message));
+            return Some(Stop::Violation);
         }
+        self.complain(&RpcError::new(ErrorKind::LimitExceeded, message));
+        None
     }
 
     fn complain(&self, error: &RpcError) {
@@ -283,7 +353,7 @@ impl Connection {
         self.outbox.say_goodbye(POLICY, what);
     }
 
-    async fn end(&mut self, stop: &Stop, framing: Framing) {
+    async fn end(&mut self, stop: &Stop, may_listen: bool) {
         if let Stop::EndOfInput = stop {
             self.finish().await;
         }
@@ -303,7 +373,7 @@ impl Connection {
         self.running.shutdown().await;
         self.close_files();
         match stop {
-            Stop::Lost if framing != Framing::Lines => self.outbox.close(),
+            Stop::Lost if !may_listen => self.outbox.close(),
             Stop::Lost | Stop::EndOfInput | Stop::Goodbye | Stop::Violation => {
                 self.outbox.say_goodbye(NORMAL, "");
             }
@@ -341,8 +411,7 @@ impl Drop for Connection {
 }
 
 /// Empties the outbox into the connection until it ends.
-async fn write(outbox: Arc<Outbox>, mut writer: WriteHalf, framing: Framing, keep_alive: Duration) {
-    let mut out = SendBuffer::new(framing);
+async fn write(outbox: Arc<Outbox>, mut out: Out, keep_alive: Duration) {
     let goodbye = loop {
         if let Some(goodbye) = outbox.fill(&mut out) {
             break Some(goodbye);
@@ -354,31 +423,23 @@ async fn write(outbox: Arc<Outbox>, mut writer: WriteHalf, framing: Framing, kee
             out.reset_if_idle();
             tokio::select! {
                 () = outbox.bell() => {}
-                () = tokio::time::sleep(keep_alive), if framing != Framing::Lines => out.ping(b""),
+                () = tokio::time::sleep(keep_alive), if out.has_pings() => out.ping(b""),
             }
             continue;
         }
-        let written = tokio::select! {
+        let is_sent = tokio::select! {
             biased;
-            written = writer.write(out.pending()) => written,
+            is_sent = out.send() => is_sent,
             // Once it is over, a client that takes nothing has a moment left.
-            () = overdue(&outbox) => break None,
+            () = overdue(&outbox) => false,
         };
-        match written {
-            Ok(len) if len > 0 => {
-                out.advance(len);
-                outbox.progress();
-            }
-            Ok(_) | Err(_) => break None,
+        if !is_sent {
+            break None;
         }
+        outbox.progress();
     };
-    if let Some(Goodbye { code, reason }) = goodbye {
-        out.close(code, &reason);
-        let farewell = async {
-            writer.write_all(out.pending()).await?;
-            writer.shutdown().await
-        };
-        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    if let Some(goodbye) = goodbye {
+        let _ = tokio::time::timeout(FAREWELL, out.farewell(goodbye)).await;
     }
     outbox.close();
 }

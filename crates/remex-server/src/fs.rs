@@ -30,7 +30,7 @@ use tokio::{
 use crate::{
     config::Limits,
     connection::Connection,
-    outbox::{Outbox, Responder, Wanted},
+    outbox::{Outbox, Reply, Responder, Wanted},
     server::Server,
 };
 pub(crate) use error::io_error;
@@ -155,7 +155,7 @@ impl Connection {
     /// Does something with files, beside everything that does not touch the same paths.
     pub(crate) fn files<W: FileWork>(&mut self, id: RequestId, work: W, responder: Responder)
     where
-        W::Reply: Send + 'static,
+        W::Reply: Reply,
     {
         let turn = match self.file_turn(work.sandbox(), work.claims()) {
             Ok(turn) => turn,

@@ -64,11 +64,11 @@ impl Connection {
             };
             reply.body_base64 = body.into();
             if reply.body_base64.len() < LARGE_ANSWER {
-                return responder.ok(&reply);
+                return responder.ok(reply);
             }
             let outbox = Arc::clone(responder.outbox());
             let _making = outbox.room_for_answer().await;
-            let _ = server.files().run(move || responder.ok(&reply)).await;
+            let _ = server.files().run(move || responder.ok(reply)).await;
         });
     }
 
@@ -102,7 +102,7 @@ impl Connection {
                 }
                 Some(Ok(response)) => {
                     let outbox = Arc::clone(responder.outbox());
-                    responder.ok(&head(&response));
+                    responder.ok(head(&response));
                     reserved.answered();
                     drop(server);
                     let stop = reason_to_stop(&cancelled, &deadline, &ending);

@@ -13,8 +13,8 @@ pub(crate) enum Identity {
     Local,
     /// Whoever has the token with this digest.
     Token([u8; 32]),
-    /// A connection on stdio is its own.
-    Stdio(u64),
+    /// A connection that nobody else can make, on stdio or in memory, is its own.
+    Own(u64),
 }
 
 impl Auth {

@@ -5,7 +5,9 @@
 //! the window of what is unacknowledged. Start at [`Outbox`].
 
 mod in_flight;
+mod out;
 mod responder;
+mod size;
 
 use std::{
     collections::VecDeque,
@@ -14,13 +16,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use remex_proto::{RequestId, RpcError, flow, message, state::output_log::Seq};
-use remex_rpc::SendBuffer;
+use remex_proto::{
+    RequestId, RpcError, ServerNote, call::Note, flow, http::BodyDelta, message::BodyFrame,
+    state::output_log::Seq,
+};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 use crate::{config::Limits, process::Process, server::POLICY};
 use in_flight::InFlight;
+pub(crate) use out::{Form, Out, Parcel};
 pub(crate) use responder::{Responder, Wanted};
+pub(crate) use size::{Reply, of_call};
 
 /// Identifies one connection for the life of the server.
 pub(crate) type ConnectionId = u64;
@@ -60,6 +66,7 @@ pub(crate) struct Goodbye {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) id: ConnectionId,
+    form: Form,
     limits: Limits,
     /// Shared by the reader, the writer, handlers and process tasks; held for moments only.
     queue: Mutex<Queue>,
@@ -101,12 +108,13 @@ struct Queue {
 enum Bulk {
     Process(Arc<Process>),
     /// A part of a stream, and whom to tell that it was taken.
-    Part(Vec<u8>, oneshot::Sender<()>),
+    Part(Parcel, oneshot::Sender<()>),
 }
 
 #[derive(Debug)]
 struct Answer {
-    json: Vec<u8>,
+    /// `None` when the request was cancelled.
+    parcel: Option<Parcel>,
     then: Then,
 }
 
@@ -140,9 +148,10 @@ pub(crate) struct Delivery {
 }
 
 impl Outbox {
-    pub(crate) fn new(id: ConnectionId, acks: Acks, limits: Limits) -> Self {
+    pub(crate) fn new(id: ConnectionId, acks: Acks, form: Form, limits: Limits) -> Self {
         Outbox {
             id,
+            form,
             limits,
             queue: Mutex::new(Queue {
                 acks,
@@ -203,18 +212,21 @@ impl Outbox {
     }
 
     /// Queues a notification that nobody asked for; a client that is too far behind is sent away.
-    pub(crate) fn push_note(&self, json: Vec<u8>) {
+    pub(crate) fn push_note<N: Note + Into<ServerNote>>(&self, note: N) {
         if self.queue().answer_bytes > self.limits.waiting_answer_bytes {
             return self.say_goodbye(POLICY, "too many notifications are waiting; read them faster");
         }
-        self.push(json, Then::Nothing);
+        self.push_last(note);
+    }
+
+    /// Queues a notification behind everything, whatever is waiting.
+    pub(crate) fn push_last<N: Note + Into<ServerNote>>(&self, note: N) {
+        self.push(Some(Parcel::note(self.form, note)), Then::Nothing);
     }
 
     /// Queues an error under `id`.
     pub(crate) fn push_error(&self, id: &RequestId, error: &RpcError) {
-        let mut json = Vec::with_capacity(128);
-        message::write_error(&mut json, id, error);
-        self.push(json, Then::Nothing);
+        self.push(Some(Parcel::error(self.form, id, error)), Then::Nothing);
     }
 
     fn settle(&self, request_bytes: usize) {
@@ -225,14 +237,14 @@ impl Outbox {
         self.drained.notify_waiters();
     }
 
-    /// Queues a message that is complete JSON.
-    pub(crate) fn push(&self, json: Vec<u8>, then: Then) {
+    /// Queues a message, and what happens when it is on its way.
+    fn push(&self, parcel: Option<Parcel>, then: Then) {
         let mut queue = self.queue();
         if queue.closed {
             return;
         }
-        queue.answer_bytes += json.len();
-        queue.answers.push_back(Answer { json, then });
+        queue.answer_bytes += parcel.as_ref().map_or(0, Parcel::size);
+        queue.answers.push_back(Answer { parcel, then });
         drop(queue);
         self.bell.notify_one();
     }
@@ -253,17 +265,34 @@ impl Outbox {
         self.bell.notify_one();
     }
 
+    /// Makes a part of a stream of a notification.
+    pub(crate) fn part<N: Note + Into<ServerNote>>(&self, note: N) -> Parcel {
+        Parcel::note(self.form, note)
+    }
+
+    /// Makes a part of a stream of the next bytes of a body; the frame and the value say the same.
+    pub(crate) fn body_part(&self, frame: &BodyFrame<'_>, value: impl FnOnce() -> BodyDelta) -> Parcel {
+        match self.form {
+            Form::Json => {
+                let mut json = Vec::new();
+                frame.write(&mut json);
+                Parcel::Json(json)
+            }
+            Form::Value => Parcel::note_value(value().into()),
+        }
+    }
+
     /// Sends a part of a stream in turn with the floods; `false` when the connection has ended.
     ///
     /// Returns when it is on its way, so a stream that waits here has no more than one part in memory.
-    pub(crate) async fn push_part(&self, json: Vec<u8>) -> bool {
+    pub(crate) async fn push_part(&self, part: Parcel) -> bool {
         let (taken, waiting) = oneshot::channel();
         {
             let mut queue = self.queue();
             if queue.closed {
                 return false;
             }
-            queue.bulk.push_back(Bulk::Part(json, taken));
+            queue.bulk.push_back(Bulk::Part(part, taken));
         }
         self.bell.notify_one();
         waiting.await.is_ok()
@@ -436,7 +465,7 @@ impl Outbox {
     }
 
     /// Moves what is due into `out`; returns the farewell once everything before it is in there.
-    pub(crate) fn fill(&self, out: &mut SendBuffer) -> Option<Goodbye> {
+    pub(crate) fn fill(&self, out: &mut Out) -> Option<Goodbye> {
         let mut queue = self.queue();
         if let Some(payload) = queue.pong.take() {
             out.pong(&payload);
@@ -455,11 +484,11 @@ impl Outbox {
             } else if queue.in_flight.has_room() {
                 match queue.bulk.pop_front() {
                     Some(Bulk::Process(process)) => queue = self.fill_output(queue, process, out),
-                    Some(Bulk::Part(json, taken)) => {
-                        out.message(json.len(), |buffer| buffer.extend_from_slice(&json));
+                    Some(Bulk::Part(part, taken)) => {
                         if queue.acks != Acks::Lag {
-                            queue.in_flight.add_part(json.len());
+                            queue.in_flight.add_part(part.size());
                         }
+                        out.parcel(part);
                         let _ = taken.send(());
                     }
                     None => break,
@@ -480,11 +509,12 @@ impl Outbox {
         &'a self,
         mut queue: MutexGuard<'a, Queue>,
         answer: Answer,
-        out: &mut SendBuffer,
+        out: &mut Out,
     ) -> MutexGuard<'a, Queue> {
-        queue.answer_bytes -= answer.json.len();
-        if !answer.json.is_empty() {
-            out.message(answer.json.len(), |buffer| buffer.extend_from_slice(&answer.json));
+        let size = answer.parcel.as_ref().map_or(0, Parcel::size);
+        queue.answer_bytes -= size;
+        if let Some(parcel) = answer.parcel {
+            out.parcel(parcel);
         }
         match answer.then {
             Then::Nothing => queue,
@@ -499,7 +529,7 @@ impl Outbox {
                     process.acknowledge_lagging(self.id, seq);
                     return self.queue();
                 }
-                queue.in_flight.add(process, seq, answer.json.len());
+                queue.in_flight.add(process, seq, size);
                 queue
             }
         }
@@ -509,7 +539,7 @@ impl Outbox {
         &'a self,
         queue: MutexGuard<'a, Queue>,
         process: Arc<Process>,
-        out: &mut SendBuffer,
+        out: &mut Out,
     ) -> MutexGuard<'a, Queue> {
         let acks = queue.acks;
         drop(queue);
@@ -530,11 +560,11 @@ impl Outbox {
     }
 
     /// Asks the client to acknowledge everything up to here.
-    fn mark(&self, queue: &mut Queue, out: &mut SendBuffer) {
+    fn mark(&self, queue: &mut Queue, out: &mut Out) {
         let mark = queue.in_flight.mark();
         match queue.acks {
             Acks::Ping => out.ping(&mark.to_be_bytes()),
-            Acks::Mark => out.message(64, |buffer| message::write_notification(buffer, &flow::Mark { mark })),
+            Acks::Mark => out.note(64, flow::Mark { mark }),
             Acks::Lag => {}
         }
     }

@@ -15,7 +15,7 @@ use std::{
 
 use remex_process::{Spawner, Tags};
 use remex_proto::message::Source;
-use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake};
+use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake, memory::ServerEnd};
 use tokio::{
     sync::{Semaphore, watch},
     task::JoinSet,
@@ -24,7 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     config::{Config, Host, Limits, Proxies, Trust},
-    connection::{self, Link},
+    connection::{self, Link, Way},
     fs::Files,
     http::Web,
     identity::Identity,
@@ -152,13 +152,31 @@ impl Server {
 
     /// Serves exactly one connection of lines, such as stdio, until it ends.
     pub async fn serve_stdio(self: Arc<Self>, reader: remex_rpc::ReadHalf, writer: remex_rpc::WriteHalf) {
-        let identity = Identity::Stdio(self.next_connection.load(Ordering::Relaxed));
         let reader = FrameReader::new(reader, Framing::Lines, self.limits().message_bytes);
-        connection::run(
-            self,
-            Link { reader, writer, framing: Framing::Lines, source: Source::Stdio, identity },
-        )
-        .await;
+        let way = Way::Wire { reader, writer, framing: Framing::Lines, source: Source::Stdio };
+        let identity = self.own_identity();
+        connection::run(self, Link { way, identity }).await;
+    }
+
+    /// Serves a client in this process, until the link ends or the server does, in a task that the server owns.
+    ///
+    /// Its session ends with the link. Must be called within a tokio runtime. A server that is ending, or has too many
+    /// connections, drops the end.
+    pub fn serve_memory(self: &Arc<Self>, end: ServerEnd) {
+        let Some(door) = Arc::clone(&self.doors).try_acquire_owned().ok().filter(|_| !self.is_ending())
+        else {
+            return tracing::warn!("a link was dropped: the server is ending, or there are too many");
+        };
+        let (server, identity) = (Arc::clone(self), self.own_identity());
+        self.track(async move {
+            connection::run(server, Link { way: Way::Memory(end), identity }).await;
+            drop(door);
+        });
+    }
+
+    /// Returns an identity that nobody else has.
+    fn own_identity(&self) -> Identity {
+        Identity::Own(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
     async fn welcome(self: Arc<Self>, accepted: Accepted) {
@@ -169,10 +187,12 @@ impl Server {
                 let terms = Terms { readiness, max_message_len: message_bytes, ..Terms::default() };
                 match handshake(stream, |token| self.config.auth.judge(token), &terms).await {
                     Ok(upgraded) => Link {
-                        reader: upgraded.reader,
-                        writer: upgraded.writer,
-                        framing: Framing::WebSocket(remex_rpc::Role::Server),
-                        source: Source::WebSocket,
+                        way: Way::Wire {
+                            reader: upgraded.reader,
+                            writer: upgraded.writer,
+                            framing: Framing::WebSocket(remex_rpc::Role::Server),
+                            source: Source::WebSocket,
+                        },
                         identity: upgraded.who,
                     },
                     Err(reason) => {
@@ -186,10 +206,12 @@ impl Server {
             Accepted::Unix { stream, .. } => {
                 let (reader, writer) = stream.into_split();
                 Link {
-                    reader: FrameReader::new(Box::new(reader), Framing::Lines, message_bytes),
-                    writer: Box::new(writer),
-                    framing: Framing::Lines,
-                    source: Source::Unix,
+                    way: Way::Wire {
+                        reader: FrameReader::new(Box::new(reader), Framing::Lines, message_bytes),
+                        writer: Box::new(writer),
+                        framing: Framing::Lines,
+                        source: Source::Unix,
+                    },
                     identity: Identity::Local,
                 }
             }
@@ -220,6 +242,8 @@ impl Server {
         })
         .await;
         self.phase.send_replace(Phase::Leaving);
+        // A session knows its server: whoever embeds one gets the memory of both back.
+        self.sessions().by_id.clear();
         let outboxes: Vec<_> = self.connections().values().cloned().collect();
         let deadline = tokio::time::Instant::now() + FAREWELL;
         let hurry = self.hurry.clone();
@@ -241,6 +265,18 @@ impl Server {
             () = self.tasks.wait() => {}
             () = tokio::time::sleep_until(deadline) => {}
             () = self.hurry.cancelled() => {}
+        }
+    }
+
+    /// Ends the server and everything it started at once, for those who cannot wait for [`Server::shut_down`].
+    ///
+    /// Needs no runtime. Blocks until nothing is left, which takes milliseconds.
+    pub fn kill(&self) {
+        self.phase.send_replace(Phase::Leaving);
+        let sessions = std::mem::take(&mut self.sessions().by_id);
+        sessions.values().for_each(|session| session.kill());
+        for outbox in self.connections().values() {
+            outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
         }
     }
 

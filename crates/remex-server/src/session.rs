@@ -16,10 +16,9 @@ use std::{
 
 use remex_process::{Scope, Tag, tree};
 use remex_proto::{
-    ErrorKind, RpcError,
+    ErrorKind, RpcError, ServerNote,
     call::Note,
     initialize::Capability,
-    message,
     process::{self as wire, ExitCause},
 };
 use tokio::sync::{Notify, Semaphore};
@@ -297,12 +296,14 @@ impl Session {
     }
 
     /// Sends a notification to everybody in the audience who asked for its kind.
-    pub(crate) fn notify<N: Note>(&self, capability: Capability, note: impl Fn(Option<String>) -> N) {
+    pub(crate) fn notify<N: Note + Into<ServerNote>>(
+        &self,
+        capability: Capability,
+        note: impl Fn(Option<String>) -> N,
+    ) {
         let send = |listener: &Listener, session_id: Option<String>| {
             if listener.capabilities.contains(&capability) {
-                let mut json = Vec::with_capacity(128);
-                message::write_notification(&mut json, &note(session_id));
-                listener.outbox.push_note(json);
+                listener.outbox.push_note(note(session_id));
             }
         };
         let audience = self.audience();
@@ -324,11 +325,7 @@ impl Session {
     ///
     /// When something of it is still there after a while.
     pub(crate) async fn end(&self) -> Result<(), RpcError> {
-        self.processes().ended = true;
-        for process in self.all_processes() {
-            process.will_end_for(ExitCause::Terminated);
-            process.abandon();
-        }
+        self.abandon();
         let tag = self.tag();
         let patience = tokio::time::Instant::now() + END_PATIENCE;
         loop {
@@ -349,6 +346,23 @@ impl Session {
                     format!("{live} processes of the session could not be ended; look at them on the host");
                 return Err(RpcError::new(ErrorKind::Internal, message));
             }
+        }
+    }
+
+    /// Ends everything the session started, on this thread.
+    pub(crate) fn kill(&self) {
+        self.abandon();
+        if let Err(error) = tree::kill(Scope::Session(self.tag())) {
+            tracing::error!(session = %self.id, error = %error, "session did not end");
+        }
+    }
+
+    /// Lets nothing new begin, and tells what runs that it is over.
+    fn abandon(&self) {
+        self.processes().ended = true;
+        for process in self.all_processes() {
+            process.will_end_for(ExitCause::Terminated);
+            process.abandon();
         }
     }
 

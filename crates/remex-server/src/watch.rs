@@ -17,11 +17,7 @@ use std::{
     time::Duration,
 };
 
-use remex_proto::{
-    ErrorKind, HostPath, RpcError,
-    call::{Empty, Note},
-    fs as wire, message,
-};
+use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
@@ -67,7 +63,7 @@ impl Connection {
                 let outbox = Arc::clone(responder.outbox());
                 match begun {
                     Ok(tree) => {
-                        responder.ok(&Empty {});
+                        responder.ok(Empty {});
                         watch.tell_changes(&tree, request.watch_id, &outbox).await;
                     }
                     Err(error) => {
@@ -108,7 +104,7 @@ impl Connection {
         if let Some(end) = self.watches.trees.remove(&request.watch_id) {
             end.cancel();
         }
-        responder.ok(&Empty {});
+        responder.ok(Empty {});
     }
 
     pub(crate) fn watch_missing(&mut self, request: wire::WatchMissing, responder: Responder) {
@@ -119,7 +115,7 @@ impl Connection {
         let turn = match paths.clone().try_fold(Claims::default(), Claims::and_looks) {
             Ok(claims) => self.server.files().enter(claims),
             // Paths of another host will never be here.
-            Err(_) => return responder.ok(&wire::WatchMissingReply { watching: false }),
+            Err(_) => return responder.ok(wire::WatchMissingReply { watching: false }),
         };
         let watch = self.watch_task();
         self.running.spawn(async move {
@@ -128,11 +124,11 @@ impl Connection {
                 () = end.cancelled() => None,
             };
             let outbox = Arc::clone(responder.outbox());
-            responder.ok(&wire::WatchMissingReply { watching: begun.is_some() });
+            responder.ok(wire::WatchMissingReply { watching: begun.is_some() });
             let Some(places) = begun else { return };
             let telling = async {
                 places.sight.bell().await;
-                outbox.push_part(note(&wire::MissingChanged { watch_id: request.watch_id })).await;
+                outbox.push_part(outbox.part(wire::MissingChanged { watch_id: request.watch_id })).await;
             };
             tokio::select! {
                 () = telling => {}
@@ -150,12 +146,6 @@ impl Connection {
             over: self.ending.clone(),
         }
     }
-}
-
-fn note(note: &impl Note) -> Vec<u8> {
-    let mut json = Vec::with_capacity(128);
-    message::write_notification(&mut json, note);
-    json
 }
 
 /// What the task of a watch needs.
@@ -226,7 +216,7 @@ impl Watch {
                     .iter()
                     .map(|(path, kind)| wire::Change { path: tree.spell(path), kind: *kind })
                     .collect();
-                if !outbox.push_part(note(&wire::Changed { watch_id, changes, overflow })).await {
+                if !outbox.push_part(outbox.part(wire::Changed { watch_id, changes, overflow })).await {
                     return;
                 }
             }

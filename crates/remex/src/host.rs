@@ -88,10 +88,9 @@ fn directory(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-#[allow(clippy::print_stderr)] // A person reads it, and the log has not begun.
 fn cwd() -> PathBuf {
     env::current_dir().unwrap_or_else(|error| {
-        eprintln!("remex: cannot find out the working directory: {error}; clients are told that it is `/`");
+        tracing::warn!(error = %error, "cannot find out the working directory; clients are told that it is `/`");
         PathBuf::from("/")
     })
 }

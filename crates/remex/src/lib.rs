@@ -1,3 +1,29 @@
-//! The library part of the `remex` program: what other programs of ours may share with it.
+//! This machine as a place to run things, for programs that want no server beside them.
+//!
+//! Joins the server and the client, which do not know each other. Start at [`Local`].
+//!
+//! Of all our libraries only this one reads the environment and looks at the host, and only in [`surroundings`] and
+//! [`Local::here`].
 
 pub mod environments;
+mod host;
+mod local;
+mod web;
+
+pub use local::Local;
+
+use remex_server::{Auth, Config, Limits};
+
+/// Returns what a server here has to know, from the environment of this process and from the host.
+///
+/// Limits are the usual ones. Whoever lets others in sets [`Config::auth`].
+pub fn surroundings() -> Config {
+    Config {
+        limits: Limits::default(),
+        host_env: std::env::vars_os().collect(),
+        auth: Auth::Open,
+        host: host::look(),
+        proxies: web::proxies(),
+        trust: web::trust(),
+    }
+}

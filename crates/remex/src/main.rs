@@ -3,9 +3,7 @@
 //! Reads flags, files and the environment and hands plain values to the libraries; prints, and
 //! decides exit codes. Start at [`main`].
 
-mod host;
 mod serve;
-mod web;
 
 use std::process::ExitCode;
 

@@ -17,8 +17,6 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{host, web};
-
 /// Sent by Linux to who writes beyond the limit on the size of files.
 const SIGXFSZ: i32 = 25;
 
@@ -96,8 +94,8 @@ enum Lifetime {
 /// Serves until a signal, the end of stdio, or the end of the parent.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let addresses = flags.listen.iter().map(|url| url.parse()).collect::<Result<Vec<ListenAddress>, _>>()?;
-    let config = config(flags, &addresses)?;
     start_log(&flags.log)?;
+    let config = config(flags, &addresses)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Scans of the process table; nothing that waits for anybody.
@@ -211,8 +209,7 @@ fn config(flags: &Flags, addresses: &[ListenAddress]) -> anyhow::Result<Config> 
         },
         ..defaults
     };
-    let host_env = std::env::vars_os().collect();
-    Ok(Config { limits, host_env, auth, host: host::look(), proxies: web::proxies(), trust: web::trust() })
+    Ok(Config { limits, auth, ..remex::surroundings() })
 }
 
 /// Refuses to open a port to the network without authentication.

@@ -149,7 +149,7 @@ fn answer(responder: Responder, result: Result<Vec<u8>, RpcError>) {
     match result {
         Ok(bytes) => {
             let reply = wire::ReadFileReply { data_base64: Blob::from(bytes) };
-            responder.ok_with(|out| reply.write(out));
+            responder.ok_with(reply, wire::ReadFileReply::write);
         }
         Err(error) => responder.error(&error),
     }

@@ -194,12 +194,12 @@ impl Connection {
             return responder.error(&error);
         }
         let Some(handle) = self.handles.open().remove(&request.handle_id) else {
-            return responder.ok(&Empty {});
+            return responder.ok(Empty {});
         };
         if handle.mode == OpenMode::Read {
             // Nobody has to wait for it, not even when all slots are taken.
             drop(self.server.files().run(move || drop(handle)));
-            return responder.ok(&Empty {});
+            return responder.ok(Empty {});
         }
         let claims = handle.claims(self.outbox.id, &request.handle_id);
         let turn = match self.file_turn(&Sandbox::Disabled, claims) {
@@ -348,7 +348,7 @@ fn open(request: &wire::Open) -> Result<Opened, RpcError> {
 
 fn answer(responder: Responder, result: Result<wire::Block, RpcError>) {
     match result {
-        Ok(block) => responder.ok_with(|out| block.write(out)),
+        Ok(block) => responder.ok_with(block, wire::Block::write),
         Err(error) => responder.error(&error),
     }
 }

@@ -7,19 +7,13 @@ use std::{
 };
 
 use remex_proto::{
-    Blob, ErrorKind, RequestId, RpcError,
-    error::INVALID_PARAMS,
-    http as wire,
-    message::{self, BodyFrame},
+    Blob, ErrorKind, RequestId, RpcError, error::INVALID_PARAMS, http as wire, message::BodyFrame,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{body::Body, causes};
-use crate::{
-    config::Limits,
-    outbox::{Outbox, Then},
-};
+use crate::{config::Limits, outbox::Outbox};
 
 /// Buffered bodies of one connection that may be large at once; further ones wait while they are small.
 const LARGE_BODIES: usize = 4;
@@ -129,7 +123,8 @@ impl Reserved {
     ///
     /// One part is in memory at a time, so a client that reads slowly holds up this body only.
     pub(super) async fn transfer(self, mut body: Body, outbox: &Outbox, stop: impl Future<Output = String>) {
-        let request_id = serde_json::json!(self.request_id).to_string();
+        let request_id = self.request_id.clone().unwrap_or_default();
+        let request_json = serde_json::json!(request_id).to_string();
         let mut seq = 1;
         tokio::pin!(stop);
         let error = loop {
@@ -140,13 +135,18 @@ impl Reserved {
             };
             match part {
                 Ok(Some(bytes)) => {
-                    let frame = BodyFrame { request_id: &request_id, seq, bytes: &bytes };
-                    let mut json = Vec::new();
-                    frame.write(&mut json);
+                    let frame = BodyFrame { request_id: &request_json, seq, bytes: &bytes };
+                    let part = outbox.body_part(&frame, || wire::BodyDelta {
+                        request_id: request_id.clone(),
+                        seq,
+                        delta_base64: Blob(bytes.clone()),
+                        done: false,
+                        error: None,
+                    });
                     drop(bytes);
                     seq += 1;
                     // The next part is asked for when this one is on its way.
-                    let sending = outbox.push_part(json);
+                    let sending = outbox.push_part(part);
                     tokio::pin!(sending);
                     tokio::select! {
                         biased;
@@ -174,9 +174,7 @@ impl Reserved {
         let mut active = lock(&self.active);
         active.remove(&request_id);
         let last = wire::BodyDelta { request_id, seq, delta_base64: Blob::default(), done: true, error };
-        let mut json = Vec::new();
-        message::write_notification(&mut json, &last);
-        outbox.push(json, Then::Nothing);
+        outbox.push_last(last);
     }
 }
 

@@ -1,11 +1,10 @@
 //! The duty to answer one request.
 
-use std::{io, sync::Arc};
+use std::{any::TypeId, io, sync::Arc};
 
 use remex_proto::{ErrorKind, RequestId, RpcError, message};
-use serde::Serialize;
 
-use super::{ConnectionId, Outbox, Then};
+use super::{ConnectionId, Form, Outbox, Parcel, Reply, Then};
 
 /// The duty to answer one request, exactly once.
 ///
@@ -16,12 +15,14 @@ pub(crate) struct Responder {
     /// Taken when the answer is given.
     id: Option<RequestId>,
     request_bytes: usize,
+    /// The type that the answer has to have, once it is known what is asked.
+    reply: Option<TypeId>,
 }
 
 impl Responder {
     pub(crate) fn new(outbox: &Arc<Outbox>, id: RequestId, request_bytes: usize) -> Self {
         outbox.register(&id, request_bytes);
-        Responder { outbox: Arc::clone(outbox), id: Some(id), request_bytes }
+        Responder { outbox: Arc::clone(outbox), id: Some(id), request_bytes, reply: None }
     }
 
     pub(crate) fn is_for(&self, connection: ConnectionId, id: &RequestId) -> bool {
@@ -37,37 +38,54 @@ impl Responder {
         Wanted { outbox: Arc::clone(&self.outbox), id: self.id.clone() }
     }
 
-    pub(crate) fn answer<R: Serialize>(self, result: Result<R, RpcError>) {
+    /// Notes which type the answer to its method has.
+    pub(crate) fn promising(mut self, reply: TypeId) -> Self {
+        self.reply = Some(reply);
+        self
+    }
+
+    pub(crate) fn answer<R: Reply>(self, result: Result<R, RpcError>) {
         match result {
-            Ok(reply) => self.ok(&reply),
+            Ok(reply) => self.ok(reply),
             Err(error) => self.error(&error),
         }
     }
 
-    pub(crate) fn ok(self, reply: &impl Serialize) {
+    pub(crate) fn ok(self, reply: impl Reply) {
         self.ok_then(reply, Then::Nothing);
     }
 
-    pub(crate) fn ok_then(self, reply: &impl Serialize, then: Then) {
-        self.result(then, |id, json| {
+    pub(crate) fn ok_then(self, reply: impl Reply, then: Then) {
+        self.result(reply, then, |json, id, reply| {
             json.reserve(128);
             message::write_result(json, id, reply);
         });
     }
 
-    /// Answers with the JSON that `write` appends.
-    pub(crate) fn ok_with(self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.result(Then::Nothing, |id, json| message::write_result_with(json, id, write));
+    /// Answers with `reply`, which `write` appends as JSON faster than it would be.
+    pub(crate) fn ok_with<R: Reply>(self, reply: R, write: impl FnOnce(&R, &mut Vec<u8>)) {
+        self.result(reply, Then::Nothing, |json, id, reply| {
+            message::write_result_with(json, id, |json| write(reply, json));
+        });
     }
 
-    fn result(mut self, then: Then, write: impl FnOnce(&RequestId, &mut Vec<u8>)) {
+    fn result<R: Reply>(mut self, reply: R, then: Then, write: impl FnOnce(&mut Vec<u8>, &RequestId, &R)) {
+        debug_assert!(
+            self.reply.is_none_or(|promised| promised == TypeId::of::<R>()),
+            "{} is not what the method answers",
+            std::any::type_name::<R>()
+        );
         let Some(id) = self.id.take() else { return };
-        let mut json = Vec::new();
-        if self.outbox.close_request(&id) {
-            write(&id, &mut json);
-        }
+        let parcel = self.outbox.close_request(&id).then(|| match self.outbox.form {
+            Form::Json => {
+                let mut json = Vec::new();
+                write(&mut json, &id, &reply);
+                Parcel::Json(json)
+            }
+            Form::Value => Parcel::reply_value(id, reply),
+        });
         // A cancelled request has its answer, but what it did has its consequences.
-        self.outbox.push(json, then);
+        self.outbox.push(parcel, then);
     }
 
     pub(crate) fn error(mut self, error: &RpcError) {

@@ -2,15 +2,15 @@
 
 use std::{sync::Arc, time::Instant};
 
+use bytes::Bytes;
 use remex_proto::{
     message,
     process::{self as wire, Overflow},
     state::output_log::{Cursor, Gap, Next, OutputLog, Seq},
 };
-use remex_rpc::SendBuffer;
 
 use super::{Process, State, quoted, task::GATHER};
-use crate::outbox::{Acks, ConnectionId, Delivery, Outbox, Urgency};
+use crate::outbox::{Acks, ConnectionId, Delivery, Out, Outbox, Urgency};
 
 /// A process that is this far behind has something short to say and goes before floods.
 const FRESH_BYTES: u64 = 4 << 10;
@@ -183,7 +183,7 @@ impl Process {
         self: &Arc<Self>,
         connection: ConnectionId,
         acks: Acks,
-        out: &mut SendBuffer,
+        out: &mut Out,
         quota: usize,
     ) -> Delivery {
         let mut guard = self.state();
@@ -224,7 +224,7 @@ impl Process {
                                 bytes: gap.bytes,
                             },
                         };
-                        out.message(128, |buffer| message::write_notification(buffer, &note));
+                        out.note(128, note);
                     }
                 }
                 Some(Next::Output { seq, stream, bytes, .. }) => {
@@ -236,7 +236,13 @@ impl Process {
                         bytes,
                     };
                     delivery.bytes += bytes.len();
-                    out.message(output.len(), |buffer| output.write(buffer));
+                    out.output(&output, || wire::Output {
+                        process_id: self.id.to_string(),
+                        session_id: self.observed(follow),
+                        seq,
+                        stream,
+                        chunk: Bytes::copy_from_slice(bytes).into(),
+                    });
                 }
                 Some(Next::Exited(seq)) => {
                     if let Some(exit) = exit {
@@ -250,7 +256,7 @@ impl Process {
                             cause: Some(exit.cause),
                             usage: Some(exit.usage),
                         };
-                        out.message(300, |buffer| message::write_notification(buffer, &note));
+                        out.note(300, note);
                     }
                 }
                 Some(Next::Closed(seq)) => {
@@ -261,7 +267,7 @@ impl Process {
                         produced: Some(produced),
                         evicted_bytes: Some(if follow.controls { losses.bytes } else { follow.lost }),
                     };
-                    out.message(200, |buffer| message::write_notification(buffer, &note));
+                    out.note(200, note);
                 }
             }
         }

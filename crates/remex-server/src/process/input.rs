@@ -33,7 +33,7 @@ impl Feed {
                     self.process_id
                 ),
             ),
-            _ => return self.responder.ok(&WriteReply::from(status)),
+            _ => return self.responder.ok(WriteReply::from(status)),
         };
         self.responder.error(&refusal);
     }
@@ -131,7 +131,7 @@ impl Input {
         self.accepted = VecDeque::new();
         self.answer_large();
         for responder in self.closing.drain(..) {
-            responder.ok(&Empty {});
+            responder.ok(Empty {});
         }
         self.admit();
     }
@@ -169,7 +169,7 @@ impl Input {
                 Waiting::Close(responder) => {
                     self.ledger.close();
                     if self.state == InputState::Closed {
-                        responder.ok(&Empty {});
+                        responder.ok(Empty {});
                     } else {
                         self.state = InputState::Ending;
                         self.closing.push(responder);

@@ -81,7 +81,7 @@ impl Process {
             replayed: false,
         };
         session.start_succeeded(starting.start_id.as_deref(), &reply);
-        starting.responder.ok_then(&reply, Then::Follow(Arc::clone(self)));
+        starting.responder.ok_then(reply, Then::Follow(Arc::clone(self)));
         session.notify(Capability::ProcessStarted, |session_id| wire::StartedNote {
             process_id: self.id.to_string(),
             session_id,
@@ -149,13 +149,13 @@ impl Order {
         match self {
             // Says whether it was accepted before.
             Order::Write(feed) => input.write(feed),
-            Order::Terminate(_, responder) => responder.ok(&wire::Terminated { running: false }),
+            Order::Terminate(_, responder) => responder.ok(wire::Terminated { running: false }),
             Order::Resize(_, responder, id) if !about.tty => responder.error(&not_a_terminal(&id)),
             Order::CloseStdin(responder, id) if about.tty => responder.error(&no_end_of_input(&id)),
             Order::Signal(_, responder)
             | Order::Resize(_, responder, _)
             | Order::CloseStdin(responder, _) => {
-                responder.ok(&Empty {});
+                responder.ok(Empty {});
             }
         }
     }
@@ -164,8 +164,8 @@ impl Order {
     pub(crate) fn answer_unknown(self) {
         let (responder, id) = match self {
             Order::Write(feed) => return feed.answer(wire::WriteStatus::UnknownProcess),
-            Order::Signal(_, responder) => return responder.ok(&Empty {}),
-            Order::Terminate(_, responder) => return responder.ok(&wire::Terminated { running: false }),
+            Order::Signal(_, responder) => return responder.ok(Empty {}),
+            Order::Terminate(_, responder) => return responder.ok(wire::Terminated { running: false }),
             Order::CloseStdin(responder, id) | Order::Resize(_, responder, id) => (responder, id),
         };
         responder.error(&unknown_process(&id));

@@ -425,7 +425,7 @@ impl Runner {
 
     fn terminate(&mut self, mode: wire::TerminateMode, responder: crate::outbox::Responder) {
         match (&self.end, mode) {
-            (End::Closed, _) => responder.ok(&wire::Terminated { running: false }),
+            (End::Closed, _) => responder.ok(wire::Terminated { running: false }),
             (End::Running, mode) => {
                 self.process.state().ended_for.get_or_insert(ExitCause::Terminated);
                 match mode {
@@ -440,7 +440,7 @@ impl Runner {
                             self.pid,
                             Duration::from_millis(timeout_ms),
                         );
-                        responder.ok(&wire::Terminated { running: true });
+                        responder.ok(wire::Terminated { running: true });
                     }
                 }
             }

@@ -50,7 +50,7 @@ pub(super) fn remains(
         }),
         TerminateMode::Graceful { timeout_ms } => {
             end_gently(scope, process, session, Duration::from_millis(timeout_ms));
-            responder.ok(&Terminated { running: false });
+            responder.ok(Terminated { running: false });
         }
     }
 }

@@ -53,7 +53,7 @@ impl Server {
 
     fn on_detach(&self, request: &Initialize, identity: &Identity) -> OnDetach {
         let limits = self.limits();
-        if matches!(identity, Identity::Stdio(_)) || request.dialect() == Dialect::V0 {
+        if matches!(identity, Identity::Own(_)) || request.dialect() == Dialect::V0 {
             return OnDetach::End;
         }
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

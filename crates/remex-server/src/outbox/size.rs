@@ -1,0 +1,102 @@
+//! About how much memory a value holds, for the bounds on what waits: where nothing is encoded, nothing has a length.
+//!
+//! Only what can be large is looked at. Start at [`Reply`].
+
+use remex_proto::{
+    Call, HostPath, ServerNote,
+    call::Empty,
+    environment::{ConfigReply, Info, StatusReply},
+    fs, http, initialize, process, session,
+};
+use serde::Serialize;
+
+/// What a value counts for that is never large.
+const SMALL: usize = 256;
+
+/// The answer to a request, as the method table has it.
+pub(crate) trait Reply: Serialize + Send + 'static {
+    /// Returns about how many bytes it holds.
+    fn size(&self) -> usize {
+        SMALL
+    }
+}
+
+macro_rules! small {
+    ($($reply:ty)*) => {
+        $(impl Reply for $reply {})*
+    };
+}
+
+small! {
+    Empty Info StatusReply initialize::Reply
+    process::Started process::WriteReply process::Terminated
+    fs::WriteFileReply fs::Metadata fs::CanonicalizeReply fs::OpenReply fs::WatchMissingReply fs::LinkTarget
+    fs::FileHash
+}
+
+macro_rules! sized {
+    ($($reply:ty, $value:ident => $size:expr;)*) => {
+        $(impl Reply for $reply {
+            fn size(&self) -> usize {
+                let $value = self;
+                SMALL + $size
+            }
+        })*
+    };
+}
+
+sized! {
+    process::ReadReply, reply => reply.chunks.iter().map(|chunk| SMALL / 4 + chunk.chunk.len()).sum::<usize>();
+    process::Waited, reply => reply.matched.as_ref().map_or(0, |matched| matched.len());
+    process::SnapshotReply, reply => reply.stdout.len() + reply.stderr.len() + reply.terminal.len();
+    process::Listing, reply => reply.processes.iter().map(process_entry).sum::<usize>();
+    session::Listing, reply => SMALL * reply.sessions.len();
+    fs::ReadFileReply, reply => reply.data_base64.len();
+    fs::Block, reply => reply.chunk.len();
+    fs::DirectoryListing, reply => reply.entries.iter().map(|entry| SMALL + entry.file_name.len()).sum::<usize>();
+    fs::WalkReply, reply => reply.entries.iter().map(|entry| path(&entry.path)).sum::<usize>()
+        + reply.errors.iter().map(|error| path(&error.path) + error.message.len()).sum::<usize>();
+    http::HttpResponse, reply => reply.body_base64.len()
+        + reply.headers.iter().map(|header| header.name.len() + header.value.len()).sum::<usize>();
+    ConfigReply, reply => [&reply.config, &reply.requirements]
+        .into_iter()
+        .flat_map(|part| &part.layers)
+        .map(|layer| SMALL + layer.toml.len())
+        .sum::<usize>();
+}
+
+/// Returns about how many bytes a request holds.
+pub(crate) fn of_call(call: &Call) -> usize {
+    SMALL
+        + match call {
+            Call::ProcessStart(start) => {
+                let env = start.env.iter().map(|(name, value)| name.len() + value.len());
+                start.argv.iter().map(String::len).sum::<usize>() + env.sum::<usize>()
+            }
+            Call::ProcessWrite(write) => write.chunk.len(),
+            Call::FsWriteFile(write) => write.data_base64.size(),
+            Call::FsWriteBlock(write) => write.chunk.len(),
+            Call::HttpRequest(request) => request.body_base64.as_ref().map_or(0, |body| body.len()),
+            _ => 0,
+        }
+}
+
+/// Returns about how many bytes a notification holds.
+pub(super) fn of_note(note: &ServerNote) -> usize {
+    SMALL / 2
+        + match note {
+            ServerNote::ProcessOutput(output) => output.chunk.len(),
+            ServerNote::HttpBodyDelta(delta) => delta.delta_base64.len(),
+            ServerNote::FsChanged(changed) => changed.changes.iter().map(|change| path(&change.path)).sum(),
+            _ => 0,
+        }
+}
+
+fn path(path: &HostPath) -> usize {
+    SMALL / 4 + path.native().map_or(SMALL, |native| native.as_os_str().len())
+}
+
+fn process_entry(entry: &process::Entry) -> usize {
+    let labels = entry.labels.iter().map(|(name, value)| name.len() + value.len());
+    2 * SMALL + entry.argv.iter().map(String::len).sum::<usize>() + labels.sum::<usize>()
+}

@@ -1,0 +1,84 @@
+//! A server in this process, and the way to it.
+//!
+//! Start at [`Local`].
+
+use std::sync::Arc;
+
+use remex_client::{Link, Target};
+use remex_rpc::memory::{self, ClientEnd};
+use remex_server::{Config, ListenError, Server};
+
+/// This machine, served in this process: values cross as they are, there is no socket and no other program.
+///
+/// Clones are the same place. It lives until the last clone, the last [`Target`] and the last connection are gone; then
+/// everything that was started in it is killed, at once and with all its descendants. [`Local::shut_down`] is the
+/// gentle way.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let local = remex::Local::here().unwrap();
+/// assert_eq!(local.target().to_string(), "this machine");
+/// local.shut_down().await;
+/// # });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Local {
+    place: Arc<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    server: Arc<Server>,
+}
+
+impl Local {
+    /// Makes a place as the environment of this process describes it, see [`surroundings`](crate::surroundings).
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the host has no room for the threads that start processes.
+    pub fn here() -> Result<Self, ListenError> {
+        Self::new(crate::surroundings())
+    }
+
+    /// Makes a place; must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the host has no room for the threads that start processes.
+    pub fn new(config: Config) -> Result<Self, ListenError> {
+        Ok(Self { place: Arc::new(Place { server: Server::new(config)? }) })
+    }
+
+    /// Returns the way here for a client.
+    pub fn target(&self) -> Target {
+        let local = self.clone();
+        Target::custom("this machine", move || {
+            let link = Link::memory(local.connect()).with(local.clone());
+            async move { Ok(link) }
+        })
+    }
+
+    /// Opens a connection for whoever drives it by hand; must be called within a tokio runtime.
+    ///
+    /// Its session ends with it. Once the place is shut down, it is at its end from the beginning.
+    pub fn connect(&self) -> ClientEnd {
+        let (client, server) = memory::link();
+        self.place.server.serve_memory(server);
+        client
+    }
+
+    /// Ends the place in order: processes get a grace, and clients are told.
+    pub async fn shut_down(&self) {
+        self.place.server.shut_down().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // There may be no runtime any more, so nothing here may wait for one.
+        self.server.kill();
+    }
+}
