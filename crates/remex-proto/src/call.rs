@@ -158,7 +158,7 @@ macro_rules! methods {
             }
 
             /// Returns the type of the answer, for those who hand it over as it is.
-            pub const fn reply_type(&self) -> TypeId {
+            pub fn reply_type(&self) -> TypeId {
                 match self {
                     $(Self::$variant(_) => TypeId::of::<$reply>(),)*
                 }

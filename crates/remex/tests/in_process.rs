@@ -239,7 +239,7 @@ async fn ask_the_host(peer: &mut Peer) {
     assert_eq!(peer.ask::<http::HttpRequest>(get).await.body_base64, Blob::from(&b"hi\n"[..]));
     peer.ask::<environment::GetInfo>(json!({})).await;
     peer.ask::<environment::GetStatus>(json!({})).await;
-    let config = json!({"cwd": "file:///", "configPaths": [], "requirementsPaths": []});
+    let config = json!({"cwd": "file:///", "configPaths": [["model"]], "requirementsPaths": []});
     peer.ask::<environment::ReadConfig>(config).await;
 }
 
