@@ -286,11 +286,19 @@ impl Connection {
             ClientNote::FlowAck(ack) if self.handshake.enabled(Capability::Acks) => {
                 self.outbox.acknowledged(ack.mark);
             }
+            ClientNote::FlowConsumed(consumed) if self.handshake.enabled(Capability::Consumed) => {
+                let session = self.handshake.session();
+                if let Some(process) = session.and_then(|session| session.process(&consumed.process_id)) {
+                    process.consumed(self.outbox.id, consumed.seq);
+                }
+            }
             ClientNote::RequestCancel(_) => {
                 self.violation("`request/cancel` without the capability `cancel`");
             }
             ClientNote::FlowAck(_) => self.violation("`flow/ack` without the capability `acks`"),
-            ClientNote::FlowConsumed(_) => {}
+            ClientNote::FlowConsumed(_) => {
+                self.violation("`flow/consumed` without the capability `consumed`");
+            }
         }
     }
 

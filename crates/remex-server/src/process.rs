@@ -11,6 +11,7 @@ mod read;
 mod start;
 pub(crate) mod task;
 mod terminate;
+mod unconsumed;
 mod wait;
 mod watched;
 
@@ -28,12 +29,7 @@ use remex_proto::{
 };
 use tokio::sync::Notify;
 
-use crate::{
-    clock::now_ms,
-    config::Limits,
-    outbox::{ConnectionId, Responder},
-    session::Session,
-};
+use crate::{clock::now_ms, config::Limits, outbox::Responder, session::Session};
 use deliver::{Follow, Losses};
 pub(crate) use deliver::{From, Viewer};
 use hold::{Control, Searches};
@@ -142,14 +138,7 @@ pub(crate) enum Order {
 }
 
 impl Process {
-    fn new(
-        id: String,
-        session: &Arc<Session>,
-        about: About,
-        tag: Tag,
-        limits: &Limits,
-        controller: ConnectionId,
-    ) -> Self {
+    fn new(id: String, session: &Arc<Session>, about: About, tag: Tag, limits: &Limits) -> Self {
         let now = Instant::now();
         let retain = output_log::Limits { retain_bytes: about.retain_bytes, ..limits.retain };
         Process {
@@ -165,7 +154,7 @@ impl Process {
                 follows: Vec::new(),
                 losses: Losses::default(),
                 searches: Searches::default(),
-                control: Control::attached(controller),
+                control: Control::default(),
                 exit: None,
                 ended_at_ms: None,
                 ended_for: None,

@@ -89,6 +89,7 @@ impl Listener {
             controls: session_id.is_none(),
             session_id: session_id.map(str::to_owned),
             wants_gaps: self.capabilities.contains(&Capability::ProcessGap),
+            consumes: session_id.is_none() && self.capabilities.contains(&Capability::Consumed),
         }
     }
 }
@@ -165,13 +166,14 @@ impl Session {
         let limits = self.server.limits();
         let number = self.next_process.fetch_add(1, Ordering::Relaxed);
         let tag = self.server.tags().tag(self.number, number);
-        let (process, start) = Process::prepare(request, self, tag, controller)?;
+        let (process, start) = Process::prepare(request, self, tag)?;
         let _changing = self.changing();
-        if self.controller(controller).is_none() {
+        let Some(viewer) = self.controller(controller) else {
             let message =
                 "the session is no longer attached to this connection; resume it to start processes";
             return Err(RpcError::new(ErrorKind::SessionAttached, message));
-        }
+        };
+        process.controlled_by(&viewer);
         let mut processes = self.processes();
         if processes.ended || self.server.is_ending() {
             return Err(RpcError::new(
@@ -220,7 +222,8 @@ impl Session {
         while processes.closed.len() > limits.closed_processes
             || processes.closed_weight > limits.closed_bytes
         {
-            let Some(oldest) = processes.closed.front().cloned() else { break };
+            let settled = processes.closed.iter().find(|process| process.is_settled());
+            let Some(oldest) = settled.or(processes.closed.front()).cloned() else { break };
             processes.forget(&oldest);
         }
         drop(processes);

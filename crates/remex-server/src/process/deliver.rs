@@ -9,7 +9,7 @@ use remex_proto::{
     state::output_log::{Cursor, Gap, Next, OutputLog, Seq},
 };
 
-use super::{Process, State, quoted, task::GATHER};
+use super::{Process, State, quoted, task::GATHER, unconsumed::Unconsumed};
 use crate::outbox::{Acks, ConnectionId, Delivery, Out, Outbox, Urgency};
 
 /// A process that is this far behind has something short to say and goes before floods.
@@ -43,9 +43,37 @@ pub(super) struct Follow {
     lost: u64,
     /// Everything up to here was told in answers to reads, gaps included.
     read_up_to: Seq,
+    /// For a client that tells what it has consumed.
+    unconsumed: Option<Unconsumed>,
 }
 
 impl Follow {
+    /// Tells whether there is something for this connection that nobody has told it of.
+    fn is_due(&self, log: &OutputLog) -> bool {
+        !self.queued && log.has_next(&self.cursor) && self.has_room(log)
+    }
+
+    /// Tells whether the client's consumers have come far enough for the next event.
+    fn has_room(&self, log: &OutputLog) -> bool {
+        self.unconsumed.as_ref().is_none_or(|unconsumed| unconsumed.has_room(log, &self.cursor))
+    }
+
+    /// Tells whether the client counts on more of a process that has closed.
+    pub(super) fn is_waiting(&self, log: &OutputLog, overflow: Overflow) -> bool {
+        let is_behind = log.has_next(&self.cursor);
+        self.controls
+            && match &self.unconsumed {
+                Some(unconsumed) => is_behind || unconsumed.is_catching_up(),
+                None => is_behind && overflow == Overflow::Pause,
+            }
+    }
+
+    fn streamed(&mut self, seq: Seq, bytes: usize) {
+        if let Some(unconsumed) = &mut self.unconsumed {
+            unconsumed.stream(seq, bytes);
+        }
+    }
+
     /// Moves past evicted events that were told in answers to reads: here they are no gap.
     fn pass_over_read(&mut self, log: &mut OutputLog) {
         let read_up_to = self.read_up_to;
@@ -63,6 +91,8 @@ pub(crate) struct Viewer {
     /// The session to name in every notification.
     pub(crate) session_id: Option<String>,
     pub(crate) wants_gaps: bool,
+    /// It tells how far it has consumed what it controls.
+    pub(crate) consumes: bool,
 }
 
 /// Where a viewer begins.
@@ -94,6 +124,10 @@ impl Process {
             From::Now => state.log.newest(),
             From::After(seq) => state.log.cursor_after(seq),
         };
+        let unconsumed = viewer.consumes.then(|| {
+            let consumed = state.log.cursor_after(state.control.acknowledged());
+            Unconsumed::new(self.about.retain_bytes, consumed, cursor)
+        });
         state.follows.retain(|follow| follow.connection != viewer.outbox.id);
         state.follows.push(Follow {
             connection: viewer.outbox.id,
@@ -107,6 +141,7 @@ impl Process {
             unmarked: 0,
             lost: 0,
             read_up_to: 0,
+            unconsumed,
         });
         self.ring(state);
     }
@@ -133,8 +168,9 @@ impl Process {
         let overdue = state.overdue;
         drop(state);
         drop(cancelled);
-        if overdue {
-            self.expire();
+        if overdue && let Some(session) = self.session.upgrade() {
+            let server = session.server();
+            server.janitor().forget_later(self, server.limits().resume_hold);
         }
         self.wake.notify_one();
     }
@@ -143,22 +179,25 @@ impl Process {
     pub(crate) fn resume(self: &Arc<Self>, viewer: &Viewer) {
         let mut state = self.state();
         let newest = state.log.newest().seq;
-        state.control.resume(viewer.outbox.id, newest, Instant::now());
+        state.control.resume(viewer, newest, Instant::now());
         self.follow_in(&mut state, viewer, From::Now);
     }
 
     /// Tells everybody who follows or waits that there is something new.
     pub(super) fn ring(self: &Arc<Self>, state: &mut State) {
-        let State { log, follows, .. } = &mut *state;
-        for follow in follows {
-            if !follow.queued && log.has_next(&follow.cursor) {
-                follow.queued = true;
-                follow.outbox.ready(Arc::clone(self), urgency(log.behind(&follow.cursor)));
-            }
-        }
+        self.queue(state);
         state.last_ring = Instant::now();
         state.answer_due = false;
         self.changed.notify_waiters();
+    }
+
+    /// Puts the process on the list of each connection that it has something for.
+    fn queue(self: &Arc<Self>, state: &mut State) {
+        let State { log, follows, .. } = state;
+        for follow in follows.iter_mut().filter(|follow| follow.is_due(log)) {
+            follow.queued = true;
+            follow.outbox.ready(Arc::clone(self), urgency(log.behind(&follow.cursor)));
+        }
     }
 
     /// Tells at once what comes after a pause or as an answer; gathers while output goes on.
@@ -170,7 +209,7 @@ impl Process {
             || state
                 .follows
                 .iter()
-                .any(|follow| !follow.queued && state.log.behind(&follow.cursor) >= GATHER_BYTES);
+                .any(|follow| state.log.behind(&follow.cursor) >= GATHER_BYTES && follow.is_due(&state.log));
         if due {
             self.ring(state);
             return None;
@@ -199,6 +238,10 @@ impl Process {
             let State { log, follows, exit, losses, .. } = &mut *state;
             let follow = &mut follows[index];
             follow.pass_over_read(log);
+            if !follow.has_room(log) {
+                follow.queued = false;
+                break;
+            }
             if delivery.bytes >= quota {
                 delivery.more = Some(urgency(log.behind(&follow.cursor)));
                 break;
@@ -243,8 +286,10 @@ impl Process {
                         stream,
                         chunk: Bytes::copy_from_slice(bytes).into(),
                     });
+                    follow.streamed(seq, bytes.len());
                 }
                 Some(Next::Exited(seq)) => {
+                    follow.streamed(seq, 0);
                     if let Some(exit) = exit {
                         let note = wire::Exited {
                             process_id: self.id.to_string(),
@@ -260,6 +305,7 @@ impl Process {
                     }
                 }
                 Some(Next::Closed(seq)) => {
+                    follow.streamed(seq, 0);
                     let note = wire::Closed {
                         process_id: self.id.to_string(),
                         session_id: self.observed(follow),
@@ -289,7 +335,7 @@ impl Process {
         }
         // Whoever looks on, or lets go of the oldest, still has a window; only the pace of others is not theirs to set.
         delivery.up_to = Some(follow.cursor.seq);
-        if !follow.controls || self.about.overflow == Overflow::Evict {
+        if !follow.controls || follow.unconsumed.is_some() || self.about.overflow == Overflow::Evict {
             return;
         }
         if acks == Acks::Lag {
@@ -306,6 +352,29 @@ impl Process {
         delivery.wants_mark = follow.unmarked >= retain / 4;
         if delivery.wants_mark {
             follow.unmarked = 0;
+        }
+    }
+
+    /// Notes that the client behind `connection` has consumed everything up to `seq`, which lets more out.
+    pub(crate) fn consumed(self: &Arc<Self>, connection: ConnectionId, seq: Seq) {
+        let mut guard = self.state();
+        let State { log, follows, control, full, .. } = &mut *guard;
+        let seq = seq.min(log.next_seq() - 1);
+        if !control.is(connection) || !control.consume(seq) {
+            return;
+        }
+        let follow = follows.iter_mut().find(|follow| follow.connection == connection);
+        if let Some(unconsumed) = follow.and_then(|follow| follow.unconsumed.as_mut()) {
+            unconsumed.consume(log.cursor_after(seq));
+        }
+        if *full {
+            self.wake.notify_one();
+        }
+        self.queue(&mut guard);
+        let overdue = guard.overdue;
+        drop(guard);
+        if overdue {
+            self.expire();
         }
     }
 

@@ -7,28 +7,39 @@ use remex_proto::{
     state::output_log::{Hold, Seq},
 };
 
-use super::{About, Process, State, deliver::Follow};
+use super::{About, Process, State, Viewer};
 use crate::{config::Limits, outbox::ConnectionId};
 
 /// Who controls the process, and how far it has acknowledged.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Control {
     holder: Holder,
-    /// Everything up to here was got by the controlling client, also by an earlier connection of it.
+    /// Everything up to here was got by the controlling client, or consumed if it tells that; also on an earlier
+    /// connection of it.
     acknowledged: Seq,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Holder {
     Attached {
         connection: ConnectionId,
-        catch_up: Option<CatchUp>,
+        pace: Pace,
     },
     Detached {
         since: Instant,
     },
-    /// Nobody will come for it any more.
+    /// Nobody has come for it yet, or will any more.
+    #[default]
     Gone,
+}
+
+/// What counts as acknowledged.
+#[derive(Debug)]
+enum Pace {
+    /// What has arrived.
+    Arrived { catch_up: Option<CatchUp> },
+    /// What the client says it has consumed, and nothing else.
+    Consumed,
 }
 
 /// After a resume: what lies between the last acknowledgement and the first event streamed again.
@@ -43,8 +54,8 @@ struct CatchUp {
 }
 
 impl Control {
-    pub(super) fn attached(connection: ConnectionId) -> Self {
-        Control { holder: Holder::Attached { connection, catch_up: None }, acknowledged: 0 }
+    pub(super) fn acknowledged(&self) -> Seq {
+        self.acknowledged
     }
 
     pub(super) fn is(&self, connection: ConnectionId) -> bool {
@@ -59,14 +70,40 @@ impl Control {
         self.holder = Holder::Gone;
     }
 
-    pub(super) fn resume(&mut self, connection: ConnectionId, newest: Seq, now: Instant) {
+    /// Gives the process to a client whose acknowledgements tell what has arrived.
+    fn attach(&mut self, connection: ConnectionId, newest: Seq, now: Instant) {
         let catch_up =
             (self.acknowledged < newest).then_some(CatchUp { until: newest, beyond: 0, last_read: now });
-        self.holder = Holder::Attached { connection, catch_up };
+        self.holder = Holder::Attached { connection, pace: Pace::Arrived { catch_up } };
+    }
+
+    /// Gives the process to a client that tells what it has consumed.
+    fn attach_consumer(&mut self, connection: ConnectionId) {
+        self.holder = Holder::Attached { connection, pace: Pace::Consumed };
+    }
+
+    pub(super) fn resume(&mut self, viewer: &Viewer, newest: Seq, now: Instant) {
+        if viewer.consumes {
+            self.attach_consumer(viewer.outbox.id);
+        } else {
+            self.attach(viewer.outbox.id, newest, now);
+        }
+    }
+
+    /// Notes what the client says it has consumed; `false` when that is nothing new.
+    pub(super) fn consume(&mut self, seq: Seq) -> bool {
+        let is_new = seq > self.acknowledged && self.is_consumed();
+        if is_new {
+            self.acknowledged = seq;
+        }
+        is_new
     }
 
     pub(super) fn acknowledge(&mut self, seq: Seq) {
-        if let Holder::Attached { catch_up: Some(gap), .. } = &mut self.holder {
+        if self.is_consumed() {
+            return;
+        }
+        if let Some(gap) = self.catch_up_mut() {
             if seq > gap.until {
                 gap.beyond = gap.beyond.max(seq);
                 return;
@@ -82,7 +119,7 @@ impl Control {
 
     /// Notes that the client reads on its own, having seen everything up to `after`.
     pub(super) fn reads(&mut self, after: Seq, newest: Seq, now: Instant) {
-        if let Holder::Attached { catch_up: Some(gap), .. } = &mut self.holder {
+        if let Some(gap) = self.catch_up_mut() {
             gap.last_read = now;
             // Whoever has seen more than the gap has seen the gap.
             let after = if after > gap.until { gap.until } else { after };
@@ -95,14 +132,29 @@ impl Control {
     /// Returns what the acknowledgement of a read up to `seq` is worth: after a resume, first of all that
     /// everything before the stream is there; the rest is streamed and acknowledged as well.
     pub(super) fn worth_of_read(&self, seq: Seq) -> Seq {
+        self.catch_up().map_or(seq, |gap| seq.min(gap.until))
+    }
+
+    fn is_consumed(&self) -> bool {
+        matches!(self.holder, Holder::Attached { pace: Pace::Consumed, .. })
+    }
+
+    fn catch_up(&self) -> Option<&CatchUp> {
         match &self.holder {
-            Holder::Attached { catch_up: Some(gap), .. } => seq.min(gap.until),
-            Holder::Attached { .. } | Holder::Detached { .. } | Holder::Gone => seq,
+            Holder::Attached { pace: Pace::Arrived { catch_up }, .. } => catch_up.as_ref(),
+            Holder::Attached { pace: Pace::Consumed, .. } | Holder::Detached { .. } | Holder::Gone => None,
+        }
+    }
+
+    fn catch_up_mut(&mut self) -> Option<&mut CatchUp> {
+        match &mut self.holder {
+            Holder::Attached { pace: Pace::Arrived { catch_up }, .. } => catch_up.as_mut(),
+            Holder::Attached { pace: Pace::Consumed, .. } | Holder::Detached { .. } | Holder::Gone => None,
         }
     }
 
     fn end_catch_up(&mut self) {
-        if let Holder::Attached { catch_up, .. } = &mut self.holder {
+        if let Holder::Attached { pace: Pace::Arrived { catch_up }, .. } = &mut self.holder {
             *catch_up = None;
         }
     }
@@ -111,26 +163,26 @@ impl Control {
         match &self.holder {
             Holder::Gone => return Hold::Nothing,
             Holder::Detached { since } if now >= *since + limits.resume_hold => return Hold::Nothing,
-            Holder::Attached { catch_up: Some(gap), .. } if self.gave_up(limits, now) => {
-                self.acknowledged = gap.until.max(gap.beyond);
-                self.end_catch_up();
-            }
             Holder::Detached { .. } | Holder::Attached { .. } => {}
+        }
+        if let Some(gap) = self.catch_up().filter(|_| self.gave_up(limits, now)) {
+            self.acknowledged = gap.until.max(gap.beyond);
+            self.end_catch_up();
         }
         Hold::After(self.acknowledged)
     }
 
     /// Tells whether a client that is back has not read what it missed for so long that it never will.
     fn gave_up(&self, limits: &Limits, now: Instant) -> bool {
-        matches!(&self.holder, Holder::Attached { catch_up: Some(gap), .. } if now >= gap.last_read + limits.resume_hold)
+        self.catch_up().is_some_and(|gap| now >= gap.last_read + limits.resume_hold)
     }
 
     /// Returns when the hold loosens by itself.
     fn loosens_at(&self, limits: &Limits) -> Option<Instant> {
         match &self.holder {
             Holder::Detached { since } => Some(*since + limits.resume_hold),
-            Holder::Attached { catch_up: Some(gap), .. } => Some(gap.last_read + limits.resume_hold),
-            Holder::Attached { catch_up: None, .. } | Holder::Gone => None,
+            Holder::Attached { .. } => self.catch_up().map(|gap| gap.last_read + limits.resume_hold),
+            Holder::Gone => None,
         }
     }
 }
@@ -209,12 +261,17 @@ impl State {
 
     /// Counts what was evicted while the client was away and it has not asked for since it is back.
     pub(super) fn note_abandoned(&mut self) {
-        if let Holder::Attached { catch_up: Some(_), .. } = self.control.holder {
+        if self.control.catch_up().is_some() {
             let cursor = self.log.cursor_after(self.control.acknowledged);
             if let Some(gap) = self.log.gap(&cursor) {
                 self.losses.note(gap);
             }
         }
+    }
+
+    /// Tells whether a client that is here has not been sent everything, and counts on getting it.
+    fn is_awaited(&self, about: &About) -> bool {
+        self.follows.iter().any(|follow| follow.is_waiting(&self.log, about.overflow))
     }
 
     /// Returns when a full log should be looked at again although nobody acknowledged.
@@ -224,6 +281,11 @@ impl State {
 }
 
 impl Process {
+    /// Gives the process to its first controller.
+    pub(crate) fn controlled_by(&self, viewer: &Viewer) {
+        self.state().control.resume(viewer, 0, Instant::now());
+    }
+
     /// Notes that `connection` has got everything up to `seq`.
     pub(crate) fn acknowledge(&self, connection: ConnectionId, seq: Seq) {
         let mut state = self.state();
@@ -243,13 +305,17 @@ impl Process {
     pub(crate) fn expire(self: &Arc<Self>) {
         let Some(session) = self.session.upgrade() else { return };
         let mut state = self.state();
-        let waits = |follow: &Follow| follow.controls && state.log.has_next(&follow.cursor);
-        state.overdue = self.about.overflow == Overflow::Pause && state.follows.iter().any(waits);
+        state.overdue = state.is_awaited(&self.about);
         let settled = !state.overdue;
         drop(state);
         if settled {
             session.forget(self);
         }
+    }
+
+    /// Tells whether no client that is here waits for the rest of it.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.state().is_awaited(&self.about)
     }
 }
 
@@ -260,11 +326,12 @@ mod tests {
     use super::*;
 
     fn resumed(limits: &Limits, now: Instant) -> Control {
-        let mut control = Control::attached(1);
+        let mut control = Control::default();
+        control.attach(1, 0, now);
         control.acknowledge(5);
         control.detach(now);
         assert_eq!(control.hold(limits, now), Hold::After(5));
-        control.resume(2, 9, now);
+        control.attach(2, 9, now);
         control
     }
 
@@ -287,6 +354,24 @@ mod tests {
         control.acknowledge(control.worth_of_read(12));
         assert_eq!(control.hold(&limits, now), Hold::After(9));
         assert_eq!(control.worth_of_read(12), 12);
+    }
+
+    #[test]
+    fn what_only_arrived_is_kept_for_a_client_that_tells_what_it_consumed() {
+        let (limits, now) = (Limits::default(), Instant::now());
+        let mut control = Control::default();
+        control.attach_consumer(1);
+        control.acknowledge(7);
+        control.reads(8, 9, now);
+        assert_eq!(control.hold(&limits, now), Hold::After(0));
+        assert!(control.consume(3) && !control.consume(2));
+        control.detach(now);
+        control.attach_consumer(2);
+        assert_eq!(control.hold(&limits, now + 2 * limits.resume_hold), Hold::After(3));
+        control.attach(3, 9, now);
+        assert!(!control.consume(9), "this connection does not tell");
+        control.acknowledge(9);
+        assert_eq!(control.hold(&limits, now), Hold::After(9));
     }
 
     #[test]

@@ -57,14 +57,13 @@ impl Process {
         request: wire::Start,
         session: &Arc<Session>,
         tag: Tag,
-        controller: crate::outbox::ConnectionId,
     ) -> Result<(Arc<Process>, Start), RpcError> {
         let server = session.server();
         let limits = server.limits();
         check_lengths(&request)?;
         let start = command(&request, tag, server.host_env())?;
         let about = about(&request, limits);
-        let process = Process::new(request.process_id, session, about, tag, limits, controller);
+        let process = Process::new(request.process_id, session, about, tag, limits);
         Ok((Arc::new(process), start))
     }
 

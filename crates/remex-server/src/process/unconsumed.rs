@@ -1,0 +1,148 @@
+//! How far the controller is told of a process before its consumers have used that up.
+//!
+//! Only for clients with the capability `consumed`. Start at [`Unconsumed`].
+
+use std::collections::VecDeque;
+
+use remex_proto::{
+    flow::{WINDOW_BYTES, WINDOW_EVENTS},
+    state::output_log::{Cursor, OutputLog, Seq},
+};
+
+/// What a connection was told of a process and has not consumed.
+#[derive(Debug)]
+pub(super) struct Unconsumed {
+    window_bytes: u64,
+    consumed: Cursor,
+    /// Where the stream began. The client reads what comes before it, which counts while it can be read.
+    begins: Cursor,
+    /// The events streamed since, the oldest first, with their bytes; gaps are none.
+    streamed: VecDeque<(Seq, u64)>,
+    streamed_bytes: u64,
+}
+
+impl Unconsumed {
+    /// Begins to stream at `begins` for a client that has consumed everything up to `consumed`.
+    pub(super) fn new(retain_bytes: usize, consumed: Cursor, begins: Cursor) -> Self {
+        let window_bytes = WINDOW_BYTES.min(retain_bytes as u64);
+        Unconsumed { window_bytes, consumed, begins, streamed: VecDeque::new(), streamed_bytes: 0 }
+    }
+
+    /// Notes that an event with this much output was streamed; the client may have read and consumed it before.
+    pub(super) fn stream(&mut self, seq: Seq, bytes: usize) {
+        if seq > self.consumed.seq {
+            self.streamed.push_back((seq, bytes as u64));
+            self.streamed_bytes += bytes as u64;
+        }
+    }
+
+    /// Notes how far the client has come.
+    pub(super) fn consume(&mut self, up_to: Cursor) {
+        self.consumed = up_to;
+        let consumed = self.streamed.partition_point(|(seq, _)| *seq <= up_to.seq);
+        self.streamed_bytes -= self.streamed.drain(..consumed).map(|(_, bytes)| bytes).sum::<u64>();
+    }
+
+    /// Tells whether the client, which is back after a cut, has not consumed all that came before.
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.consumed.seq < self.begins.seq
+    }
+
+    /// Tells whether what comes after `cursor` may be streamed; a gap goes with the event behind it.
+    ///
+    /// One chunk always fits, however small the window is.
+    pub(super) fn has_room(&self, log: &OutputLog, cursor: &Cursor) -> bool {
+        let evicted = log.first_seq() - 1;
+        let next = Cursor { seq: cursor.seq.max(evicted), ..*cursor };
+        let Some(len) = log.peek_len(&next) else { return true };
+        let read = log.behind(&self.consumed).saturating_sub(log.behind(&self.begins));
+        let bytes = read + self.streamed_bytes;
+        let to_read = self.begins.seq.saturating_sub(self.consumed.seq.max(evicted));
+        let events = to_read + self.streamed.len() as u64;
+        events < WINDOW_EVENTS && (bytes == 0 || bytes + len as u64 <= self.window_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remex_proto::state::output_log::{Hold, Limits, Next, Stream};
+
+    use super::*;
+
+    const CHUNK: usize = 64;
+    const WINDOW: usize = 4 * CHUNK;
+
+    fn log() -> OutputLog {
+        OutputLog::new(Limits { head_bytes: 0, ..Limits::default() })
+    }
+
+    fn print(log: &mut OutputLog, chunks: usize, len: usize) {
+        for _ in 0..chunks {
+            log.newest();
+            let fill = |room: &mut [u8]| Ok::<_, ()>(room.len());
+            assert_eq!(log.append(Stream::Stdout, 0, len, fill), Ok(len));
+        }
+    }
+
+    /// Streams as much as fits and returns the last event.
+    fn stream(unconsumed: &mut Unconsumed, log: &mut OutputLog, cursor: &mut Cursor) -> Seq {
+        while log.has_next(cursor) && unconsumed.has_room(log, cursor) {
+            match log.next(cursor) {
+                Some(Next::Output { seq, bytes, .. }) => unconsumed.stream(seq, bytes.len()),
+                Some(Next::Exited(seq) | Next::Closed(seq)) => unconsumed.stream(seq, 0),
+                Some(Next::Gap(_)) | None => {}
+            }
+        }
+        cursor.seq
+    }
+
+    #[test]
+    fn a_window_of_output_is_streamed_ahead_of_the_consumer() {
+        let (mut log, mut cursor) = (log(), Cursor::START);
+        print(&mut log, 10, CHUNK);
+        let mut unconsumed = Unconsumed::new(WINDOW, Cursor::START, Cursor::START);
+        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 4);
+        unconsumed.consume(log.cursor_after(3));
+        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 7);
+    }
+
+    #[test]
+    fn many_small_events_fill_the_window_too_and_one_large_one_always_fits() {
+        let (mut log, mut cursor) = (log(), Cursor::START);
+        print(&mut log, 5000, 1);
+        let mut unconsumed = Unconsumed::new(1 << 20, Cursor::START, Cursor::START);
+        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), WINDOW_EVENTS);
+
+        let (mut log, mut cursor) = (self::log(), Cursor::START);
+        print(&mut log, 2, CHUNK);
+        let mut unconsumed = Unconsumed::new(1, Cursor::START, Cursor::START);
+        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 1);
+        unconsumed.consume(log.cursor_after(1));
+        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 2);
+    }
+
+    #[test]
+    fn a_gap_needs_no_room_and_waits_for_the_event_behind_it() {
+        let (mut log, mut cursor) = (log(), Cursor::START);
+        print(&mut log, 4, CHUNK);
+        let mut unconsumed = Unconsumed::new(WINDOW, Cursor::START, Cursor::START);
+        stream(&mut unconsumed, &mut log, &mut cursor);
+        print(&mut log, 40, CHUNK);
+        log.evict(Hold::Nothing, WINDOW);
+        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 4, "the gap is not told yet");
+        unconsumed.consume(log.cursor_after(4));
+        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 44);
+    }
+
+    #[test]
+    fn what_a_resumed_client_has_to_read_counts_as_far_as_it_is_not_consumed() {
+        let mut log = log();
+        print(&mut log, 5, CHUNK);
+        let (consumed, mut cursor) = (log.cursor_after(1), log.newest());
+        let mut unconsumed = Unconsumed::new(WINDOW, consumed, cursor);
+        print(&mut log, 5, CHUNK);
+        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 5);
+        unconsumed.consume(log.cursor_after(3));
+        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 7);
+    }
+}
