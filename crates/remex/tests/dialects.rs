@@ -92,7 +92,7 @@ fn capabilities_are_on_only_when_asked_for_and_known() {
     let enabled = words(&answer["capabilities"]["enabled"]);
     assert_eq!(enabled, ["processStarted", "cancel"].map(str::to_owned).into());
     let available = words(&answer["capabilities"]["available"]);
-    for word in ["processStarted", "processFailed", "processGap", "cancel"] {
+    for word in ["processStarted", "processFailed", "processGap", "cancel", "acks", "consumed"] {
         assert!(available.contains(word), "{word} in {available:?}");
     }
 }
