@@ -16,8 +16,11 @@ use remex_server::{Config, ListenError, Server};
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// use remex_client::Client;
+///
 /// let local = remex::Local::here().unwrap();
-/// assert_eq!(local.target().to_string(), "this machine");
+/// let client = Client::connect(local.target()).await.unwrap();
+/// assert_eq!(client.command("/bin/echo").arg("hi").output().await.unwrap().stdout, b"hi\n");
 /// local.shut_down().await;
 /// # });
 /// ```

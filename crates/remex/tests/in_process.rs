@@ -10,6 +10,7 @@ use std::{
 };
 
 use remex::Local;
+use remex_client::Client;
 use remex_proto::{
     Blob, Call, ClientNote, ErrorKind, RequestId, RpcError, ServerNote,
     call::{Initialized, METHODS, Request},
@@ -375,4 +376,18 @@ fn nothing_outlives_a_place_even_when_its_runtime_is_gone() {
     assert!(!daemon.ended_within(Duration::ZERO), "the place lives as long as the way to it");
     drop(target);
     assert!(daemon.ended_within(Duration::ZERO), "it is gone at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_gets_here_as_to_any_server() {
+    let local = local();
+    let client = Client::connect(local.target()).await.unwrap();
+    let flood = client.command("/bin/sh").args(["-c", "yes | head -c 8000000"]).output().await.unwrap();
+    assert_eq!(flood.stdout.len(), 8_000_000);
+    let sleeper = client.command("/bin/sleep").arg("1000").start().await.unwrap();
+    let process = Watched::printed(&sleeper.pid().unwrap().to_string());
+    drop(local);
+    assert!(!process.ended_within(Duration::ZERO), "the place lives as long as its client");
+    drop((sleeper, client));
+    process.assert_ends();
 }
