@@ -211,6 +211,7 @@ impl Client {
     /// When the server did not do it; the connection is closed all the same.
     pub async fn end(self) -> Result<(), Error> {
         let session_id = self.session_id().to_owned();
+        self.core().ask_to_end();
         let ended = self.call(wire_session::End { session_id }).await;
         self.leave().await;
         match ended {

@@ -15,9 +15,11 @@ use std::{
 
 use bytes::Bytes;
 use remex_proto::{
-    Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError, ServerNote, flow,
+    Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError, ServerNote,
+    call::Request as _,
+    flow,
     initialize::{Capability, Reply as Welcome},
-    process as wire, request,
+    process as wire, request, session,
     state::pending::{self, AfterCut, Pending},
 };
 use remex_rpc::memory::{Reply, ToClient};
@@ -73,6 +75,16 @@ struct State {
     heard: u64,
     /// Counts cuts: what was sent before one may have been sent twice.
     cuts: u64,
+    end: End,
+}
+
+/// How far the owner has got with ending the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    NotAsked,
+    Asked,
+    /// The server has ended it, and closes the connection next.
+    Done,
 }
 
 /// What was switched on for the connection.
@@ -174,6 +186,7 @@ impl Core {
                 enabled: Enabled::default(),
                 heard: 0,
                 cuts: 0,
+                end: End::NotAsked,
             }),
             bell: Notify::new(),
             room: Notify::new(),
@@ -199,6 +212,16 @@ impl Core {
     /// Returns how often the connection was cut.
     pub(crate) fn cuts(&self) -> u64 {
         self.lock().cuts
+    }
+
+    /// Notes that the owner ends the session.
+    pub(crate) fn ask_to_end(&self) {
+        self.lock().end = End::Asked;
+    }
+
+    /// Tells whether the session has ended as its owner wished, so that there is nothing to recover.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lock().end == End::Done
     }
 
     /// Makes a call and waits for its answer; dropped, the call is forgotten and cancelled.
@@ -529,7 +552,15 @@ impl Core {
 
     fn answer(&self, id: &RequestId, outcome: Result<Arrived, RpcError>) {
         let RequestId::Integer(id) = id else { return };
-        let waiting = self.lock().pending.complete(id.cast_unsigned());
+        let waiting = {
+            let mut state = self.lock();
+            let waiting = state.pending.complete(id.cast_unsigned());
+            let ends = waiting.as_ref().is_some_and(|waiting| waiting.method == session::End::METHOD);
+            if ends && state.end == End::Asked && outcome.is_ok() {
+                state.end = End::Done;
+            }
+            waiting
+        };
         // An answer that nobody waits for is one that came after its caller had left.
         if let Some(waiting) = waiting {
             self.room.notify_waiters();

@@ -78,6 +78,10 @@ impl Engine {
                 }
                 End::Cut(error) => error,
             };
+            if self.core.has_ended() {
+                end_link(link).await;
+                break Loss::Closed;
+            }
             tracing::debug!(session = %self.session, error = %error, "connection cut");
             self.core.disconnected(Instant::now());
             end_link(link).await;

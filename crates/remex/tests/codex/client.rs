@@ -5,7 +5,6 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::OnceLock,
     thread,
 };
 
@@ -26,24 +25,6 @@ use crate::{
 const SHORT_MS: u64 = 250;
 /// How long the client waits for a process that is about to end: its maximum.
 const LONG_MS: u64 = 30_000;
-
-/// Returns the path of the client's program, which is installed if it is not there.
-pub(crate) fn program() -> &'static Path {
-    // Also a failure is kept, so that it is waited for once and not by every test.
-    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/codex/install");
-    let program = PROGRAM.get_or_init(|| {
-        let output = Command::new(script)
-            .arg(env!("CARGO_TARGET_TMPDIR"))
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .unwrap_or_else(|error| panic!("cannot run `{script}`: {error}"));
-        let path = String::from_utf8(output.stdout).expect("the path is text");
-        output.status.success().then(|| path.trim_end().into())
-    });
-    program.as_ref().unwrap_or_else(|| panic!("`{script}` failed; above it says why"))
-}
 
 /// Returns where programs are found.
 pub(crate) fn path() -> OsString {
@@ -97,7 +78,7 @@ impl Client {
         fs::write(settings.join("config.toml"), config).expect("a file can be written");
 
         let log = |name| File::create(place.path().join(name)).expect("a file can be made");
-        let child = Command::new(program())
+        let child = Command::new(support::codex_program())
             .args(["exec", "--json", "--skip-git-repo-check", "--sandbox", setup.sandbox, "a task"])
             .env_clear()
             .env("PATH", path())

@@ -45,7 +45,7 @@ impl Remote {
         command.args(["-c", &format!("umask {UMASK} && exec \"$@\""), "sh"]);
         match std::env::var(PEER).as_deref() {
             Err(_) => command.args([env!("CARGO_BIN_EXE_remex"), "serve"]),
-            Ok("codex") => command.arg(client::program()).arg("exec-server"),
+            Ok("codex") => command.arg(crate::support::codex_program()).arg("exec-server"),
             Ok(other) => panic!("there is no server `{other}`: unset {PEER}, or set it to `codex`"),
         };
         command

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test crate uses its own part of the harness")]
 
 mod client;
+mod codex;
 mod http;
 mod inbox;
 mod place;
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 #[allow(unused_imports, reason = "each test crate uses its own part of the harness")]
 pub(crate) use self::{
     client::{Client, Output},
+    codex::program as codex_program,
     http::{Answer, exchange, request, upgrade},
     inbox::End,
     place::{Place, uri},
