@@ -291,10 +291,11 @@ pub struct Initialized {}
 notes! {
     /// One notification from the client, decoded.
     ClientNote, CLIENT_NOTES, client_note_schemas:
-    Initialized   "initialized"    Base  Anything Initialized;
-    RequestCancel "request/cancel" Remex Params   request::Cancel;
-    FlowAck       "flow/ack"       Remex Params   flow::Ack;
-    FlowConsumed  "flow/consumed"  Remex Params   flow::Consumed;
+    Initialized      "initialized"       Base  Anything Initialized;
+    RequestCancel    "request/cancel"    Remex Params   request::Cancel;
+    FlowAck          "flow/ack"          Remex Params   flow::Ack;
+    FlowConsumed     "flow/consumed"     Remex Params   flow::Consumed;
+    FlowBodyConsumed "flow/bodyConsumed" Remex Params   flow::BodyConsumed;
 }
 
 notes! {

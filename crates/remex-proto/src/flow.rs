@@ -3,7 +3,7 @@
 //! With the capability `acks` the server sends a [`Mark`] after every few hundred KiB where there is no ping; the
 //! client answers with an [`Ack`] once it has everything before the mark. On a WebSocket ping and pong do the same.
 //! With the capability `consumed` the client tells for each process what it has used up ([`Consumed`]): a stalled
-//! consumer then holds up its own process only.
+//! consumer then holds up its own process only. The same goes for the bodies of HTTP streams ([`BodyConsumed`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,22 @@ pub struct Consumed {
     /// The last event that was used up; it only grows.
     pub seq: u64,
 }
+
+/// `flow/bodyConsumed`, from the client: the parts of a streamed body up to `seq` are used up.
+///
+/// The server sends no more than [`WINDOW_PARTS`] beyond it, and asks the web server for no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct BodyConsumed {
+    /// The stream, of the connection.
+    pub request_id: String,
+    /// The last part that was used up; it only grows.
+    pub seq: u64,
+}
+
+/// How many parts of one body may be on their way to a client with the capability `consumed`.
+pub const WINDOW_PARTS: u64 = 16;
 
 /// How much output of one process may be on its way to a client with the capability `consumed`, in bytes.
 pub const WINDOW_BYTES: u64 = 256 << 10;

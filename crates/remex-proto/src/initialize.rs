@@ -109,7 +109,8 @@ pub enum Capability {
     Cancel,
     /// The client answers `flow/mark` with `flow/ack` where there is no ping.
     Acks,
-    /// The client tells with `flow/consumed` how far it has used up the output of each process.
+    /// The client tells with `flow/consumed` how far it has used up the output of each process, and with
+    /// `flow/bodyConsumed` the body of each HTTP stream.
     Consumed,
 }
 

@@ -299,6 +299,12 @@ impl Connection {
             ClientNote::FlowConsumed(_) => {
                 self.violation("`flow/consumed` without the capability `consumed`");
             }
+            ClientNote::FlowBodyConsumed(consumed) if self.handshake.enabled(Capability::Consumed) => {
+                self.streams.consumed(&consumed.request_id, consumed.seq);
+            }
+            ClientNote::FlowBodyConsumed(_) => {
+                self.violation("`flow/bodyConsumed` without the capability `consumed`");
+            }
         }
     }
 

@@ -12,7 +12,7 @@ mod web;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use remex_proto::{ErrorKind, RequestId, RpcError, http as wire};
+use remex_proto::{ErrorKind, RequestId, RpcError, http as wire, initialize::Capability};
 use reqwest::Response;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{connection::Connection, outbox::Responder};
 use body::Body;
 use outgoing::Outgoing;
+use streams::Pace;
 pub(crate) use streams::Streams;
 pub(crate) use web::Web;
 
@@ -74,7 +75,9 @@ impl Connection {
 
     fn stream(&mut self, id: RequestId, request: wire::HttpRequest, responder: Responder) {
         let deadline = Deadline::new(request.timeout_ms);
-        let reserved = match self.streams.reserve(&request.request_id, id) {
+        let is_told = self.handshake.enabled(Capability::Consumed);
+        let pace = if is_told { Pace::Consumer } else { Pace::Connection };
+        let reserved = match self.streams.reserve(&request.request_id, id, pace) {
             Ok(reserved) => reserved,
             Err(error) => return responder.error(&error),
         };

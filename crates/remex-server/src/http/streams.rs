@@ -7,9 +7,9 @@ use std::{
 };
 
 use remex_proto::{
-    Blob, ErrorKind, RequestId, RpcError, error::INVALID_PARAMS, http as wire, message::BodyFrame,
+    Blob, ErrorKind, RequestId, RpcError, error::INVALID_PARAMS, flow, http as wire, message::BodyFrame,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{body::Body, causes};
@@ -46,6 +46,8 @@ struct Active {
     number: u64,
     is_answered: bool,
     cancel: CancellationToken,
+    /// The last part that the client has used up, where it tells.
+    consumed: watch::Sender<u64>,
 }
 
 impl Streams {
@@ -70,7 +72,23 @@ impl Streams {
         newest.inspect(|stream| stream.cancel.cancel()).is_some()
     }
 
-    pub(super) fn reserve(&mut self, request_id: &str, call: RequestId) -> Result<Reserved, RpcError> {
+    /// Notes how far the client has used up a body; one that has ended is no matter.
+    pub(crate) fn consumed(&self, request_id: &str, seq: u64) {
+        if let Some(stream) = lock(&self.active).get(request_id) {
+            stream.consumed.send_if_modified(|consumed| {
+                let is_news = seq > *consumed;
+                *consumed = seq.max(*consumed);
+                is_news
+            });
+        }
+    }
+
+    pub(super) fn reserve(
+        &mut self,
+        request_id: &str,
+        call: RequestId,
+        pace: Pace,
+    ) -> Result<Reserved, RpcError> {
         if request_id.len() > MAX_ID_BYTES {
             let message = format!("http/request requestId is longer than {MAX_ID_BYTES} bytes");
             return Err(RpcError::new(ErrorKind::InvalidParams, message));
@@ -91,9 +109,16 @@ impl Streams {
         }
         let cancel = CancellationToken::new();
         self.count += 1;
-        let stream = Active { call, number: self.count, is_answered: false, cancel: cancel.clone() };
+        let (consumed, told) = watch::channel(0);
+        let stream =
+            Active { call, number: self.count, is_answered: false, cancel: cancel.clone(), consumed };
         active.insert(request_id.to_owned(), stream);
-        Ok(Reserved { active: Arc::clone(&self.active), request_id: Some(request_id.to_owned()), cancel })
+        Ok(Reserved {
+            active: Arc::clone(&self.active),
+            request_id: Some(request_id.to_owned()),
+            cancel,
+            window: Window { pace, told },
+        })
     }
 }
 
@@ -103,6 +128,32 @@ pub(super) struct Reserved {
     /// Taken when the last frame is sent.
     request_id: Option<String>,
     cancel: CancellationToken,
+    window: Window,
+}
+
+/// How fast the parts of a body may follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// As fast as the connection takes them.
+    Connection,
+    /// No further ahead of what the client has used up than [`flow::WINDOW_PARTS`].
+    Consumer,
+}
+
+/// How far the client has got with a body.
+struct Window {
+    pace: Pace,
+    told: watch::Receiver<u64>,
+}
+
+impl Window {
+    /// Waits until part `seq` may be sent.
+    async fn open(&mut self, seq: u64) {
+        if self.pace == Pace::Consumer {
+            // The sender is gone only with the stream.
+            let _ = self.told.wait_for(|consumed| seq <= consumed.saturating_add(flow::WINDOW_PARTS)).await;
+        }
+    }
 }
 
 impl Reserved {
@@ -122,7 +173,12 @@ impl Reserved {
     /// Sends the body to the client until it ends or `stop` says why it has to.
     ///
     /// One part is in memory at a time, so a client that reads slowly holds up this body only.
-    pub(super) async fn transfer(self, mut body: Body, outbox: &Outbox, stop: impl Future<Output = String>) {
+    pub(super) async fn transfer(
+        mut self,
+        mut body: Body,
+        outbox: &Outbox,
+        stop: impl Future<Output = String>,
+    ) {
         let request_id = self.request_id.clone().unwrap_or_default();
         let request_json = serde_json::json!(request_id).to_string();
         let mut seq = 1;
@@ -131,7 +187,10 @@ impl Reserved {
             let part = tokio::select! {
                 biased;
                 reason = &mut stop => break Some(reason),
-                part = body.next_part() => part,
+                part = async {
+                    self.window.open(seq).await;
+                    body.next_part().await
+                } => part,
             };
             match part {
                 Ok(Some(bytes)) => {
