@@ -105,6 +105,8 @@ pub(crate) struct Outgoing {
     ack: Option<u64>,
     /// How far the consumers of each process have got.
     consumed: HashMap<String, u64>,
+    /// How far the readers of each body have got.
+    body_consumed: HashMap<String, u64>,
     cancels: VecDeque<u64>,
     requests: VecDeque<u64>,
 }
@@ -201,7 +203,12 @@ impl Core {
 
     /// Returns a word that no other thing of the session has.
     pub(crate) fn name(&self, kind: &str) -> String {
-        format!("{kind}-{}-{}", self.prefix, self.next_name.fetch_add(1, Ordering::Relaxed))
+        format!("{kind}-{}-{}", self.prefix, self.number())
+    }
+
+    /// Returns a number that no other thing of the session has.
+    pub(crate) fn number(&self) -> u64 {
+        self.next_name.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns what the server said when the session began.
@@ -311,6 +318,16 @@ impl Core {
         self.room.notify_waiters();
     }
 
+    /// Ends what an answered call has left behind, where the server can be told.
+    pub(crate) fn cancel(&self, id: u64) {
+        let mut state = self.lock();
+        if state.enabled.cancel {
+            state.outgoing.cancels.push_back(id);
+            drop(state);
+            self.bell.notify_one();
+        }
+    }
+
     /// Adds the feed of a process, before anything can be said about it.
     pub(crate) fn add_feed(&self, feed: &Arc<Feed>) -> Result<(), Error> {
         let mut state = self.lock();
@@ -347,6 +364,16 @@ impl Core {
         self.bell.notify_one();
     }
 
+    /// Tells the server how far the reader of a body has got.
+    pub(crate) fn body_consumed(&self, request_id: &str, seq: u64) {
+        let mut state = self.lock();
+        if state.enabled.consumed {
+            state.outgoing.body_consumed.insert(request_id.to_owned(), seq);
+            drop(state);
+            self.bell.notify_one();
+        }
+    }
+
     /// Does what a feed wants done.
     pub(crate) fn obey(&self, feed: &Arc<Feed>, order: Order) {
         if let Some(seq) = order.consumed {
@@ -357,8 +384,13 @@ impl Core {
         }
     }
 
+    /// Adds a route, before anything can arrive on it. It ends with the connection.
     pub(crate) fn add_route(&self, key: RouteKey, route: &Arc<Route>) {
-        self.lock().routes.insert(key, Arc::clone(route));
+        let mut state = self.lock();
+        if let Condition::Lost(loss) = &*self.condition.borrow() {
+            return route.end(Routed::Lost(loss.clone()));
+        }
+        state.routes.insert(key, Arc::clone(route));
     }
 
     pub(crate) fn remove_route(&self, key: &RouteKey) {
@@ -472,6 +504,10 @@ impl Core {
         if let Some(process_id) = outgoing.consumed.keys().next().cloned() {
             let seq = outgoing.consumed.remove(&process_id).unwrap_or_default();
             return Some(Item::Note(flow::Consumed { process_id, seq }.into()));
+        }
+        if let Some(request_id) = outgoing.body_consumed.keys().next().cloned() {
+            let seq = outgoing.body_consumed.remove(&request_id).unwrap_or_default();
+            return Some(Item::Note(flow::BodyConsumed { request_id, seq }.into()));
         }
         if let Some(id) = outgoing.cancels.pop_front() {
             return Some(Item::Note(request::Cancel { id: RequestId::Integer(id.cast_signed()) }.into()));
@@ -656,6 +692,11 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
+    /// Returns the number of the call.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Lets the call go on without anybody who waits for it.
     pub(crate) fn detach(mut self) {
         self.receiver = None;
@@ -739,7 +780,7 @@ pub(crate) fn is_unknown_process(error: &Error) -> bool {
         || refusal.message.starts_with("unknown process id"))
 }
 
-fn random_word() -> String {
+pub(crate) fn random_word() -> String {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("a kernel that runs programs has random bytes");
     format!("{:016x}", u64::from_ne_bytes(bytes))

@@ -81,6 +81,14 @@ pub enum Error {
         /// How much; unknown for a reader that comes very late, or on a foreign server.
         bytes: Option<u64>,
     },
+    /// More of a body arrived than may wait for its reader, from a server that cannot be told to wait.
+    #[error(
+        "{bytes} bytes of a body arrived before they were read, and the server cannot be told to wait; read sooner"
+    )]
+    Overrun {
+        /// How much waited.
+        bytes: u64,
+    },
     /// A file changed while it was being transferred.
     #[error("`{path}` changed while it was transferred; try again when nobody writes to it")]
     Changed {

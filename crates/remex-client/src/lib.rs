@@ -1,13 +1,16 @@
 //! The remex client: processes, files and HTTP requests on another machine, as if they were here.
 //!
 //! In reading order: a [`Target`] says where a server is; a [`Client`] is a session with it that survives cuts; a
-//! [`Command`] starts a [`Process`]; [`environment`] has the places to run things that a user has named.
+//! [`Command`] starts a [`Process`]; [`fs`] has the files there, and [`http`] the way to the web; [`environment`] has
+//! the places to run things that a user has named.
 //! It never reads configuration from files or the environment: the program hands over plain values.
 
 mod client;
 mod error;
 mod target;
 
+pub mod fs;
+pub mod http;
 pub mod process;
 
 pub mod agent;

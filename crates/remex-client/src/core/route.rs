@@ -3,12 +3,18 @@
 use std::{
     collections::VecDeque,
     sync::{Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
 };
 
 use remex_proto::{fs, http};
-use tokio::sync::Notify;
 
 use crate::Loss;
+
+/// How many news of one watch may wait; beyond it they become one overflow.
+const WAITING_NEWS: usize = 1024;
+
+/// How much of one body may wait, in bytes; only a server that cannot be told to wait sends as much.
+const WAITING_BODY: usize = 64 << 20;
 
 /// Which stream or watch a notification is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,43 +30,127 @@ pub(crate) enum RouteKey {
 pub(crate) enum Routed {
     Body(http::BodyDelta),
     Changed(fs::Changed),
+    /// More of a body waited than may; nothing follows.
+    Overrun {
+        bytes: usize,
+    },
     /// The connection was cut, and with it the stream or watch; nothing follows.
     Cut,
     /// The session is lost; nothing follows.
     Lost(Loss),
 }
 
-/// What has arrived for one stream or watch, and waits for its consumer.
-///
-/// How much may wait is the business of whoever opened it: a server has a bound for each stream and watch.
+/// What has arrived for one stream or watch, and waits for its one consumer; bounded.
 #[derive(Debug, Default)]
 pub(crate) struct Route {
     /// The task with the connection puts in, the consumer takes out; held for moments only.
-    waiting: Mutex<VecDeque<Routed>>,
-    bell: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Routed>,
+    /// Of the bodies among them.
+    bytes: usize,
+    has_ended: bool,
+    consumer: Option<Waker>,
 }
 
 impl Route {
     pub(crate) fn push(&self, what: Routed) {
-        self.lock().push_back(what);
-        self.bell.notify_one();
+        self.lock().push(what);
     }
 
+    /// Adds the last thing.
     pub(crate) fn end(&self, what: Routed) {
-        self.push(what);
+        let mut state = self.lock();
+        state.push(what);
+        state.has_ended = true;
     }
 
     /// Waits for what comes next. Cancel-safe.
     pub(crate) async fn next(&self) -> Routed {
-        loop {
-            if let Some(what) = self.lock().pop_front() {
-                return what;
-            }
-            self.bell.notified().await;
-        }
+        std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Routed>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Routed> {
+        let mut state = self.lock();
+        let Some(what) = state.waiting.pop_front() else {
+            state.consumer = Some(context.waker().clone());
+            return Poll::Pending;
+        };
+        if let Routed::Body(delta) = &what {
+            state.bytes -= delta.delta_base64.len();
+        }
+        Poll::Ready(what)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn push(&mut self, what: Routed) {
+        if self.has_ended {
+            return;
+        }
+        match &what {
+            Routed::Body(delta) => self.bytes += delta.delta_base64.len(),
+            Routed::Changed(changed) if self.waiting.len() >= WAITING_NEWS => {
+                let overflow = fs::Changed { changes: Vec::new(), overflow: true, ..*changed };
+                self.waiting.clear();
+                self.waiting.push_back(Routed::Changed(overflow));
+            }
+            _ => {}
+        }
+        if self.bytes > WAITING_BODY {
+            let bytes = std::mem::take(&mut self.bytes);
+            self.waiting.clear();
+            self.waiting.push_back(Routed::Overrun { bytes });
+            self.has_ended = true;
+        } else {
+            self.waiting.push_back(what);
+        }
+        if let Some(consumer) = self.consumer.take() {
+            consumer.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remex_proto::{Blob, HostPath};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn news_that_nobody_takes_become_one_overflow() {
+        let route = Route::default();
+        let change = |number: usize| fs::Change {
+            path: HostPath::parse(&format!("/w/{number}")).unwrap(),
+            kind: fs::ChangeKind::Created,
+        };
+        for number in 0..=WAITING_NEWS {
+            let changes = vec![change(number)];
+            route.push(Routed::Changed(fs::Changed { watch_id: 7, changes, overflow: false }));
+        }
+        let Routed::Changed(first) = route.next().await else { panic!("news come") };
+        assert_eq!(first, fs::Changed { watch_id: 7, changes: Vec::new(), overflow: true });
+        let Routed::Changed(last) = route.next().await else { panic!("news come") };
+        assert_eq!(last.changes, [change(WAITING_NEWS)]);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_nobody_reads_ends_when_too_much_waits() {
+        let route = Route::default();
+        let part = Blob::from(vec![0; 1 << 20]);
+        for seq in 1..=100 {
+            let (request_id, delta_base64) = ("r".to_owned(), part.clone());
+            let delta = http::BodyDelta { request_id, seq, delta_base64, done: false, error: None };
+            route.push(Routed::Body(delta));
+        }
+        assert!(matches!(route.next().await, Routed::Overrun { bytes } if bytes == 65 << 20));
+        assert!(route.lock().waiting.is_empty());
     }
 }

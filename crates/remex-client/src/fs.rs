@@ -1,0 +1,178 @@
+//! Files on the server's host: typed calls, transfers that survive cuts, trees, and watches.
+//!
+//! Start at [`Fs`]; [`Fs::open`] and [`Fs::upload`] are for content of any size, [`Fs::upload_tree`] and
+//! [`Fs::download_tree`] for directories. Paths are those of the server's host.
+
+mod directory;
+mod download;
+mod entry;
+mod handle;
+mod path;
+mod tree;
+mod upload;
+mod watch;
+
+use bytes::Bytes;
+pub use remex_proto::{
+    HostPath,
+    fs::{
+        Change, ChangeKind, ContentHash, DirectoryEntry, FileHash, IfMatch, LinkTarget, Metadata,
+        MetadataKind, WalkEntry, WalkError, WalkKind, WalkOptions, WalkReply,
+    },
+};
+use remex_proto::{error::NOT_FOUND, fs as wire, sandbox::Sandbox};
+
+pub use self::{
+    directory::Pages,
+    download::Download,
+    entry::Times,
+    path::AsHostPath,
+    tree::{Progress, Summary},
+    upload::Permissions,
+    watch::{Changes, Depth, Watch},
+};
+use crate::{Client, Error};
+
+/// The files of a server's host.
+///
+/// A cheap clone of its client. Paths are absolute, or `file:` URIs.
+///
+/// ```no_run
+/// # use remex_client::{Client, Error};
+/// async fn main(client: &Client) -> Result<(), Error> {
+///     let fs = client.fs();
+///     fs.write("/tmp/greeting", "hello\n").await?;
+///     assert_eq!(&fs.read("/tmp/greeting").await?[..], b"hello\n");
+///     fs.remove("/tmp/greeting").await
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Fs {
+    client: Client,
+}
+
+impl Client {
+    /// Returns the files of the server's host.
+    pub fn fs(&self) -> Fs {
+        Fs { client: self.clone() }
+    }
+}
+
+/// How a whole file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Write {
+    /// Into the file that is there, which keeps its links and permissions; whoever reads meanwhile sees a part.
+    #[default]
+    InPlace,
+    /// Beside it, and then in its place in one step: whoever reads finds the old content or the new.
+    Atomic,
+}
+
+impl Fs {
+    /// Returns the content of a file of up to 512 MiB; [`Fs::open`] reads any file in constant memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when it cannot be read, and those of [`Client::call`].
+    pub async fn read(&self, path: impl AsHostPath) -> Result<Bytes, Error> {
+        let path = path.as_host_path()?;
+        let request = wire::ReadFile { path, follow_symlinks: None, sandbox: Sandbox::default() };
+        Ok(self.client.call(request).await?.data_base64.0)
+    }
+
+    /// Writes a file in place, or makes it; [`Fs::upload`] writes content of any size.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when it cannot be written, and those of [`Client::call`].
+    pub async fn write(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.client.call(write_file(path.as_host_path()?, content.as_ref(), Write::InPlace)).await?;
+        Ok(())
+    }
+
+    /// Writes a file in one step.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fs::write`].
+    pub async fn write_atomic(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.client.call(write_file(path.as_host_path()?, content.as_ref(), Write::Atomic)).await?;
+        Ok(())
+    }
+
+    /// Writes a file if what is there is what the caller believes; returns the hash of what is there now.
+    ///
+    /// ```no_run
+    /// # use remex_client::{Client, Error, fs::{IfMatch, Write}};
+    /// async fn main(client: &Client) -> Result<(), Error> {
+    ///     let fs = client.fs();
+    ///     let hash = fs.write_if("/tmp/list", "one\n", IfMatch::Absent, Write::Atomic).await?;
+    ///     fs.write_if("/tmp/list", "one\ntwo\n", IfMatch::Content(hash), Write::Atomic).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with [`ErrorKind::ContentChanged`](crate::ErrorKind::ContentChanged) when something else
+    /// is there, [`Error::Interrupted`] when a cut leaves open whether it was written.
+    pub async fn write_if(
+        &self,
+        path: impl AsHostPath,
+        content: impl AsRef<[u8]>,
+        expected: IfMatch,
+        how: Write,
+    ) -> Result<ContentHash, Error> {
+        let mut request = write_file(path.as_host_path()?, content.as_ref(), how);
+        request.if_match = Some(expected);
+        let reply = self.client.call(request).await?;
+        reply.hash.ok_or_else(|| Error::Protocol {
+            what: "a conditional write was answered without a hash, as by a server that does not know conditions"
+                .to_owned(),
+        })
+    }
+
+    /// Returns the hash of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when it cannot be read, and those of [`Client::call`].
+    pub async fn hash(&self, path: impl AsHostPath) -> Result<FileHash, Error> {
+        self.client.call(hash_file(path.as_host_path()?)).await
+    }
+
+    /// Returns the hash of a part of a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fs::hash`].
+    pub async fn hash_part(&self, path: impl AsHostPath, offset: u64, len: u64) -> Result<FileHash, Error> {
+        let whole = hash_file(path.as_host_path()?);
+        self.client.call(wire::HashFile { offset, len: Some(len), ..whole }).await
+    }
+
+    /// Tells whether the server speaks the base dialect, which has no renames, links and permissions.
+    fn is_base(&self) -> bool {
+        self.client.welcome().server.name.is_empty()
+    }
+}
+
+fn write_file(path: HostPath, content: &[u8], how: Write) -> wire::WriteFile {
+    wire::WriteFile {
+        path,
+        data_base64: content.into(),
+        follow_symlinks: None,
+        atomic: how == Write::Atomic,
+        if_match: None,
+        sandbox: Sandbox::default(),
+    }
+}
+
+fn hash_file(path: HostPath) -> wire::HashFile {
+    wire::HashFile { path, offset: 0, len: None, follow_symlinks: None, sandbox: Sandbox::default() }
+}
+
+/// Tells whether a file is not there, whatever the dialect.
+fn is_not_found(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.code == NOT_FOUND)
+}

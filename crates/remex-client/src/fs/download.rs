@@ -1,0 +1,291 @@
+//! Reading files of any size in constant memory.
+
+use std::{
+    collections::VecDeque,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use remex_proto::{HostPath, fs as wire};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+
+use super::{
+    AsHostPath, Fs, Metadata, Progress,
+    entry::get_metadata,
+    handle::{BLOCK, Handle, Setbacks, WINDOW},
+};
+use crate::{Client, Error, core::Ticket};
+
+impl Fs {
+    /// Opens a file for reading.
+    ///
+    /// A few blocks are asked for ahead of the reader. After a cut the file is opened again and read on, if it is
+    /// still the same by size and time; otherwise reading ends with [`Error::Changed`].
+    ///
+    /// ```no_run
+    /// # use remex_client::{Client, Error};
+    /// use tokio::io::AsyncReadExt as _;
+    ///
+    /// async fn main(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let mut file = client.fs().open("/etc/hostname").await?;
+    ///     let mut name = String::new();
+    ///     file.read_to_string(&mut name).await?;
+    ///     println!("{name} has {} bytes", file.metadata().size);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when it is not a regular file, or may not be read.
+    pub async fn open(&self, path: impl AsHostPath) -> Result<Download, Error> {
+        let path = path.as_host_path()?;
+        let mut setbacks = Setbacks::default();
+        let Opened { handle, before: metadata, .. } = open(&self.client, &path, &mut setbacks).await?;
+        let blocks = Blocks {
+            client: self.client.clone(),
+            path,
+            metadata: metadata.clone(),
+            handle,
+            in_flight: VecDeque::new(),
+            asked: 0,
+            got: 0,
+            has_ended: false,
+            setbacks,
+        };
+        Ok(Download { metadata, state: State::Idle(Box::new(blocks)), rest: Bytes::new() })
+    }
+
+    /// Writes the content of a file into `writer`, and returns its size.
+    ///
+    /// ```no_run
+    /// # use remex_client::{Client, Error};
+    /// async fn main(client: &Client) -> Result<(), Error> {
+    ///     let mut here = Vec::new();
+    ///     client.fs().download("/var/log/syslog", &mut here, |progress| println!("{}", progress.bytes)).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Fs::open`]; [`Error::Changed`] when the file changed meanwhile, so that what was written is a mixture;
+    /// [`Error::Local`] when `writer` fails.
+    pub async fn download(
+        &self,
+        path: impl AsHostPath,
+        writer: &mut (impl AsyncWrite + Unpin),
+        mut progress: impl FnMut(&Progress),
+    ) -> Result<u64, Error> {
+        let path = path.as_host_path()?;
+        let failed = |error| Error::local(format!("write what was read from `{path}`"), &error);
+        let mut file = self.open(&path).await?;
+        let total = Some(file.metadata.size);
+        let mut so_far = Progress { files: 0, bytes: 0, total, current: path.to_string() };
+        while let Some(chunk) = file.chunk().await? {
+            writer.write_all(&chunk).await.map_err(failed)?;
+            so_far.bytes += chunk.len() as u64;
+            progress(&so_far);
+        }
+        writer.flush().await.map_err(failed)?;
+        // What the kernel makes up while it is read has no size, and a time that means nothing.
+        if file.metadata.size > 0 && !is_same(&file.metadata, &self.metadata(&path).await?) {
+            return Err(Error::Changed { path: path.to_string() });
+        }
+        so_far.files = 1;
+        progress(&so_far);
+        Ok(so_far.bytes)
+    }
+}
+
+/// A file on the server's host, opened for reading.
+///
+/// Dropping it closes the file.
+pub struct Download {
+    metadata: Metadata,
+    state: State,
+    rest: Bytes,
+}
+
+enum State {
+    Idle(Box<Blocks>),
+    /// The blocks travel with the work, so that whoever waits may leave and come back.
+    Reading(Pin<Box<dyn Future<Output = Read> + Send>>),
+    Ended,
+    Failed(Error),
+}
+
+type Read = (Box<Blocks>, Result<Option<Bytes>, Error>);
+
+impl Download {
+    /// Returns what the file was when it was opened.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Returns the next part, `None` at the end. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Changed`] when the file is another after a cut, [`Error::Refused`] when reading fails, and
+    /// [`Error::Lost`].
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        std::future::poll_fn(|context| self.poll_chunk(context)).await
+    }
+
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut self.rest))));
+        }
+        loop {
+            match std::mem::replace(&mut self.state, State::Ended) {
+                State::Idle(mut blocks) => {
+                    self.state = State::Reading(Box::pin(async move {
+                        let read = blocks.next().await;
+                        (blocks, read)
+                    }));
+                }
+                State::Reading(mut reading) => {
+                    let Poll::Ready((blocks, read)) = reading.as_mut().poll(context) else {
+                        self.state = State::Reading(reading);
+                        return Poll::Pending;
+                    };
+                    match &read {
+                        Ok(Some(_)) => self.state = State::Idle(blocks),
+                        Ok(None) => {}
+                        Err(error) => self.state = State::Failed(error.clone()),
+                    }
+                    return Poll::Ready(read);
+                }
+                State::Ended => return Poll::Ready(Ok(None)),
+                State::Failed(error) => {
+                    self.state = State::Failed(error.clone());
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+    }
+}
+
+impl AsyncRead for Download {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buffer.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(mut chunk) = ready!(self.poll_chunk(context))? {
+            buffer.put_slice(&chunk.split_to(chunk.len().min(buffer.remaining())));
+            self.rest = chunk;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl std::fmt::Debug for Download {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Download").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}
+
+/// The blocks of a file, a few of them under way.
+struct Blocks {
+    client: Client,
+    path: HostPath,
+    /// When the file was opened first.
+    metadata: Metadata,
+    handle: Handle,
+    in_flight: VecDeque<Ticket>,
+    /// Where the next block to ask for begins; `got <= asked`.
+    asked: u64,
+    /// Everything before has been handed out.
+    got: u64,
+    has_ended: bool,
+    setbacks: Setbacks,
+}
+
+impl Blocks {
+    /// Returns the next block, `None` at the end of the file.
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        while !self.has_ended {
+            match self.next_or_cut().await {
+                Ok(block) => {
+                    self.setbacks.progress();
+                    self.got += block.chunk.len() as u64;
+                    return Ok(Some(block.chunk.0).filter(|chunk| !chunk.is_empty()));
+                }
+                Err(error) => self.setbacks.note(error)?,
+            }
+            self.reopen().await?;
+        }
+        Ok(None)
+    }
+
+    async fn next_or_cut(&mut self) -> Result<wire::Block, Error> {
+        // Beyond what the file had, one at a time: most often there is nothing.
+        while self.in_flight.is_empty() || self.in_flight.len() < WINDOW && self.asked <= self.metadata.size {
+            let (handle_id, len) = (self.handle.id.clone(), BLOCK as u64);
+            let ask = wire::ReadBlock { handle_id, offset: self.asked, len };
+            self.in_flight.push_back(self.client.core().order(ask.into()).await?);
+            self.asked += len;
+        }
+        let Some(first) = self.in_flight.front_mut() else { unreachable!("a block was just asked for") };
+        let arrived = first.await;
+        self.in_flight.pop_front();
+        let block: wire::Block = arrived?.decode("fs/readBlock")?;
+        if block.chunk.len() > BLOCK || !block.eof && block.chunk.len() < BLOCK {
+            let what = format!("a block of {BLOCK} bytes came with {}", block.chunk.len());
+            return Err(Error::Protocol { what });
+        }
+        self.has_ended = block.eof;
+        Ok(block)
+    }
+
+    /// Opens the file again after a cut, if it is still the same.
+    async fn reopen(&mut self) -> Result<(), Error> {
+        self.in_flight.clear();
+        let Opened { handle, before, after } = open(&self.client, &self.path, &mut self.setbacks).await?;
+        if !is_same(&self.metadata, &before) || !is_same(&self.metadata, &after) {
+            return Err(Error::Changed { path: self.path.to_string() });
+        }
+        self.handle = handle;
+        self.asked = self.got;
+        Ok(())
+    }
+}
+
+/// A file, and what its path named before and after it was opened.
+struct Opened {
+    handle: Handle,
+    before: Metadata,
+    after: Metadata,
+}
+
+async fn open(client: &Client, path: &HostPath, setbacks: &mut Setbacks) -> Result<Opened, Error> {
+    const METHOD: &str = "fs/getMetadata";
+    loop {
+        let opening = async {
+            // All at once: the server takes them in order.
+            let look = || client.core().order(get_metadata(path.clone()).into());
+            let before = look().await?;
+            let (handle, opened) = Handle::open(client, path.clone(), wire::OpenMode::Read).await?;
+            let after = look().await?;
+            opened.await?;
+            let (before, after) = (before.await?.decode(METHOD)?, after.await?.decode(METHOD)?);
+            Ok(Opened { handle, before, after })
+        };
+        match opening.await {
+            Ok(opened) => return Ok(opened),
+            Err(error) => setbacks.note(error)?,
+        }
+    }
+}
+
+/// Tells whether a file is what it was, as far as size and time tell.
+fn is_same(before: &Metadata, now: &Metadata) -> bool {
+    (before.size, before.modified_at_ms) == (now.size, now.modified_at_ms)
+}

@@ -1,0 +1,79 @@
+//! Open files on the server's host.
+
+use remex_proto::{
+    ErrorKind, HostPath,
+    error::NOT_FOUND,
+    fs::{Close, Open, OpenMode},
+    sandbox::Sandbox,
+};
+
+use crate::{Client, Error, core::Ticket};
+
+/// How long a block is.
+pub(super) const BLOCK: usize = 256 << 10;
+
+/// How many blocks are under way, so that a long way is no brake.
+pub(super) const WINDOW: usize = 4;
+
+/// How often a transfer may be cut without getting any further.
+const SETBACKS: u32 = 8;
+
+/// One open file; closed when dropped.
+#[derive(Debug)]
+pub(super) struct Handle {
+    client: Client,
+    pub(super) id: String,
+}
+
+impl Handle {
+    /// Asks for a file to be opened; the ticket tells whether it was.
+    pub(super) async fn open(
+        client: &Client,
+        path: HostPath,
+        mode: OpenMode,
+    ) -> Result<(Self, Ticket), Error> {
+        let handle = Self { client: client.clone(), id: client.core().name("f") };
+        let (handle_id, sandbox) = (handle.id.clone(), Sandbox::default());
+        let open = Open { handle_id, path, mode, atomic: false, sandbox };
+        let ticket = client.core().order(open.into()).await?;
+        Ok((handle, ticket))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let close = Close { handle_id: std::mem::take(&mut self.id), discard: false };
+        self.client.core().order_now(close.into());
+    }
+}
+
+/// Counts cuts since there was progress.
+#[derive(Debug, Default)]
+pub(super) struct Setbacks(u32);
+
+impl Setbacks {
+    /// Takes note of a failure: returns it unless it is a cut after which one more try makes sense.
+    pub(super) fn note(&mut self, error: Error) -> Result<(), Error> {
+        if !is_cut(&error) || self.0 >= SETBACKS {
+            return Err(error);
+        }
+        self.0 += 1;
+        Ok(())
+    }
+
+    pub(super) fn progress(&mut self) {
+        self.0 = 0;
+    }
+}
+
+/// Tells whether a cut is the cause: handles end with their connection.
+fn is_cut(error: &Error) -> bool {
+    match error {
+        Error::Interrupted { .. } => true,
+        Error::Refused(refusal) => {
+            refusal.kind == ErrorKind::UnknownHandle
+                || refusal.code == NOT_FOUND && refusal.message.starts_with("unknown file handle")
+        }
+        _ => false,
+    }
+}

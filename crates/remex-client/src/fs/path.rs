@@ -1,0 +1,138 @@
+//! Paths of another host.
+
+use std::{
+    ffi::OsStr,
+    path::{Component, Path, PathBuf},
+};
+
+use remex_proto::HostPath;
+
+use crate::Error;
+
+/// What names a file on the server's host: a text, a path of this host's kind, or a [`HostPath`].
+///
+/// A text is an absolute path or a `file:` URI. Names that are not UTF-8 need a [`Path`] or a URI with escapes.
+pub trait AsHostPath {
+    /// Returns the path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] when it is relative, or no path at all.
+    fn as_host_path(&self) -> Result<HostPath, Error>;
+}
+
+impl AsHostPath for str {
+    fn as_host_path(&self) -> Result<HostPath, Error> {
+        HostPath::parse(self).map_err(|error| {
+            Error::Usage(format!(
+                "cannot use `{self}` as a path: {error}; give an absolute path or a `file:` URI"
+            ))
+        })
+    }
+}
+
+impl AsHostPath for String {
+    fn as_host_path(&self) -> Result<HostPath, Error> {
+        self.as_str().as_host_path()
+    }
+}
+
+impl AsHostPath for Path {
+    fn as_host_path(&self) -> Result<HostPath, Error> {
+        let has_nul = self.as_os_str().as_encoded_bytes().contains(&0);
+        if !self.has_root() || has_nul {
+            let reason = if has_nul { "has a zero byte in it" } else { "is relative" };
+            return Err(Error::Usage(format!(
+                "cannot use `{}` as a path: it {reason}; give an absolute path",
+                self.display()
+            )));
+        }
+        Ok(HostPath::from(self.to_owned()))
+    }
+}
+
+impl AsHostPath for PathBuf {
+    fn as_host_path(&self) -> Result<HostPath, Error> {
+        self.as_path().as_host_path()
+    }
+}
+
+impl AsHostPath for HostPath {
+    fn as_host_path(&self) -> Result<HostPath, Error> {
+        Ok(self.clone())
+    }
+}
+
+impl<P: AsHostPath + ?Sized> AsHostPath for &P {
+    fn as_host_path(&self) -> Result<HostPath, Error> {
+        (**self).as_host_path()
+    }
+}
+
+/// Returns the path as this host spells it.
+pub(super) fn native(path: &HostPath) -> Result<&Path, Error> {
+    path.native().map_err(|error| {
+        Error::Usage(format!(
+            "cannot take `{path}` apart: {error}; trees and uploads need paths of a Unix host"
+        ))
+    })
+}
+
+/// Returns the name of a temporary file beside `path`.
+pub(super) fn sibling(path: &Path, random: &str) -> Option<PathBuf> {
+    /// With dots, the word and the random part a name has at most 255 bytes.
+    const KEPT: usize = 200;
+    let name = path.file_name()?.as_encoded_bytes();
+    let mut sibling = b".".to_vec();
+    sibling.extend_from_slice(&name[..name.len().min(KEPT)]);
+    sibling.extend_from_slice(b".remex-");
+    sibling.extend_from_slice(random.as_bytes());
+    Some(path.with_file_name(std::os::unix::ffi::OsStrExt::from_bytes(&sibling[..]) as &OsStr))
+}
+
+/// Tells whether a name is one step down, and nothing else.
+pub(super) fn is_plain_name(name: &OsStr) -> bool {
+    let mut components = Path::new(name).components();
+    let first = components.next();
+    // A slash at the end is no component, so the text is compared.
+    matches!(first, Some(Component::Normal(only)) if only == name)
+        && components.next().is_none()
+        && !name.as_encoded_bytes().contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_paths_are_refused_with_the_remedy() {
+        for error in [
+            "a/b".as_host_path().unwrap_err(),
+            Path::new("a/b").as_host_path().unwrap_err(),
+            "".as_host_path().unwrap_err(),
+        ] {
+            assert!(
+                matches!(&error, Error::Usage(text) if text.contains("give an absolute path")),
+                "{error}"
+            );
+        }
+        assert_eq!("file:///a%20b".as_host_path().unwrap().native().unwrap(), Path::new("/a b"));
+    }
+
+    #[test]
+    fn only_one_step_down_is_a_plain_name() {
+        for name in ["a", "a\nb", "...", " ", "-"] {
+            assert!(is_plain_name(OsStr::new(name)), "{name:?}");
+        }
+        for name in ["", ".", "..", "/", "a/", "/a", "a/b", "../a", "a/..", "./a", "a\0"] {
+            assert!(!is_plain_name(OsStr::new(name)), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_sibling_of_the_longest_name_is_a_name() {
+        let sibling = sibling(&Path::new("/d").join("x".repeat(255)), "0123456789abcdef").unwrap();
+        assert_eq!(sibling.parent(), Some(Path::new("/d")));
+        assert!(sibling.file_name().unwrap().len() <= 255);
+    }
+}

@@ -1,0 +1,162 @@
+//! Whole directories, up and down: in constant memory, several files at once.
+
+mod download;
+mod upload;
+
+use std::{
+    path::Path,
+    pin::pin,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use tokio::{sync::Notify, task::JoinSet};
+
+use super::handle::BLOCK;
+use crate::Error;
+
+/// How many files are under way at once.
+const JOBS: usize = 8;
+
+/// Files up to this size travel in one message, in bytes.
+const SMALL: usize = BLOCK;
+
+/// Whoever made a directory has to be able to work in it.
+const OWNER: u32 = 0o700;
+
+/// How far a transfer has got.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Files that are complete.
+    pub files: u64,
+    /// Bytes that have arrived.
+    pub bytes: u64,
+    /// Bytes in all, where that is known.
+    pub total: Option<u64>,
+    /// What was begun last.
+    pub current: String,
+}
+
+/// What a transfer of a tree has brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Regular files.
+    pub files: u64,
+    /// Directories, the one at the top not counted.
+    pub directories: u64,
+    /// Symbolic links.
+    pub links: u64,
+    /// The content of the files, in bytes.
+    pub bytes: u64,
+    /// What was left out because it cannot be transferred: pipes, sockets, devices; on a server of the base dialect
+    /// links too.
+    pub skipped: u64,
+}
+
+/// Counts what the jobs of a transfer have done.
+#[derive(Debug, Default)]
+struct Tally {
+    files: AtomicU64,
+    directories: AtomicU64,
+    links: AtomicU64,
+    bytes: AtomicU64,
+    skipped: AtomicU64,
+    /// Set by whichever job begins, read for the progress; held for moments only.
+    current: Mutex<String>,
+    news: Notify,
+}
+
+impl Tally {
+    fn begin(&self, path: &Path) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = path.display().to_string();
+    }
+
+    fn count(&self, what: &AtomicU64, more: u64) {
+        what.fetch_add(more, Relaxed);
+        self.news.notify_one();
+    }
+
+    /// Returns what counts the bytes of one file by the progress of its transfer.
+    fn bytes_of_file(&self) -> impl FnMut(&Progress) {
+        let mut counted = 0;
+        move |progress| {
+            self.count(&self.bytes, progress.bytes - counted);
+            counted = progress.bytes;
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Progress { files: self.files.load(Relaxed), bytes: self.bytes.load(Relaxed), total: None, current }
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            files: self.files.load(Relaxed),
+            directories: self.directories.load(Relaxed),
+            links: self.links.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            skipped: self.skipped.load(Relaxed),
+        }
+    }
+
+    /// Waits for a transfer, and tells how far it has got.
+    async fn follow(
+        &self,
+        transfer: impl Future<Output = Result<(), Error>>,
+        mut progress: impl FnMut(&Progress),
+    ) -> Result<Summary, Error> {
+        let mut transfer = pin!(transfer);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut transfer => {
+                    done?;
+                    progress(&self.progress());
+                    return Ok(self.summary());
+                }
+                () = self.news.notified() => progress(&self.progress()),
+            }
+        }
+    }
+}
+
+/// Files and links that are under way; they end when this is dropped.
+#[derive(Debug, Default)]
+struct Jobs(JoinSet<Result<(), Error>>);
+
+impl Jobs {
+    /// Begins a job as soon as there is room for it.
+    async fn begin(
+        &mut self,
+        job: impl Future<Output = Result<(), Error>> + Send + 'static,
+    ) -> Result<(), Error> {
+        while self.0.len() >= JOBS {
+            self.join_one().await?;
+        }
+        self.0.spawn(job);
+        Ok(())
+    }
+
+    /// Waits until all have ended.
+    async fn finish(&mut self) -> Result<(), Error> {
+        while !self.0.is_empty() {
+            self.join_one().await?;
+        }
+        Ok(())
+    }
+
+    async fn join_one(&mut self) -> Result<(), Error> {
+        match self.0.join_next().await {
+            None => Ok(()),
+            Some(Ok(outcome)) => outcome,
+            Some(Err(failed)) => match failed.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Only who drops the set ends a job.
+                Err(_) => Ok(()),
+            },
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! A directory of the server's host to this one.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        fs::PermissionsExt as _,
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    vec,
+};
+
+use remex_proto::fs::MetadataKind;
+use tokio::{fs as local, io::AsyncWriteExt as _};
+
+use super::{Jobs, OWNER, Progress, SMALL, Summary, Tally};
+use crate::{
+    Error,
+    core::random_word,
+    fs::{
+        AsHostPath, DirectoryEntry, Fs, Metadata, Pages,
+        path::{is_plain_name, native, sibling},
+    },
+};
+
+/// Set-user-id and its like do not come from elsewhere.
+const PERMISSIONS: u32 = 0o777;
+
+impl Fs {
+    /// Copies what is in a directory of the server's host into one of this host, which is made if need be.
+    ///
+    /// Permissions are kept but for set-user-id, set-group-id and sticky, and links stay links, wherever they point.
+    /// Nothing is ever written outside `to`, whatever the server says: links below it are replaced, not followed.
+    /// Each file takes its place in one step. What is there already and has no counterpart stays. Pipes, sockets and
+    /// devices are left out, and counted.
+    ///
+    /// ```no_run
+    /// # use remex_client::{Client, Error};
+    /// async fn main(client: &Client) -> Result<(), Error> {
+    ///     let report = |progress: &remex_client::fs::Progress| println!("{}", progress.current);
+    ///     client.fs().download_tree("/srv/project", "project", report).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Local`] when something cannot be written, [`Error::Protocol`] for a name that leads elsewhere, and
+    /// those of [`Fs::download`]. It ends at the first failure; what was copied until then stays.
+    pub async fn download_tree(
+        &self,
+        from: impl AsHostPath,
+        to: impl AsRef<Path>,
+        progress: impl FnMut(&Progress),
+    ) -> Result<Summary, Error> {
+        let from = native(&from.as_host_path()?)?.to_owned();
+        let tally = Arc::new(Tally::default());
+        let download = Download { fs: self.clone(), tally: Arc::clone(&tally) };
+        tally.follow(Box::pin(download.tree(from, to.as_ref().to_owned())), progress).await
+    }
+}
+
+#[derive(Clone)]
+struct Download {
+    fs: Fs,
+    tally: Arc<Tally>,
+}
+
+/// A directory that is being read.
+struct Frame {
+    from: PathBuf,
+    to: PathBuf,
+    pages: Pages,
+    page: vec::IntoIter<DirectoryEntry>,
+    /// The permissions to set when everything is in it.
+    at_last: Option<u32>,
+}
+
+impl Download {
+    async fn tree(self, from: PathBuf, to: PathBuf) -> Result<(), Error> {
+        let mut jobs = Jobs::default();
+        let mut frames = vec![self.top(from, to).await?];
+        while let Some(frame) = frames.last_mut() {
+            let Some(entry) = frame.page.next() else {
+                if let Some(page) = frame.pages.next().await? {
+                    frame.page = page.into_iter();
+                } else if let Some(Frame { to, at_last: Some(mode), .. }) = frames.pop() {
+                    jobs.finish().await?;
+                    set_mode(&to, mode).await?;
+                }
+                continue;
+            };
+            let name = name(&frame.from, &entry)?;
+            let (from, to) = (frame.from.join(&name), frame.to.join(&name));
+            let metadata = match entry.metadata {
+                Some(metadata) => *metadata,
+                None => self.fs.metadata(&from).await?,
+            };
+            let download = self.clone();
+            match kind(&metadata) {
+                Some(MetadataKind::Directory) => {
+                    frames.push(self.enter(from, to, metadata.mode).await?);
+                    self.tally.count(&self.tally.directories, 1);
+                }
+                Some(MetadataKind::File) => {
+                    jobs.begin(async move { download.file(&from, &to, &metadata).await }).await?;
+                }
+                Some(MetadataKind::Symlink) if !self.fs.is_base() => {
+                    jobs.begin(async move { download.link(&from, &to).await }).await?;
+                }
+                _ => self.tally.count(&self.tally.skipped, 1),
+            }
+        }
+        jobs.finish().await
+    }
+
+    /// Makes the directory that everything goes into; the caller may have put a link there.
+    async fn top(&self, from: PathBuf, to: PathBuf) -> Result<Frame, Error> {
+        let metadata = self.fs.metadata(&from).await?;
+        if !metadata.is_directory {
+            return Err(Error::Usage(format!(
+                "`{}` is not a directory; download it as a file",
+                from.display()
+            )));
+        }
+        if local::metadata(&to).await.is_ok_and(|there| there.is_dir()) {
+            return self.frame(from, to, None);
+        }
+        if let Some(parent) = to.parent() {
+            local::create_dir_all(parent).await.map_err(unwritable(parent))?;
+        }
+        self.enter(from, to, metadata.mode).await
+    }
+
+    /// Makes a directory, and begins to read its counterpart.
+    async fn enter(&self, from: PathBuf, to: PathBuf, mode: Option<u32>) -> Result<Frame, Error> {
+        if let Err(error) = local::create_dir(&to).await {
+            // A link would lead out of the tree.
+            let is_directory = local::symlink_metadata(&to).await.is_ok_and(|there| there.is_dir());
+            if error.kind() != io::ErrorKind::AlreadyExists || !is_directory {
+                return Err(unwritable(&to)(error));
+            }
+        }
+        let mut at_last = None;
+        if let Some(mode) = mode {
+            let mode = mode & PERMISSIONS;
+            set_mode(&to, mode | OWNER).await?;
+            at_last = Some(mode).filter(|mode| mode & OWNER != OWNER);
+        }
+        self.frame(from, to, at_last)
+    }
+
+    fn frame(&self, from: PathBuf, to: PathBuf, at_last: Option<u32>) -> Result<Frame, Error> {
+        let pages = self.fs.read_dir_pages(&from)?;
+        Ok(Frame { from, to, pages, page: Vec::new().into_iter(), at_last })
+    }
+
+    async fn file(&self, from: &Path, to: &Path, metadata: &Metadata) -> Result<(), Error> {
+        self.tally.begin(from);
+        let failed = unwritable(to);
+        let temporary = Temporary::beside(to);
+        // In place of a link, never through it.
+        let mut options = local::OpenOptions::new();
+        options.write(true).create_new(true).mode(if metadata.mode.is_some() { 0o600 } else { 0o666 });
+        let mut file = options.open(&temporary.0).await.map_err(&failed)?;
+        if metadata.size <= SMALL as u64 {
+            let content = self.fs.read(from).await?;
+            file.write_all(&content).await.map_err(&failed)?;
+            self.tally.count(&self.tally.bytes, content.len() as u64);
+        } else {
+            self.fs.download(from, &mut file, self.tally.bytes_of_file()).await?;
+        }
+        file.flush().await.map_err(&failed)?;
+        if let Some(mode) = metadata.mode {
+            set_mode(&temporary.0, mode & PERMISSIONS).await?;
+        }
+        local::rename(&temporary.0, to).await.map_err(&failed)?;
+        temporary.moved();
+        self.tally.count(&self.tally.files, 1);
+        Ok(())
+    }
+
+    async fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.tally.begin(from);
+        let link = self.fs.read_link(from).await?;
+        let target = PathBuf::from(std::ffi::OsString::from_vec(link.target_base64.to_vec()));
+        let failed = unwritable(to);
+        let temporary = Temporary::beside(to);
+        local::symlink(&target, &temporary.0).await.map_err(&failed)?;
+        local::rename(&temporary.0, to).await.map_err(&failed)?;
+        temporary.moved();
+        self.tally.count(&self.tally.links, 1);
+        Ok(())
+    }
+}
+
+/// A file of this host that is removed unless it was moved.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn beside(path: &Path) -> Self {
+        Self(sibling(path, &random_word()).expect("every entry was given a plain name"))
+    }
+
+    fn moved(mut self) {
+        self.0 = PathBuf::new();
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            // There is nobody to tell; the cause of the failure is on its way to the caller.
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
+/// Returns the name of an entry, if it is one of the directory.
+fn name(directory: &Path, entry: &DirectoryEntry) -> Result<std::ffi::OsString, Error> {
+    let name = match &entry.path {
+        Some(path) => {
+            let path = native(path)?;
+            path.file_name().filter(|name| directory.join(name) == path)
+        }
+        None => Some(OsStr::from_bytes(entry.file_name.as_bytes())),
+    };
+    match name {
+        Some(name) if is_plain_name(name) => Ok(name.to_owned()),
+        _ => Err(Error::Protocol {
+            what: format!(
+                "it listed `{}` in `{}`, which leads elsewhere",
+                entry.path.as_ref().map_or_else(|| entry.file_name.clone(), ToString::to_string),
+                directory.display()
+            ),
+        }),
+    }
+}
+
+/// Returns what an entry is; a link on a server that cannot tell where it leads is a link all the same.
+fn kind(metadata: &Metadata) -> Option<MetadataKind> {
+    match metadata.kind {
+        _ if metadata.is_symlink => Some(MetadataKind::Symlink),
+        Some(kind) => Some(kind),
+        None if metadata.is_directory => Some(MetadataKind::Directory),
+        None if metadata.is_file => Some(MetadataKind::File),
+        None => None,
+    }
+}
+
+async fn set_mode(path: &Path, mode: u32) -> Result<(), Error> {
+    local::set_permissions(path, std::fs::Permissions::from_mode(mode)).await.map_err(unwritable(path))
+}
+
+fn unwritable(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |error| Error::local(format!("write `{}`", path.display()), &error)
+}

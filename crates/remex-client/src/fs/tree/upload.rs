@@ -1,0 +1,186 @@
+//! A directory of this host to the server's.
+
+use std::{
+    io,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use remex_proto::{ErrorKind, HostPath};
+use tokio::{
+    fs::{self as local, ReadDir},
+    io::AsyncReadExt as _,
+};
+
+use super::{Jobs, OWNER, Progress, SMALL, Summary, Tally};
+use crate::{
+    Error,
+    fs::{
+        AsHostPath, Fs, Permissions, Write, entry, handle::Setbacks, is_not_found, path::native, write_file,
+    },
+};
+
+impl Fs {
+    /// Copies what is in a directory of this host into one of the server's, which is made if need be.
+    ///
+    /// Permissions are kept and links stay links; what is there already and has no counterpart stays. Files that are
+    /// there are written over, small ones in place. Pipes, sockets and devices are left out, and counted.
+    ///
+    /// ```no_run
+    /// # use remex_client::{Client, Error};
+    /// async fn main(client: &Client) -> Result<(), Error> {
+    ///     let report = |progress: &remex_client::fs::Progress| println!("{}", progress.current);
+    ///     let summary = client.fs().upload_tree("project", "/srv/project", report).await?;
+    ///     println!("{} files", summary.files);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Local`] when something cannot be read, and those of [`Fs::upload`]. It ends at the first failure;
+    /// what was copied until then stays.
+    pub async fn upload_tree(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsHostPath,
+        progress: impl FnMut(&Progress),
+    ) -> Result<Summary, Error> {
+        let to = native(&to.as_host_path()?)?.to_owned();
+        let tally = Arc::new(Tally::default());
+        let upload = Upload { fs: self.clone(), tally: Arc::clone(&tally) };
+        tally.follow(Box::pin(upload.tree(from.as_ref().to_owned(), to)), progress).await
+    }
+}
+
+#[derive(Clone)]
+struct Upload {
+    fs: Fs,
+    tally: Arc<Tally>,
+}
+
+/// A directory that is being read.
+struct Frame {
+    from: PathBuf,
+    to: PathBuf,
+    entries: ReadDir,
+    /// The permissions to set when everything is in it.
+    at_last: Option<u32>,
+}
+
+impl Upload {
+    async fn tree(self, from: PathBuf, to: PathBuf) -> Result<(), Error> {
+        let mut jobs = Jobs::default();
+        let is_new = !self.fs.exists(&to).await?;
+        let mut frames = vec![self.enter(from, to, is_new).await?];
+        while let Some(frame) = frames.last_mut() {
+            let entry = frame.entries.next_entry().await.map_err(unreadable(&frame.from))?;
+            let Some(entry) = entry else {
+                if let Some(Frame { to, at_last: Some(mode), .. }) = frames.pop() {
+                    jobs.finish().await?;
+                    self.fs.set_permissions(&to, mode).await?;
+                }
+                continue;
+            };
+            let (from, to) = (entry.path(), frame.to.join(entry.file_name()));
+            let kind = entry.file_type().await.map_err(unreadable(&from))?;
+            if kind.is_dir() {
+                frames.push(self.enter(from, to, true).await?);
+                self.tally.count(&self.tally.directories, 1);
+            } else if kind.is_file() {
+                let upload = self.clone();
+                jobs.begin(async move { upload.file(&from, to.into()).await }).await?;
+            } else if kind.is_symlink() && !self.fs.is_base() {
+                let upload = self.clone();
+                jobs.begin(async move { upload.link(&from, to.into()).await }).await?;
+            } else {
+                self.tally.count(&self.tally.skipped, 1);
+            }
+        }
+        jobs.finish().await
+    }
+
+    /// Makes a directory, and begins to read its counterpart.
+    async fn enter(&self, from: PathBuf, to: PathBuf, sets_mode: bool) -> Result<Frame, Error> {
+        let entries = local::read_dir(&from).await.map_err(unreadable(&from))?;
+        self.fs.create_dir_all(&to).await?;
+        let mut at_last = None;
+        if sets_mode && !self.fs.is_base() {
+            let metadata = local::metadata(&from).await.map_err(unreadable(&from))?;
+            let mode = metadata.permissions().mode() & 0o7777;
+            self.fs.set_permissions(&to, mode | OWNER).await?;
+            at_last = Some(mode).filter(|mode| mode & OWNER != OWNER);
+        }
+        Ok(Frame { from, to, entries, at_last })
+    }
+
+    async fn file(&self, from: &Path, to: HostPath) -> Result<(), Error> {
+        self.tally.begin(from);
+        let mut file = local::File::open(from).await.map_err(unreadable(from))?;
+        let metadata = file.metadata().await.map_err(unreadable(from))?;
+        let mode = metadata.permissions().mode() & 0o7777;
+        let mut start = Vec::new();
+        (&mut file).take(SMALL as u64 + 1).read_to_end(&mut start).await.map_err(unreadable(from))?;
+        if start.len() > SMALL {
+            let whole = start.as_slice().chain(file);
+            self.fs.upload_with(whole, &to, Permissions::Set(mode), self.tally.bytes_of_file()).await?;
+        } else {
+            self.small_file(&start, to, mode).await?;
+            self.tally.count(&self.tally.bytes, start.len() as u64);
+        }
+        self.tally.count(&self.tally.files, 1);
+        Ok(())
+    }
+
+    async fn small_file(&self, content: &[u8], to: HostPath, mode: u32) -> Result<(), Error> {
+        let client = &self.fs.client;
+        let write = client.call_without_limit(write_file(to.clone(), content, Write::InPlace));
+        if self.fs.is_base() {
+            write.await?;
+        } else {
+            // The server takes requests for one path in order, so one trip is enough.
+            let set_permissions = client.call_without_limit(entry::set_permissions(to, mode));
+            let (written, set) = tokio::join!(write, set_permissions);
+            written?;
+            set?;
+        }
+        Ok(())
+    }
+
+    async fn link(&self, from: &Path, to: HostPath) -> Result<(), Error> {
+        self.tally.begin(from);
+        let target = local::read_link(from).await.map_err(unreadable(from))?;
+        let target = target.as_os_str().as_bytes();
+        let mut setbacks = Setbacks::default();
+        loop {
+            let request = entry::symlink(target, to.clone());
+            match self.fs.client.call_without_limit(request).await {
+                Ok(_) => break,
+                Err(error) if error.refusal() == Some(ErrorKind::AlreadyExists) => {
+                    match self.fs.read_link(&to).await {
+                        Ok(there) if there.target_base64[..] == *target => break,
+                        Err(gone) if is_not_found(&gone) => {}
+                        Ok(_) | Err(_) => self.make_way(&to, error).await?,
+                    }
+                }
+                Err(error) => setbacks.note(error)?,
+            }
+        }
+        self.tally.count(&self.tally.links, 1);
+        Ok(())
+    }
+
+    /// Removes the file or link that is in the way of a link; directories stay, and are an error.
+    async fn make_way(&self, path: &HostPath, exists: Error) -> Result<(), Error> {
+        match self.fs.remove(path).await {
+            Err(error) if error.refusal() == Some(ErrorKind::NotEmpty) => Err(exists),
+            Err(error) if !is_not_found(&error) && !matches!(error, Error::Interrupted { .. }) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+fn unreadable(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |error| Error::local(format!("read `{}`", path.display()), &error)
+}

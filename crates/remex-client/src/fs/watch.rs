@@ -1,0 +1,139 @@
+//! What changes on the server's host.
+
+use std::sync::Arc;
+
+use remex_proto::{HostPath, fs as wire, sandbox::Sandbox};
+
+use super::{AsHostPath, Change, Fs};
+use crate::{
+    Client, Error,
+    core::{Route, RouteKey, Routed},
+};
+
+/// How far below its path a watch sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Depth {
+    /// Everything below, and everything that comes later; links are not followed.
+    #[default]
+    Everything,
+    /// The directory and what is in it.
+    Directory,
+}
+
+/// What changed since the last time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Each path once, however often it changed.
+    pub changes: Vec<Change>,
+    /// More may have changed than can be told: look at everything again.
+    pub overflow: bool,
+}
+
+impl Fs {
+    /// Watches a file or directory, which must exist; whatever happens after the return is seen.
+    ///
+    /// ```no_run
+    /// # use remex_client::{Client, Error, fs::Depth};
+    /// async fn main(client: &Client) -> Result<(), Error> {
+    ///     let mut watch = client.fs().watch("/srv/project", Depth::Everything).await?;
+    ///     loop {
+    ///         for change in watch.next().await?.changes {
+    ///             println!("{:?} {}", change.kind, change.path);
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when it does not exist or the host cannot watch more, and those of [`Client::call`].
+    pub async fn watch(&self, path: impl AsHostPath, depth: Depth) -> Result<Watch, Error> {
+        let path = path.as_host_path()?;
+        let mut watch =
+            Watch { client: self.client.clone(), path, depth, id: 0, route: Arc::default(), is_set: false };
+        watch.set().await?;
+        Ok(watch)
+    }
+}
+
+/// The changes below one path.
+///
+/// After a cut it watches again by itself and tells an overflow, because something may have been missed. Changes
+/// that nobody takes are collected, a thousand notifications of them; beyond that they become one overflow.
+/// Dropping it ends the watch.
+#[derive(Debug)]
+pub struct Watch {
+    client: Client,
+    path: HostPath,
+    depth: Depth,
+    /// Of the watch on the server; another one after each cut.
+    id: u64,
+    route: Arc<Route>,
+    is_set: bool,
+}
+
+impl Watch {
+    /// Waits for changes. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when the path could not be watched again after a cut; then a later call tries once more.
+    /// [`Error::Lost`] when the session is.
+    pub async fn next(&mut self) -> Result<Changes, Error> {
+        if self.is_set {
+            match self.route.next().await {
+                Routed::Changed(wire::Changed { changes, overflow, .. }) => {
+                    return Ok(Changes { changes, overflow });
+                }
+                Routed::Lost(loss) => return Err(loss.into()),
+                Routed::Cut | Routed::Body(_) | Routed::Overrun { .. } => self.unset(),
+            }
+        }
+        self.set().await?;
+        Ok(Changes { changes: Vec::new(), overflow: true })
+    }
+
+    async fn set(&mut self) -> Result<(), Error> {
+        loop {
+            // What an earlier try may have left, when nobody waited for its end.
+            self.unset();
+            self.id = self.client.core().number();
+            self.route = Arc::default();
+            self.client.core().add_route(RouteKey::Watch(self.id), &self.route);
+            let request = wire::Watch {
+                watch_id: self.id,
+                path: self.path.clone(),
+                recursive: Some(self.depth == Depth::Everything),
+                sandbox: Sandbox::default(),
+            };
+            match self.client.call_without_limit(request).await {
+                Ok(_) => {
+                    self.is_set = true;
+                    return Ok(());
+                }
+                // A watch ends with its connection, so there is none; the next try waits for a new connection.
+                Err(Error::Interrupted { .. }) => {}
+                Err(error) => {
+                    self.client.core().remove_route(&RouteKey::Watch(self.id));
+                    self.id = 0;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn unset(&mut self) {
+        self.is_set = false;
+        let watch_id = std::mem::take(&mut self.id);
+        if watch_id != 0 {
+            self.client.core().remove_route(&RouteKey::Watch(watch_id));
+            self.client.core().order_now(wire::Unwatch { watch_id }.into());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.unset();
+    }
+}

@@ -1,0 +1,228 @@
+//! HTTP requests that the server makes: from its host, with its network and its secrets.
+//!
+//! Start at [`Http`]; [`Request::send`] gets the whole body at once, [`Request::stream`] as it arrives.
+
+mod body;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+pub use remex_proto::http::ResponseHeader;
+use remex_proto::{Blob, http as wire};
+
+pub use self::body::Body;
+use crate::{
+    Client, Error,
+    core::{Route, RouteKey},
+};
+
+/// Makes HTTP requests on the server's host.
+///
+/// A cheap clone of its client.
+///
+/// ```no_run
+/// # use remex_client::{Client, Error};
+/// async fn main(client: &Client) -> Result<(), Error> {
+///     let response = client.http().get("http://127.0.0.1:8080/health").send().await?;
+///     assert_eq!((response.status, &response.body[..]), (200, &b"ok"[..]));
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Http {
+    client: Client,
+}
+
+impl Client {
+    /// Returns the way to the web from the server's host.
+    pub fn http(&self) -> Http {
+        Http { client: self.clone() }
+    }
+}
+
+impl Http {
+    /// Begins a GET request.
+    pub fn get(&self, url: impl Into<String>) -> Request {
+        self.request("GET", url)
+    }
+
+    /// Begins a POST request.
+    pub fn post(&self, url: impl Into<String>) -> Request {
+        self.request("POST", url)
+    }
+
+    /// Begins a request.
+    pub fn request(&self, method: impl Into<String>, url: impl Into<String>) -> Request {
+        Request {
+            client: self.client.clone(),
+            request: wire::HttpRequest {
+                method: method.into(),
+                url: url.into(),
+                // Each sending has its own.
+                request_id: String::new(),
+                headers: Vec::new(),
+                body_base64: None,
+                timeout_ms: None,
+                redirect_policy: wire::RedirectPolicy::Follow,
+                stream_response: false,
+            },
+        }
+    }
+}
+
+/// What to do with a redirect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Redirects {
+    /// Follows up to ten.
+    #[default]
+    Follow,
+    /// The redirect itself is the answer.
+    Stop,
+}
+
+/// A request that is being made up.
+#[derive(Debug, Clone)]
+#[must_use = "a request does nothing until it is sent"]
+pub struct Request {
+    client: Client,
+    request: wire::HttpRequest,
+}
+
+impl Request {
+    /// Adds a header; order and repeats are kept.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let (name, value) = (name.into(), value.into());
+        self.request.headers.push(wire::Header { name, value, value_env_var: None });
+        self
+    }
+
+    /// Adds a header whose value is `prefix` and the value of a variable of the server's environment, so that a
+    /// secret stays there.
+    ///
+    /// ```no_run
+    /// # use remex_client::{Client, Error};
+    /// async fn main(client: &Client) -> Result<(), Error> {
+    ///     let request = client.http().get("https://api.example.com/me");
+    ///     let response = request.header_from_env("authorization", "Bearer ", "API_TOKEN").send().await?;
+    ///     println!("{}", response.status);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn header_from_env(
+        mut self,
+        name: impl Into<String>,
+        prefix: impl Into<String>,
+        variable: impl Into<String>,
+    ) -> Self {
+        let (name, value, value_env_var) = (name.into(), prefix.into(), Some(variable.into()));
+        self.request.headers.push(wire::Header { name, value, value_env_var });
+        self
+    }
+
+    /// Sets the body.
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.request.body_base64 = Some(Blob(body.into()));
+        self
+    }
+
+    /// Limits the whole exchange, redirects and body included; there is no limit unless given.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.request.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Says what to do with a redirect; they are followed unless given.
+    pub fn redirects(mut self, redirects: Redirects) -> Self {
+        self.request.redirect_policy = match redirects {
+            Redirects::Follow => wire::RedirectPolicy::Follow,
+            Redirects::Stop => wire::RedirectPolicy::Stop,
+        };
+        self
+    }
+
+    /// Sends it, and waits for the response with its whole body, whatever its status.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when the exchange fails, and
+    /// with [`ErrorKind::LimitExceeded`](crate::ErrorKind::LimitExceeded) when the body is longer than 32 MiB;
+    /// [`Error::Interrupted`] when a cut leaves open whether a request that changes something was made.
+    pub async fn send(self) -> Result<Response, Error> {
+        let request = wire::HttpRequest { request_id: self.client.core().name("http"), ..self.request };
+        let wire::HttpResponse { status, headers, body_base64 } =
+            self.client.call_without_limit(request).await?;
+        Ok(Response { status, headers, body: body_base64.0 })
+    }
+
+    /// Sends it, and returns when the head of the response is there; the body follows as it is read.
+    ///
+    /// ```no_run
+    /// # use remex_client::{Client, Error};
+    /// async fn main(client: &Client) -> Result<(), Error> {
+    ///     let mut events = client.http().get("http://127.0.0.1:8080/events").stream().await?;
+    ///     while let Some(chunk) = events.body.chunk().await? {
+    ///         println!("{} bytes", chunk.len());
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when there is no response,
+    /// [`Error::Interrupted`] after a cut.
+    pub async fn stream(self) -> Result<StreamingResponse, Error> {
+        let core = Arc::clone(self.client.core());
+        let request_id = core.name("http");
+        let request = wire::HttpRequest { request_id, stream_response: true, ..self.request };
+        let route = Arc::<Route>::default();
+        core.add_route(RouteKey::Http(request.request_id.clone()), &route);
+        // Takes the route away, whatever happens from here on.
+        let mut body = Body::new(self.client, request.request_id.clone(), route);
+        let ticket = core.order(request.into()).await?;
+        let call = ticket.id();
+        let wire::HttpResponse { status, headers, .. } = ticket.await?.decode("http/request")?;
+        body.answered(call);
+        Ok(StreamingResponse { status, headers, body })
+    }
+}
+
+/// A response with its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// Names in lower case; values that are not visible ASCII are left out.
+    pub headers: Vec<ResponseHeader>,
+    /// As it came, nothing unpacked.
+    pub body: Bytes,
+}
+
+impl Response {
+    /// Returns the value of the first header with this name, whatever the case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        find(&self.headers, name)
+    }
+}
+
+/// A response whose body follows.
+#[derive(Debug)]
+pub struct StreamingResponse {
+    /// The status code.
+    pub status: u16,
+    /// Names in lower case; values that are not visible ASCII are left out.
+    pub headers: Vec<ResponseHeader>,
+    /// What follows.
+    pub body: Body,
+}
+
+impl StreamingResponse {
+    /// Returns the value of the first header with this name, whatever the case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        find(&self.headers, name)
+    }
+}
+
+fn find<'a>(headers: &'a [ResponseHeader], name: &str) -> Option<&'a str> {
+    headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value.as_str())
+}

@@ -1,0 +1,147 @@
+//! A body that arrives in parts.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use remex_proto::{ErrorKind, RpcError, http::BodyDelta};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::{
+    Client, Error,
+    core::{Route, RouteKey, Routed},
+};
+
+/// After how many parts the server is told how far the reader has got; well within the window that it keeps.
+const TELL_EVERY: u64 = 4;
+
+/// The body of a response, as it arrives.
+///
+/// A reader that stalls holds up this body only: the server then takes no more of it from the web server. Dropping
+/// it ends the exchange, where the server can be told; otherwise what follows is thrown away.
+#[derive(Debug)]
+pub struct Body {
+    client: Client,
+    request_id: String,
+    /// The number of the call, once it is answered: cancels the stream.
+    call: Option<u64>,
+    route: Arc<Route>,
+    /// Of the last part that was taken.
+    seq: u64,
+    state: State,
+    rest: Bytes,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    Ended,
+    Failed(Error),
+}
+
+impl Body {
+    pub(super) fn new(client: Client, request_id: String, route: Arc<Route>) -> Self {
+        Self { client, request_id, call: None, route, seq: 0, state: State::Open, rest: Bytes::new() }
+    }
+
+    /// Notes that the stream runs.
+    pub(super) fn answered(&mut self, call: u64) {
+        self.call = Some(call);
+    }
+
+    /// Returns the next part, `None` at the end. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when the body is not
+    /// complete, [`Error::Interrupted`] when a cut ended it, [`Error::Overrun`] when too much waited to be read, and
+    /// [`Error::Lost`].
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        std::future::poll_fn(|context| self.poll_chunk(context)).await
+    }
+
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut self.rest))));
+        }
+        loop {
+            match &self.state {
+                State::Open => {}
+                State::Ended => return Poll::Ready(Ok(None)),
+                State::Failed(error) => return Poll::Ready(Err(error.clone())),
+            }
+            match ready!(self.route.poll_next(context)) {
+                Routed::Body(delta) => {
+                    let chunk = self.take(delta);
+                    if !chunk.is_empty() {
+                        return Poll::Ready(Ok(Some(chunk)));
+                    }
+                }
+                Routed::Overrun { bytes } => self.fail(Error::Overrun { bytes: bytes as u64 }),
+                Routed::Lost(loss) => self.fail(loss.into()),
+                Routed::Cut | Routed::Changed(_) => self.fail(Error::Interrupted { method: "http/request" }),
+            }
+        }
+    }
+
+    /// Takes a part, and returns its bytes.
+    fn take(&mut self, delta: BodyDelta) -> Bytes {
+        if delta.seq != self.seq + 1 {
+            let what = format!("part {} of a body came after part {}", delta.seq, self.seq);
+            self.fail(Error::Protocol { what });
+            return Bytes::new();
+        }
+        self.seq = delta.seq;
+        match delta.error {
+            Some(why) => {
+                let message = format!("failed to read http/request response body: {why}");
+                self.call = None;
+                self.fail(RpcError::new(ErrorKind::HttpFailed, message).into());
+            }
+            None if delta.done => {
+                self.call = None;
+                self.state = State::Ended;
+            }
+            None if self.seq.is_multiple_of(TELL_EVERY) => {
+                self.client.core().body_consumed(&self.request_id, self.seq);
+            }
+            None => {}
+        }
+        delta.delta_base64.0
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.state = State::Failed(error);
+    }
+}
+
+impl AsyncRead for Body {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buffer.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(mut chunk) = ready!(self.poll_chunk(context))? {
+            buffer.put_slice(&chunk.split_to(chunk.len().min(buffer.remaining())));
+            self.rest = chunk;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let core = self.client.core();
+        core.remove_route(&RouteKey::Http(std::mem::take(&mut self.request_id)));
+        if let Some(call) = self.call {
+            core.cancel(call);
+        }
+    }
+}
