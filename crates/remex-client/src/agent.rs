@@ -1,7 +1,258 @@
 //! The agent's view: what a model's tool call needs.
 //!
-//! Start at [`Cut`].
+//! A model calls, waits a little, reads a little, and calls again. So a command returns when it has ended or a time
+//! has passed, with its output cut to a budget, and goes on under a number. Start at [`Agent`].
 
+mod clock;
+mod collector;
 mod cut;
+mod limits;
+mod open;
+mod step;
+mod table;
 
-pub use cut::{Cut, CutText};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+pub use clock::{Clock, RealTime};
+pub use cut::{Count, Cut, CutText};
+pub use limits::{Limits, Window};
+pub use step::{Handle, Listed, Progress, Refusal, Retained, Step, Write};
+
+use crate::{
+    Command, Error,
+    process::{OnDrop, SignalName},
+};
+use open::Open;
+use table::Table;
+
+/// The processes of one model.
+///
+/// Clones share them. Between the calls everything they say is taken and its beginning and end kept, so none of them
+/// waits for the next call. Dropping the last clone ends those that run, with everything they have started,
+/// whatever their commands say about it.
+///
+/// ```no_run
+/// use remex_client::{
+///     Client,
+///     agent::{Agent, Limits, Progress, Window, Write},
+///     process::Input,
+/// };
+///
+/// async fn greet(client: &Client) -> Result<(), remex_client::Error> {
+///     let agent = Agent::new(Limits::default());
+///     let command = client.shell("read name; echo hello, $name").input(Input::Piped);
+///     let step = agent.exec_command(command, Window::default()).await?;
+///     assert_eq!(step.progress, Progress::Running);
+///     let step = agent.write_stdin(step.handle, Write::Bytes(b"world\n"), Window::default()).await?;
+///     assert_eq!(step.output.text, "hello, world\n");
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Agent {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    /// Calls look up and add; held for moments only.
+    table: Mutex<Table>,
+}
+
+/// The right to a slot while a process is being started.
+struct Reservation<'a> {
+    shared: &'a Shared,
+    state: Reserved,
+}
+
+#[derive(PartialEq, Eq)]
+enum Reserved {
+    Held,
+    Used,
+}
+
+impl Agent {
+    /// Returns an agent without processes.
+    pub fn new(limits: Limits) -> Self {
+        Self::with_clock(limits, Arc::new(RealTime))
+    }
+
+    /// Returns an agent that gets its time from somewhere else.
+    pub fn with_clock(limits: Limits, clock: Arc<dyn Clock>) -> Self {
+        Self { shared: Arc::new(Shared { limits, clock, table: Mutex::default() }) }
+    }
+
+    /// Starts a command, and returns when it has ended or the time is over, whichever is first.
+    ///
+    /// The time begins when the process has started. Dropped after that, the process goes on, and the list has it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Command::start`], and [`Refusal::Full`] when too many processes run: none is ended to make room.
+    pub async fn exec_command(&self, command: Command, window: Window) -> Result<Step, Error> {
+        let Shared { limits, clock, .. } = &*self.shared;
+        let mut reservation = self.reserve()?;
+        let command = command.on_drop(OnDrop::Terminate).retain_otherwise(limits.retain);
+        let open = Arc::new(Open::start(command, limits.collect_bytes).await?);
+        reservation.state = Reserved::Used;
+        let handle = self.table().insert(&open, limits.open, clock.now());
+        self.step(handle, &open, Write::Nothing, window).await
+    }
+
+    /// Gives a process input, or nothing, and returns when it has ended or the time is over.
+    ///
+    /// The step has the output since the last one. Neither it nor [`Step::taken_bytes`] waits for a process that does
+    /// not read. Calls at the same time take turns with writing, and each piece of output goes to one of them.
+    /// Dropped, a call has taken no output.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when there is no such process, it takes no input or no longer, or it has ended: nothing is
+    /// written and no output lost then, and [`Write::Nothing`] gets the rest of it. [`Error::Refused`] when the
+    /// process has closed its input.
+    pub async fn write_stdin(&self, handle: Handle, write: Write<'_>, window: Window) -> Result<Step, Error> {
+        let open = self.open(handle)?;
+        if write != Write::Nothing {
+            open.running(handle)?;
+        }
+        self.step(handle, &open, write, window).await
+    }
+
+    /// Returns all output of a process that the server still has, from the beginning, in a text of at most
+    /// `max_bytes`.
+    ///
+    /// It takes nothing from the steps, and works after the end too.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Unknown`], and [`Error::Lost`] when the session is gone.
+    pub async fn output(&self, handle: Handle, max_bytes: usize) -> Result<Retained, Error> {
+        self.open(handle)?.retained(max_bytes).await
+    }
+
+    /// Returns the processes that there are, in the order of their starts.
+    pub fn list(&self) -> Vec<Listed> {
+        let now = self.shared.clock.now();
+        let listed = |(handle, open, used_at): (_, &Open, _)| Listed {
+            handle,
+            command: open.command.clone(),
+            progress: open.collector.progress(),
+            unused_for: now.saturating_duration_since(used_at),
+            unseen_bytes: open.collector.unseen_bytes(),
+        };
+        self.table().iter().map(listed).collect()
+    }
+
+    /// Does to a process what Ctrl-C does: on a terminal the key, otherwise SIGINT to its group.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Unknown`] and [`Refusal::Ended`], those of [`Client::call`](crate::Client::call), and
+    /// [`Error::TimedOut`] when the terminal takes nothing.
+    pub async fn interrupt(&self, handle: Handle) -> Result<(), Error> {
+        let open = self.open(handle)?;
+        open.running(handle)?;
+        let after = self.shared.limits.yield_max;
+        tokio::select! {
+            biased;
+            interrupted = open.interrupt() => interrupted,
+            () = self.shared.clock.sleep(after) => Err(Error::TimedOut { what: "the interrupt", after }),
+        }
+    }
+
+    /// Sends a signal to the group of a process.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Unknown`] and [`Refusal::Ended`], and those of [`Process::signal`](crate::Process::signal).
+    pub async fn signal(&self, handle: Handle, signal: SignalName) -> Result<(), Error> {
+        self.open(handle)?.running(handle)?.signal(signal).await
+    }
+
+    /// Asks a process to end, and ends it and everything it has started after `grace`; one that has ended is fine.
+    ///
+    /// It does not wait for the end: the next step does.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Unknown`], and those of [`Client::call`](crate::Client::call).
+    pub async fn terminate(&self, handle: Handle, grace: Duration) -> Result<(), Error> {
+        match self.open(handle)?.running(handle) {
+            Ok(process) => process.terminate(grace).await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Ends a process and everything it has started, at once; one that has ended is fine.
+    ///
+    /// # Errors
+    ///
+    /// As [`Agent::terminate`].
+    pub async fn kill(&self, handle: Handle) -> Result<(), Error> {
+        match self.open(handle)?.running(handle) {
+            Ok(process) => process.kill().await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    async fn step(
+        &self,
+        handle: Handle,
+        open: &Open,
+        write: Write<'_>,
+        window: Window,
+    ) -> Result<Step, Error> {
+        let Shared { limits, clock, .. } = &*self.shared;
+        let began = clock.now();
+        let over = clock.sleep(limits.patience(window));
+        let mut taken_bytes = 0;
+        let write_and_wait = async {
+            open.write(handle, write, &mut taken_bytes).await?;
+            open.collector.ended().await;
+            Ok::<_, Error>(())
+        };
+        tokio::select! {
+            biased;
+            () = open.collector.ended() => {}
+            failed = write_and_wait => failed?,
+            () = over => {}
+        }
+        let now = clock.now();
+        // It may have made room for another one meanwhile, which does not concern this step.
+        let _ = self.table().find(handle, now);
+        let (progress, output) = open.collector.take(limits.budget(window));
+        Ok(Step { handle, output, progress, taken_bytes, waited: now.saturating_duration_since(began) })
+    }
+
+    fn reserve(&self) -> Result<Reservation<'_>, Error> {
+        self.table().reserve(self.shared.limits.open)?;
+        Ok(Reservation { shared: &self.shared, state: Reserved::Held })
+    }
+
+    fn open(&self, handle: Handle) -> Result<Arc<Open>, Error> {
+        Ok(self.table().find(handle, self.shared.clock.now())?)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.shared.table()
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.state == Reserved::Held {
+            self.shared.table().give_up();
+        }
+    }
+}

@@ -6,6 +6,8 @@ use std::{io, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
 
+use crate::agent::Refusal;
+
 /// What became of a call, a connection or a transfer that failed.
 ///
 /// It can be cloned, because one cause ends every call that waits for the same connection.
@@ -105,6 +107,9 @@ pub enum Error {
         /// The failure, for people.
         message: String,
     },
+    /// An agent asked for something that its processes do not allow.
+    #[error("{0}")]
+    Agent(Refusal),
     /// The caller asked for something that cannot be.
     #[error("{0}")]
     Usage(String),
@@ -163,6 +168,12 @@ impl Error {
 impl From<RpcError> for Error {
     fn from(error: RpcError) -> Self {
         Error::Refused(error)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Error::Agent(refusal)
     }
 }
 

@@ -25,9 +25,20 @@ pub struct Cut {
     budget: usize,
     /// The first bytes, at most `budget`.
     head: Vec<u8>,
-    /// The last bytes of those that are not in `head`, at most `budget`.
+    /// The last bytes of those that are not in `head` and follow no gap, at most `budget`.
     tail: VecDeque<u8>,
     total_bytes: u64,
+    gap: Gap,
+}
+
+/// Whether something that nobody has is missing between `head` and `tail`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gap {
+    None,
+    /// It counts in `total_bytes`.
+    Known,
+    /// How much is missing, nobody knows.
+    Unknown,
 }
 
 /// Output as a model is given it.
@@ -41,6 +52,17 @@ pub struct CutText {
     pub omitted_bytes: u64,
     /// How many bytes of output there were.
     pub total_bytes: u64,
+    /// Whether these numbers are all; a server of the base dialect drops output and does not tell how much.
+    pub count: Count,
+}
+
+/// How far a number of bytes can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    /// It is the number.
+    Exact,
+    /// It is more than that.
+    AtLeast,
 }
 
 impl Cut {
@@ -48,13 +70,14 @@ impl Cut {
     ///
     /// A budget that cannot take the line about what is left out is exceeded by that line alone.
     pub fn new(budget: usize) -> Self {
-        Self { budget, head: Vec::new(), tail: VecDeque::new(), total_bytes: 0 }
+        Self { budget, head: Vec::new(), tail: VecDeque::new(), total_bytes: 0, gap: Gap::None }
     }
 
     /// Adds output.
     pub fn push(&mut self, bytes: &[u8]) {
         self.total_bytes += bytes.len() as u64;
-        let (first, rest) = bytes.split_at(bytes.len().min(self.budget - self.head.len()));
+        let room = if self.gap == Gap::None { self.budget - self.head.len() } else { 0 };
+        let (first, rest) = bytes.split_at(bytes.len().min(room));
         self.head.reserve_exact(growth(self.head.len(), first.len(), self.head.capacity(), self.budget));
         self.head.extend_from_slice(first);
         let rest = &rest[rest.len().saturating_sub(self.budget)..];
@@ -63,18 +86,63 @@ impl Cut {
         self.tail.extend(rest);
     }
 
+    /// Notes that output is missing here; how much, if anybody knows it.
+    ///
+    /// What is kept is what came before the first gap and what came after the last one.
+    pub fn skip(&mut self, bytes: Option<u64>) {
+        self.total_bytes += bytes.unwrap_or(0);
+        match bytes {
+            Some(0) => return,
+            Some(_) if self.gap == Gap::Unknown => {}
+            Some(_) => self.gap = Gap::Known,
+            None => self.gap = Gap::Unknown,
+        }
+        self.tail.clear();
+    }
+
+    /// Notes how many bytes there were in all: with that, everything that is missing is known.
+    pub(super) fn settle(&mut self, total_bytes: u64) {
+        self.total_bytes = self.total_bytes.max(total_bytes);
+        if self.gap == Gap::Unknown {
+            self.gap = Gap::Known;
+        }
+    }
+
+    /// Returns how many bytes of output there were so far.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
     /// Returns the text.
     pub fn finish(self) -> CutText {
+        let budget = self.budget;
+        self.finish_within(budget)
+    }
+
+    /// Returns the text cut to another budget; a larger one than it was collected with makes no difference.
+    pub fn finish_within(self, budget: usize) -> CutText {
+        let budget = budget.min(self.budget);
         let total_bytes = self.total_bytes;
-        if total_bytes == self.head.len() as u64 {
+        if self.gap == Gap::None && total_bytes == self.head.len() as u64 {
             let text = String::from_utf8_lossy(&self.head);
-            if text.len() <= self.budget {
-                return CutText { text: text.into_owned(), omitted_bytes: 0, total_bytes };
+            if text.len() <= budget {
+                return CutText {
+                    text: text.into_owned(),
+                    omitted_bytes: 0,
+                    total_bytes,
+                    count: Count::Exact,
+                };
             }
         }
+        let count = if self.gap == Gap::Unknown { Count::AtLeast } else { Count::Exact };
         // Every number of bytes left out is at most as long as the total; a line end may be needed before and after.
-        let Some(room) = self.budget.checked_sub(notice(total_bytes).len() + 2) else {
-            return CutText { text: notice(total_bytes), omitted_bytes: total_bytes, total_bytes };
+        let Some(room) = budget.checked_sub(notice(total_bytes, count).len() + 2) else {
+            return CutText {
+                text: notice(total_bytes, count),
+                omitted_bytes: total_bytes,
+                total_bytes,
+                count,
+            };
         };
         let head = beginning(&self.head, room / 2);
         let head_text = String::from_utf8_lossy(head);
@@ -82,13 +150,16 @@ impl Cut {
         let tail = end(&last, room - head_text.len());
         let omitted_bytes = total_bytes - (head.len() + tail.len()) as u64;
         let before = if head.is_empty() || head.ends_with(b"\n") { "" } else { "\n" };
-        let text = format!("{head_text}{before}{}\n{}", notice(omitted_bytes), String::from_utf8_lossy(tail));
-        CutText { text, omitted_bytes, total_bytes }
+        let notice = notice(omitted_bytes, count);
+        let text = format!("{head_text}{before}{notice}\n{}", String::from_utf8_lossy(tail));
+        CutText { text, omitted_bytes, total_bytes, count }
     }
 
     /// Returns the last bytes, a few more than `len` if there are.
     fn last(&self, len: usize) -> Vec<u8> {
-        let missing = (len + MAX_CHAR_LEN).saturating_sub(self.tail.len()).min(self.head.len());
+        // Only without a gap the tail goes on where the head ends.
+        let before = if self.gap == Gap::None { self.head.len() } else { 0 };
+        let missing = (len + MAX_CHAR_LEN).saturating_sub(self.tail.len()).min(before);
         let skipped = self.tail.len().saturating_sub(len + MAX_CHAR_LEN);
         let mut last = self.head[self.head.len() - missing..].to_vec();
         last.extend(self.tail.range(skipped..));
@@ -108,6 +179,9 @@ fn beginning(bytes: &[u8], room: usize) -> &[u8] {
             break;
         }
         len += character.len;
+    }
+    if len == bytes.len() {
+        return bytes;
     }
     match bytes[..len].iter().rposition(|byte| *byte == b'\n') {
         Some(at) if is_near(len - (at + 1), room) => &bytes[..=at],
@@ -161,9 +235,12 @@ fn is_near(lost: usize, room: usize) -> bool {
     lost <= room / 4
 }
 
-fn notice(omitted_bytes: u64) -> String {
+fn notice(omitted_bytes: u64, count: Count) -> String {
     let noun = if omitted_bytes == 1 { "byte" } else { "bytes" };
-    format!("[… {omitted_bytes} {noun} omitted …]")
+    match count {
+        Count::Exact => format!("[… {omitted_bytes} {noun} omitted …]"),
+        Count::AtLeast => format!("[… more than {omitted_bytes} {noun} omitted …]"),
+    }
 }
 
 /// Returns how much to reserve so that a buffer grows by doubling, but never beyond `limit`.
@@ -183,11 +260,14 @@ mod tests {
         cut.finish()
     }
 
+    fn exact(text: &str, omitted_bytes: u64, total_bytes: u64) -> CutText {
+        CutText { text: text.to_owned(), omitted_bytes, total_bytes, count: Count::Exact }
+    }
+
     #[test]
     fn what_fits_is_left_as_it_is() {
         for output in ["", "a", "grüße\n"] {
-            let expected =
-                CutText { text: output.to_owned(), omitted_bytes: 0, total_bytes: output.len() as u64 };
+            let expected = exact(output, 0, output.len() as u64);
             assert_eq!(cut(output.len(), output.as_bytes()), expected);
         }
     }
@@ -196,10 +276,7 @@ mod tests {
     fn the_middle_goes_and_the_ends_of_lines_are_preferred() {
         let output: String = (0..1000).map(|line| format!("line {line:03}\n")).collect();
         let text = "line 000\nline 001\nline 002\n[… 8946 bytes omitted …]\nline 997\nline 998\nline 999\n";
-        assert_eq!(
-            cut(90, output.as_bytes()),
-            CutText { text: text.to_owned(), omitted_bytes: 8946, total_bytes: 9000 }
-        );
+        assert_eq!(cut(90, output.as_bytes()), exact(text, 8946, 9000));
     }
 
     #[test]
@@ -210,8 +287,7 @@ mod tests {
 
     #[test]
     fn a_budget_too_small_for_the_notice_gives_the_notice() {
-        let text = "[… 1000 bytes omitted …]".to_owned();
-        let expected = CutText { text, omitted_bytes: 1000, total_bytes: 1000 };
+        let expected = exact("[… 1000 bytes omitted …]", 1000, 1000);
         for budget in [0, 1, 29] {
             assert_eq!(cut(budget, &[b'x'; 1000]), expected);
         }
@@ -236,6 +312,22 @@ mod tests {
         Cut::new(usize::MAX).push(b"no budget at all");
     }
 
+    #[test]
+    fn a_gap_is_between_what_came_before_the_first_and_after_the_last() {
+        let mut cut = Cut::new(100);
+        cut.push(b"one\ntw");
+        cut.skip(Some(10));
+        cut.push(b"between");
+        cut.skip(Some(0));
+        cut.skip(Some(3));
+        cut.push(b"o\nthree\n");
+        assert_eq!(cut.clone().finish(), exact("one\ntw\n[… 20 bytes omitted …]\no\nthree\n", 20, 34));
+        cut.skip(None);
+        let text = "one\ntw\n[… more than 28 bytes omitted …]\n".to_owned();
+        let expected = CutText { text, omitted_bytes: 28, total_bytes: 34, count: Count::AtLeast };
+        assert_eq!(cut.finish(), expected);
+    }
+
     /// Text with characters of every length, line ends, and bytes that are no text.
     fn output() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
@@ -253,7 +345,7 @@ mod tests {
             output in output(),
             budget in 0_usize..200,
         ) {
-            let CutText { text, omitted_bytes, total_bytes } = cut(budget, &output);
+            let CutText { text, omitted_bytes, total_bytes, .. } = cut(budget, &output);
             let whole = String::from_utf8_lossy(&output);
             prop_assert_eq!(total_bytes, output.len() as u64);
             if whole.len() <= budget {
@@ -261,7 +353,7 @@ mod tests {
                 return Ok(());
             }
             prop_assert!(omitted_bytes > 0);
-            let notice = notice(omitted_bytes);
+            let notice = notice(omitted_bytes, Count::Exact);
             prop_assert!(text.len() <= budget.max(notice.len()));
             let (head, tail) = text.split_once(&notice).unwrap();
             let tail = tail.strip_prefix('\n').unwrap_or(tail);
@@ -279,7 +371,7 @@ mod tests {
             if cut.omitted_bytes == 0 {
                 return Ok(());
             }
-            let notice = notice(cut.omitted_bytes);
+            let notice = notice(cut.omitted_bytes, Count::Exact);
             let (head, tail) = cut.text.split_once(&notice).unwrap();
             let shown = head.len() as u64 + tail.len() as u64 + cut.omitted_bytes;
             // One line end before and one after the notice may be ours.
@@ -301,6 +393,17 @@ mod tests {
                 start = end;
             }
             prop_assert_eq!(pieces.finish(), cut(budget, &output));
+        }
+
+        #[test]
+        fn a_budget_at_the_end_is_as_good_as_one_at_the_beginning(
+            output in output(),
+            budget in 0_usize..200,
+            more in 0_usize..200,
+        ) {
+            let mut collected = Cut::new(budget + more);
+            collected.push(&output);
+            prop_assert_eq!(collected.finish_within(budget), cut(budget, &output));
         }
     }
 }

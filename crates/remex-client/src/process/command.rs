@@ -185,6 +185,23 @@ impl Command {
         self
     }
 
+    /// Returns the command line as a person would type it.
+    pub fn line(&self) -> String {
+        self.argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Fills in what it does not say itself about how much of its output the server keeps.
+    pub(crate) fn retain_otherwise(mut self, otherwise: Retain) -> Self {
+        self.retain.bytes = self.retain.bytes.or(otherwise.bytes);
+        self.retain.after_close = self.retain.after_close.or(otherwise.after_close);
+        self
+    }
+
+    /// Tells whether it gets a terminal.
+    pub(crate) fn has_terminal(&self) -> bool {
+        self.terminal.is_some()
+    }
+
     /// Starts it.
     ///
     /// Whatever happens to the connection, it is started once or not at all.
@@ -288,6 +305,16 @@ impl Command {
 fn is_taken(error: &Error) -> bool {
     matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessExists
         || refusal.message.contains("already exists"))
+}
+
+/// Returns a word as a shell would take it.
+fn quoted(word: &str) -> std::borrow::Cow<'_, str> {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "%+,-./:=@_".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''")).into()
+    }
 }
 
 fn millis(duration: Duration) -> u64 {

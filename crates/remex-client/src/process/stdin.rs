@@ -14,7 +14,11 @@ use remex_proto::{
 };
 use tokio::io::AsyncWrite;
 
-use crate::{Client, Error, core::Ticket};
+use super::Process;
+use crate::{
+    Client, Error,
+    core::{Core, Ticket},
+};
 
 /// How many writes may be unanswered.
 const WRITES: usize = 16;
@@ -58,12 +62,7 @@ impl Stdin {
 
     fn write(&self, bytes: &[u8]) -> Ordering {
         let core = std::sync::Arc::clone(self.client.core());
-        let request = wire::Write {
-            process_id: self.process_id.clone(),
-            session_id: None,
-            chunk: Blob(Bytes::copy_from_slice(bytes)),
-            write_id: Some(core.name("w")),
-        };
+        let request = request(&core, &self.process_id, bytes);
         Box::pin(async move { core.order(request.into()).await })
     }
 
@@ -86,12 +85,17 @@ impl Stdin {
                 Poll::Pending => break,
             };
             self.unanswered.pop_front();
-            let reply: WriteReply = answer?.decode("process/write")?;
-            if reply.status != WriteStatus::Accepted {
-                return Poll::Ready(Err(refused(reply.status, &self.process_id)));
-            }
+            accepted(answer?.decode("process/write")?, &self.process_id)?;
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Process {
+    /// Writes to its input past the one who has that, and who may be waiting.
+    pub(crate) async fn write_beside(&self, bytes: &[u8]) -> Result<(), Error> {
+        let request = request(self.client().core(), self.id(), bytes);
+        accepted(self.client().call(request).await?, self.id())
     }
 }
 
@@ -156,6 +160,22 @@ impl Drop for Stdin {
 impl fmt::Debug for Stdin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stdin").field("process", &self.process_id).finish_non_exhaustive()
+    }
+}
+
+fn request(core: &Core, process_id: &str, bytes: &[u8]) -> wire::Write {
+    wire::Write {
+        process_id: process_id.to_owned(),
+        session_id: None,
+        chunk: Blob(Bytes::copy_from_slice(bytes)),
+        write_id: Some(core.name("w")),
+    }
+}
+
+fn accepted(reply: WriteReply, process_id: &str) -> Result<(), Error> {
+    match reply.status {
+        WriteStatus::Accepted => Ok(()),
+        status => Err(refused(status, process_id)),
     }
 }
 

@@ -1,0 +1,175 @@
+//! What one process has said since the last step.
+//!
+//! One task puts in, steps take out. Start at [`Collector`].
+
+use std::{
+    mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use super::{Count, Cut, CutText, Progress};
+use crate::{
+    Error,
+    process::{Chunk, Event, Events, Stream},
+};
+
+/// What one process has said since the last step, and how it stands.
+#[derive(Debug)]
+pub(super) struct Collector {
+    /// The task of the process puts in, steps take out; held for moments only.
+    unseen: Mutex<Unseen>,
+    /// Changes after everything that was said before is in `unseen`.
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Debug)]
+struct Unseen {
+    cut: Cut,
+    collect_bytes: usize,
+    /// The beginning of a character whose end has not come, for each stream.
+    unfinished: [Vec<u8>; 3],
+    heard: Heard,
+}
+
+/// All that a process has said by now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heard {
+    /// The last event with output.
+    pub(super) seq: u64,
+    pub(super) bytes: u64,
+    pub(super) count: Count,
+}
+
+impl Collector {
+    pub(super) fn new(collect_bytes: usize) -> Self {
+        let unseen = Unseen {
+            cut: Cut::new(collect_bytes),
+            collect_bytes,
+            unfinished: Default::default(),
+            heard: Heard { seq: 0, bytes: 0, count: Count::Exact },
+        };
+        Self { unseen: Mutex::new(unseen), progress: watch::Sender::new(Progress::Running) }
+    }
+
+    /// Takes everything that a process says, until it has ended.
+    pub(super) async fn collect(&self, mut events: Events) {
+        let mut exit = None;
+        let progress = loop {
+            match events.next().await {
+                Ok(Some(Event::Output(chunk))) => self.lock().push(&chunk),
+                Ok(Some(Event::Gap(gap))) => self.lock().skip(gap.to_seq, gap.bytes),
+                Ok(Some(Event::Exited(how))) => exit = Some(how),
+                Ok(Some(Event::Closed(_)) | None) => {
+                    break exit.map_or_else(|| Progress::Lost(no_exit()), Progress::Ended);
+                }
+                Err(error) => break Progress::Lost(error),
+            }
+        };
+        self.lock().flush();
+        self.progress.send_replace(progress);
+    }
+
+    /// Returns when the process has ended and everything it said is here. Cancel-safe.
+    pub(super) async fn ended(&self) {
+        // The sender is ours, so it is there.
+        let _ = self.progress.subscribe().wait_for(|progress| *progress != Progress::Running).await;
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        self.progress.borrow().clone()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        *self.progress.borrow() == Progress::Running
+    }
+
+    /// Takes how the process stands, and what it has said since the last time.
+    pub(super) fn take(&self, budget: usize) -> (Progress, CutText) {
+        // In this order: with the end everything has been said.
+        let progress = self.progress();
+        let cut = {
+            let mut unseen = self.lock();
+            let fresh = Cut::new(unseen.collect_bytes);
+            mem::replace(&mut unseen.cut, fresh)
+        };
+        (progress, cut.finish_within(budget))
+    }
+
+    pub(super) fn unseen_bytes(&self) -> u64 {
+        let unseen = self.lock();
+        let unfinished: usize = unseen.unfinished.iter().map(Vec::len).sum();
+        unseen.cut.total_bytes() + unfinished as u64
+    }
+
+    pub(super) fn heard(&self) -> Heard {
+        self.lock().heard
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Unseen> {
+        self.unseen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unseen {
+    fn push(&mut self, chunk: &Chunk) {
+        self.heard.seq = chunk.seq;
+        self.heard.bytes += chunk.bytes.len() as u64;
+        let unfinished = &mut self.unfinished[place(chunk.stream)];
+        let mut bytes = &chunk.bytes[..];
+        // A character that was split comes together before another stream or another step gets in between.
+        while !unfinished.is_empty() && !bytes.is_empty() {
+            unfinished.push(bytes[0]);
+            bytes = &bytes[1..];
+            if unfinished_len(unfinished) == 0 {
+                self.cut.push(unfinished);
+                unfinished.clear();
+            }
+        }
+        let (whole, rest) = bytes.split_at(bytes.len() - unfinished_len(bytes));
+        self.cut.push(whole);
+        unfinished.extend_from_slice(rest);
+    }
+
+    fn skip(&mut self, to_seq: u64, bytes: Option<u64>) {
+        self.flush();
+        self.cut.skip(bytes);
+        self.heard.seq = to_seq;
+        self.heard.bytes += bytes.unwrap_or(0);
+        if bytes.is_none() {
+            self.heard.count = Count::AtLeast;
+        }
+    }
+
+    /// Gives up waiting for the rest of characters.
+    fn flush(&mut self) {
+        for unfinished in &mut self.unfinished {
+            self.cut.push(unfinished);
+            unfinished.clear();
+        }
+    }
+}
+
+fn place(stream: Stream) -> usize {
+    match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1,
+        Stream::Pty => 2,
+    }
+}
+
+/// Returns how many bytes at the end are the beginning of a character.
+fn unfinished_len(bytes: &[u8]) -> usize {
+    let last = &bytes[bytes.len().saturating_sub(3)..];
+    let start = last.iter().rposition(|byte| *byte >= 0b1100_0000);
+    let Some(start) = start else { return 0 };
+    match std::str::from_utf8(&last[start..]) {
+        Err(error) if error.valid_up_to() == 0 && error.error_len().is_none() => last.len() - start,
+        _ => 0,
+    }
+}
+
+fn no_exit() -> Error {
+    Error::Protocol { what: "a process is closed but has not exited".to_owned() }
+}

@@ -1,0 +1,154 @@
+//! One process of an agent, and the task that takes what it says.
+//!
+//! Start at [`Open`].
+
+use std::{
+    io,
+    sync::{Arc, PoisonError},
+};
+
+use tokio::{io::AsyncWriteExt as _, sync::Mutex, task::JoinSet};
+
+use super::{Count, Cut, Handle, Progress, Refusal, Retained, Write, collector::Collector};
+use crate::{
+    Command, Error, Process,
+    process::{Event, SignalName, Stdin},
+};
+
+/// What a terminal takes for Ctrl-C.
+const CTRL_C: &[u8] = &[0x03];
+
+/// One process of an agent.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) command: String,
+    terminal: Terminal,
+    process: Process,
+    pub(super) collector: Arc<Collector>,
+    /// One step writes at a time; held while it waits for the process to read.
+    input: Mutex<Input>,
+    /// They take what the process says and end its input, and end with this; held to add one.
+    tasks: std::sync::Mutex<JoinSet<()>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Terminal {
+    Yes,
+    No,
+}
+
+#[derive(Debug)]
+enum Input {
+    None,
+    Open(Stdin),
+    /// The end was given; it may be on its way behind what the process has not read yet.
+    Ended,
+}
+
+impl Open {
+    /// Starts a command, and takes what it says from then on.
+    pub(super) async fn start(command: Command, collect_bytes: usize) -> Result<Self, Error> {
+        let line = command.line();
+        let terminal = if command.has_terminal() { Terminal::Yes } else { Terminal::No };
+        let process = command.start().await?;
+        let collector = Arc::new(Collector::new(collect_bytes));
+        let mut tasks = JoinSet::new();
+        let (collects, events) = (Arc::clone(&collector), process.events());
+        tasks.spawn(async move { collects.collect(events).await });
+        let (input, tasks) = (Mutex::new(process.stdin().map_or(Input::None, Input::Open)), tasks.into());
+        Ok(Self { command: line, terminal, process, collector, input, tasks })
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.collector.is_running()
+    }
+
+    /// Writes, and counts what is taken; `handle` is for errors. Cancel-safe: what is counted is on its way.
+    pub(super) async fn write(
+        &self,
+        handle: Handle,
+        write: Write<'_>,
+        taken_bytes: &mut usize,
+    ) -> Result<(), Error> {
+        let (Write::Bytes(bytes) | Write::BytesAndEnd(bytes)) = write else { return Ok(()) };
+        let mut input = self.input.lock().await;
+        let stdin = match &mut *input {
+            Input::Open(stdin) => stdin,
+            Input::None => return Err(Refusal::NoInput { handle }.into()),
+            Input::Ended => return Err(Refusal::InputEnded { handle }.into()),
+        };
+        let written = write_all(stdin, bytes, taken_bytes).await;
+        if matches!(write, Write::Bytes(_)) {
+            written.map_err(writing_failed)?;
+            return stdin.flush().await.map_err(writing_failed);
+        }
+        match written {
+            // How a process ends that wants no more says more than the broken pipe.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(writing_failed(error)),
+            _ => {}
+        }
+        if let Input::Open(mut stdin) = std::mem::replace(&mut *input, Input::Ended) {
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            tasks.spawn(async move { drop(stdin.shutdown().await) });
+        }
+        Ok(())
+    }
+
+    /// Reads what the server still has of everything that was said by now.
+    pub(super) async fn retained(&self, max_bytes: usize) -> Result<Retained, Error> {
+        let heard = self.collector.heard();
+        let mut cut = Cut::new(max_bytes);
+        let mut events = self.process.events();
+        let (mut seq, mut read_bytes) = (0, 0);
+        while seq < heard.seq {
+            match events.next().await? {
+                Some(Event::Output(chunk)) => {
+                    cut.push(&chunk.bytes);
+                    read_bytes += chunk.bytes.len() as u64;
+                    seq = chunk.seq;
+                }
+                Some(Event::Gap(gap)) => {
+                    cut.skip(gap.bytes);
+                    seq = gap.to_seq;
+                }
+                Some(Event::Exited(_)) => {}
+                Some(Event::Closed(_)) | None => break,
+            }
+        }
+        if heard.count == Count::Exact {
+            cut.settle(heard.bytes);
+        }
+        let gone_bytes = cut.total_bytes().saturating_sub(read_bytes);
+        Ok(Retained { output: cut.finish(), gone_bytes })
+    }
+
+    /// Does what Ctrl-C does.
+    pub(super) async fn interrupt(&self) -> Result<(), Error> {
+        match self.terminal {
+            // Not behind a step that waits for the process to read.
+            Terminal::Yes => self.process.write_beside(CTRL_C).await,
+            Terminal::No => self.process.signal(SignalName::Int).await,
+        }
+    }
+
+    /// Returns the process if there is still something to do to it.
+    pub(super) fn running(&self, handle: Handle) -> Result<&Process, Error> {
+        match self.collector.progress() {
+            Progress::Running => Ok(&self.process),
+            Progress::Ended(_) => Err(Refusal::Ended { handle }.into()),
+            Progress::Lost(error) => Err(error),
+        }
+    }
+}
+
+async fn write_all(stdin: &mut Stdin, bytes: &[u8], taken_bytes: &mut usize) -> io::Result<()> {
+    while *taken_bytes < bytes.len() {
+        *taken_bytes += stdin.write(&bytes[*taken_bytes..]).await?;
+    }
+    Ok(())
+}
+
+/// Returns what a writer has wrapped up.
+fn writing_failed(error: io::Error) -> Error {
+    error.downcast().unwrap_or_else(|error| Error::local("write to the process", &error))
+}

@@ -1,0 +1,156 @@
+//! What an agent is asked for, and what it answers.
+//!
+//! Start at [`Step`].
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use super::CutText;
+use crate::{Error, process::Exit};
+
+/// Names one process of one agent: a small number, which a model can be shown and can say.
+///
+/// ```
+/// use remex_client::agent::Handle;
+///
+/// let handle: Handle = "7".parse()?;
+/// assert_eq!(handle.to_string(), "7");
+/// assert!("the first".parse::<Handle>().is_err());
+/// # Ok::<(), remex_client::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub(super) u32);
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Handle {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong =
+            |_| Error::Usage(format!("`{text}` is no process; give the number that its start returned"));
+        text.trim().parse().map(Self).map_err(wrong)
+    }
+}
+
+/// What came of one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The process.
+    pub handle: Handle,
+    /// What it has said since the last step, cut to the budget.
+    pub output: CutText,
+    /// How it stands.
+    pub progress: Progress,
+    /// How much of the input was taken: it reaches the process in order and once, unless that ends first.
+    ///
+    /// Less than was given when the process did not read in time, or ended; the rest was not written.
+    pub taken_bytes: usize,
+    /// How long the step took.
+    pub waited: Duration,
+}
+
+/// How a process stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// It has not ended, or something that it has started still holds its output open.
+    Running,
+    /// It has ended, and everything it said has been seen.
+    Ended(Exit),
+    /// Nobody knows: the session is lost, and the process with it.
+    Lost(Error),
+}
+
+/// What a process is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write<'a> {
+    /// Nothing: the step only waits.
+    Nothing,
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// These bytes, and then the end of the input. While not all are taken, the input stays open.
+    BytesAndEnd(&'a [u8]),
+}
+
+/// One process in the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The process.
+    pub handle: Handle,
+    /// Its command line.
+    pub command: String,
+    /// How it stands.
+    pub progress: Progress,
+    /// How long it has not been used: no step, no signal.
+    pub unused_for: Duration,
+    /// How much output the next step will be about.
+    pub unseen_bytes: u64,
+}
+
+/// All output of a process that the server still has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retained {
+    /// The output from the beginning, cut to the budget; what is gone counts as omitted.
+    pub output: CutText,
+    /// How much of it nobody has any more; a smaller budget is not the reason.
+    pub gone_bytes: u64,
+}
+
+/// Why an agent does not do what it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such process, or it has finished and made room for others.
+    #[error("there is no process {handle}, or no longer; {}", listed(open))]
+    Unknown {
+        /// As asked for.
+        handle: Handle,
+        /// Those that there are.
+        open: Vec<Handle>,
+    },
+    /// There is no room for another process, and none that could make room has finished.
+    #[error(
+        "{open} processes run, and no more may; terminate one that is not needed, or wait until one ends"
+    )]
+    Full {
+        /// How many run.
+        open: usize,
+    },
+    /// The process has ended; what it said is still there.
+    #[error(
+        "process {handle} has ended, and nothing was done; write nothing to it to get the rest of its output"
+    )]
+    Ended {
+        /// The process.
+        handle: Handle,
+    },
+    /// The process was started without input.
+    #[error(
+        "process {handle} takes no input, and nothing was written; start it with piped input or a terminal"
+    )]
+    NoInput {
+        /// The process.
+        handle: Handle,
+    },
+    /// The end of the input was given before.
+    #[error(
+        "the input of process {handle} was ended before, and nothing was written; start it again to give it more"
+    )]
+    InputEnded {
+        /// The process.
+        handle: Handle,
+    },
+}
+
+fn listed(open: &[Handle]) -> String {
+    match open {
+        [] => "none is open".to_owned(),
+        [one] => format!("{one} is open"),
+        many => {
+            let many: Vec<_> = many.iter().map(Handle::to_string).collect();
+            format!("open are {}", many.join(", "))
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What is open, what makes room, and what is left.
+
+use std::time::Duration;
+
+use remex_client::{
+    Error,
+    agent::{Count, CutText, Limits, Listed, Progress, Refusal, Retained, Write},
+};
+use remex_proto::Blob;
+use serde_json::json;
+
+use super::{SECOND, Stage, ended, whole, window};
+
+#[tokio::test]
+async fn the_list_tells_how_each_process_stands() {
+    let mut stage = Stage::new(Limits::default()).await;
+    let done = stage.exec_and_end().await;
+    let (running, mut process) = stage.exec_and_yield(stage.command().args(["-v", "it's here"])).await;
+    stage.server.say(&mut process, "new").await;
+    stage.unseen(3).await;
+    let expected = [
+        Listed {
+            handle: done,
+            command: "prog".to_owned(),
+            progress: ended(0),
+            unused_for: SECOND,
+            unseen_bytes: 0,
+        },
+        Listed {
+            handle: running,
+            command: r"prog -v 'it'\''s here'".to_owned(),
+            progress: Progress::Running,
+            unused_for: Duration::ZERO,
+            unseen_bytes: 3,
+        },
+    ];
+    assert_eq!(stage.agent.list(), expected);
+}
+
+#[tokio::test]
+async fn the_finished_one_that_was_not_used_for_longest_makes_room() {
+    let mut stage = Stage::new(Limits { open: 3, ..Limits::default() }).await;
+    let (oldest, _process) = stage.exec_and_yield(stage.command()).await;
+    let (first, second) = (stage.exec_and_end().await, stage.exec_and_end().await);
+    stage.agent.write_stdin(first, Write::Nothing, window(SECOND)).await.unwrap();
+    let third = stage.exec_and_end().await;
+    let gone = stage.agent.write_stdin(second, Write::Nothing, window(SECOND)).await.unwrap_err();
+    assert_eq!(gone, Refusal::Unknown { handle: second, open: vec![oldest, first, third] }.into());
+    assert_eq!(gone.to_string(), "there is no process 3, or no longer; open are 1, 2, 4");
+    stage.agent.write_stdin(first, Write::Nothing, window(SECOND)).await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_ended_to_make_room() {
+    let mut stage = Stage::new(Limits { open: 2, ..Limits::default() }).await;
+    let (_, mut process) = stage.exec_and_yield(stage.command()).await;
+    let (other, _process) = stage.exec_and_yield(stage.command()).await;
+    let full = stage.agent.exec_command(stage.command(), window(SECOND)).await.unwrap_err();
+    assert_eq!(full, Error::Agent(Refusal::Full { open: 2 }));
+    assert_eq!(
+        full.to_string(),
+        "2 processes run, and no more may; terminate one that is not needed, or wait until one ends"
+    );
+    stage.server.end(&mut process, 0).await;
+    stage.running(1).await;
+    let new = stage.exec_and_end().await;
+    let open: Vec<_> = stage.agent.list().iter().map(|listed| listed.handle).collect();
+    assert_eq!(open, [other, new]);
+}
+
+#[tokio::test]
+async fn a_start_that_fails_takes_no_room() {
+    let mut stage = Stage::new(Limits { open: 1, ..Limits::default() }).await;
+    for _ in 0..2 {
+        let fail = async {
+            let (id, _) = stage.server.expect("process/start").await;
+            stage.server.refuse(&id, "no such program").await;
+        };
+        let (failed, ()) =
+            tokio::join!(stage.agent.exec_command(stage.client.command("prog"), window(SECOND)), fail);
+        assert_eq!(failed.unwrap_err().to_string(), "no such program");
+    }
+    assert_eq!(stage.agent.list(), []);
+}
+
+#[tokio::test]
+async fn what_the_server_has_is_there_again_and_what_is_gone_is_counted() {
+    let mut stage = Stage::new(Limits::default()).await;
+    let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
+    assert_eq!(process.start["output"]["retainBytes"], json!(8 << 20));
+    for line in ["one\n", "two\n", "three\n"] {
+        stage.server.say(&mut process, line).await;
+    }
+    stage.server.end(&mut process, 0).await;
+    let step = stage.step(handle, Write::Nothing).await.await.unwrap().unwrap();
+    assert_eq!(step.output, whole("one\ntwo\nthree\n"));
+    let read = async {
+        let (id, read) = stage.server.expect("process/read").await;
+        assert_eq!(read["afterSeq"], json!(0));
+        let chunks: Vec<_> = [(2, "two\n"), (3, "three\n")]
+            .map(|(seq, text)| json!({"seq": seq, "stream": "stdout", "chunk": Blob(text.into())}))
+            .into();
+        let reply = json!({"chunks": chunks, "nextSeq": 6, "exited": true, "exitCode": 0, "closed": true,
+            "failure": null});
+        stage.server.answer(&id, reply).await;
+    };
+    let (retained, ()) = tokio::join!(stage.agent.output(handle, 1000), read);
+    let text = "[… 4 bytes omitted …]\ntwo\nthree\n".to_owned();
+    let output = CutText { text, omitted_bytes: 4, total_bytes: 14, count: Count::Exact };
+    assert_eq!(retained, Ok(Retained { output, gone_bytes: 4 }));
+}
+
+#[tokio::test]
+async fn a_lost_session_ends_the_step_with_its_output_and_the_cause() {
+    let mut stage = Stage::new(Limits::default()).await;
+    let (step, mut process) = stage.exec(stage.command()).await;
+    stage.server.say(&mut process, "so far").await;
+    drop(stage.server);
+    let step = step.await.unwrap().unwrap();
+    assert_eq!(step.output, whole("so far"));
+    let Progress::Lost(cause @ Error::Lost(_)) = step.progress else { panic!("{:?}", step.progress) };
+    let again = stage.agent.write_stdin(step.handle, Write::Bytes(b"there?"), window(SECOND)).await;
+    assert_eq!(again, Err(cause));
+    assert_eq!(stage.agent.kill(step.handle).await, Ok(()));
+}
+
+#[tokio::test]
+async fn an_agent_takes_its_processes_with_it() {
+    let mut stage = Stage::new(Limits::default()).await;
+    let (_, process) = stage.exec_and_yield(stage.command()).await;
+    drop(stage.agent);
+    let (_, terminate) = stage.server.expect("process/terminate").await;
+    assert_eq!(terminate["processId"], json!(process.id));
+}
+
+#[tokio::test]
+async fn terminating_one_that_has_ended_is_fine_and_a_signal_to_it_is_not() {
+    let mut stage = Stage::new(Limits::default()).await;
+    let handle = stage.exec_and_end().await;
+    assert_eq!(stage.agent.terminate(handle, SECOND).await, Ok(()));
+    assert_eq!(stage.agent.interrupt(handle).await, Err(Refusal::Ended { handle }.into()));
+}

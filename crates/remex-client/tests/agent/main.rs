@@ -1,0 +1,114 @@
+//! What a model's tool calls see, on a server and a clock that the tests move by hand.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod clock;
+mod ends;
+mod server;
+mod windows;
+mod writing;
+
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
+
+use clock::Manual;
+use remex_client::{
+    Client, Command, Error,
+    agent::{Agent, Count, CutText, Handle, Limits, Progress, Step, Window, Write},
+    process::Exit,
+};
+use server::{Process, Server};
+use tokio::task::{JoinHandle, yield_now};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A client with its server, an agent with its clock.
+struct Stage {
+    client: Client,
+    server: Server,
+    agent: Agent,
+    clock: Manual,
+}
+
+impl Stage {
+    async fn new(limits: Limits) -> Self {
+        let (client, server) = Server::connect().await;
+        let clock = Manual::new();
+        let agent = Agent::with_clock(limits, Arc::new(clock.clone()));
+        Self { client, server, agent, clock }
+    }
+
+    fn command(&self) -> Command {
+        self.client.command("prog")
+    }
+
+    fn terminal(&self) -> Command {
+        let size = NonZeroU16::new(24).unwrap();
+        self.command().terminal(size, size)
+    }
+
+    /// Executes a command with the usual window, and returns when its process runs and its step waits.
+    async fn exec(&mut self, command: Command) -> (JoinHandle<Result<Step, Error>>, Process) {
+        let agent = self.agent.clone();
+        let step = tokio::spawn(async move { agent.exec_command(command, window(SECOND)).await });
+        let process = self.server.start().await;
+        self.clock.asleep().await;
+        (step, process)
+    }
+
+    /// Executes a command whose step is over when its time is.
+    async fn exec_and_yield(&mut self, command: Command) -> (Handle, Process) {
+        let (step, process) = self.exec(command).await;
+        self.clock.advance(SECOND);
+        (step.await.unwrap().unwrap().handle, process)
+    }
+
+    /// Executes a command that ends.
+    async fn exec_and_end(&mut self) -> Handle {
+        let (step, mut process) = self.exec(self.command()).await;
+        self.server.end(&mut process, 0).await;
+        step.await.unwrap().unwrap().handle
+    }
+
+    /// Begins a step, and returns when it waits.
+    async fn step(&self, handle: Handle, write: Write<'static>) -> JoinHandle<Result<Step, Error>> {
+        let agent = self.agent.clone();
+        let step = tokio::spawn(async move { agent.write_stdin(handle, write, window(SECOND)).await });
+        self.clock.asleep().await;
+        step
+    }
+
+    /// Makes a step whose time passes.
+    async fn step_and_yield(&self, handle: Handle) -> Step {
+        let step = self.step(handle, Write::Nothing).await;
+        self.clock.advance(SECOND);
+        step.await.unwrap().unwrap()
+    }
+
+    /// Waits until so much output has not been seen.
+    async fn unseen(&self, bytes: u64) {
+        while self.agent.list().iter().map(|listed| listed.unseen_bytes).sum::<u64>() != bytes {
+            yield_now().await;
+        }
+    }
+
+    /// Waits until this many processes run.
+    async fn running(&self, number: usize) {
+        let is_running = |progress: &Progress| *progress == Progress::Running;
+        while self.agent.list().iter().filter(|listed| is_running(&listed.progress)).count() != number {
+            yield_now().await;
+        }
+    }
+}
+
+fn window(yield_after: Duration) -> Window {
+    Window { yield_after: Some(yield_after), ..Window::default() }
+}
+
+/// Returns output of which nothing is left out.
+fn whole(text: &str) -> CutText {
+    CutText { text: text.to_owned(), omitted_bytes: 0, total_bytes: text.len() as u64, count: Count::Exact }
+}
+
+fn ended(code: i32) -> Progress {
+    Progress::Ended(Exit { code, signal: None, cause: None, usage: None })
+}
