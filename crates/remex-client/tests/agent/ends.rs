@@ -42,12 +42,12 @@ async fn the_finished_one_that_was_not_used_for_longest_makes_room() {
     let mut stage = Stage::new(Limits { open: 3, ..Limits::default() }).await;
     let (oldest, _process) = stage.exec_and_yield(stage.command()).await;
     let (first, second) = (stage.exec_and_end().await, stage.exec_and_end().await);
-    stage.agent.write_stdin(first, Write::Nothing, window(SECOND)).await.unwrap();
+    stage.step_to_end(first).await;
     let third = stage.exec_and_end().await;
     let gone = stage.agent.write_stdin(second, Write::Nothing, window(SECOND)).await.unwrap_err();
     assert_eq!(gone, Refusal::Unknown { handle: second, open: vec![oldest, first, third] }.into());
     assert_eq!(gone.to_string(), "there is no process 3, or no longer; open are 1, 2, 4");
-    stage.agent.write_stdin(first, Write::Nothing, window(SECOND)).await.unwrap();
+    stage.step_to_end(first).await;
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn what_the_server_has_is_there_again_and_what_is_gone_is_counted() {
         stage.server.say(&mut process, line).await;
     }
     stage.server.end(&mut process, 0).await;
-    let step = stage.step(handle, Write::Nothing).await.await.unwrap().unwrap();
+    let step = stage.step_to_end(handle).await;
     assert_eq!(step.output, whole("one\ntwo\nthree\n"));
     let read = async {
         let (id, read) = stage.server.expect("process/read").await;

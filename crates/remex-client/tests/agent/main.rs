@@ -84,6 +84,11 @@ impl Stage {
         step.await.unwrap().unwrap()
     }
 
+    /// Makes a step that the end of the process ends.
+    async fn step_to_end(&self, handle: Handle) -> Step {
+        self.agent.write_stdin(handle, Write::Nothing, window(SECOND)).await.unwrap()
+    }
+
     /// Waits until so much output has not been seen.
     async fn unseen(&self, bytes: u64) {
         while self.agent.list().iter().map(|listed| listed.unseen_bytes).sum::<u64>() != bytes {

@@ -88,7 +88,7 @@ async fn output_between_the_steps_is_in_the_next_one_and_only_there() {
     stage.server.end(&mut process, 0).await;
     stage.running(0).await;
     for output in ["three\n", ""] {
-        let step = stage.agent.write_stdin(handle, Write::Nothing, window(SECOND)).await.unwrap();
+        let step = stage.step_to_end(handle).await;
         assert_eq!((step.output, step.progress), (whole(output), ended(0)));
         assert_eq!(step.waited, Duration::ZERO);
     }
@@ -149,7 +149,7 @@ async fn a_character_is_not_split_between_steps_or_streams() {
     stage.unseen(6).await;
     assert_eq!(stage.step_and_yield(handle).await.output, whole("🦀"));
     stage.server.end(&mut process, 0).await;
-    let step = stage.step(handle, Write::Nothing).await.await.unwrap().unwrap();
+    let step = stage.step_to_end(handle).await;
     assert_eq!((step.output.text.as_str(), step.output.total_bytes), ("\u{fffd}", 2));
 }
 
