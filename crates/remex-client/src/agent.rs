@@ -91,6 +91,25 @@ impl Agent {
     ///
     /// The time begins when the process has started. Dropped after that, the process goes on, and the list has it.
     ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use remex_client::{
+    ///     Client, Error,
+    ///     agent::{Agent, Progress, Window},
+    /// };
+    ///
+    /// async fn build(agent: &Agent, client: &Client) -> Result<String, Error> {
+    ///     let window = Window { yield_after: Some(Duration::from_secs(5)), max_output_bytes: Some(4096) };
+    ///     let step = agent.exec_command(client.shell("make all"), window).await?;
+    ///     Ok(match step.progress {
+    ///         Progress::Running => format!("{}\nprocess {} goes on", step.output.text, step.handle),
+    ///         Progress::Ended(exit) => format!("{}\nexit code {}", step.output.text, exit.code),
+    ///         Progress::Lost(error) => return Err(error),
+    ///     })
+    /// }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Those of [`Command::start`], and [`Refusal::Full`] when too many processes run: none is ended to make room.
@@ -106,9 +125,21 @@ impl Agent {
 
     /// Gives a process input, or nothing, and returns when it has ended or the time is over.
     ///
-    /// The step has the output since the last one. Neither it nor [`Step::taken_bytes`] waits for a process that does
-    /// not read. Calls at the same time take turns with writing, and each piece of output goes to one of them.
+    /// The step has the output since the last one. It is over in time though the process does not read, and tells
+    /// what was taken ([`Step::taken_bytes`]). Calls at the same time take turns with writing, and each piece of output goes to one of them.
     /// Dropped, a call has taken no output.
+    ///
+    /// ```no_run
+    /// use remex_client::{
+    ///     Error,
+    ///     agent::{Agent, Handle, Progress, Window, Write},
+    /// };
+    ///
+    /// async fn wait_for_the_end(agent: &Agent, handle: Handle) -> Result<(), Error> {
+    ///     while agent.write_stdin(handle, Write::Nothing, Window::default()).await?.progress == Progress::Running {}
+    ///     Ok(())
+    /// }
+    /// ```
     ///
     /// # Errors
     ///
@@ -127,6 +158,18 @@ impl Agent {
     /// `max_bytes`.
     ///
     /// It takes nothing from the steps, and works after the end too.
+    ///
+    /// ```no_run
+    /// use remex_client::{
+    ///     Error,
+    ///     agent::{Agent, Handle},
+    /// };
+    ///
+    /// async fn log(agent: &Agent, handle: Handle) -> Result<String, Error> {
+    ///     let retained = agent.output(handle, 1 << 20).await?;
+    ///     Ok(format!("{} ({} bytes are gone)", retained.output.text, retained.gone_bytes))
+    /// }
+    /// ```
     ///
     /// # Errors
     ///

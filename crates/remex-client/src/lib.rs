@@ -2,7 +2,7 @@
 //!
 //! In reading order: a [`Target`] says where a server is; a [`Client`] is a session with it that survives cuts; a
 //! [`Command`] starts a [`Process`]; [`fs`] has the files there, and [`http`] the way to the web; [`environment`] has
-//! the places to run things that a user has named.
+//! the places to run things that a user has named; [`agent`] is what a model's tool calls need.
 //! It never reads configuration from files or the environment: the program hands over plain values.
 
 mod client;
