@@ -160,7 +160,7 @@ impl Fs {
 fn write_file(path: HostPath, content: &[u8], how: Write) -> wire::WriteFile {
     wire::WriteFile {
         path,
-        data_base64: bytes::Bytes::copy_from_slice(content).into(),
+        data_base64: Bytes::copy_from_slice(content).into(),
         follow_symlinks: None,
         atomic: how == Write::Atomic,
         if_match: None,

@@ -6,7 +6,7 @@ use remex_proto::environment::Info;
 use tokio::sync::Mutex;
 
 use super::{Definition, Definitions, Id, Local};
-use crate::{Client, Command, Condition, Error, Options, Target};
+use crate::{Client, Command, Condition, Error, Options, Target, fs::Fs, http::Http};
 
 /// A named place to run things: this machine, or another.
 ///
@@ -121,6 +121,24 @@ impl Environment {
     /// Those of [`Environment::client`].
     pub async fn shell(&self, line: impl Into<String>) -> Result<Command, Error> {
         Ok(self.client().await?.shell(line))
+    }
+
+    /// Returns the files there.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Environment::client`].
+    pub async fn fs(&self) -> Result<Fs, Error> {
+        Ok(self.client().await?.fs())
+    }
+
+    /// Returns the way from there to the web.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Environment::client`].
+    pub async fn http(&self) -> Result<Http, Error> {
+        Ok(self.client().await?.http())
     }
 
     /// Returns what the host is.

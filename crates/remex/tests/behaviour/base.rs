@@ -9,6 +9,10 @@ use remex_client::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::Place;
+pub(crate) use crate::files::{
+    a_file_is_read_as_it_was_written, a_large_file_goes_up_and_comes_down_whole,
+    directories_are_made_listed_copied_and_removed, what_is_not_there_is_told_as_such,
+};
 
 pub(crate) async fn a_command_tells_its_output_and_how_it_ends(place: Place) {
     let client = place.client().await;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use remex::Local;
 use remex_client::{
-    Condition, Dial as _, Error, Options, Target,
+    Condition, Error, Options, Target,
     environment::{Definitions, Environment, Environments, Id},
     process::Until,
 };

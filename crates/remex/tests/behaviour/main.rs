@@ -7,6 +7,7 @@
 
 mod base;
 mod environments;
+mod files;
 mod ours;
 mod place;
 #[path = "../support/mod.rs"]
@@ -57,6 +58,10 @@ everywhere! {
         many_processes_run_at_once
         the_environment_and_the_directory_are_those_asked_for
         the_host_tells_what_it_is
+        a_file_is_read_as_it_was_written
+        what_is_not_there_is_told_as_such
+        directories_are_made_listed_copied_and_removed
+        a_large_file_goes_up_and_comes_down_whole
     ;
     ours:
         closing_the_input_ends_a_filter
@@ -73,4 +78,8 @@ everywhere! {
         the_end_of_a_session_ends_its_processes
         what_is_evicted_is_told
         a_consumer_can_be_cancelled_at_any_moment
+        a_file_is_replaced_only_if_it_is_what_was_believed
+        a_tree_goes_up_and_comes_down_the_same
+        a_change_is_told
+        the_web_is_asked_from_there
 }

@@ -9,6 +9,10 @@ use remex_client::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::Place;
+pub(crate) use crate::files::{
+    a_change_is_told, a_file_is_replaced_only_if_it_is_what_was_believed,
+    a_tree_goes_up_and_comes_down_the_same, the_web_is_asked_from_there,
+};
 
 pub(crate) async fn closing_the_input_ends_a_filter(place: Place) {
     let client = place.client().await;
