@@ -1,0 +1,214 @@
+//! The real client against a simulated server, over connections that split, stall, lose and break.
+//!
+//! No sockets, no processes, no waiting: time is simulated, and every choice comes from a seed. A failure names its
+//! seed, and `REMEX_SEED=… cargo test -p remex-client --test simulated` runs that one alone.
+
+mod cable;
+mod check;
+mod process;
+mod random;
+mod server;
+mod story;
+mod world;
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    time::Duration,
+};
+
+use remex_client::{Client, Condition, Error, Loss, Options};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+use check::Check;
+use random::Random;
+use story::{Report, Role, Story};
+use world::{Fate, Shared};
+
+/// Seeds of each test; the tests run side by side.
+const SEEDS: u64 = 2_500;
+
+/// Every run is over by then, or never.
+const DEADLINE: Duration = Duration::from_secs(1_800);
+
+#[test]
+fn nothing_is_lost_or_done_twice_whatever_the_link_does_1() {
+    run_all(0..SEEDS);
+}
+
+#[test]
+fn nothing_is_lost_or_done_twice_whatever_the_link_does_2() {
+    run_all(SEEDS..2 * SEEDS);
+}
+
+#[test]
+fn nothing_is_lost_or_done_twice_whatever_the_link_does_3() {
+    run_all(2 * SEEDS..3 * SEEDS);
+}
+
+#[test]
+fn nothing_is_lost_or_done_twice_whatever_the_link_does_4() {
+    run_all(3 * SEEDS..4 * SEEDS);
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    for seed in 0..20 {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
+    }
+}
+
+fn run_all(seeds: std::ops::Range<u64>) {
+    if let Ok(seed) = std::env::var("REMEX_SEED") {
+        let seed = seed.parse().expect("a seed is a number");
+        if seeds.contains(&seed) {
+            run(seed);
+        }
+        return;
+    }
+    let fails = |seed: &u64| panic::catch_unwind(|| run(*seed)).is_err();
+    let failed: Vec<u64> = seeds.filter(fails).take(10).collect();
+    assert!(failed.is_empty(), "these seeds fail: {failed:?}; run one alone with REMEX_SEED={}", failed[0]);
+}
+
+/// Runs one seed, and returns a number that tells runs apart.
+fn run(seed: u64) -> u64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(live(seed))));
+    outcome.unwrap_or_else(|panic| {
+        println!("seed {seed} fails");
+        panic::resume_unwind(panic)
+    })
+}
+
+async fn live(seed: u64) -> u64 {
+    let mut random = Random::new(seed);
+    let fate = Fate::new(&mut random);
+    let dialect = fate.dialect;
+    let may_give_up = fate.dead_at.is_some() || random.chance(4);
+    let world = Shared::new(random.fork(), fate);
+    let turning = tokio::spawn(world.clone().turn());
+    let options = options(&mut random, may_give_up);
+    let client = match connect(&world, &options, may_give_up).await {
+        Some(client) => client,
+        None => return world.lock().digest,
+    };
+    let conditions = tokio::spawn(watch_conditions(client.conditions()));
+    let (done, others) = watch::channel(false);
+    let (mut quick, mut stalled) = (Vec::new(), Vec::new());
+    for _ in 0..random.between(1, 5) {
+        let story = Story::new(&client, random.fork(), dialect, others.clone());
+        let users = if story.role == Role::Stall { &mut stalled } else { &mut quick };
+        users.push((story.role, tokio::spawn(story.play())));
+    }
+    // A consumer that stalls holds up nobody else.
+    let mut reports = join(quick, &world).await;
+    done.send_replace(true);
+    reports.extend(join(stalled, &world).await);
+    let lost = lost(&client);
+    if lost.is_none() {
+        settle(&world, &reports).await;
+    }
+    let ended = timeout(DEADLINE, async {
+        if random.chance(50) { client.end().await } else { Ok(client.leave().await) }
+    });
+    let ended = ended.await.expect("a client can be left");
+    turning.abort();
+    let saw_recovery = conditions.await.unwrap();
+    let check = Check { world: &world.lock(), dialect, may_give_up };
+    if let Err(error) = ended {
+        check.failure(&error);
+    }
+    for report in &reports {
+        check.report(report);
+    }
+    check.starts();
+    let resumed = check.world.server.resumed;
+    assert!(saw_recovery || resumed == 0, "{resumed} resumes and nobody was told of a recovery");
+    check.world.digest
+}
+
+fn options(random: &mut Random, may_give_up: bool) -> Options {
+    let is_alert = random.chance(50);
+    Options {
+        recover_for: if may_give_up { random.millis(2_000, 60_000) } else { Duration::from_secs(3_600) },
+        keep_alive: if is_alert { Duration::from_secs(2) } else { Options::default().keep_alive },
+        silence: if is_alert { Duration::from_secs(2) } else { Options::default().silence },
+        ..Options::default()
+    }
+}
+
+/// Connects; the first connection is not repaired, so it may take several tries.
+async fn connect(world: &Shared, options: &Options, may_fail: bool) -> Option<Client> {
+    for _ in 0..40 {
+        match Client::connect_with(world.target(), options.clone()).await {
+            Ok(client) => return Some(client),
+            Err(Error::Unreachable { .. } | Error::TimedOut { .. }) => {
+                sleep(Duration::from_secs(2)).await;
+            }
+            Err(other) => panic!("a connection that fails is no connection, and no {other:?}"),
+        }
+    }
+    assert!(may_fail, "a healthy server can be reached");
+    None
+}
+
+/// Waits for the users, and returns what they saw.
+async fn join(users: Vec<(Role, JoinHandle<Report>)>, world: &Shared) -> Vec<Report> {
+    let mut reports = Vec::new();
+    let mut hanging = Vec::new();
+    let deadline = Instant::now() + DEADLINE;
+    for (role, mut user) in users {
+        match timeout_at(deadline, &mut user).await {
+            Ok(Ok(report)) => reports.push(report),
+            Ok(Err(failure)) => panic::resume_unwind(failure.into_panic()),
+            Err(_) => hanging.push(role),
+        }
+    }
+    assert!(hanging.is_empty(), "these hang: {hanging:?}; {}", world.lock().server.describe());
+    reports
+}
+
+fn lost(client: &Client) -> Option<Loss> {
+    match client.condition() {
+        Condition::Lost(loss) => Some(loss),
+        Condition::Connected | Condition::Recovering { .. } => None,
+    }
+}
+
+/// Waits until the processes that were left alone are over.
+async fn settle(world: &Shared, reports: &[Report]) {
+    let is_settled = || {
+        let world = world.lock();
+        let left = reports.iter().filter(|report| matches!(report.role, Role::Leave | Role::DropAndEnd));
+        world.server.forgotten > 0
+            || left
+                .filter_map(|report| world.server.process(report.seen.process.as_ref()?))
+                .all(|process| process.log.is_closed())
+    };
+    for _ in 0..DEADLINE.as_secs() {
+        if is_settled() {
+            return;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    panic!("a process whose handles were dropped does not end");
+}
+
+/// Follows the conditions to the end; tells whether a recovery was among them.
+async fn watch_conditions(mut conditions: watch::Receiver<Condition>) -> bool {
+    let mut saw_recovery = false;
+    loop {
+        match &*conditions.borrow_and_update() {
+            Condition::Connected => {}
+            Condition::Recovering { .. } => saw_recovery = true,
+            Condition::Lost(_) => return saw_recovery,
+        }
+        if conditions.changed().await.is_err() {
+            return saw_recovery;
+        }
+    }
+}
