@@ -23,7 +23,7 @@ pub use stdin::Stdin;
 pub use wait::{Until, Waited};
 
 use crate::{Client, Error};
-use feed::Feed;
+use feed::{Feed, History};
 
 /// A process on the host of the server.
 ///
@@ -183,8 +183,7 @@ impl Client {
         self.call(probe).await?;
         let feed = Arc::new(Feed::new(id.clone(), None));
         self.core().add_feed(&feed)?;
-        feed.interrupt();
-        let order = feed.resume();
+        let order = feed.begin(History::Possible);
         self.core().obey(&feed, order);
         let stdin = Stdin::new(self.clone(), id);
         Ok(Process::new(Handle {

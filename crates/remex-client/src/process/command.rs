@@ -9,7 +9,7 @@ use remex_proto::{
     sandbox::Sandbox,
 };
 
-use super::{Handle, Output, Overflow, Process, Stdin, feed::Feed};
+use super::{Handle, Output, Overflow, Process, Stdin, feed::{Feed, History}};
 use crate::{Client, Error};
 
 /// What to run, and how.
@@ -239,11 +239,9 @@ impl Command {
                 return Err(error);
             }
         };
-        if started.replayed {
-            handle.feed.interrupt();
-            let order = handle.feed.resume();
-            core.obey(&handle.feed, order);
-        }
+        let history = if started.replayed { History::Possible } else { History::None };
+        let order = handle.feed.begin(history);
+        core.obey(&handle.feed, order);
         handle.pid = started.pid;
         Ok(Process::new(handle))
     }

@@ -74,6 +74,8 @@ struct State {
     last_output: Instant,
     /// The first event that this connection streamed; all later ones follow it.
     live_from: Option<u64>,
+    /// Whether the server is known to know the process, so that it can be read.
+    is_started: bool,
 }
 
 #[derive(Debug)]
@@ -90,6 +92,13 @@ enum Hold {
     ForTheFirst,
     /// They wait for those consumers only that there are.
     Released,
+}
+
+/// Whether a process may have said something that nobody here has heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum History {
+    None,
+    Possible,
 }
 
 /// What a feed wants done.
@@ -131,8 +140,19 @@ impl Feed {
                 failed: None,
                 last_output: Instant::now(),
                 live_from: None,
+                is_started: false,
             }),
         }
+    }
+
+    /// Notes that the server has the process; `history` says whether something was said before.
+    pub(super) fn begin(&self, history: History) -> Order {
+        let mut state = self.lock();
+        state.is_started = true;
+        if history == History::Possible {
+            state.interrupt();
+        }
+        state.order(&self.id)
     }
 
     // What the connection's task does.
@@ -420,6 +440,7 @@ impl State {
         let has_room = self.queued_bytes < QUEUE_BYTES / 2 && self.queue.len() < QUEUE_EVENTS / 2;
         let is_over = self.closed.is_some() || self.failed.is_some();
         if has_room
+            && self.is_started
             && !is_over
             && let Some(after) = self.replay.wanted_read()
         {
