@@ -296,6 +296,7 @@ async fn read_welcome(
                 return Err(HandshakeError::Answered(error.into()));
             }
             Ok(_) => {}
+            Err(_) if reader.has_ended() => return Err(HandshakeError::Gone(ending(&Incoming::End))),
             Err(malformed) => return Err(nonsense(malformed.to_string())),
         }
     }
@@ -336,16 +337,19 @@ async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
         match incoming {
             Incoming::Message(bytes) => {
                 if let Err(error) = core.message(&bytes) {
-                    return error;
+                    let is_part = matches!(error, Error::Protocol { .. }) && reader.has_ended();
+                    return if is_part { gone(core, ending(&Incoming::End)) } else { error };
                 }
             }
             Incoming::Ping(payload) => core.pong(payload),
             Incoming::Pong(_) => {}
-            other => {
-                return Error::Unreachable { target: core.target.to_string(), reason: ending(&other) };
-            }
+            other => return gone(core, ending(&other)),
         }
     }
+}
+
+fn gone(core: &Core, reason: String) -> Error {
+    Error::Unreachable { target: core.target.to_string(), reason }
 }
 
 async fn receive_values(core: &Core, receiver: &mut tokio::sync::mpsc::Receiver<ToClient>) -> Error {
@@ -354,7 +358,7 @@ async fn receive_values(core: &Core, receiver: &mut tokio::sync::mpsc::Receiver<
             return error;
         }
     }
-    Error::Unreachable { target: core.target.to_string(), reason: "the server has ended".to_owned() }
+    gone(core, "the server has ended".to_owned())
 }
 
 /// Sends what is to be sent until that fails.
@@ -369,7 +373,7 @@ async fn send(core: &Core, writer: &mut WriteHalf, framing: Framing) -> Error {
             }
         }
         if let Err(HandshakeError::Gone(reason)) = write_out(writer, &mut out).await {
-            return Error::Unreachable { target: core.target.to_string(), reason };
+            return gone(core, reason);
         }
         out.reset_if_idle();
     }
@@ -404,8 +408,7 @@ async fn send_values(core: &Core, sender: &tokio::sync::mpsc::Sender<ToServer>) 
             Item::Request(_, _) | Item::Ping | Item::Pong(_) => continue,
         };
         if sender.send(value).await.is_err() {
-            let reason = "the server has ended".to_owned();
-            return Error::Unreachable { target: core.target.to_string(), reason };
+            return gone(core, "the server has ended".to_owned());
         }
     }
 }
@@ -422,8 +425,7 @@ async fn watch_silence(core: &Core) -> Error {
         sleep(core.options.silence).await;
         if core.heard() == heard {
             let after = core.options.keep_alive + core.options.silence;
-            let reason = format!("nothing was heard for {after:?}");
-            return Error::Unreachable { target: core.target.to_string(), reason };
+            return gone(core, format!("nothing was heard for {after:?}"));
         }
     }
 }

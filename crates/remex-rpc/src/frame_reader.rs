@@ -93,6 +93,11 @@ impl FrameReader {
         self
     }
 
+    /// Tells whether the peer sends no more; the last message on lines may then be a part of one.
+    pub fn has_ended(&self) -> bool {
+        self.state != State::Open
+    }
+
     /// Waits for what comes next. Once the end was reported, it is reported for ever.
     ///
     /// Cancel-safe: nothing is lost when the future is dropped.

@@ -331,6 +331,11 @@ impl Process {
             closed: self.log.is_closed(),
             failure: None,
             sandbox_denied: false,
+            signal: None,
+            cause: None,
+            usage: None,
+            produced: None,
+            evicted_bytes: None,
             gap: gap.filter(|_| self.dialect == Dialect::Remex),
         }
     }
