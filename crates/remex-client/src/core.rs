@@ -5,7 +5,7 @@
 mod route;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -67,7 +67,9 @@ pub(crate) struct Core {
 struct State {
     pending: Pending<Waiting>,
     outgoing: Outgoing,
-    feeds: HashMap<String, Arc<Feed>>,
+    feeds: BTreeMap<String, Arc<Feed>>,
+    /// Processes that go on and that nobody follows: they must not wait for this client.
+    unfollowed: BTreeSet<String>,
     routes: HashMap<RouteKey, Arc<Route>>,
     /// What the server does for this connection.
     enabled: Enabled,
@@ -104,9 +106,9 @@ pub(crate) struct Outgoing {
     /// The newest mark.
     ack: Option<u64>,
     /// How far the consumers of each process have got.
-    consumed: HashMap<String, u64>,
+    consumed: BTreeMap<String, u64>,
     /// How far the readers of each body have got.
-    body_consumed: HashMap<String, u64>,
+    body_consumed: BTreeMap<String, u64>,
     cancels: VecDeque<u64>,
     requests: VecDeque<u64>,
 }
@@ -143,6 +145,8 @@ enum Answer {
     Caller(oneshot::Sender<Result<Arrived, Error>>),
     /// A read that a feed asked for.
     Feed(Arc<Feed>),
+    /// A look at how far a process that nobody follows has got.
+    Unfollowed(String),
     Nobody,
 }
 
@@ -183,7 +187,8 @@ impl Core {
             state: Mutex::new(State {
                 pending: Pending::new(limits),
                 outgoing: Outgoing::default(),
-                feeds: HashMap::new(),
+                feeds: BTreeMap::new(),
+                unfollowed: BTreeSet::new(),
                 routes: HashMap::new(),
                 enabled: Enabled::default(),
                 heard: 0,
@@ -340,15 +345,57 @@ impl Core {
                 feed.id
             )));
         }
+        state.unfollowed.remove(&feed.id);
         state.feeds.insert(feed.id.clone(), Arc::clone(feed));
         Ok(())
     }
 
     pub(crate) fn remove_feed(&self, feed: &Feed) {
-        self.lock().feeds.remove(&feed.id);
+        let is_closed = feed.known().closed.is_some();
+        let mut state = self.lock();
+        state.feeds.remove(&feed.id);
+        if is_closed {
+            return;
+        }
         // Nobody will use up what comes, so nothing of it may hold up the process.
-        if let Some(seq) = feed.abandon() {
-            self.consumed(&feed.id, seq);
+        state.unfollowed.insert(feed.id.clone());
+        drop(state);
+        self.pass_over(feed.id.clone());
+    }
+
+    /// Lets the server forget what a process has said that nobody follows.
+    ///
+    /// What it says from now on is passed over as it comes.
+    fn pass_over(&self, process_id: String) {
+        if !self.lock().enabled.consumed {
+            return;
+        }
+        let look = wire::Read {
+            process_id: process_id.clone(),
+            session_id: None,
+            after_seq: Some(u64::MAX - 1),
+            max_bytes: Some(0),
+            wait_ms: None,
+        };
+        let waiting = Waiting {
+            method: "process/read",
+            body: self.encode(look.into()),
+            answer: Answer::Unfollowed(process_id),
+            _slot: None,
+        };
+        // Without room, or a connection, the next connection brings another look.
+        let _ = self.register(waiting, AfterCut::Fail);
+    }
+
+    fn hear_unfollowed(&self, process_id: &str, answer: Result<wire::ReadReply, Error>) {
+        let is_over = match &answer {
+            Ok(reply) => reply.closed,
+            Err(error) => is_unknown_process(error),
+        };
+        if is_over {
+            self.lock().unfollowed.remove(process_id);
+        } else if let Ok(reply) = answer {
+            self.consumed(process_id, reply.next_seq.saturating_sub(1));
         }
     }
 
@@ -405,7 +452,7 @@ impl Core {
             return Err(Error::Protocol { what: "the way to the server changed its kind".to_owned() });
         }
         let _ = self.welcome.set(welcome.clone());
-        let feeds: Vec<_> = {
+        let (feeds, unfollowed): (Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             let State { pending, outgoing, .. } = &mut *state;
             *outgoing = Outgoing::default();
@@ -415,11 +462,14 @@ impl Core {
                 cancel: enabled.contains(&Capability::Cancel),
                 consumed: enabled.contains(&Capability::Consumed),
             };
-            state.feeds.values().cloned().collect()
+            (state.feeds.values().cloned().collect(), state.unfollowed.iter().cloned().collect())
         };
         for feed in feeds {
             let order = feed.resume();
             self.obey(&feed, order);
+        }
+        for process_id in unfollowed {
+            self.pass_over(process_id);
         }
         self.condition.send_replace(Condition::Connected);
         self.bell.notify_one();
@@ -632,7 +682,12 @@ impl Core {
                 self.obey(&feed, order);
             }
             // A process whose handle was dropped goes on, and what it says is nobody's.
-            None => self.consumed(process_id, seq),
+            None => {
+                if matches!(event, Heard::Closed(_)) {
+                    self.lock().unfollowed.remove(process_id);
+                }
+                self.consumed(process_id, seq);
+            }
         }
     }
 
@@ -676,6 +731,9 @@ impl Waiting {
             Answer::Feed(feed) => {
                 let order = feed.hear_read(outcome.and_then(|arrived| arrived.decode("process/read")));
                 core.obey(&feed, order);
+            }
+            Answer::Unfollowed(process_id) => {
+                core.hear_unfollowed(&process_id, outcome.and_then(|arrived| arrived.decode("process/read")));
             }
             Answer::Nobody => {}
         }

@@ -240,19 +240,6 @@ impl Feed {
         self.lock().fail(error.clone());
     }
 
-    /// Gives up all events: returns how far the server may forget them.
-    pub(super) fn give_up(&self) -> u64 {
-        let mut state = self.lock();
-        state.hold = Hold::Released;
-        state.drop_taken();
-        state.gone_seq
-    }
-
-    /// Notes that the last handle is gone; returns how far the server may forget.
-    pub(crate) fn abandon(&self) -> Option<u64> {
-        Some(self.give_up()).filter(|seq| *seq > 0)
-    }
-
     // What consumers do.
 
     /// Adds a consumer; returns its number, and the events up to which it has to read the history itself.

@@ -17,6 +17,7 @@ use crate::{
 /// What decides about right and wrong.
 pub(crate) struct Check<'a> {
     pub(crate) world: &'a World,
+    pub(crate) session: &'a str,
     pub(crate) dialect: Dialect,
     /// The way to the server may be gone for longer than the client tries.
     pub(crate) may_give_up: bool,
@@ -27,12 +28,12 @@ impl Check<'_> {
     pub(crate) fn failure(&self, error: &Error) {
         match error {
             Error::Lost(Loss::Forgotten { .. }) => {
-                assert!(self.world.server.forgotten > 0, "the server knows the session: {error}");
+                assert!(self.world.server.has_forgotten(self.session), "the server knows the session: {error}");
             }
             Error::Lost(Loss::GaveUp { .. }) => {
                 assert!(self.may_give_up, "there was a way to the server: {error}");
             }
-            other => panic!("nothing may end like this: {other:?}"),
+            other => panic!("nothing may end like this: {other:?}; {}", self.world.server.describe()),
         }
     }
 
@@ -65,7 +66,7 @@ impl Check<'_> {
             let is_over = matches!(role, Role::Leave | Role::DropAndEnd) || process.log.exited().is_some();
             assert!(is_over, "{role:?}: whoever is done has seen the end");
         }
-        if *role == Role::DropAndEnd && outcome.is_ok() && self.world.server.forgotten == 0 {
+        if *role == Role::DropAndEnd && outcome.is_ok() && !self.world.server.has_forgotten(self.session) {
             assert!(truth.is_terminated || self.may_give_up, "a process that was dropped is ended");
         }
     }

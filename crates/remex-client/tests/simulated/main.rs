@@ -96,6 +96,7 @@ async fn live(seed: u64) -> u64 {
         Some(client) => client,
         None => return world.lock().digest,
     };
+    let session = client.session_id().to_owned();
     let conditions = tokio::spawn(watch_conditions(client.conditions()));
     let (done, others) = watch::channel(false);
     let (mut quick, mut stalled) = (Vec::new(), Vec::new());
@@ -110,7 +111,7 @@ async fn live(seed: u64) -> u64 {
     reports.extend(join(stalled, &world).await);
     let lost = lost(&client);
     if lost.is_none() {
-        settle(&world, &reports).await;
+        settle(&world, &session, &reports).await;
     }
     let ended = timeout(DEADLINE, async {
         if random.chance(50) { client.end().await } else { Ok(client.leave().await) }
@@ -118,7 +119,7 @@ async fn live(seed: u64) -> u64 {
     let ended = ended.await.expect("a client can be left");
     turning.abort();
     let saw_recovery = conditions.await.unwrap();
-    let check = Check { world: &world.lock(), dialect, may_give_up };
+    let check = Check { world: &world.lock(), session: &session, dialect, may_give_up };
     if let Err(error) = ended {
         check.failure(&error);
     }
@@ -180,11 +181,11 @@ fn lost(client: &Client) -> Option<Loss> {
 }
 
 /// Waits until the processes that were left alone are over.
-async fn settle(world: &Shared, reports: &[Report]) {
+async fn settle(world: &Shared, session: &str, reports: &[Report]) {
     let is_settled = || {
         let world = world.lock();
         let left = reports.iter().filter(|report| matches!(report.role, Role::Leave | Role::DropAndEnd));
-        world.server.forgotten > 0
+        world.server.has_forgotten(session)
             || left
                 .filter_map(|report| world.server.process(report.seen.process.as_ref()?))
                 .all(|process| process.log.is_closed())
@@ -195,7 +196,7 @@ async fn settle(world: &Shared, reports: &[Report]) {
         }
         sleep(Duration::from_secs(1)).await;
     }
-    panic!("a process whose handles were dropped does not end");
+    panic!("a process whose handles were dropped does not end; {}", world.lock().server.describe());
 }
 
 /// Follows the conditions to the end; tells whether a recovery was among them.

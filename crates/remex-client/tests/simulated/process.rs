@@ -25,6 +25,8 @@ pub(crate) const MARKER: &str = "READY-42";
 /// A process, and everything that ever happened to it.
 pub(crate) struct Process {
     random: Random,
+    /// Whose it is.
+    pub(crate) session: String,
     pub(crate) start_id: Option<String>,
     /// Who waits for its start.
     pub(crate) starters: Vec<(u32, RequestId)>,
@@ -132,7 +134,13 @@ impl Script {
 }
 
 impl Process {
-    pub(crate) fn new(start: &wire::Start, dialect: Dialect, mut random: Random, now: Instant) -> Self {
+    pub(crate) fn new(
+        start: &wire::Start,
+        session: String,
+        dialect: Dialect,
+        mut random: Random,
+        now: Instant,
+    ) -> Self {
         let retain_bytes = start.output.retain_bytes.unwrap_or(1 << 20) as usize;
         let limits = output_log::Limits {
             retain_bytes,
@@ -141,6 +149,7 @@ impl Process {
             head_bytes: retain_bytes / 32,
         };
         Process {
+            session,
             start_id: start.start_id.clone(),
             starters: Vec::new(),
             starts_at: now + if random.chance(50) { random.millis(0, 300) } else { std::time::Duration::ZERO },
@@ -246,7 +255,7 @@ impl Process {
         let seq = self.log.push_exited(0);
         assert_eq!(seq as usize, self.truth.events.len());
         let mut rest = VecDeque::new();
-        if self.random.chance(20) {
+        if self.random.chance(20) && matches!(self.script, Script::Say { .. }) {
             rest.push_back((Stream::Stdout, self.random.letters(30)));
         }
         self.ledger.fail();

@@ -57,8 +57,8 @@ pub(crate) struct Server {
     pub(crate) outbox: Vec<(u32, Vec<u8>)>,
     /// Connections that the server hangs up.
     pub(crate) hung_up: Vec<u32>,
-    /// Sessions were given up.
-    pub(crate) forgotten: usize,
+    /// Sessions that were given up.
+    forgotten: BTreeSet<String>,
     pub(crate) resumed: usize,
     /// How often each start was asked for with the same id.
     pub(crate) repeated_starts: usize,
@@ -88,7 +88,7 @@ impl Server {
             answers: Vec::new(),
             outbox: Vec::new(),
             hung_up: Vec::new(),
-            forgotten: 0,
+            forgotten: BTreeSet::new(),
             resumed: 0,
             repeated_starts: 0,
         }
@@ -110,7 +110,7 @@ impl Server {
             )
         };
         let processes: Vec<String> = self.processes.iter().map(process).collect();
-        format!("{:?} forgot {}, resumed {}: {processes:#?}", self.dialect, self.forgotten, self.resumed)
+        format!("{:?} forgot {:?}, resumed {}: {processes:#?}", self.dialect, self.forgotten, self.resumed)
     }
 
     pub(crate) fn accept(&mut self, connection: u32) {
@@ -118,18 +118,19 @@ impl Server {
     }
 
     /// Forgets everything, as a server that was started again.
-    pub(crate) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self, now: Instant) {
+        for id in self.session_ids(now) {
+            self.forget(id);
+        }
         self.sessions = SessionTable::new();
         self.hung_up.extend(std::mem::take(&mut self.connections).into_keys());
         self.answers.clear();
-        self.forget_processes();
     }
 
     /// Lets somebody else have the session for a while.
     pub(crate) fn rob(&mut self, now: Instant) {
         let now_ms = self.millis(now);
-        let ids: Vec<String> = self.sessions.list(&IDENTITY, now_ms).iter().map(|s| s.id.clone()).collect();
-        for id in ids {
+        for id in self.session_ids(now) {
             let claim = Claim {
                 identity: &IDENTITY,
                 client_name: "rival",
@@ -147,8 +148,7 @@ impl Server {
 
     pub(crate) fn stop_robbing(&mut self, now: Instant) {
         let now_ms = self.millis(now);
-        let ids: Vec<String> = self.sessions.list(&IDENTITY, now_ms).iter().map(|s| s.id.clone()).collect();
-        for id in ids {
+        for id in self.session_ids(now) {
             self.sessions.detach(&id, RIVAL, now_ms);
         }
     }
@@ -170,12 +170,23 @@ impl Server {
         self.connections.contains_key(&connection)
     }
 
-    fn forget_processes(&mut self) {
-        self.forgotten += 1;
-        for process in self.processes.values_mut() {
+    fn session_ids(&self, now: Instant) -> Vec<String> {
+        let sessions = self.sessions.list(&IDENTITY, self.millis(now));
+        sessions.into_iter().map(|session| session.id.clone()).collect()
+    }
+
+    /// Forgets a session with its processes.
+    fn forget(&mut self, session: String) {
+        let is_gone = |_: &String, process: &mut Process| process.session == session;
+        for (id, mut process) in self.processes.extract_if(.., is_gone) {
             process.waiting.clear();
+            self.past.insert(id, process);
         }
-        self.past.append(&mut self.processes);
+        self.forgotten.insert(session);
+    }
+
+    pub(crate) fn has_forgotten(&self, session: &str) -> bool {
+        self.forgotten.contains(session)
     }
 
     fn millis(&self, now: Instant) -> u64 {
@@ -282,7 +293,7 @@ impl Server {
             Call::SessionEnd(end) => {
                 let ended = self.sessions.end(&end.session_id, &IDENTITY, self.millis(now));
                 if matches!(ended, End::Ended { .. }) {
-                    self.forget_processes();
+                    self.forget(end.session_id);
                 }
                 self.answer(connection, &id, &Empty {}, now);
             }
@@ -355,7 +366,7 @@ impl Server {
             }
         }
         self.resumed += 1;
-        for process in self.processes.values_mut() {
+        for process in self.processes.values_mut().filter(|process| process.session == id) {
             process.live = Some(process.log.newest());
         }
         Ok(())
@@ -363,7 +374,8 @@ impl Server {
 
     fn start(&mut self, connection: u32, id: RequestId, start: &wire::Start, now: Instant) {
         let Some(process) = self.processes.get_mut(&start.process_id) else {
-            let mut process = Process::new(start, self.dialect, self.random.fork(), now);
+            let session = self.connections[&connection].session.clone().unwrap_or_default();
+            let mut process = Process::new(start, session, self.dialect, self.random.fork(), now);
             process.starters.push((connection, id));
             // In one of the two ways events may come before the answer.
             process.live = self.random.chance(30).then_some(Cursor::START);
@@ -411,8 +423,8 @@ impl Server {
     /// Lets time pass; tells whether something happened.
     pub(crate) fn live(&mut self, now: Instant) -> bool {
         let mut happened = false;
-        if !self.sessions.expire(self.millis(now)).is_empty() {
-            self.forget_processes();
+        for session in self.sessions.expire(self.millis(now)) {
+            self.forget(session);
         }
         let ids: Vec<String> = self.processes.keys().cloned().collect();
         for id in &ids {
@@ -442,11 +454,12 @@ impl Server {
             return false;
         };
         let mut happened = false;
-        let mut ids: Vec<&String> = self.processes.keys().collect();
+        let is_theirs = |process: &Process| about.session.as_ref() == Some(&process.session);
+        let theirs = self.processes.iter().filter(|(_, process)| is_theirs(process));
+        let mut ids: Vec<String> = theirs.map(|(id, _)| id.clone()).collect();
         for at in 1..ids.len() {
             ids.swap(at, self.random.below(at + 1));
         }
-        let ids: Vec<String> = ids.into_iter().cloned().collect();
         for id in ids {
             if self.random.chance(20) {
                 continue;

@@ -187,7 +187,7 @@ impl World {
         let elapsed = now - self.began;
         let is_due = |at: &mut Option<Duration>| at.take_if(|at| elapsed >= *at).is_some();
         if is_due(&mut self.fate.restart_at) {
-            self.server.restart();
+            self.server.restart(now);
             if self.random.chance(50) {
                 self.refuses_until = Some(now + self.random.millis(10, 5_000));
             }
