@@ -838,6 +838,12 @@ pub(crate) fn is_unknown_process(error: &Error) -> bool {
         || refusal.message.starts_with("unknown process id"))
 }
 
+/// Tells whether a process is about to be there, whatever the dialect of the server.
+pub(crate) fn is_starting(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessStarting
+        || refusal.message.starts_with("process id") && refusal.message.ends_with("is starting"))
+}
+
 pub(crate) fn random_word() -> String {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("a kernel that runs programs has random bytes");

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::event::{Chunk, Closed, Event, Exit, Gap};
 use crate::{
     Error,
-    core::{Heard, is_unknown_process},
+    core::{Heard, is_starting, is_unknown_process},
 };
 
 /// What may be held while something before it is missing.
@@ -215,6 +215,8 @@ impl Feed {
                 state.go_on(Some(&told));
             }
             Err(Error::Interrupted { .. }) => state.interrupt(),
+            // A start of the base dialect that was sent again is answered before the process is there.
+            Err(error) if is_starting(&error) => state.interrupt(),
             Err(error) if is_unknown_process(&error) && state.closed.is_some() => {}
             Err(error) => state.fail(error),
         }
