@@ -87,6 +87,7 @@ impl Engine {
             end_link(link).await;
             let mut closing = self.closing.clone();
             let recovered = tokio::select! {
+                biased;
                 recovered = self.recover(error) => recovered,
                 _ = closing.wait_for(|closing| *closing) => Err(Loss::Closed),
             };
@@ -105,17 +106,20 @@ impl Engine {
         let cut = async {
             match &mut link.way {
                 Way::Wire { reader, writer, framing } => tokio::select! {
+                    biased;
                     error = receive(core, reader) => error,
                     error = send(core, writer, *framing) => error,
                     error = watch_silence(core) => error,
                 },
                 Way::Memory(ClientEnd { sender, receiver }) => tokio::select! {
+                    biased;
                     error = receive_values(core, receiver) => error,
                     error = send_values(core, sender) => error,
                 },
             }
         };
         tokio::select! {
+            biased;
             error = cut => End::Cut(error),
             _ = self.closing.wait_for(|closing| *closing) => End::Closing,
         }

@@ -240,7 +240,10 @@ impl Way {
         self.stalled_until = None;
         let until_fault = self.faults.front().map_or(usize::MAX, |fault| (fault.at - self.carried) as usize);
         let len = self.bytes.len().min(max).min(until_fault);
-        let bytes: Vec<u8> = self.bytes.drain(..len).collect();
+        let mut bytes: Vec<u8> = self.bytes.drain(..len).collect();
+        if self.vanishes {
+            bytes.clear();
+        }
         self.carried += len as u64;
         let is_due = self.faults.front().is_some_and(|fault| fault.at <= self.carried);
         let fault = if is_due { self.faults.pop_front().map(|fault| fault.kind) } else { None };
@@ -254,8 +257,7 @@ impl Way {
         for fault in &mut self.faults {
             fault.at = fault.at.max(self.carried);
         }
-        let is_lost = self.vanishes && !matches!(fault, Some(FaultKind::Vanish));
-        Carried { bytes: if is_lost { Vec::new() } else { bytes }, moved, fault }
+        Carried { bytes, moved, fault }
     }
 
 }

@@ -83,6 +83,7 @@ impl Check<'_> {
                     };
                     let whole = if stream == Stream::Stdout { &truth.stdout } else { &truth.stderr };
                     assert_eq!((chunk.seq as usize, chunk.stream), (next, stream), "{role:?}: in order");
+                    assert_eq!(chunk.bytes.len(), len, "{role:?}: chunk {next} is whole");
                     assert!(chunk.bytes == whole[start..start + len], "{role:?}: a chunk is byte-exact");
                     next += 1;
                 }
