@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Client, Condition, Error, Loss, Options};
+use remex_client::{Client, Condition, Error, Options};
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -109,10 +109,7 @@ async fn live(seed: u64) -> u64 {
     let mut reports = join(quick, &world).await;
     done.send_replace(true);
     reports.extend(join(stalled, &world).await);
-    let lost = lost(&client);
-    if lost.is_none() {
-        settle(&world, &session, &reports).await;
-    }
+    settle(&world, &client, &reports).await;
     let ended = timeout(DEADLINE, async {
         if random.chance(50) { client.end().await } else { Ok(client.leave().await) }
     });
@@ -173,19 +170,12 @@ async fn join(users: Vec<(Role, JoinHandle<Report>)>, world: &Shared) -> Vec<Rep
     reports
 }
 
-fn lost(client: &Client) -> Option<Loss> {
-    match client.condition() {
-        Condition::Lost(loss) => Some(loss),
-        Condition::Connected | Condition::Recovering { .. } => None,
-    }
-}
-
 /// Waits until the processes that were left alone are over.
-async fn settle(world: &Shared, session: &str, reports: &[Report]) {
+async fn settle(world: &Shared, client: &Client, reports: &[Report]) {
     let is_settled = || {
         let world = world.lock();
         let left = reports.iter().filter(|report| matches!(report.role, Role::Leave | Role::DropAndEnd));
-        world.server.has_forgotten(session)
+        matches!(client.condition(), Condition::Lost(_))
             || left
                 .filter_map(|report| world.server.process(report.seen.process.as_ref()?))
                 .all(|process| process.log.is_closed())
