@@ -181,7 +181,8 @@ impl Client {
             wait_ms: None,
         };
         self.call(probe).await?;
-        let feed = Arc::new(Feed::new(id.clone(), None));
+        // How much the server retains is not known here; where it is little, only prompt words keep the process going.
+        let feed = Arc::new(Feed::new(id.clone(), Some(0)));
         self.core().add_feed(&feed)?;
         let order = feed.begin(History::Possible);
         self.core().obey(&feed, order);

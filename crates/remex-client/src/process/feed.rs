@@ -422,7 +422,8 @@ impl State {
     /// Returns what is to be done now.
     fn order(&mut self, process_id: &str) -> Order {
         let mut order = Order::default();
-        if self.untold_bytes >= self.tell_bytes || self.untold_events >= TELL_EVENTS {
+        let is_news = self.untold_events > 0;
+        if is_news && (self.untold_bytes >= self.tell_bytes || self.untold_events >= TELL_EVENTS) {
             (self.untold_bytes, self.untold_events) = (0, 0);
             order.consumed = Some(self.gone_seq);
         }
