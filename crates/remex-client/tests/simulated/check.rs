@@ -45,7 +45,7 @@ impl Check<'_> {
         }
         let Some(id) = &seen.process else { return };
         let Some(process) = self.world.server.process(id) else {
-            assert!(outcome.is_err(), "{role:?}: a process that was started is there");
+            assert!(outcome.is_err() || role == &Role::StartImpatiently, "{role:?}: a process that was started is there");
             return;
         };
         let truth = &process.truth;
@@ -60,13 +60,15 @@ impl Check<'_> {
         if let Some(code) = seen.exit_code {
             assert_eq!(Some(code), truth.exit_code, "{role:?}: an exit code is the process's own");
         }
+        let (arrived, unknown) = seen.signals;
+        assert!((arrived..=arrived + unknown + 1).contains(&truth.signals), "no signal arrives twice");
         assert!(seen.written.starts_with(&truth.input), "{role:?}: input arrives in order and once");
         if outcome.is_ok() {
             assert_eq!(seen.written.len(), truth.input.len(), "{role:?}: all input arrives");
-            let is_over = matches!(role, Role::Leave | Role::DropAndEnd) || process.log.exited().is_some();
+            let is_over = role.leaves() || process.log.exited().is_some();
             assert!(is_over, "{role:?}: whoever is done has seen the end");
         }
-        if *role == Role::DropAndEnd && outcome.is_ok() && !self.world.server.has_forgotten(self.session) {
+        if matches!(role, Role::DropAndEnd | Role::StartImpatiently) && outcome.is_ok() && !self.world.server.has_forgotten(self.session) {
             assert!(truth.is_terminated || self.may_give_up, "a process that was dropped is ended");
         }
     }
@@ -89,7 +91,7 @@ impl Check<'_> {
                 }
                 Event::Gap(gap) => {
                     let may_be_gone = role == Role::FollowEvicting
-                        || matches!(role, Role::WaitThenFollow | Role::FollowTwice)
+                        || matches!(role, Role::WaitThenFollow | Role::FollowTwice | Role::ComeBack)
                             && self.dialect == Dialect::Remex;
                     assert!(may_be_gone, "{role:?}: nothing may be missing, but {gap:?} is");
                     assert_eq!(gap.from_seq as usize, next, "{role:?}: a gap is in order");

@@ -174,7 +174,7 @@ async fn join(users: Vec<(Role, JoinHandle<Report>)>, world: &Shared) -> Vec<Rep
 async fn settle(world: &Shared, client: &Client, reports: &[Report]) {
     let is_settled = || {
         let world = world.lock();
-        let left = reports.iter().filter(|report| matches!(report.role, Role::Leave | Role::DropAndEnd));
+        let left = reports.iter().filter(|report| report.role.leaves());
         matches!(client.condition(), Condition::Lost(_))
             || left
                 .filter_map(|report| world.server.process(report.seen.process.as_ref()?))

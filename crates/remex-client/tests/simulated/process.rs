@@ -73,6 +73,7 @@ pub(crate) struct Truth {
     pub(crate) is_input_closed: bool,
     pub(crate) exit_code: Option<i32>,
     pub(crate) starts: usize,
+    pub(crate) signals: usize,
     /// It was ended by an order.
     pub(crate) is_terminated: bool,
 }

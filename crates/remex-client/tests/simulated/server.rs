@@ -290,6 +290,11 @@ impl Server {
                 self.take_input(&terminate.process_id, now);
                 self.answer(connection, &id, &wire::Terminated { running }, now);
             }
+            Call::ProcessSignal(signal) => {
+                let process = self.processes.get_mut(&signal.process_id).expect("signals go to processes");
+                process.truth.signals += 1;
+                self.answer(connection, &id, &Empty {}, now);
+            }
             Call::SessionEnd(end) => {
                 let ended = self.sessions.end(&end.session_id, &IDENTITY, self.millis(now));
                 if matches!(ended, End::Ended { .. }) {

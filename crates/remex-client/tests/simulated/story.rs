@@ -2,11 +2,11 @@
 //!
 //! Start at [`Story`].
 
-use std::time::Duration;
+use std::{future::poll_fn, task::Poll, time::Duration};
 
 use remex_client::{
     Client, Error, Process,
-    process::{Event, Input, OnDrop, Overflow, Retain, Until, Waited},
+    process::{Event, Input, OnDrop, Overflow, Retain, SignalName, Until, Waited},
 };
 use remex_proto::environment;
 use tokio::{
@@ -50,9 +50,17 @@ pub(crate) enum Role {
     FollowTwice,
     /// Asks something simple again and again.
     Ask,
+    /// Writes while there are more questions than may be open at once.
+    WriteInACrowd,
+    /// Gives up a start that takes long.
+    StartImpatiently,
+    /// Drops every handle, and comes back for more.
+    ComeBack,
+    /// Sends signals, none of which may arrive twice.
+    Signal,
 }
 
-const ROLES: [Role; 15] = [
+const ROLES: [Role; 19] = [
     Role::Follow,
     Role::FollowImpatiently,
     Role::Read,
@@ -68,7 +76,18 @@ const ROLES: [Role; 15] = [
     Role::FollowEvicting,
     Role::FollowTwice,
     Role::Ask,
+    Role::WriteInACrowd,
+    Role::StartImpatiently,
+    Role::ComeBack,
+    Role::Signal,
 ];
+
+impl Role {
+    /// Tells whether it ends while its process goes on.
+    pub(crate) fn leaves(self) -> bool {
+        matches!(self, Role::Leave | Role::DropAndEnd | Role::StartImpatiently)
+    }
+}
 
 /// What a user saw of one process; what is missing at the end is because of an error.
 #[derive(Debug, Default)]
@@ -79,6 +98,8 @@ pub(crate) struct Seen {
     pub(crate) stderr: Option<Vec<u8>>,
     pub(crate) exit_code: Option<i32>,
     pub(crate) written: Vec<u8>,
+    /// Signals that arrived, and those of which nobody knows.
+    pub(crate) signals: (usize, usize),
 }
 
 /// What came of one user's work.
@@ -110,7 +131,10 @@ impl Story {
         let role = loop {
             let role = ROLES[random.below(ROLES.len())];
             // A foreign server keeps what fits, and cannot close the input.
-            let needs_more = matches!(role, Role::Stall | Role::FollowEvicting | Role::WriteAndDrop);
+            let needs_more = matches!(
+                role,
+                Role::Stall | Role::FollowEvicting | Role::WriteAndDrop | Role::WriteInACrowd
+            );
             if dialect == Dialect::Remex || !needs_more {
                 break role;
             }
@@ -139,7 +163,14 @@ impl Story {
             Role::Read => self.read().await,
             Role::Output => self.output().await,
             Role::Communicate => self.communicate().await,
-            Role::WriteAndDrop => self.write_and_drop().await,
+            Role::WriteAndDrop => {
+                let process = self.start_echo(usize::MAX).await?;
+                self.write_and_drop(&process).await
+            }
+            Role::WriteInACrowd => self.write_in_a_crowd().await,
+            Role::StartImpatiently => self.start_impatiently().await,
+            Role::ComeBack => self.come_back().await,
+            Role::Signal => self.signal().await,
             Role::WaitThenFollow => {
                 let process = self.start_saying().await?;
                 self.seen.exit_code = Some(process.wait().await?.code);
@@ -271,23 +302,17 @@ impl Story {
         Ok(())
     }
 
-    async fn write_and_drop(&mut self) -> Result<(), Error> {
-        let process = self.start_echo(usize::MAX).await?;
+    async fn write_and_drop(&mut self, process: &Process) -> Result<(), Error> {
         let mut stdin = process.stdin().expect("it is asked for once");
         let mut events = process.events();
         for _ in 0..self.random.between(0, 12) {
             let len = self.random.below(4_000);
             let piece = self.random.letters(len);
             self.seen.written.extend_from_slice(&piece);
-            // What comes back has to be taken, or both sides wait for each other.
-            let write = async {
-                stdin.write_all(&piece).await.map_err(unwrap_io)?;
-                if self.random.chance(30) {
-                    stdin.flush().await.map_err(unwrap_io)?;
-                }
-                Ok::<_, Error>(())
-            };
-            write.await?;
+            stdin.write_all(&piece).await.map_err(unwrap_io)?;
+            if self.random.chance(20) {
+                stdin.flush().await.map_err(unwrap_io)?;
+            }
             if self.random.chance(30) {
                 sleep(self.random.millis(0, 500)).await;
             }
@@ -297,6 +322,56 @@ impl Story {
         while let Some(event) = events.next().await? {
             self.seen.events[0].push(event);
         }
+        Ok(())
+    }
+
+    async fn write_in_a_crowd(&mut self) -> Result<(), Error> {
+        let process = self.start_echo(usize::MAX).await?;
+        let client = self.client.clone();
+        let crowd: Vec<_> = (0..600).map(|_| client.call(environment::GetStatus {})).collect();
+        let crowd = async {
+            let mut crowd: Vec<_> = crowd.into_iter().map(Box::pin).collect();
+            poll_fn(|context| {
+                crowd.retain_mut(|call| call.as_mut().poll(context).is_pending());
+                if crowd.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        };
+        tokio::join!(biased; crowd, self.write_and_drop(&process)).1
+    }
+
+    async fn start_impatiently(&mut self) -> Result<(), Error> {
+        let id = format!("impatient-{}", self.random.word());
+        self.seen.process = Some(id.clone());
+        let command = self.client.command("hang").id(id).on_drop(OnDrop::Terminate);
+        match timeout(self.random.millis(0, 600), command.start()).await {
+            Ok(started) => started.map(drop),
+            Err(_) => Ok(()),
+        }
+    }
+
+    async fn come_back(&mut self) -> Result<(), Error> {
+        let process = self.start_saying().await?;
+        let id = process.id().to_owned();
+        drop(process);
+        sleep(self.random.millis(0, 3_000)).await;
+        let process = self.client.process(id).await?;
+        self.follow(&process).await
+    }
+
+    async fn signal(&mut self) -> Result<(), Error> {
+        let process = self.client.command("hang").start().await?;
+        self.seen.process = Some(process.id().to_owned());
+        for _ in 0..10 {
+            match process.signal(SignalName::Usr1).await {
+                Ok(()) => self.seen.signals.0 += 1,
+                Err(Error::Interrupted { .. }) => self.seen.signals.1 += 1,
+                Err(error) => return Err(error),
+            }
+            sleep(self.random.millis(0, 500)).await;
+        }
+        process.terminate(Duration::ZERO).await?;
+        self.seen.exit_code = Some(process.wait().await?.code);
         Ok(())
     }
 
