@@ -44,7 +44,7 @@ type Ordering = Pin<Box<dyn Future<Output = Result<Ticket, Error>> + Send + Sync
 enum State {
     Open,
     /// A write waits for room on the connection.
-    Ordering(Ordering),
+    Ordering(Ordering, wire::Write),
     /// The end of the input is on its way.
     Closing(Pin<Box<dyn Future<Output = Result<(), Error>> + Send + Sync>>),
     Closed,
@@ -60,15 +60,16 @@ impl Stdin {
         self.state = State::Closed;
     }
 
-    fn write(&self, bytes: &[u8]) -> Ordering {
+    fn write(&self, bytes: &[u8]) -> State {
         let core = std::sync::Arc::clone(self.client.core());
         let request = request(&core, &self.process_id, bytes);
-        Box::pin(async move { core.order(request.into()).await })
+        let call = request.clone().into();
+        State::Ordering(Box::pin(async move { core.order(call).await }), request)
     }
 
     /// Waits until the write that waits for room is on its way.
     fn poll_ordered(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if let State::Ordering(ordering) = &mut self.state {
+        if let State::Ordering(ordering, _) = &mut self.state {
             let ticket = ready!(ordering.as_mut().poll(context));
             self.state = State::Open;
             self.unanswered.push_back(ticket?);
@@ -112,7 +113,7 @@ impl AsyncWrite for Stdin {
         ready!(self.poll_answers(context, WRITES - 1))?;
         let len = bytes.len().min(WRITE_BYTES);
         if len > 0 {
-            self.state = State::Ordering(self.write(&bytes[..len]));
+            self.state = self.write(&bytes[..len]);
             // Most find room at once; the others are ordered before the next write.
             let _ = self.poll_ordered(context)?;
         }
@@ -134,7 +135,7 @@ impl AsyncWrite for Stdin {
                     self.state = State::Closed;
                     return Poll::Ready(closed.map_err(Into::into));
                 }
-                State::Open | State::Ordering(_) => {
+                State::Open | State::Ordering(..) => {
                     ready!(self.as_mut().poll_flush(context))?;
                     let (client, request) = (self.client.clone(), close(&self.process_id));
                     self.state =
@@ -151,9 +152,13 @@ impl Drop for Stdin {
         for ticket in self.unanswered.drain(..) {
             ticket.detach();
         }
-        if matches!(self.state, State::Open | State::Ordering(_)) {
-            self.client.core().order_now(close(&self.process_id).into());
+        let core = self.client.core();
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Open => {}
+            State::Ordering(_, write) => core.order_now(write.into()),
+            State::Closing(_) | State::Closed => return,
         }
+        core.order_now(close(&self.process_id).into());
     }
 }
 
