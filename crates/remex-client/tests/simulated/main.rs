@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Client, Condition, Error, Options};
+use remex_client::{Client, Condition, Error, Loss, Options, process::Event};
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -25,6 +25,7 @@ use tokio::{
 
 use check::Check;
 use random::Random;
+use server::Server;
 use story::{Report, Role, Story};
 use world::{Fate, Shared};
 
@@ -69,13 +70,82 @@ fn run_all(seeds: std::ops::Range<u64>) {
         }
         return;
     }
-    let fails = |seed: &u64| panic::catch_unwind(|| run(*seed)).is_err();
-    let failed: Vec<u64> = seeds.filter(fails).take(10).collect();
+    let mut tally = Tally::default();
+    let mut failed = Vec::new();
+    for seed in seeds {
+        match panic::catch_unwind(|| run(seed)) {
+            Ok(run) => tally.add(run.tally),
+            Err(_) => failed.push(seed),
+        }
+        assert!(failed.len() < 10, "these seeds fail, among others: {failed:?}; run one with REMEX_SEED=…");
+    }
     assert!(failed.is_empty(), "these seeds fail: {failed:?}; run one alone with REMEX_SEED={}", failed[0]);
+    println!("{tally:?}");
+    assert!(tally.is_rich(), "too little happened to prove anything: {tally:?}");
 }
 
-/// Runs one seed, and returns a number that tells runs apart.
-fn run(seed: u64) -> u64 {
+/// What happened in a run.
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    /// Tells runs apart.
+    digest: u64,
+    tally: Tally,
+}
+
+/// How often things happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    runs: usize,
+    resumed: usize,
+    repeated_starts: usize,
+    repeated_writes: usize,
+    gaps: usize,
+    forgotten: usize,
+    given_up: usize,
+    complete: usize,
+}
+
+impl Tally {
+    fn add(&mut self, more: Tally) {
+        self.runs += more.runs;
+        self.resumed += more.resumed;
+        self.repeated_starts += more.repeated_starts;
+        self.repeated_writes += more.repeated_writes;
+        self.gaps += more.gaps;
+        self.forgotten += more.forgotten;
+        self.given_up += more.given_up;
+        self.complete += more.complete;
+    }
+
+    fn of(reports: &[Report], server: &Server) -> Self {
+        let failures = |is: fn(&Error) -> bool| {
+            reports.iter().filter(|report| report.outcome.as_ref().is_err_and(is)).count()
+        };
+        let events = reports.iter().flat_map(|report| &report.seen.events).flatten();
+        Tally {
+            runs: 1,
+            resumed: server.resumed,
+            repeated_starts: server.repeated_starts,
+            repeated_writes: server.repeated_writes(),
+            gaps: events.filter(|event| matches!(event, Event::Gap(_))).count(),
+            forgotten: failures(|error| matches!(error, Error::Lost(Loss::Forgotten { .. }))),
+            given_up: failures(|error| matches!(error, Error::Lost(Loss::GaveUp { .. }))),
+            complete: reports.iter().filter(|report| report.outcome.is_ok()).count(),
+        }
+    }
+
+    /// Tells whether everything happened often enough.
+    fn is_rich(self) -> bool {
+        let often = [self.resumed, self.complete];
+        let seldom =
+            [self.repeated_starts, self.repeated_writes, self.gaps, self.forgotten, self.given_up];
+        often.into_iter().all(|count| count > self.runs / 2)
+            && seldom.into_iter().all(|count| count > self.runs / 100)
+    }
+}
+
+/// Runs one seed.
+fn run(seed: u64) -> Run {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(live(seed))));
     outcome.unwrap_or_else(|panic| {
@@ -84,7 +154,7 @@ fn run(seed: u64) -> u64 {
     })
 }
 
-async fn live(seed: u64) -> u64 {
+async fn live(seed: u64) -> Run {
     let mut random = Random::new(seed);
     let fate = Fate::new(&mut random);
     let dialect = fate.dialect;
@@ -94,7 +164,7 @@ async fn live(seed: u64) -> u64 {
     let options = options(&mut random, may_give_up);
     let client = match connect(&world, &options, may_give_up).await {
         Some(client) => client,
-        None => return world.lock().digest,
+        None => return Run { digest: world.lock().digest, tally: Tally::default() },
     };
     let session = client.session_id().to_owned();
     let conditions = tokio::spawn(watch_conditions(client.conditions()));
@@ -126,7 +196,7 @@ async fn live(seed: u64) -> u64 {
     check.starts();
     let resumed = check.world.server.resumed;
     assert!(saw_recovery || resumed == 0, "{resumed} resumes and nobody was told of a recovery");
-    check.world.digest
+    Run { digest: check.world.digest, tally: Tally::of(&reports, &check.world.server) }
 }
 
 fn options(random: &mut Random, may_give_up: bool) -> Options {

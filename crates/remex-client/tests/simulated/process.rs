@@ -74,6 +74,7 @@ pub(crate) struct Truth {
     pub(crate) exit_code: Option<i32>,
     pub(crate) starts: usize,
     pub(crate) signals: usize,
+    pub(crate) repeated_writes: usize,
     /// It was ended by an order.
     pub(crate) is_terminated: bool,
 }
@@ -298,7 +299,10 @@ impl Process {
                             self.truth.input.extend_from_slice(&write.chunk);
                             Some(wire::WriteStatus::Accepted)
                         }
-                        Offer::Repeated => Some(wire::WriteStatus::Accepted),
+                        Offer::Repeated => {
+                            self.truth.repeated_writes += 1;
+                            Some(wire::WriteStatus::Accepted)
+                        }
                         Offer::Closed => Some(wire::WriteStatus::StdinClosed),
                         Offer::Full => {
                             self.waiting.push_front(wish);

@@ -60,7 +60,7 @@ pub(crate) struct Server {
     /// Sessions that were given up.
     forgotten: BTreeSet<String>,
     pub(crate) resumed: usize,
-    /// How often each start was asked for with the same id.
+    /// How often a start came again.
     pub(crate) repeated_starts: usize,
 }
 
@@ -111,6 +111,10 @@ impl Server {
         };
         let processes: Vec<String> = self.processes.iter().map(process).collect();
         format!("{:?} forgot {:?}, resumed {}: {processes:#?}", self.dialect, self.forgotten, self.resumed)
+    }
+
+    pub(crate) fn repeated_writes(&self) -> usize {
+        self.processes.values().chain(self.past.values()).map(|process| process.truth.repeated_writes).sum()
     }
 
     pub(crate) fn accept(&mut self, connection: u32) {
@@ -217,6 +221,7 @@ impl Server {
             ClientNote::RequestCancel(_) => Capability::Cancel,
             ClientNote::FlowAck(_) => Capability::Acks,
             ClientNote::FlowConsumed(_) => Capability::Consumed,
+            ClientNote::FlowBodyConsumed(_) => panic!("there are no bodies"),
         };
         assert!(about.enabled.contains(&needs), "{needs:?} was not given, and a foreign server would hang up");
         match note {
@@ -232,7 +237,7 @@ impl Server {
                     process.waiting.retain(|wish| !is_cancelled(wish));
                 }
             }
-            ClientNote::Initialized(_) | ClientNote::FlowAck(_) => {}
+            ClientNote::Initialized(_) | ClientNote::FlowAck(_) | ClientNote::FlowBodyConsumed(_) => {}
         }
     }
 
