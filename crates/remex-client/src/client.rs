@@ -215,7 +215,8 @@ impl Client {
         let ended = self.call(wire_session::End { session_id }).await;
         self.leave().await;
         match ended {
-            Ok(_) => Ok(()),
+            // After a cut at the wrong moment there is nothing left to come back to: it has ended.
+            Ok(_) | Err(Error::Lost(Loss::Forgotten { .. })) => Ok(()),
             Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownMethod) => Ok(()),
             Err(Error::Refused(refusal)) if refusal.code == remex_proto::error::METHOD_NOT_FOUND => Ok(()),
             Err(error) => Err(error),

@@ -188,6 +188,7 @@ async fn live(seed: u64) -> Run {
     let saw_recovery = conditions.await.unwrap();
     let check = Check { world: &world.lock(), session: &session, dialect, may_give_up };
     if let Err(error) = ended {
+        assert!(!matches!(error, Error::Lost(Loss::Forgotten { .. })), "a session that is gone has ended");
         check.failure(&error);
     }
     for report in &reports {
