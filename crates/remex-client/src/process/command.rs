@@ -9,7 +9,10 @@ use remex_proto::{
     sandbox::Sandbox,
 };
 
-use super::{Handle, Output, Overflow, Process, Stdin, feed::{Feed, History}};
+use super::{
+    Handle, Output, Overflow, Process, Stdin,
+    feed::{Feed, History},
+};
 use crate::{Client, Error};
 
 /// What to run, and how.

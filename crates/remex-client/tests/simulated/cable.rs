@@ -259,7 +259,6 @@ impl Way {
         }
         Carried { bytes, moved, fault }
     }
-
 }
 
 /// One of the client's two halves.
@@ -326,11 +325,7 @@ impl AsyncRead for End {
 }
 
 impl AsyncWrite for End {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut cable = self.cable.lock().unwrap();
         if cable.client_sees != Sight::Open {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));

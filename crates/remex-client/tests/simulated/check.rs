@@ -28,7 +28,10 @@ impl Check<'_> {
     pub(crate) fn failure(&self, error: &Error) {
         match error {
             Error::Lost(Loss::Forgotten { .. }) => {
-                assert!(self.world.server.has_forgotten(self.session), "the server knows the session: {error}");
+                assert!(
+                    self.world.server.has_forgotten(self.session),
+                    "the server knows the session: {error}"
+                );
             }
             Error::Lost(Loss::GaveUp { .. }) => {
                 assert!(self.may_give_up, "there was a way to the server: {error}");
@@ -45,7 +48,10 @@ impl Check<'_> {
         }
         let Some(id) = &seen.process else { return };
         let Some(process) = self.world.server.process(id) else {
-            assert!(outcome.is_err() || role == &Role::StartImpatiently, "{role:?}: a process that was started is there");
+            assert!(
+                outcome.is_err() || role == &Role::StartImpatiently,
+                "{role:?}: a process that was started is there"
+            );
             return;
         };
         let truth = &process.truth;
@@ -68,7 +74,10 @@ impl Check<'_> {
             let is_over = role.leaves() || process.log.exited().is_some();
             assert!(is_over, "{role:?}: whoever is done has seen the end");
         }
-        if matches!(role, Role::DropAndEnd | Role::StartImpatiently) && outcome.is_ok() && !self.world.server.has_forgotten(self.session) {
+        if matches!(role, Role::DropAndEnd | Role::StartImpatiently)
+            && outcome.is_ok()
+            && !self.world.server.has_forgotten(self.session)
+        {
             assert!(truth.is_terminated || self.may_give_up, "a process that was dropped is ended");
         }
     }

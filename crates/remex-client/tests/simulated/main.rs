@@ -137,8 +137,7 @@ impl Tally {
     /// Tells whether everything happened often enough.
     fn is_rich(self) -> bool {
         let often = [self.resumed, self.complete];
-        let seldom =
-            [self.repeated_starts, self.repeated_writes, self.gaps, self.forgotten, self.given_up];
+        let seldom = [self.repeated_starts, self.repeated_writes, self.gaps, self.forgotten, self.given_up];
         often.into_iter().all(|count| count > self.runs / 2)
             && seldom.into_iter().all(|count| count > self.runs / 100)
     }
@@ -146,7 +145,8 @@ impl Tally {
 
 /// Runs one seed.
 fn run(seed: u64) -> Run {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(live(seed))));
     outcome.unwrap_or_else(|panic| {
         println!("seed {seed} fails");

@@ -99,13 +99,20 @@ impl Said {
 /// What a process does.
 enum Script {
     /// Says this, piece by piece.
-    Say { pieces: VecDeque<(Stream, Vec<u8>)>, pause_ms: usize },
+    Say {
+        pieces: VecDeque<(Stream, Vec<u8>)>,
+        pause_ms: usize,
+    },
     /// Says what it reads, until the end of its input or so many bytes.
-    Echo { left: usize },
+    Echo {
+        left: usize,
+    },
     /// Waits to be ended.
     Hang,
     /// Has exited; something that it left behind may say more.
-    Exited { rest: VecDeque<(Stream, Vec<u8>)> },
+    Exited {
+        rest: VecDeque<(Stream, Vec<u8>)>,
+    },
     Closed,
 }
 
@@ -154,7 +161,8 @@ impl Process {
             session,
             start_id: start.start_id.clone(),
             starters: Vec::new(),
-            starts_at: now + if random.chance(50) { random.millis(0, 300) } else { std::time::Duration::ZERO },
+            starts_at: now
+                + if random.chance(50) { random.millis(0, 300) } else { std::time::Duration::ZERO },
             is_running: false,
             log: OutputLog::new(limits),
             dialect,
@@ -226,7 +234,6 @@ impl Process {
         }
         before != (self.log.next_seq(), self.log.total(), self.stdin.len())
     }
-
 
     /// Says as much as there is room for, and returns the rest.
     fn print(&mut self, stream: Stream, bytes: &[u8]) -> Option<Vec<u8>> {

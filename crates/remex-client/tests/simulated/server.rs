@@ -223,7 +223,10 @@ impl Server {
             ClientNote::FlowConsumed(_) => Capability::Consumed,
             ClientNote::FlowBodyConsumed(_) => panic!("there are no bodies"),
         };
-        assert!(about.enabled.contains(&needs), "{needs:?} was not given, and a foreign server would hang up");
+        assert!(
+            about.enabled.contains(&needs),
+            "{needs:?} was not given, and a foreign server would hang up"
+        );
         match note {
             ClientNote::FlowConsumed(flow::Consumed { process_id, seq }) => {
                 if let Some(process) = self.processes.get_mut(&process_id) {
@@ -443,7 +446,8 @@ impl Server {
                 process.is_running = true;
                 happened = true;
                 process.live.get_or_insert(Cursor::START);
-                for (index, (connection, request)) in std::mem::take(&mut process.starters).iter().enumerate() {
+                for (index, (connection, request)) in std::mem::take(&mut process.starters).iter().enumerate()
+                {
                     self.answer(*connection, request, &started(id, index > 0), now);
                 }
             }
@@ -460,7 +464,8 @@ impl Server {
 
     /// Streams a little of what the controller of the session has not seen, the processes in any order.
     pub(crate) fn stream(&mut self, connection: u32) -> bool {
-        let Some(about) = self.connections.get_mut(&connection).filter(|about| about.session.is_some()) else {
+        let Some(about) = self.connections.get_mut(&connection).filter(|about| about.session.is_some())
+        else {
             return false;
         };
         let mut happened = false;
@@ -481,7 +486,8 @@ impl Server {
                 let Some(mut cursor) = process.live.filter(|_| is_open) else { break };
                 let Some(note) = next_note(&id, process, &mut cursor) else { break };
                 process.live = Some(cursor);
-                if matches!(note, ServerNote::ProcessGap(_)) && !about.enabled.contains(&Capability::ProcessGap)
+                if matches!(note, ServerNote::ProcessGap(_))
+                    && !about.enabled.contains(&Capability::ProcessGap)
                 {
                     continue;
                 }

@@ -131,10 +131,8 @@ impl Story {
         let role = loop {
             let role = ROLES[random.below(ROLES.len())];
             // A foreign server keeps what fits, and cannot close the input.
-            let needs_more = matches!(
-                role,
-                Role::Stall | Role::FollowEvicting | Role::WriteAndDrop | Role::WriteInACrowd
-            );
+            let needs_more =
+                matches!(role, Role::Stall | Role::FollowEvicting | Role::WriteAndDrop | Role::WriteInACrowd);
             if dialect == Dialect::Remex || !needs_more {
                 break role;
             }
@@ -420,4 +418,3 @@ fn unwrap_io(error: std::io::Error) -> Error {
         Err(error) => panic!("an error that is not the client's: {error}"),
     }
 }
-

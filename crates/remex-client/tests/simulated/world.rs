@@ -139,8 +139,7 @@ impl World {
         let number = self.connections;
         self.connections += 1;
         let is_faulty = number < self.fate.faulty;
-        let plan =
-            if is_faulty { Plan::faulty(&mut self.random) } else { Plan::healthy(&mut self.random) };
+        let plan = if is_faulty { Plan::faulty(&mut self.random) } else { Plan::healthy(&mut self.random) };
         let cable = Arc::new(Mutex::new(Cable::new(plan, self.random.fork())));
         let link = Cable::link(&cable, &self.shore);
         self.cables.insert(number, (cable, LineFramer::new(1 << 30)));
