@@ -3,6 +3,9 @@
 //! No sockets, no processes, no waiting: time is simulated, and every choice comes from a seed. A failure names its
 //! seed, and `REMEX_SEED=… cargo test -p remex-client --test simulated` runs that one alone.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+#![allow(clippy::print_stdout, reason = "a failure names its seed")]
+
 mod cable;
 mod check;
 mod process;
@@ -80,7 +83,6 @@ fn run_all(seeds: std::ops::Range<u64>) {
         assert!(failed.len() < 10, "these seeds fail, among others: {failed:?}; run one with REMEX_SEED=…");
     }
     assert!(failed.is_empty(), "these seeds fail: {failed:?}; run one alone with REMEX_SEED={}", failed[0]);
-    println!("{tally:?}");
     assert!(tally.is_rich(), "too little happened to prove anything: {tally:?}");
 }
 
@@ -162,9 +164,8 @@ async fn live(seed: u64) -> Run {
     let world = Shared::new(random.fork(), fate);
     let turning = tokio::spawn(world.clone().turn());
     let options = options(&mut random, may_give_up);
-    let client = match connect(&world, &options, may_give_up).await {
-        Some(client) => client,
-        None => return Run { digest: world.lock().digest, tally: Tally::default() },
+    let Some(client) = connect(&world, &options, may_give_up).await else {
+        return Run { digest: world.lock().digest, tally: Tally::default() };
     };
     let session = client.session_id().to_owned();
     let conditions = tokio::spawn(watch_conditions(client.conditions()));
@@ -181,7 +182,11 @@ async fn live(seed: u64) -> Run {
     reports.extend(join(stalled, &world).await);
     settle(&world, &client, &reports).await;
     let ended = timeout(DEADLINE, async {
-        if random.chance(50) { client.end().await } else { Ok(client.leave().await) }
+        if random.chance(50) {
+            return client.end().await;
+        }
+        client.leave().await;
+        Ok(())
     });
     let ended = ended.await.expect("a client can be left");
     turning.abort();

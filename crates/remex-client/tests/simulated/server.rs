@@ -181,11 +181,11 @@ impl Server {
 
     /// Forgets a session with its processes.
     fn forget(&mut self, session: String) {
-        let is_gone = |_: &String, process: &mut Process| process.session == session;
-        for (id, mut process) in self.processes.extract_if(.., is_gone) {
-            process.waiting.clear();
-            self.past.insert(id, process);
-        }
+        let (gone, left): (BTreeMap<_, _>, _) = std::mem::take(&mut self.processes)
+            .into_iter()
+            .partition(|(_, process)| process.session == session);
+        self.processes = left;
+        self.past.extend(gone);
         self.forgotten.insert(session);
     }
 

@@ -243,7 +243,7 @@ impl Story {
             let mut events = process.events();
             while let Some(event) = events.next().await? {
                 seen.push(event);
-                if !pause.is_zero() && seen.len() % 16 == 0 {
+                if !pause.is_zero() && seen.len().is_multiple_of(16) {
                     sleep(pause).await;
                 }
             }
