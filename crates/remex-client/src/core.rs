@@ -75,6 +75,8 @@ struct State {
     enabled: Enabled,
     /// Counts what arrived, to notice silence.
     heard: u64,
+    /// Counts answers, which prove that the server hears.
+    answers: u64,
     /// Counts cuts: what was sent before one may have been sent twice.
     cuts: u64,
     end: End,
@@ -192,6 +194,7 @@ impl Core {
                 routes: HashMap::new(),
                 enabled: Enabled::default(),
                 heard: 0,
+                answers: 0,
                 cuts: 0,
                 end: End::NotAsked,
             }),
@@ -574,10 +577,24 @@ impl Core {
         None
     }
 
-    /// Asks for a sign of life.
-    pub(crate) fn ping(&self) {
-        self.lock().outgoing.ping = true;
+    /// Asks for a sign of life; returns how many there were.
+    pub(crate) fn ping(&self) -> u64 {
+        let mut state = self.lock();
+        state.outgoing.ping = true;
+        let answers = state.answers;
+        drop(state);
         self.bell.notify_one();
+        answers
+    }
+
+    /// Notes that the server answered: it hears.
+    pub(crate) fn answered(&self) {
+        self.lock().answers += 1;
+    }
+
+    /// Returns how often the server answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.lock().answers
     }
 
     pub(crate) fn pong(&self, payload: Bytes) {
@@ -640,6 +657,7 @@ impl Core {
         let RequestId::Integer(id) = id else { return };
         let waiting = {
             let mut state = self.lock();
+            state.answers += 1;
             let waiting = state.pending.complete(id.cast_unsigned());
             let ends = waiting.as_ref().is_some_and(|waiting| waiting.method == session::End::METHOD);
             if ends && state.end == End::Asked && outcome.is_ok() {

@@ -37,6 +37,9 @@ const SEND_BYTES: usize = 64 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// A server that speaks but does not answer is deaf after this many times of silence.
+const DEAF: u32 = 6;
+
 /// How long a server gets to take the last words.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -346,7 +349,7 @@ async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
                 }
             }
             Incoming::Ping(payload) => core.pong(payload),
-            Incoming::Pong(_) => {}
+            Incoming::Pong(_) => core.answered(),
             other => return gone(core, ending(&other)),
         }
     }
@@ -417,19 +420,25 @@ async fn send_values(core: &Core, sender: &tokio::sync::mpsc::Sender<ToServer>) 
     }
 }
 
-/// Asks for a sign of life after a time of silence, and returns when none comes.
+/// Asks for a sign of life now and then, and returns when none comes.
+///
+/// What the server says by itself proves that it is there, not that it hears: so it is given more time while it
+/// speaks, but not for ever.
 async fn watch_silence(core: &Core) -> Error {
+    let silence = core.options.silence;
     loop {
-        let heard = core.heard();
         sleep(core.options.keep_alive).await;
-        if core.heard() != heard {
-            continue;
-        }
-        core.ping();
-        sleep(core.options.silence).await;
-        if core.heard() == heard {
-            let after = core.options.keep_alive + core.options.silence;
-            return gone(core, format!("nothing was heard for {after:?}"));
+        let asked = Instant::now();
+        let answers = core.ping();
+        loop {
+            let heard = core.heard();
+            sleep(silence).await;
+            if core.answers() != answers {
+                break;
+            }
+            if core.heard() == heard || asked.elapsed() >= silence * DEAF {
+                return gone(core, format!("it gave no sign of life for {:?}", asked.elapsed()));
+            }
         }
     }
 }

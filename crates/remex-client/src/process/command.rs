@@ -218,7 +218,8 @@ impl Command {
         let id = self.id.clone().unwrap_or_else(|| core.name("p"));
         let has_stdin = self.input == Input::Piped || self.terminal.is_some();
         let (on_drop, retain) = (self.on_drop, self.retain);
-        let feed = Arc::new(Feed::new(id.clone(), retain.bytes));
+        let cap = Some(core.welcome().limits.retain_bytes).filter(|cap| *cap > 0);
+        let feed = Arc::new(Feed::new(id.clone(), retain.bytes.into_iter().chain(cap).min()));
         let request = self.request(id.clone())?;
         core.add_feed(&feed)?;
         // From here on the handle sees to it that the feed leaves with it.
