@@ -85,8 +85,8 @@ impl Fs {
     /// # Errors
     ///
     /// [`Error::Refused`] when it cannot be written, and those of [`Client::call`].
-    pub async fn write(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.client.call(write_file(path.as_host_path()?, content.as_ref(), Write::InPlace)).await?;
+    pub async fn write(&self, path: impl AsHostPath, content: impl Into<Bytes>) -> Result<(), Error> {
+        self.client.call(write_file(path.as_host_path()?, content.into(), Write::InPlace)).await?;
         Ok(())
     }
 
@@ -95,8 +95,8 @@ impl Fs {
     /// # Errors
     ///
     /// As [`Fs::write`].
-    pub async fn write_atomic(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.client.call(write_file(path.as_host_path()?, content.as_ref(), Write::Atomic)).await?;
+    pub async fn write_atomic(&self, path: impl AsHostPath, content: impl Into<Bytes>) -> Result<(), Error> {
+        self.client.call(write_file(path.as_host_path()?, content.into(), Write::Atomic)).await?;
         Ok(())
     }
 
@@ -119,11 +119,11 @@ impl Fs {
     pub async fn write_if(
         &self,
         path: impl AsHostPath,
-        content: impl AsRef<[u8]>,
+        content: impl Into<Bytes>,
         expected: IfMatch,
         how: Write,
     ) -> Result<ContentHash, Error> {
-        let mut request = write_file(path.as_host_path()?, content.as_ref(), how);
+        let mut request = write_file(path.as_host_path()?, content.into(), how);
         request.if_match = Some(expected);
         let reply = self.client.call(request).await?;
         reply.hash.ok_or_else(|| Error::Protocol {
@@ -157,10 +157,10 @@ impl Fs {
     }
 }
 
-fn write_file(path: HostPath, content: &[u8], how: Write) -> wire::WriteFile {
+fn write_file(path: HostPath, content: Bytes, how: Write) -> wire::WriteFile {
     wire::WriteFile {
         path,
-        data_base64: Bytes::copy_from_slice(content).into(),
+        data_base64: content.into(),
         follow_symlinks: None,
         atomic: how == Write::Atomic,
         if_match: None,

@@ -7,6 +7,7 @@
 
 mod client;
 mod codex;
+mod cutter;
 mod http;
 mod inbox;
 mod place;
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 pub(crate) use self::{
     client::{Client, Output},
     codex::program as codex_program,
+    cutter::Cutter,
     http::{Answer, exchange, request, upgrade},
     inbox::End,
     place::{Place, uri},

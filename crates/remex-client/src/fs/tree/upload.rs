@@ -126,16 +126,17 @@ impl Upload {
             let whole = start.as_slice().chain(file);
             self.fs.upload_with(whole, &to, Permissions::Set(mode), self.tally.bytes_of_file()).await?;
         } else {
-            self.small_file(&start, to, mode).await?;
-            self.tally.count(&self.tally.bytes, start.len() as u64);
+            let len = start.len() as u64;
+            self.small_file(start, to, mode).await?;
+            self.tally.count(&self.tally.bytes, len);
         }
         self.tally.count(&self.tally.files, 1);
         Ok(())
     }
 
-    async fn small_file(&self, content: &[u8], to: HostPath, mode: u32) -> Result<(), Error> {
+    async fn small_file(&self, content: Vec<u8>, to: HostPath, mode: u32) -> Result<(), Error> {
         let client = &self.fs.client;
-        let write = client.call_without_limit(write_file(to.clone(), content, Write::InPlace));
+        let write = client.call_without_limit(write_file(to.clone(), content.into(), Write::InPlace));
         if self.fs.is_base() {
             write.await?;
         } else {

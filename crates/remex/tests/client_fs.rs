@@ -1,0 +1,528 @@
+//! Files through the client library, on the real program.
+
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs as local,
+    io::Cursor,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    },
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use remex_client::{
+    Client, Error, ErrorKind, Link, Target,
+    fs::{ChangeKind, Depth, Fs, IfMatch, Permissions, Progress, Summary, Times, WalkOptions, Write},
+};
+use serde_json::{Value, json};
+use support::{Cutter, PATIENCE, Place, Server};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    time::timeout,
+};
+
+const MIB: usize = 1 << 20;
+
+async fn connect(address: &str) -> Fs {
+    Client::connect(Target::parse(address).unwrap()).await.unwrap().fs()
+}
+
+/// Starts one server for each kind of socket.
+fn servers() -> [Server; 2] {
+    [Server::start(), Server::unix(&[])]
+}
+
+/// Returns bytes that differ everywhere, so that a block in the wrong place shows.
+fn content(len: usize) -> Vec<u8> {
+    (0_u64..).flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).take(len).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_files_are_written_as_asked_and_read_back() {
+    for server in servers() {
+        let (fs, place) = (connect(server.address()).await, Place::new());
+        let path = place.path("a");
+        fs.write(&path, "one").await.unwrap();
+        let inode = local::metadata(&path).unwrap().ino();
+        fs.write_atomic(&path, "two").await.unwrap();
+        assert_ne!(local::metadata(&path).unwrap().ino(), inode);
+        assert_eq!(&fs.read(&path).await.unwrap()[..], b"two");
+        let refused = fs.write_if(&path, "x", IfMatch::Absent, Write::InPlace).await.unwrap_err();
+        assert_eq!(refused.refusal(), Some(ErrorKind::ContentChanged));
+        let hash = fs.hash(&path).await.unwrap().hash;
+        let next = fs.write_if(&path, "three", IfMatch::Content(hash), Write::Atomic).await.unwrap();
+        assert_eq!(next, fs.hash_part(&path, 0, 5).await.unwrap().hash);
+        assert_eq!(&fs.read(place.uri("a")).await.unwrap()[..], b"three");
+        let missing = fs.read(place.path("b")).await.unwrap_err();
+        assert_eq!(missing.refusal(), Some(ErrorKind::NotFound));
+        assert!(matches!(fs.read("a/b").await, Err(Error::Usage(_))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_directories_and_links_change_as_asked() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = |name: &str| place.path(name);
+    fs.create_dir(path("d")).await.unwrap();
+    assert!(fs.create_dir(path("d")).await.is_err());
+    fs.create_dir_all(path("d/e/f")).await.unwrap();
+    fs.write(path("d/file"), "x").await.unwrap();
+    fs.copy(path("d/file"), path("d/copy")).await.unwrap();
+    fs.copy_all(path("d"), path("twin")).await.unwrap();
+    fs.rename(path("d/copy"), path("moved")).await.unwrap();
+    let refused = fs.rename_new(path("moved"), path("d/file")).await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorKind::AlreadyExists));
+    fs.symlink("d/file", path("link")).await.unwrap();
+    assert_eq!(fs.read_link(path("link")).await.unwrap().target, "d/file");
+    assert!(fs.metadata(path("link")).await.unwrap().is_symlink);
+    assert!(fs.metadata_without_links(path("link")).await.is_err());
+    let canonical = local::canonicalize(path("d/file")).unwrap();
+    assert_eq!(fs.canonicalize(path("link")).await.unwrap().native().unwrap(), canonical);
+    fs.set_permissions(path("moved"), 0o640).await.unwrap();
+    let modified = Some(UNIX_EPOCH + Duration::from_millis(1_234_567));
+    fs.set_times(path("moved"), Times { modified, accessed: None }).await.unwrap();
+    let metadata = fs.metadata(path("moved")).await.unwrap();
+    assert_eq!((metadata.mode, metadata.modified_at_ms), (Some(0o640), 1_234_567));
+
+    let names: Vec<_> =
+        fs.read_dir(path("")).await.unwrap().into_iter().map(|entry| entry.file_name).collect();
+    assert_eq!(names, ["d", "link", "moved", "twin"]);
+    let options = WalkOptions {
+        max_depth: 9,
+        max_directories: 9,
+        max_entries: 99,
+        follow_directory_symlinks: false,
+        prune_hidden_directories: false,
+    };
+    assert_eq!(fs.walk(path("twin"), options).await.unwrap().entries.len(), 4);
+
+    fs.remove(path("link")).await.unwrap();
+    assert!(fs.remove(path("link")).await.is_err());
+    assert_eq!(fs.remove(path("d")).await.unwrap_err().refusal(), Some(ErrorKind::NotEmpty));
+    fs.remove_all(path("d")).await.unwrap();
+    fs.remove_all(path("d")).await.unwrap();
+    assert!(!fs.exists(path("d")).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_of_many_entries_comes_in_pages() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::in_memory());
+    for number in 0..2500 {
+        place.write(&format!("many/{number:04}"), "");
+    }
+    let mut pages = fs.read_dir_pages(place.path("many")).unwrap();
+    let mut counts = Vec::new();
+    while let Some(page) = pages.next().await.unwrap() {
+        counts.push(page.len());
+    }
+    assert_eq!(counts, [1000, 1000, 500]);
+    assert_eq!(fs.read_dir(place.path("many")).await.unwrap().len(), 2500);
+}
+
+/// Uploads and downloads, and checks every byte and that progress only grows.
+async fn there_and_back(fs: &Fs, place: &Place, content: &[u8]) {
+    let steps = Mutex::new(Vec::<Progress>::new());
+    let note = |progress: &Progress| steps.lock().unwrap().push(progress.clone());
+    let len = content.len() as u64;
+    assert_eq!(fs.upload(Cursor::new(content), place.path("file"), note).await.unwrap(), len);
+    check_steps(&steps, len);
+    assert!(local::read(place.path("file")).unwrap() == content, "the file has what was sent");
+    let mut back = Vec::new();
+    assert_eq!(fs.download(place.path("file"), &mut back, note).await.unwrap(), len);
+    check_steps(&steps, len);
+    assert!(back == content, "what comes back is what was sent");
+    assert_eq!(place.names(""), ["file"], "nothing is left behind");
+}
+
+fn check_steps(steps: &Mutex<Vec<Progress>>, len: u64) {
+    let steps = std::mem::take(&mut *steps.lock().unwrap());
+    assert!(steps.windows(2).all(|pair| pair[0].bytes <= pair[1].bytes), "progress only grows");
+    assert!(steps.len() as u64 > len / MIB as u64, "progress is told often");
+    let last = steps.last().unwrap();
+    assert_eq!((last.files, last.bytes), (1, len));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_any_size_goes_there_and_back() {
+    for server in servers() {
+        let (fs, place) = (connect(server.address()).await, Place::new());
+        for len in [0, 1, 256 << 10, MIB, 20 * MIB + 12_345] {
+            there_and_back(&fs, &place, &content(len)).await;
+        }
+        let mut file = fs.open(place.path("file")).await.unwrap();
+        let mut start = vec![0; 100_000];
+        file.read_exact(&mut start).await.unwrap();
+        assert!(start == content(100_000));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cuts_in_the_middle_of_transfers_go_unnoticed() {
+    for server in servers() {
+        let plan: Vec<u64> = (1..12).map(|number| number * 700_001).collect();
+        let cutter = Cutter::start(server.address(), &plan);
+        let (fs, place) = (connect(cutter.address()).await, Place::new());
+        there_and_back(&fs, &place, &content(20 * MIB)).await;
+        assert_eq!(cutter.cuts_left(), 0, "the transfers met every cut");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_survives_a_cut_at_any_point() {
+    let server = Server::unix(&[]);
+    let place = Place::new();
+    // The handshake comes first; what follows is some two thousand bytes.
+    for after in (1200_u64..4500).step_by(61) {
+        let cutter = Cutter::start(server.address(), &[after]);
+        let Ok(client) = Client::connect(Target::parse(cutter.address()).unwrap()).await else { continue };
+        let fs = client.fs();
+        let content = after.to_string().repeat(20);
+        let uploaded = fs.upload(content.as_bytes(), place.path("file"), |_| {}).await;
+        assert_eq!(uploaded, Ok(content.len() as u64), "cut after {after} bytes");
+        assert_eq!(place.read("file"), content, "cut after {after} bytes");
+        assert_eq!(place.names(""), ["file"], "cut after {after} bytes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_changed_during_a_cut_is_not_mixed_up() {
+    for server in servers() {
+        let place = Place::new();
+        let path = place.write("file", content(8 * MIB));
+        let change = path.clone();
+        let cutter = Cutter::with_notice(server.address(), &[3_000_000], move || {
+            local::write(&change, "something else").unwrap();
+        });
+        let fs = connect(cutter.address()).await;
+        let changed = Error::Changed { path: path.display().to_string() };
+        assert_eq!(fs.download(&path, &mut tokio::io::sink(), |_| {}).await, Err(changed));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_changes_under_a_download_is_an_error() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.write("file", content(8 * MIB));
+    let mut is_changed = false;
+    let downloaded = fs.download(&path, &mut tokio::io::sink(), |_| {
+        if !std::mem::replace(&mut is_changed, true) {
+            local::OpenOptions::new().append(true).open(&path).unwrap().set_len(7 * MIB as u64).unwrap();
+        }
+    });
+    assert!(matches!(downloaded.await, Err(Error::Changed { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_keeps_the_permissions_of_what_it_replaces() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.write("real/file", "old");
+    place.link("real/file", "link");
+    local::set_permissions(&path, local::Permissions::from_mode(0o751)).unwrap();
+    let mode = || local::metadata(&path).unwrap().permissions().mode() & 0o7777;
+    fs.upload(&b"new"[..], place.path("link"), |_| {}).await.unwrap();
+    assert_eq!((place.read("real/file"), mode()), ("new".to_owned(), 0o751));
+    assert!(local::symlink_metadata(place.path("link")).unwrap().is_symlink());
+    fs.upload_with(&b"newer"[..], &path, Permissions::Set(0o600), |_| {}).await.unwrap();
+    assert_eq!((place.read("real/file"), mode()), ("newer".to_owned(), 0o600));
+    let refused = fs.upload(&b"x"[..], place.path("real"), |_| {}).await;
+    assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.write("file", "old");
+    let broken = tokio_test_reader();
+    let failed = fs.upload(broken, &path, |_| {}).await;
+    assert!(matches!(&failed, Err(Error::Local { .. })), "{failed:?}");
+    settle(&fs, &place).await;
+
+    let (mut writer, reader) = tokio::io::duplex(MIB);
+    writer.write_all(&content(MIB)).await.unwrap();
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let begun = Mutex::new(Some(begun));
+    let uploading = fs.upload(reader, &path, |_| drop(begun.lock().unwrap().take().map(|it| it.send(()))));
+    let feeding = async {
+        // More than the window, so that something has to be answered first.
+        writer.write_all(&content(2 * MIB)).await.unwrap();
+        has_begun.await.unwrap();
+        assert_eq!(place.names("").len(), 2);
+    };
+    tokio::select! {
+        done = uploading => panic!("the reader has no end: {done:?}"),
+        () = feeding => {}
+    }
+    settle(&fs, &place).await;
+}
+
+/// Returns a reader that fails after a while.
+fn tokio_test_reader() -> impl tokio::io::AsyncRead + Unpin {
+    struct Broken;
+    impl tokio::io::AsyncRead for Broken {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            _: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            std::task::Poll::Ready(Err(std::io::Error::other("the disk is on fire")))
+        }
+    }
+    Cursor::new(content(3 * MIB)).chain(Broken)
+}
+
+/// Waits until whatever was to be removed is, and checks what is left.
+async fn settle(fs: &Fs, place: &Place) {
+    for name in place.names("").iter().filter(|name| name.starts_with('.')) {
+        // Requests for one path are done in order.
+        let _ = fs.exists(place.path(name)).await;
+    }
+    assert_eq!(place.names(""), ["file"]);
+    assert_eq!(place.read("file"), "old");
+}
+
+/// What is below a directory: for each name its kind, permissions, and content or target.
+fn picture(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in local::read_dir(directory).unwrap().map(Result::unwrap) {
+            let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+            let mode = metadata.permissions().mode() & 0o7777;
+            let what = if metadata.is_dir() {
+                directories.push(path.clone());
+                ('d', mode, Vec::new())
+            } else if metadata.is_symlink() {
+                ('l', 0, local::read_link(&path).unwrap().as_os_str().as_bytes().to_vec())
+            } else {
+                ('f', mode, local::read(&path).unwrap())
+            };
+            let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec();
+            found.insert(name, what);
+        }
+    }
+    found
+}
+
+/// Makes a tree with everything that a tree can have.
+fn plant(place: &Place) {
+    place.make(&["tree/empty", "tree/deep/er/still"]);
+    for number in 0..40 {
+        place.write(&format!("tree/small/{number}"), format!("{number}"));
+    }
+    place.write("tree/large", content(3 * MIB));
+    place.write("tree/edge", content((256 << 10) + 1));
+    place.write("tree/nothing", "");
+    place.write("tree/a\nb c%", "odd");
+    place.write("tree/deep/er/script", "#!/bin/sh\n");
+    place.link("../large", "tree/deep/link");
+    place.link("/nowhere/at all", "tree/dangling");
+    place.link("deep", "tree/to-directory");
+    place.write("tree/sealed/inside", "kept");
+    let tree = place.path("tree");
+    local::write(tree.join(OsStr::from_bytes(b"\xff\xfe")), "not a text").unwrap();
+    symlink(OsStr::from_bytes(b"\xf0\xf1"), tree.join("to-no-text")).unwrap();
+    for (name, mode) in [("tree/deep/er/script", 0o755), ("tree/nothing", 0o400), ("tree/sealed", 0o555)] {
+        local::set_permissions(place.path(name), local::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+const PLANTED: Summary = Summary { files: 47, directories: 6, links: 4, bytes: 0, skipped: 1 };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_goes_there_and_back_as_it_is() {
+    for server in servers() {
+        let (fs, place) = (connect(server.address()).await, Place::new());
+        plant(&place);
+        let planted = picture(&place.path("tree"));
+        place.fifo("tree/pipe");
+        let bytes = planted.values().filter(|(kind, ..)| *kind == 'f').map(|(.., it)| it.len() as u64).sum();
+        let expected = Summary { bytes, ..PLANTED };
+        let mut last = Progress::default();
+        let mut note = |progress: &Progress| {
+            assert!(progress.bytes >= last.bytes && progress.files >= last.files, "progress only grows");
+            last = progress.clone();
+        };
+        let summary = fs.upload_tree(place.path("tree"), place.path("up/there"), &mut note).await.unwrap();
+        assert_eq!(summary, expected);
+        assert_eq!((last.files, last.bytes), (expected.files, expected.bytes));
+        assert!(picture(&place.path("up/there")) == planted, "what is there is what was here");
+        // Once more, over what is there.
+        fs.upload_tree(place.path("tree"), place.path("up/there"), |_| {}).await.unwrap();
+
+        let summary = fs.download_tree(place.path("tree"), place.path("down/here"), |_| {}).await.unwrap();
+        assert_eq!(summary, expected);
+        assert!(picture(&place.path("down/here")) == planted, "what came is what was there");
+        fs.download_tree(place.path("tree"), place.path("down/here"), |_| {}).await.unwrap();
+        assert!(picture(&place.path("down/here")) == planted, "nothing is left behind");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trees_survive_cuts() {
+    let server = Server::unix(&[]);
+    let plan: Vec<u64> = (1..9).map(|number| number * 77_777).collect();
+    let cutter = Cutter::start(server.address(), &plan);
+    let (fs, place) = (connect(cutter.address()).await, Place::new());
+    plant(&place);
+    fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await.unwrap();
+    fs.download_tree(place.path("tree"), place.path("down"), |_| {}).await.unwrap();
+    let planted = picture(&place.path("tree"));
+    assert!(picture(&place.path("up")) == planted && picture(&place.path("down")) == planted);
+    assert_eq!(cutter.cuts_left(), 0, "the transfers met every cut");
+}
+
+/// A server that lists what the test says, and has the same content for every file.
+fn liar(entries: Value) -> Target {
+    let entries = Arc::new(entries);
+    Target::custom("a liar", move || {
+        let entries = Arc::clone(&entries);
+        async move {
+            let (here, there) = tokio::io::duplex(MIB);
+            let (reader, writer) = tokio::io::split(here);
+            tokio::spawn(lie(there, entries));
+            Ok(Link::lines(Box::new(reader), Box::new(writer)))
+        }
+    })
+}
+
+async fn lie(connection: tokio::io::DuplexStream, entries: Arc<Value>) {
+    let (reader, mut writer) = tokio::io::split(connection);
+    let mut lines = BufReader::new(reader).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let request: Value = serde_json::from_str(&line).unwrap();
+        let metadata = json!({"isDirectory": true, "isFile": false, "isSymlink": false, "size": 0,
+            "createdAtMs": 0, "modifiedAtMs": 0, "kind": "directory", "mode": 0o755});
+        let result = match request["method"].as_str().unwrap() {
+            "initialize" => json!({"sessionId": "s", "server": {"name": "liar", "version": "1"}}),
+            "fs/getMetadata" => metadata,
+            "fs/readDirectory" => json!({"entries": *entries}),
+            "fs/readFile" => json!({"dataBase64": support::encode("evil")}),
+            "fs/readLink" => json!({"target": "/", "targetBase64": support::encode("..")}),
+            _ => json!({}),
+        };
+        if let Some(id) = request.get("id") {
+            let answer = json!({"id": id, "result": result}).to_string() + "\n";
+            if writer.write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn entry(name: &str, path: Option<&str>, kind: &str) -> Value {
+    let is = |what: &str| kind == what;
+    json!({"fileName": name, "isDirectory": is("directory"), "isFile": is("file"), "path": path,
+        "isSymlink": is("symlink"),
+        "metadata": {"isDirectory": is("directory"), "isFile": is("file"), "isSymlink": is("symlink"), "size": 4,
+            "createdAtMs": 0, "modifiedAtMs": 0, "kind": kind, "mode": 0o644}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_lead_elsewhere_are_refused() {
+    let lies = [
+        entry("..", None, "directory"),
+        entry("../escape", None, "file"),
+        entry("/tmp/escape", None, "file"),
+        entry("", None, "file"),
+        entry(".", None, "directory"),
+        entry("escape", Some("file:///elsewhere/escape"), "file"),
+        entry("escape", Some("file:///there/.."), "directory"),
+        entry("escape", Some("file:///there"), "directory"),
+    ];
+    for lie in lies {
+        let place = Place::new();
+        let fs = Client::connect(liar(json!([lie]))).await.unwrap().fs();
+        let refused = fs.download_tree("/there", place.path("in"), |_| {}).await;
+        assert!(matches!(refused, Err(Error::Protocol { .. })), "{lie}: {refused:?}");
+        assert_eq!((place.names(""), place.names("in")), (vec!["in".to_owned()], Vec::new()), "{lie}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_came_down_is_not_followed() {
+    let link = entry("a", Some("file:///there/a"), "symlink");
+    for (second, lie) in [
+        ("directory", json!([link, entry("a", None, "directory")])),
+        ("file", json!([link, entry("a", None, "file")])),
+    ] {
+        let place = Place::new();
+        let fs = Client::connect(liar(lie)).await.unwrap().fs();
+        let outcome = fs.download_tree("/there", place.path("in"), |_| {}).await;
+        assert_eq!(outcome.is_err(), second == "directory", "{outcome:?}");
+        assert_eq!(place.names(""), ["in"], "nothing is written beside the tree");
+    }
+    // Nor is one that was there before.
+    let place = Place::new();
+    place.make(&["in", "outside"]);
+    place.link("../outside", "in/a");
+    let fs = Client::connect(liar(json!([entry("a", None, "directory")]))).await.unwrap().fs();
+    assert!(matches!(fs.download_tree("/there", place.path("in"), |_| {}).await, Err(Error::Local { .. })));
+    assert_eq!(place.names("outside"), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_tells_changes_and_after_a_cut_to_look_again() {
+    for server in servers() {
+        let cutter = Cutter::start(server.address(), &[]);
+        let (fs, place) = (connect(cutter.address()).await, Place::new());
+        place.make(&["d/e"]);
+        let mut watch = fs.watch(place.path(""), Depth::Everything).await.unwrap();
+        let mut shallow = fs.watch(place.path("d"), Depth::Directory).await.unwrap();
+        for round in 0..3 {
+            let name = format!("d/e/{round}");
+            let path = place.write(&name, "x");
+            loop {
+                let news = timeout(PATIENCE, watch.next()).await.unwrap().unwrap();
+                assert!(!news.overflow, "{news:?}");
+                let is_it = |change: &remex_client::fs::Change| {
+                    change.path.native().unwrap() == path && change.kind == ChangeKind::Created
+                };
+                if news.changes.iter().any(is_it) {
+                    break;
+                }
+            }
+            cutter.cut();
+            loop {
+                // What was told before the cut may come first.
+                if timeout(PATIENCE, watch.next()).await.unwrap().unwrap().overflow {
+                    break;
+                }
+            }
+        }
+        place.write("d/f", "x");
+        loop {
+            let news = timeout(PATIENCE, shallow.next()).await.unwrap().unwrap();
+            let below = place.path("d/e");
+            assert!(news.changes.iter().all(|change| change.path.native().unwrap().parent() != Some(&below)));
+            if news.changes.iter().any(|change| change.path.native().unwrap() == place.path("d/f")) {
+                break;
+            }
+            if news.overflow {
+                place.write("d/f", "y");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_of_nothing_is_refused_and_a_lost_session_ends_one() {
+    let server = Server::unix(&[]);
+    let client = Client::connect(Target::parse(server.address()).unwrap()).await.unwrap();
+    let (fs, place) = (client.fs(), Place::new());
+    let refused = fs.watch(place.path("nothing"), Depth::Everything).await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorKind::NotFound));
+    let mut watch = fs.watch(place.path(""), Depth::Everything).await.unwrap();
+    let (ended, ()) = tokio::join!(watch.next(), client.leave());
+    assert!(matches!(ended, Err(Error::Lost(_))), "{ended:?}");
+}
