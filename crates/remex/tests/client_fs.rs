@@ -212,8 +212,8 @@ async fn a_file_that_changes_under_a_download_is_an_error() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.write("file", content(8 * MIB));
-    let mut is_changed = false;
-    let downloaded = fs.download(&path, &mut tokio::io::sink(), |_| {
+    let (mut is_changed, mut nowhere) = (false, tokio::io::sink());
+    let downloaded = fs.download(&path, &mut nowhere, |_| {
         if !std::mem::replace(&mut is_changed, true) {
             local::OpenOptions::new().append(true).open(&path).unwrap().set_len(7 * MIB as u64).unwrap();
         }
@@ -243,7 +243,7 @@ async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.write("file", "old");
-    let broken = tokio_test_reader();
+    let broken = broken_reader();
     let failed = fs.upload(broken, &path, |_| {}).await;
     assert!(matches!(&failed, Err(Error::Local { .. })), "{failed:?}");
     settle(&fs, &place).await;
@@ -267,7 +267,7 @@ async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else
 }
 
 /// Returns a reader that fails after a while.
-fn tokio_test_reader() -> impl tokio::io::AsyncRead + Unpin {
+fn broken_reader() -> impl tokio::io::AsyncRead + Unpin {
     struct Broken;
     impl tokio::io::AsyncRead for Broken {
         fn poll_read(
