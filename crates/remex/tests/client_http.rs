@@ -36,9 +36,7 @@ fn byte(at: usize) -> u8 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_comes_whole() {
-    let mut command = support::program(&["serve"]);
-    command.env("GREETING_TOKEN", "s3cret").stdin(Stdio::null());
-    for server in [Server::launch(command, 1), Server::unix(&[])] {
+    for server in servers() {
         let web = Web::start(|request, stream| {
             let answer = match request.target() {
                 "/moved" => web_answer(302, &["location: /there"], ""),

@@ -130,6 +130,38 @@ fn flood(stream: &mut TcpStream, bytes: usize) {
 }
 
 #[test]
+fn a_client_that_tells_what_it_has_consumed_gets_sixteen_frames_ahead_of_it() {
+    let server = server();
+    let web = Web::start(|_, stream| flood(stream, 8 * MIB));
+    let client = server.connect();
+    client.initialize_with(json!({"clientName": "x", "capabilities": ["consumed"]}));
+    open(&client, &web.url("/"), "r");
+    for (consumed, next) in [(0, 4), (4, 5), (5, 30)] {
+        let due = consumed + 16;
+        frames(&client, "r", due);
+        // Whatever could come has a chance to come.
+        client.call("environment/info", json!(null)).expect("everything else goes on");
+        assert_eq!(frames(&client, "r", due).len(), due);
+        client.notify("flow/bodyConsumed", json!({"requestId": "r", "seq": next}));
+        // Neither going back nor a stream that is not there means anything.
+        client.notify("flow/bodyConsumed", json!({"requestId": "r", "seq": 1}));
+        client.notify("flow/bodyConsumed", json!({"requestId": "q", "seq": 99}));
+    }
+    client.notify("flow/bodyConsumed", json!({"requestId": "r", "seq": u64::MAX}));
+    let (body, error) = finish(&client, "r");
+    assert_eq!((body.len(), error), (8 * MIB, Value::Null));
+}
+
+#[test]
+fn telling_how_far_a_body_was_consumed_without_the_capability_ends_the_connection() {
+    let server = Server::start();
+    let client = server.client();
+    client.notify("flow/bodyConsumed", json!({"requestId": "r", "seq": 1}));
+    let reason = "`flow/bodyConsumed` without the capability `consumed`".to_owned();
+    assert_eq!(client.wait_end().close, Some((1008, reason)));
+}
+
+#[test]
 fn a_body_is_forwarded_as_it_arrives_behind_its_answer() {
     let (server, puppet) = (server(), Puppet::new());
     let client = server.client();

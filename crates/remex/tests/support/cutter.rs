@@ -5,7 +5,10 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     os::unix::net::{UnixListener, UnixStream},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
 };
 
@@ -26,6 +29,8 @@ struct Shared {
     before_cut: Box<dyn Fn() + Send + Sync>,
     /// What can be cut now.
     open: Mutex<Vec<Socket>>,
+    /// How many bytes went through, in both directions together.
+    carried: AtomicU64,
 }
 
 impl Cutter {
@@ -44,6 +49,7 @@ impl Cutter {
             plan: Mutex::new(plan.iter().copied().collect()),
             before_cut: Box::new(before_cut),
             open: Mutex::default(),
+            carried: AtomicU64::new(0),
         });
         let serving = Arc::clone(&shared);
         if let Some(path) = address.strip_prefix("unix://") {
@@ -85,6 +91,11 @@ impl Cutter {
         }
     }
 
+    /// Returns how many bytes went through, in both directions together.
+    pub(crate) fn carried(&self) -> u64 {
+        self.shared.carried.load(Relaxed)
+    }
+
     /// Returns how much of the plan is left.
     pub(crate) fn cuts_left(&self) -> usize {
         lock(&self.shared.plan).len()
@@ -110,6 +121,7 @@ impl Shared {
                 *left -= allowed;
                 allowed as usize
             };
+            self.carried.fetch_add(allowed as u64, Relaxed);
             if to.stream().write_all(&buffer[..allowed]).is_err() {
                 break;
             }
