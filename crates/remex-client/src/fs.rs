@@ -39,7 +39,7 @@ use crate::{Client, Error};
 ///
 /// ```no_run
 /// # use remex_client::{Client, Error};
-/// async fn main(client: &Client) -> Result<(), Error> {
+/// async fn example(client: &Client) -> Result<(), Error> {
 ///     let fs = client.fs();
 ///     fs.write("/tmp/greeting", "hello\n").await?;
 ///     assert_eq!(&fs.read("/tmp/greeting").await?[..], b"hello\n");
@@ -85,8 +85,10 @@ impl Fs {
     /// # Errors
     ///
     /// [`Error::Refused`] when it cannot be written, and those of [`Client::call`].
-    pub async fn write(&self, path: impl AsHostPath, content: impl Into<Bytes>) -> Result<(), Error> {
-        self.client.call(write_file(path.as_host_path()?, content.into(), Write::InPlace)).await?;
+    pub async fn write(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.client
+            .call(write_file(path.as_host_path()?, Bytes::copy_from_slice(content.as_ref()), Write::InPlace))
+            .await?;
         Ok(())
     }
 
@@ -95,8 +97,10 @@ impl Fs {
     /// # Errors
     ///
     /// As [`Fs::write`].
-    pub async fn write_atomic(&self, path: impl AsHostPath, content: impl Into<Bytes>) -> Result<(), Error> {
-        self.client.call(write_file(path.as_host_path()?, content.into(), Write::Atomic)).await?;
+    pub async fn write_atomic(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.client
+            .call(write_file(path.as_host_path()?, Bytes::copy_from_slice(content.as_ref()), Write::Atomic))
+            .await?;
         Ok(())
     }
 
@@ -104,7 +108,7 @@ impl Fs {
     ///
     /// ```no_run
     /// # use remex_client::{Client, Error, fs::{IfMatch, Write}};
-    /// async fn main(client: &Client) -> Result<(), Error> {
+    /// async fn example(client: &Client) -> Result<(), Error> {
     ///     let fs = client.fs();
     ///     let hash = fs.write_if("/tmp/list", "one\n", IfMatch::Absent, Write::Atomic).await?;
     ///     fs.write_if("/tmp/list", "one\ntwo\n", IfMatch::Content(hash), Write::Atomic).await?;
@@ -119,11 +123,11 @@ impl Fs {
     pub async fn write_if(
         &self,
         path: impl AsHostPath,
-        content: impl Into<Bytes>,
+        content: impl AsRef<[u8]>,
         expected: IfMatch,
         how: Write,
     ) -> Result<ContentHash, Error> {
-        let mut request = write_file(path.as_host_path()?, content.into(), how);
+        let mut request = write_file(path.as_host_path()?, Bytes::copy_from_slice(content.as_ref()), how);
         request.if_match = Some(expected);
         let reply = self.client.call(request).await?;
         reply.hash.ok_or_else(|| Error::Protocol {

@@ -22,7 +22,7 @@ use crate::{
 ///
 /// ```no_run
 /// # use remex_client::{Client, Error};
-/// async fn main(client: &Client) -> Result<(), Error> {
+/// async fn example(client: &Client) -> Result<(), Error> {
 ///     let response = client.http().get("http://127.0.0.1:8080/health").send().await?;
 ///     assert_eq!((response.status, &response.body[..]), (200, &b"ok"[..]));
 ///     Ok(())
@@ -101,7 +101,7 @@ impl Request {
     ///
     /// ```no_run
     /// # use remex_client::{Client, Error};
-    /// async fn main(client: &Client) -> Result<(), Error> {
+    /// async fn example(client: &Client) -> Result<(), Error> {
     ///     let request = client.http().get("https://api.example.com/me");
     ///     let response = request.header_from_env("authorization", "Bearer ", "API_TOKEN").send().await?;
     ///     println!("{}", response.status);
@@ -158,7 +158,7 @@ impl Request {
     ///
     /// ```no_run
     /// # use remex_client::{Client, Error};
-    /// async fn main(client: &Client) -> Result<(), Error> {
+    /// async fn example(client: &Client) -> Result<(), Error> {
     ///     let mut events = client.http().get("http://127.0.0.1:8080/events").stream().await?;
     ///     while let Some(chunk) = events.body.chunk().await? {
     ///         println!("{} bytes", chunk.len());

@@ -1,5 +1,7 @@
 //! HTTP through the client library, on the real program.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 mod support;
 
 use std::{

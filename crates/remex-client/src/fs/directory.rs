@@ -50,7 +50,7 @@ impl Fs {
     ///
     /// ```no_run
     /// # use remex_client::{Client, Error};
-    /// async fn main(client: &Client) -> Result<(), Error> {
+    /// async fn example(client: &Client) -> Result<(), Error> {
     ///     let mut pages = client.fs().read_dir_pages("/var/spool")?;
     ///     while let Some(page) = pages.next().await? {
     ///         println!("{} more", page.len());

@@ -28,7 +28,7 @@ impl Fs {
     /// # use remex_client::{Client, Error};
     /// use tokio::io::AsyncReadExt as _;
     ///
-    /// async fn main(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     ///     let mut file = client.fs().open("/etc/hostname").await?;
     ///     let mut name = String::new();
     ///     file.read_to_string(&mut name).await?;
@@ -62,7 +62,7 @@ impl Fs {
     ///
     /// ```no_run
     /// # use remex_client::{Client, Error};
-    /// async fn main(client: &Client) -> Result<(), Error> {
+    /// async fn example(client: &Client) -> Result<(), Error> {
     ///     let mut here = Vec::new();
     ///     client.fs().download("/var/log/syslog", &mut here, |progress| println!("{}", progress.bytes)).await?;
     ///     Ok(())

@@ -38,7 +38,7 @@ impl Fs {
     ///
     /// ```no_run
     /// # use remex_client::{Client, Error};
-    /// async fn main(client: &Client) -> Result<(), Error> {
+    /// async fn example(client: &Client) -> Result<(), Error> {
     ///     let image = &b"any reader will do"[..];
     ///     let report = |progress: &remex_client::fs::Progress| println!("{} bytes", progress.bytes);
     ///     client.fs().upload(image, "/tmp/image", report).await?;

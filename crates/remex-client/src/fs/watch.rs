@@ -34,7 +34,7 @@ impl Fs {
     ///
     /// ```no_run
     /// # use remex_client::{Client, Error, fs::Depth};
-    /// async fn main(client: &Client) -> Result<(), Error> {
+    /// async fn example(client: &Client) -> Result<(), Error> {
     ///     let mut watch = client.fs().watch("/srv/project", Depth::Everything).await?;
     ///     loop {
     ///         for change in watch.next().await?.changes {

@@ -38,7 +38,7 @@ impl Fs {
     ///
     /// ```no_run
     /// # use remex_client::{Client, Error};
-    /// async fn main(client: &Client) -> Result<(), Error> {
+    /// async fn example(client: &Client) -> Result<(), Error> {
     ///     let report = |progress: &remex_client::fs::Progress| println!("{}", progress.current);
     ///     client.fs().download_tree("/srv/project", "project", report).await?;
     ///     Ok(())

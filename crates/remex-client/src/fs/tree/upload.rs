@@ -29,7 +29,7 @@ impl Fs {
     ///
     /// ```no_run
     /// # use remex_client::{Client, Error};
-    /// async fn main(client: &Client) -> Result<(), Error> {
+    /// async fn example(client: &Client) -> Result<(), Error> {
     ///     let report = |progress: &remex_client::fs::Progress| println!("{}", progress.current);
     ///     let summary = client.fs().upload_tree("project", "/srv/project", report).await?;
     ///     println!("{} files", summary.files);
