@@ -244,6 +244,11 @@ impl Watched {
         )
     }
 
+    /// Watches a process that may have ended.
+    pub(crate) fn find(pid: Pid) -> Option<Self> {
+        pidfd_open(pid, PidfdFlags::empty()).ok().map(Self)
+    }
+
     /// Watches the process whose number somebody has printed.
     pub(crate) fn printed(pid: &str) -> Self {
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
