@@ -34,22 +34,23 @@ use table::Table;
 /// waits for the next call. Dropping the last clone ends those that run, with everything they have started,
 /// whatever their commands say about it.
 ///
-/// ```no_run
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use std::time::Duration;
 /// use remex_client::{
-///     Client,
 ///     agent::{Agent, Limits, Progress, Window, Write},
 ///     process::Input,
 /// };
 ///
-/// async fn greet(client: &Client) -> Result<(), remex_client::Error> {
-///     let agent = Agent::new(Limits::default());
-///     let command = client.shell("read name; echo hello, $name").input(Input::Piped);
-///     let step = agent.exec_command(command, Window::default()).await?;
-///     assert_eq!(step.progress, Progress::Running);
-///     let step = agent.write_stdin(step.handle, Write::Bytes(b"world\n"), Window::default()).await?;
-///     assert_eq!(step.output.text, "hello, world\n");
-///     Ok(())
-/// }
+/// let agent = Agent::new(Limits::default());
+/// let command = client.shell("read name; echo hello, $name").input(Input::Piped);
+/// let briefly = Window { yield_after: Some(Duration::from_millis(250)), ..Window::default() };
+/// let step = agent.exec_command(command, briefly).await?;
+/// assert_eq!(step.progress, Progress::Running);
+/// let step = agent.write_stdin(step.handle, Write::Bytes(b"world\n"), Window::default()).await?;
+/// assert_eq!(step.output.text, "hello, world\n");
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Agent {
@@ -78,11 +79,32 @@ enum Reserved {
 
 impl Agent {
     /// Returns an agent without processes.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::agent::{Agent, Limits};
+    ///
+    /// let agent = Agent::new(Limits { open: 8, ..Limits::default() });
+    /// assert_eq!(agent.list(), []);
+    /// # Ok(()) }
+    /// ```
     pub fn new(limits: Limits) -> Self {
         Self::with_clock(limits, Arc::new(RealTime))
     }
 
     /// Returns an agent that gets its time from somewhere else.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::sync::Arc;
+    /// use remex_client::agent::{Agent, Limits, RealTime};
+    ///
+    /// let agent = Agent::with_clock(Limits::default(), Arc::new(RealTime));
+    /// assert_eq!(agent.list(), []);
+    /// # Ok(()) }
+    /// ```
     pub fn with_clock(limits: Limits, clock: Arc<dyn Clock>) -> Self {
         Self { shared: Arc::new(Shared { limits, clock, table: Mutex::default() }) }
     }
@@ -91,28 +113,28 @@ impl Agent {
     ///
     /// The time begins when the process has started. Dropped after that, the process goes on, and the list has it.
     ///
-    /// ```no_run
-    /// use std::time::Duration;
-    ///
-    /// use remex_client::{
-    ///     Client, Error,
-    ///     agent::{Agent, Progress, Window},
-    /// };
-    ///
-    /// async fn build(agent: &Agent, client: &Client) -> Result<String, Error> {
-    ///     let window = Window { yield_after: Some(Duration::from_secs(5)), max_output_bytes: Some(4096) };
-    ///     let step = agent.exec_command(client.shell("make all"), window).await?;
-    ///     Ok(match step.progress {
-    ///         Progress::Running => format!("{}\nprocess {} goes on", step.output.text, step.handle),
-    ///         Progress::Ended(exit) => format!("{}\nexit code {}", step.output.text, exit.code),
-    ///         Progress::Lost(error) => return Err(error),
-    ///     })
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// Those of [`Command::start`], and [`Refusal::Full`] when too many processes run: none is ended to make room.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # use remex_client::agent::*;
+    /// # use remex_client::process::Input;
+    /// # let agent = Agent::new(Limits::default());
+    /// use std::time::Duration;
+    ///
+    /// let window = Window { yield_after: Some(Duration::from_secs(5)), max_output_bytes: Some(4096) };
+    /// let step = agent.exec_command(client.shell("echo built; exit 2"), window).await?;
+    /// let answer = match step.progress {
+    ///     Progress::Running => format!("{}process {} goes on", step.output.text, step.handle),
+    ///     Progress::Ended(exit) => format!("{}exit code {}", step.output.text, exit.code),
+    ///     Progress::Lost(error) => return Err(error.into()),
+    /// };
+    /// assert_eq!(answer, "built\nexit code 2");
+    /// # Ok(()) }
+    /// ```
     pub async fn exec_command(&self, command: Command, window: Window) -> Result<Step, Error> {
         let Shared { limits, clock, .. } = &*self.shared;
         let mut reservation = self.reserve()?;
@@ -129,23 +151,25 @@ impl Agent {
     /// what was taken ([`Step::taken_bytes`]). Calls at the same time take turns with writing, and each piece of output goes to one of them.
     /// Dropped, a call has taken no output.
     ///
-    /// ```no_run
-    /// use remex_client::{
-    ///     Error,
-    ///     agent::{Agent, Handle, Progress, Window, Write},
-    /// };
-    ///
-    /// async fn wait_for_the_end(agent: &Agent, handle: Handle) -> Result<(), Error> {
-    ///     while agent.write_stdin(handle, Write::Nothing, Window::default()).await?.progress == Progress::Running {}
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Refusal`] when there is no such process, it takes no input or no longer, or it has ended: nothing is
     /// written and no output lost then, and [`Write::Nothing`] gets the rest of it. [`Error::Refused`] when the
     /// process has closed its input.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # use remex_client::agent::*;
+    /// # use remex_client::process::Input;
+    /// # let agent = Agent::new(Limits::default());
+    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+    /// let command = client.command("wc").arg("-c").input(Input::Piped);
+    /// let handle = agent.exec_command(command, briefly).await?.handle;
+    /// let step = agent.write_stdin(handle, Write::BytesAndEnd(b"hello"), Window::default()).await?;
+    /// assert_eq!((step.taken_bytes, step.output.text.as_str()), (5, "5\n"));
+    /// # Ok(()) }
+    /// ```
     pub async fn write_stdin(&self, handle: Handle, write: Write<'_>, window: Window) -> Result<Step, Error> {
         let open = self.open(handle)?;
         if write != Write::Nothing {
@@ -159,26 +183,40 @@ impl Agent {
     ///
     /// It takes nothing from the steps, and works after the end too.
     ///
-    /// ```no_run
-    /// use remex_client::{
-    ///     Error,
-    ///     agent::{Agent, Handle},
-    /// };
-    ///
-    /// async fn log(agent: &Agent, handle: Handle) -> Result<String, Error> {
-    ///     let retained = agent.output(handle, 1 << 20).await?;
-    ///     Ok(format!("{} ({} bytes are gone)", retained.output.text, retained.gone_bytes))
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Refusal::Unknown`], and [`Error::Lost`] when the session is gone.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # use remex_client::agent::*;
+    /// # use remex_client::process::Input;
+    /// # let agent = Agent::new(Limits::default());
+    /// let window = Window { max_output_bytes: Some(100), ..Window::default() };
+    /// let step = agent.exec_command(client.command("seq").arg("1000"), window).await?;
+    /// assert!(step.output.omitted_bytes > 0);
+    /// let retained = agent.output(step.handle, 1 << 20).await?;
+    /// assert_eq!((retained.output.text.lines().count(), retained.gone_bytes), (1000, 0));
+    /// # Ok(()) }
+    /// ```
     pub async fn output(&self, handle: Handle, max_bytes: usize) -> Result<Retained, Error> {
         self.open(handle)?.retained(max_bytes).await
     }
 
     /// Returns the processes that there are, in the order of their starts.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # use remex_client::agent::*;
+    /// # use remex_client::process::Input;
+    /// # let agent = Agent::new(Limits::default());
+    /// agent.exec_command(client.command("true"), Window::default()).await?;
+    /// let listed = agent.list();
+    /// assert_eq!((listed.len(), listed[0].command.as_str()), (1, "true"));
+    /// # Ok(()) }
+    /// ```
     pub fn list(&self) -> Vec<Listed> {
         let now = self.shared.clock.now();
         let listed = |(handle, open, used_at): (_, &Open, _)| Listed {
@@ -197,6 +235,21 @@ impl Agent {
     ///
     /// [`Refusal::Unknown`] and [`Refusal::Ended`], those of [`Client::call`](crate::Client::call), and
     /// [`Error::TimedOut`] when the terminal takes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # use remex_client::agent::*;
+    /// # use remex_client::process::Input;
+    /// # let agent = Agent::new(Limits::default());
+    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+    ///
+    /// let handle = agent.exec_command(client.command("sleep").arg("1000"), briefly).await?.handle;
+    /// agent.interrupt(handle).await?;
+    /// let step = agent.write_stdin(handle, Write::Nothing, Window::default()).await?;
+    /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.signal.as_deref() == Some("SIGINT")));
+    /// # Ok(()) }
+    /// ```
     pub async fn interrupt(&self, handle: Handle) -> Result<(), Error> {
         let open = self.open(handle)?;
         open.running(handle)?;
@@ -213,6 +266,23 @@ impl Agent {
     /// # Errors
     ///
     /// [`Refusal::Unknown`] and [`Refusal::Ended`], and those of [`Process::signal`](crate::Process::signal).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # use remex_client::agent::*;
+    /// # use remex_client::process::Input;
+    /// # let agent = Agent::new(Limits::default());
+    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+    ///
+    /// use remex_client::process::SignalName;
+    ///
+    /// let handle = agent.exec_command(client.command("sleep").arg("1000"), briefly).await?.handle;
+    /// agent.signal(handle, SignalName::Hup).await?;
+    /// let step = agent.write_stdin(handle, Write::Nothing, Window::default()).await?;
+    /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.signal.as_deref() == Some("SIGHUP")));
+    /// # Ok(()) }
+    /// ```
     pub async fn signal(&self, handle: Handle, signal: SignalName) -> Result<(), Error> {
         self.open(handle)?.running(handle)?.signal(signal).await
     }
@@ -224,6 +294,23 @@ impl Agent {
     /// # Errors
     ///
     /// [`Refusal::Unknown`], and those of [`Client::call`](crate::Client::call).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # use remex_client::agent::*;
+    /// # use remex_client::process::Input;
+    /// # let agent = Agent::new(Limits::default());
+    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+    ///
+    /// use std::time::Duration;
+    ///
+    /// let handle = agent.exec_command(client.command("sleep").arg("1000"), briefly).await?.handle;
+    /// agent.terminate(handle, Duration::from_secs(5)).await?;
+    /// let step = agent.write_stdin(handle, Write::Nothing, Window::default()).await?;
+    /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.code == 128 + 15));
+    /// # Ok(()) }
+    /// ```
     pub async fn terminate(&self, handle: Handle, grace: Duration) -> Result<(), Error> {
         match self.open(handle)?.running(handle) {
             Ok(process) => process.terminate(grace).await,
@@ -236,6 +323,21 @@ impl Agent {
     /// # Errors
     ///
     /// As [`Agent::terminate`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # use remex_client::agent::*;
+    /// # use remex_client::process::Input;
+    /// # let agent = Agent::new(Limits::default());
+    /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+    ///
+    /// let handle = agent.exec_command(client.command("sleep").arg("1000"), briefly).await?.handle;
+    /// agent.kill(handle).await?;
+    /// let step = agent.write_stdin(handle, Write::Nothing, Window::default()).await?;
+    /// assert!(matches!(step.progress, Progress::Ended(exit) if exit.code == 128 + 9));
+    /// # Ok(()) }
+    /// ```
     pub async fn kill(&self, handle: Handle) -> Result<(), Error> {
         match self.open(handle)?.running(handle) {
             Ok(process) => process.kill().await,

@@ -16,6 +16,17 @@ use tokio::{
 use crate::{Error, Loss, Target, core::Core, engine};
 
 /// How a client behaves.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use remex_client::{Client, Options};
+///
+/// let options = Options { request_timeout: Some(Duration::from_secs(30)), ..Options::default() };
+/// let client = Client::connect_with(remex::Local::here()?.target(), options).await?;
+/// assert!(client.command("true").output().await?.exit.is_success());
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// What the client calls itself; `remex` unless given.
@@ -60,6 +71,16 @@ impl Default for Options {
 }
 
 /// Which session a client wants.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use remex_client::{Client, ErrorKind, Options, Session};
+///
+/// let options = Options { session: Session::Resume("nightly".to_owned()), ..Options::default() };
+/// let nobody = Client::connect_with(remex::Local::here()?.target(), options).await;
+/// assert_eq!(nobody.unwrap_err().refusal(), Some(ErrorKind::UnknownSession));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Session {
     /// A new one.
@@ -72,6 +93,18 @@ pub enum Session {
 }
 
 /// How a client stands with its server.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::{Condition, Loss};
+///
+/// let witness = client.clone();
+/// assert_eq!(witness.condition(), Condition::Connected);
+/// client.leave().await;
+/// assert_eq!(witness.condition(), Condition::Lost(Loss::Closed));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
     /// There is a connection.
@@ -94,6 +127,17 @@ pub enum Condition {
 /// When the last clone and the last handle made with it are dropped, the connection is closed, and the session goes
 /// on without it for its time to live; [`Client::end`] ends it with its processes, [`Client::leave`] waits until the
 /// connection is closed. A program that was started for the connection ends with it, whatever happens.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use remex_client::Client;
+///
+/// let client = Client::connect(remex::Local::here()?.target()).await?;
+/// let process = client.shell("echo hello").start().await?;
+/// assert_eq!(process.communicate(b"").await?.stdout, b"hello\n");
+/// client.end().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Client {
     owner: Arc<Owner>,
@@ -120,6 +164,18 @@ impl Client {
     /// # Errors
     ///
     /// What [`Client::connect_with`] says.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::{Client, Error, Target};
+    ///
+    /// let here = Client::connect(remex::Local::here()?.target()).await?;
+    /// assert_eq!(here.welcome().server.name, "remex");
+    ///
+    /// let nowhere = Client::connect(Target::parse("ws://127.0.0.1:1")?).await;
+    /// assert!(matches!(nowhere, Err(Error::Unreachable { .. })));
+    /// # Ok(()) }
+    /// ```
     pub async fn connect(target: Target) -> Result<Self, Error> {
         Self::connect_with(target, Options::default()).await
     }
@@ -130,6 +186,16 @@ impl Client {
     ///
     /// [`Error::Unreachable`], [`Error::Unauthorized`], [`Error::ProgramEnded`] or [`Error::TimedOut`] when there
     /// is no way to the server, and [`Error::Refused`] when it does not want this client or has no such session.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::{Client, Options};
+    ///
+    /// let options = Options { session_name: Some("nightly".to_owned()), ..Options::default() };
+    /// let client = Client::connect_with(remex::Local::here()?.target(), options).await?;
+    /// assert!(!client.session_id().is_empty());
+    /// # Ok(()) }
+    /// ```
     pub async fn connect_with(target: Target, options: Options) -> Result<Self, Error> {
         let core = Core::new(target, options);
         let (closing, closed) = watch::channel(false);
@@ -144,6 +210,17 @@ impl Client {
     ///
     /// [`Error::Refused`] when the server does not do it, [`Error::TimedOut`] when it takes longer than
     /// [`Options::request_timeout`], [`Error::Interrupted`] and [`Error::Lost`] when there is no connection.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_proto::process::List;
+    ///
+    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// let listing = client.call(List::default()).await?;
+    /// assert_eq!(listing.processes[0].process_id, process.id());
+    /// # Ok(()) }
+    /// ```
     pub async fn call<R>(&self, request: R) -> Result<R::Reply, Error>
     where
         R: Request + Into<Call>,
@@ -162,6 +239,18 @@ impl Client {
     /// # Errors
     ///
     /// As [`Client::call`], but for the time.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_proto::process::{Until, Wait};
+    ///
+    /// let process = client.shell("exit 3").start().await?;
+    /// let process_id = process.id().to_owned();
+    /// let wait = Wait { process_id, session_id: None, wait_ms: Some(60_000), until: Until::Exit };
+    /// assert_eq!(client.call_without_limit(wait).await?.exit_code, Some(3));
+    /// # Ok(()) }
+    /// ```
     pub async fn call_without_limit<R>(&self, request: R) -> Result<R::Reply, Error>
     where
         R: Request + Into<Call>,
@@ -171,11 +260,31 @@ impl Client {
     }
 
     /// Returns the id of the session; another client resumes it with [`Session::Resume`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::{Client, Options, Session};
+    ///
+    /// // What another client needs to go on with the same processes.
+    /// let again = Options { session: Session::Resume(client.session_id().to_owned()), ..Options::default() };
+    /// assert!(matches!(again.session, Session::Resume(_)));
+    /// # Ok(()) }
+    /// ```
     pub fn session_id(&self) -> &str {
         &self.welcome().session_id
     }
 
     /// Returns what the server said in the handshake: its name and version, what it can do, its limits.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let welcome = client.welcome();
+    /// assert_eq!(welcome.server.name, "remex");
+    /// assert!(welcome.limits.processes > 0);
+    /// # Ok(()) }
+    /// ```
     pub fn welcome(&self) -> &Welcome {
         self.core().welcome()
     }
@@ -185,6 +294,14 @@ impl Client {
     /// # Errors
     ///
     /// Those of [`Client::call`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let info = client.info().await?;
+    /// assert_eq!((info.platform_os.as_str(), info.cwd.is_some()), ("linux", true));
+    /// # Ok(()) }
+    /// ```
     pub async fn info(&self) -> Result<Info, Error> {
         match &self.welcome().environment_info {
             Some(info) => Ok(info.clone()),
@@ -193,11 +310,29 @@ impl Client {
     }
 
     /// Returns how the client stands with its server.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// assert_eq!(client.condition(), remex_client::Condition::Connected);
+    /// # Ok(()) }
+    /// ```
     pub fn condition(&self) -> Condition {
         self.core().condition.borrow().clone()
     }
 
     /// Returns a receiver that is told whenever the condition changes.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::Condition;
+    ///
+    /// let mut conditions = client.conditions();
+    /// client.leave().await;
+    /// conditions.wait_for(|condition| matches!(condition, Condition::Lost(_))).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn conditions(&self) -> watch::Receiver<Condition> {
         self.core().condition.subscribe()
     }
@@ -209,6 +344,16 @@ impl Client {
     /// # Errors
     ///
     /// When the server did not do it; the connection is closed all the same.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let witness = client.clone();
+    /// client.command("sleep").arg("1000").start().await?;
+    /// client.end().await?;
+    /// assert!(witness.command("true").start().await.is_err());
+    /// # Ok(()) }
+    /// ```
     pub async fn end(self) -> Result<(), Error> {
         let session_id = self.session_id().to_owned();
         self.core().ask_to_end();
@@ -225,6 +370,15 @@ impl Client {
 
     /// Closes the connection, whatever other clones do, and waits until it is closed; the session goes on for its
     /// time to live.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let other = client.clone();
+    /// client.leave().await;
+    /// assert!(other.command("true").output().await.is_err());
+    /// # Ok(()) }
+    /// ```
     pub async fn leave(self) {
         self.owner.closing.send_replace(true);
         let task = self.owner.task.lock().await.take();

@@ -11,6 +11,17 @@ use crate::agent::Refusal;
 /// What became of a call, a connection or a transfer that failed.
 ///
 /// It can be cloned, because one cause ends every call that waits for the same connection.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::{Error, ErrorKind};
+///
+/// let error = client.fs().read("/no/such/file").await.unwrap_err();
+/// assert!(matches!(&error, Error::Refused(refusal) if refusal.kind == ErrorKind::NotFound));
+/// assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::NotFound);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// An address that cannot be used; no connection was tried.
@@ -116,6 +127,17 @@ pub enum Error {
 }
 
 /// Why a session is lost.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::{Error, Loss};
+///
+/// let process = client.command("sleep").arg("1000").start().await?;
+/// client.leave().await;
+/// assert_eq!(process.wait().await, Err(Error::Lost(Loss::Closed)));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// The client was closed by its owner.
@@ -144,6 +166,16 @@ pub enum Loss {
 
 impl Error {
     /// Returns the stable word of a refusal by the server, `None` for failures of other kinds.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::ErrorKind;
+    ///
+    /// let error = client.command("no-such-program").start().await.unwrap_err();
+    /// assert_eq!(error.refusal(), Some(ErrorKind::ProgramNotFound));
+    /// # Ok(()) }
+    /// ```
     pub fn refusal(&self) -> Option<ErrorKind> {
         match self {
             Error::Refused(error) => Some(error.kind),
@@ -152,6 +184,14 @@ impl Error {
     }
 
     /// Returns what to do about a refusal, where the server says it apart from the message.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let error = client.command("no-such-program").start().await.unwrap_err();
+    /// println!("{error}; {}", error.hint().unwrap_or("no hint"));
+    /// # Ok(()) }
+    /// ```
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Refused(error) => error.hint.as_deref(),

@@ -35,16 +35,19 @@ use crate::{Client, Error};
 
 /// The files of a server's host.
 ///
-/// A cheap clone of its client. Paths are absolute, or `file:` URIs.
+/// A cheap clone of its client, which lives at least as long. Paths are absolute, or `file:` URIs.
 ///
-/// ```no_run
-/// # use remex_client::{Client, Error};
-/// async fn example(client: &Client) -> Result<(), Error> {
-///     let fs = client.fs();
-///     fs.write("/tmp/greeting", "hello\n").await?;
-///     assert_eq!(&fs.read("/tmp/greeting").await?[..], b"hello\n");
-///     fs.remove("/tmp/greeting").await
-/// }
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("greeting");
+///
+/// let fs = client.fs();
+/// fs.write(&path, "hello\n").await?;
+/// assert_eq!(fs.read(&path).await?, "hello\n");
+/// fs.remove(&path).await?;
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Fs {
@@ -53,12 +56,31 @@ pub struct Fs {
 
 impl Client {
     /// Returns the files of the server's host.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// assert!(client.fs().exists("/").await?);
+    /// # Ok(()) }
+    /// ```
     pub fn fs(&self) -> Fs {
         Fs { client: self.clone() }
     }
 }
 
 /// How a whole file is written.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use remex_client::fs::{IfMatch, Write};
+///
+/// let path = directory.path().join("list");
+/// fs.write_if(&path, "one\n", IfMatch::Absent, Write::Atomic).await?;
+/// assert_eq!(fs.read(&path).await?, "one\n");
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Write {
     /// Into the file that is there, which keeps its links and permissions; whoever reads meanwhile sees a part.
@@ -74,6 +96,16 @@ impl Fs {
     /// # Errors
     ///
     /// [`Error::Refused`] when it cannot be read, and those of [`Client::call`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("greeting");
+    /// fs.write(&path, "hello\n").await?;
+    /// assert_eq!(fs.read(&path).await?, "hello\n");
+    /// # Ok(()) }
+    /// ```
     pub async fn read(&self, path: impl AsHostPath) -> Result<Bytes, Error> {
         let path = path.as_host_path()?;
         let request = wire::ReadFile { path, follow_symlinks: None, sandbox: Sandbox::default() };
@@ -85,6 +117,16 @@ impl Fs {
     /// # Errors
     ///
     /// [`Error::Refused`] when it cannot be written, and those of [`Client::call`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("greeting");
+    /// fs.write(&path, "hello\n").await?;
+    /// assert_eq!(fs.metadata(&path).await?.size, 6);
+    /// # Ok(()) }
+    /// ```
     pub async fn write(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
         self.client
             .call(write_file(path.as_host_path()?, Bytes::copy_from_slice(content.as_ref()), Write::InPlace))
@@ -97,6 +139,17 @@ impl Fs {
     /// # Errors
     ///
     /// As [`Fs::write`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("settings");
+    /// fs.write(&path, "old").await?;
+    /// fs.write_atomic(&path, "new").await?;
+    /// assert_eq!(fs.read(&path).await?, "new");
+    /// # Ok(()) }
+    /// ```
     pub async fn write_atomic(&self, path: impl AsHostPath, content: impl AsRef<[u8]>) -> Result<(), Error> {
         self.client
             .call(write_file(path.as_host_path()?, Bytes::copy_from_slice(content.as_ref()), Write::Atomic))
@@ -106,20 +159,25 @@ impl Fs {
 
     /// Writes a file if what is there is what the caller believes; returns the hash of what is there now.
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error, fs::{IfMatch, Write}};
-    /// async fn example(client: &Client) -> Result<(), Error> {
-    ///     let fs = client.fs();
-    ///     let hash = fs.write_if("/tmp/list", "one\n", IfMatch::Absent, Write::Atomic).await?;
-    ///     fs.write_if("/tmp/list", "one\ntwo\n", IfMatch::Content(hash), Write::Atomic).await?;
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Refused`] with [`ErrorKind::ContentChanged`](crate::ErrorKind::ContentChanged) when something else
     /// is there, [`Error::Interrupted`] when a cut leaves open whether it was written.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use remex_client::{ErrorKind, fs::{IfMatch, Write}};
+    ///
+    /// let path = directory.path().join("list");
+    /// let hash = fs.write_if(&path, "one\n", IfMatch::Absent, Write::Atomic).await?;
+    /// fs.write_if(&path, "one\ntwo\n", IfMatch::Content(hash), Write::Atomic).await?;
+    ///
+    /// let late = fs.write_if(&path, "one\nthree\n", IfMatch::Content(hash), Write::Atomic).await;
+    /// assert_eq!(late.unwrap_err().refusal(), Some(ErrorKind::ContentChanged));
+    /// # Ok(()) }
+    /// ```
     pub async fn write_if(
         &self,
         path: impl AsHostPath,
@@ -141,6 +199,17 @@ impl Fs {
     /// # Errors
     ///
     /// [`Error::Refused`] when it cannot be read, and those of [`Client::call`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let (one, two) = (directory.path().join("one"), directory.path().join("two"));
+    /// fs.write(&one, "hello\n").await?;
+    /// fs.copy(&one, &two).await?;
+    /// assert_eq!(fs.hash(&one).await?, fs.hash(&two).await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn hash(&self, path: impl AsHostPath) -> Result<FileHash, Error> {
         self.client.call(hash_file(path.as_host_path()?)).await
     }
@@ -150,6 +219,17 @@ impl Fs {
     /// # Errors
     ///
     /// As [`Fs::hash`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("log");
+    /// fs.write(&path, "one\ntwo\n").await?;
+    /// let part = fs.hash_part(&path, 0, 4).await?;
+    /// assert_eq!((part.bytes, part.size), (4, 8));
+    /// # Ok(()) }
+    /// ```
     pub async fn hash_part(&self, path: impl AsHostPath, offset: u64, len: u64) -> Result<FileHash, Error> {
         let whole = hash_file(path.as_host_path()?);
         self.client.call(wire::HashFile { offset, len: Some(len), ..whole }).await

@@ -18,15 +18,16 @@ use crate::{
 
 /// Makes HTTP requests on the server's host.
 ///
-/// A cheap clone of its client.
+/// A cheap clone of its client, which lives at least as long.
 ///
-/// ```no_run
-/// # use remex_client::{Client, Error};
-/// async fn example(client: &Client) -> Result<(), Error> {
-///     let response = client.http().get("http://127.0.0.1:8080/health").send().await?;
-///     assert_eq!((response.status, &response.body[..]), (200, &b"ok"[..]));
-///     Ok(())
-/// }
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let url = web_server()?;
+/// let response = client.http().get(&url).send().await?;
+/// assert_eq!((response.status, &response.body[..]), (200, &b"ok\n"[..]));
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Http {
@@ -35,6 +36,15 @@ pub struct Http {
 
 impl Client {
     /// Returns the way to the web from the server's host.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// assert_eq!(client.http().get(&url).send().await?.status, 200);
+    /// # Ok(()) }
+    /// ```
     pub fn http(&self) -> Http {
         Http { client: self.clone() }
     }
@@ -42,16 +52,46 @@ impl Client {
 
 impl Http {
     /// Begins a GET request.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// let response = client.http().get(format!("{url}/health")).send().await?;
+    /// assert_eq!(response.status, 200);
+    /// # Ok(()) }
+    /// ```
     pub fn get(&self, url: impl Into<String>) -> Request {
         self.request("GET", url)
     }
 
     /// Begins a POST request.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// let request = client.http().post(&url).header("content-type", "application/json").body(r#"{"n": 7}"#);
+    /// assert_eq!(request.send().await?.status, 200);
+    /// # Ok(()) }
+    /// ```
     pub fn post(&self, url: impl Into<String>) -> Request {
         self.request("POST", url)
     }
 
     /// Begins a request.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// let response = client.http().request("DELETE", format!("{url}/7")).send().await?;
+    /// assert_eq!(response.status, 200);
+    /// # Ok(()) }
+    /// ```
     pub fn request(&self, method: impl Into<String>, url: impl Into<String>) -> Request {
         Request {
             client: self.client.clone(),
@@ -71,6 +111,18 @@ impl Http {
 }
 
 /// What to do with a redirect.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let url = web_server()?;
+/// use remex_client::http::Redirects;
+///
+/// let response = client.http().get(&url).redirects(Redirects::Stop).send().await?;
+/// assert_eq!((response.status, response.header("location")), (200, None));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Redirects {
     /// Follows up to ten.
@@ -81,6 +133,19 @@ pub enum Redirects {
 }
 
 /// A request that is being made up.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let url = web_server()?;
+/// use std::time::Duration;
+///
+/// let request = client.http().post(&url).header("accept", "text/plain").body("hello");
+/// let response = request.timeout(Duration::from_secs(10)).send().await?;
+/// assert_eq!(response.body, "ok\n");
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request {
@@ -90,6 +155,16 @@ pub struct Request {
 
 impl Request {
     /// Adds a header; order and repeats are kept.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// let response = client.http().get(&url).header("accept", "text/plain").send().await?;
+    /// assert_eq!(response.header("content-type"), Some("text/plain"));
+    /// # Ok(()) }
+    /// ```
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let (name, value) = (name.into(), value.into());
         self.request.headers.push(wire::Header { name, value, value_env_var: None });
@@ -99,14 +174,15 @@ impl Request {
     /// Adds a header whose value is `prefix` and the value of a variable of the server's environment, so that a
     /// secret stays there.
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error};
-    /// async fn example(client: &Client) -> Result<(), Error> {
-    ///     let request = client.http().get("https://api.example.com/me");
-    ///     let response = request.header_from_env("authorization", "Bearer ", "API_TOKEN").send().await?;
-    ///     println!("{}", response.status);
-    ///     Ok(())
-    /// }
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// // The search path stands in for a token: its value never comes here.
+    /// let request = client.http().get(&url).header_from_env("authorization", "Bearer ", "PATH");
+    /// assert_eq!(request.send().await?.status, 200);
+    /// # Ok(()) }
     /// ```
     pub fn header_from_env(
         mut self,
@@ -120,18 +196,51 @@ impl Request {
     }
 
     /// Sets the body.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// assert_eq!(client.http().post(&url).body("hello").send().await?.status, 200);
+    /// # Ok(()) }
+    /// ```
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.request.body_base64 = Some(Blob(body.into()));
         self
     }
 
     /// Limits the whole exchange, redirects and body included; there is no limit unless given.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// use std::time::Duration;
+    ///
+    /// let request = client.http().get(&url).timeout(Duration::from_secs(10));
+    /// assert_eq!(request.send().await?.status, 200);
+    /// # Ok(()) }
+    /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.request.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
     /// Says what to do with a redirect; they are followed unless given.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// use remex_client::http::Redirects;
+    ///
+    /// let request = client.http().get(&url).redirects(Redirects::Stop);
+    /// assert_eq!(request.send().await?.status, 200);
+    /// # Ok(()) }
+    /// ```
     pub fn redirects(mut self, redirects: Redirects) -> Self {
         self.request.redirect_policy = match redirects {
             Redirects::Follow => wire::RedirectPolicy::Follow,
@@ -147,6 +256,19 @@ impl Request {
     /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when the exchange fails, and
     /// with [`ErrorKind::LimitExceeded`](crate::ErrorKind::LimitExceeded) when the body is longer than 32 MiB;
     /// [`Error::Interrupted`] when a cut leaves open whether a request that changes something was made.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// use remex_client::ErrorKind;
+    ///
+    /// assert_eq!(client.http().get(&url).send().await?.body, "ok\n");
+    /// let nobody = client.http().get("http://127.0.0.1:1").send().await;
+    /// assert_eq!(nobody.unwrap_err().refusal(), Some(ErrorKind::HttpFailed));
+    /// # Ok(()) }
+    /// ```
     pub async fn send(self) -> Result<Response, Error> {
         let request = wire::HttpRequest { request_id: self.client.core().name("http"), ..self.request };
         let wire::HttpResponse { status, headers, body_base64 } =
@@ -156,21 +278,24 @@ impl Request {
 
     /// Sends it, and returns when the head of the response is there; the body follows as it is read.
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error};
-    /// async fn example(client: &Client) -> Result<(), Error> {
-    ///     let mut events = client.http().get("http://127.0.0.1:8080/events").stream().await?;
-    ///     while let Some(chunk) = events.body.chunk().await? {
-    ///         println!("{} bytes", chunk.len());
-    ///     }
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when there is no response,
     /// [`Error::Interrupted`] after a cut.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// let mut response = client.http().get(&url).stream().await?;
+    /// let mut bytes = 0;
+    /// while let Some(chunk) = response.body.chunk().await? {
+    ///     bytes += chunk.len();
+    /// }
+    /// assert_eq!((response.status, bytes), (200, 3));
+    /// # Ok(()) }
+    /// ```
     pub async fn stream(self) -> Result<StreamingResponse, Error> {
         let core = Arc::clone(self.client.core());
         let request_id = core.name("http");
@@ -188,6 +313,17 @@ impl Request {
 }
 
 /// A response with its body.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let url = web_server()?;
+/// let response = client.http().get(&url).send().await?;
+/// assert_eq!(response.header("Content-Length"), Some("3"));
+/// assert_eq!(response.body, "ok\n");
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// The status code.
@@ -206,6 +342,21 @@ impl Response {
 }
 
 /// A response whose body follows.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let url = web_server()?;
+/// use tokio::io::AsyncReadExt as _;
+///
+/// let mut response = client.http().get(&url).stream().await?;
+/// assert_eq!((response.status, response.header("content-type")), (200, Some("text/plain")));
+/// let mut text = String::new();
+/// response.body.read_to_string(&mut text).await?;
+/// assert_eq!(text, "ok\n");
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct StreamingResponse {
     /// The status code.

@@ -4,6 +4,27 @@
 //! [`Command`] starts a [`Process`]; [`fs`] has the files there, and [`http`] the way to the web; [`environment`] has
 //! the places to run things that a user has named; [`agent`] is what a model's tool calls need.
 //! It never reads configuration from files or the environment: the program hands over plain values.
+//!
+//! ```
+//! use remex_client::{Client, process::Input};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A server in this process; `Target::parse("ws://host:4000")?` leads to one elsewhere, and the rest is the same.
+//! let client = Client::connect(remex::Local::here()?.target()).await?;
+//!
+//! let output = client.command("uname").arg("-s").output().await?;
+//! assert_eq!(output.stdout, b"Linux\n");
+//!
+//! let process = client.shell("read name; echo hello, $name").input(Input::Piped).start().await?;
+//! let output = process.communicate(b"world\n").await?;
+//! assert_eq!((output.exit.code, &output.stdout[..]), (0, &b"hello, world\n"[..]));
+//!
+//! assert!(client.fs().metadata("/").await?.is_directory);
+//! client.end().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod client;
 mod error;

@@ -12,6 +12,21 @@ use crate::program::Child;
 pub(crate) const MAX_MESSAGE_LEN: usize = 1 << 30;
 
 /// One connection to a server.
+///
+/// Dropping it closes the connection, and then drops what lives as long as it.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use remex_client::{Client, Link, Target};
+///
+/// let local = remex::Local::here()?;
+/// let target = Target::custom("here", move || {
+///     let link = Link::memory(local.connect());
+///     async { Ok(link) }
+/// });
+/// assert!(Client::connect(target).await.is_ok());
+/// # Ok(()) }
+/// ```
 pub struct Link {
     pub(crate) way: Way,
     /// The program at the other end. After `way`, because its input has to be closed before it is ended.
@@ -27,11 +42,30 @@ pub(crate) enum Way {
 
 impl Link {
     /// Returns a connection that carries values as they are, to a server in this process.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let local = remex::Local::here()?;
+    /// let link = remex_client::Link::memory(local.connect());
+    /// assert_eq!(format!("{link:?}"), "Link { way: \"Memory\", .. }");
+    /// # Ok(()) }
+    /// ```
     pub fn memory(end: ClientEnd) -> Self {
         Self { way: Way::Memory(end), child: None, guard: None }
     }
 
     /// Returns a connection that speaks lines.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::Link;
+    ///
+    /// let (near, _far) = tokio::io::duplex(4096);
+    /// let (reader, writer) = tokio::io::split(near);
+    /// let link = Link::lines(Box::new(reader), Box::new(writer));
+    /// assert_eq!(format!("{link:?}"), "Link { way: \"Lines\", .. }");
+    /// # Ok(()) }
+    /// ```
     pub fn lines(reader: ReadHalf, writer: WriteHalf) -> Self {
         let reader = FrameReader::new(reader, Framing::Lines, MAX_MESSAGE_LEN);
         Self { way: Way::Wire { reader, writer, framing: Framing::Lines }, child: None, guard: None }
@@ -50,6 +84,16 @@ impl Link {
     }
 
     /// Keeps something alive as long as the connection.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::Link;
+    ///
+    /// // The directory is removed when the connection is over.
+    /// let local = remex::Local::here()?;
+    /// let link = Link::memory(local.connect()).with(tempfile::tempdir()?);
+    /// # Ok(()) }
+    /// ```
     pub fn with(mut self, guard: impl Any + Send) -> Self {
         self.guard = Some(Box::new(guard));
         self

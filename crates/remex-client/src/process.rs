@@ -33,6 +33,15 @@ use feed::{Feed, History};
 ///
 /// Dropping the last handle and the last consumer leaves the process running, unless it was started with
 /// [`OnDrop::Terminate`]; its session ends it at the latest.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// let process = client.shell("echo out; echo err >&2; exit 3").start().await?;
+/// let output = process.communicate(b"").await?;
+/// assert_eq!((output.exit.code, &output.stdout[..], &output.stderr[..]), (3, &b"out\n"[..], &b"err\n"[..]));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Process {
     handle: Arc<Handle>,
@@ -61,16 +70,41 @@ impl Drop for Handle {
 
 impl Process {
     /// Returns the name of the process in its session.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let process = client.command("true").id("build").start().await?;
+    /// assert_eq!(process.id(), "build");
+    /// # Ok(()) }
+    /// ```
     pub fn id(&self) -> &str {
         &self.handle.feed.id
     }
 
     /// Returns its process id on the host, where the server told it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let process = client.shell("echo $$").start().await?;
+    /// let pid = process.pid().expect("ours tells it");
+    /// assert_eq!(process.communicate(b"").await?.stdout, format!("{pid}\n").into_bytes());
+    /// # Ok(()) }
+    /// ```
     pub fn pid(&self) -> Option<u32> {
         self.handle.pid
     }
 
     /// Returns the client that the process belongs to.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let process = client.command("true").start().await?;
+    /// assert_eq!(process.client().session_id(), client.session_id());
+    /// # Ok(()) }
+    /// ```
     pub fn client(&self) -> &Client {
         &self.handle.client
     }
@@ -78,6 +112,22 @@ impl Process {
     /// Follows the process from the beginning, as far as its output is retained.
     ///
     /// Each call gives a consumer of its own; the process waits for the slowest of them.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::process::Event;
+    ///
+    /// let process = client.shell("echo hello").start().await?;
+    /// let (mut events, mut said) = (process.events(), Vec::new());
+    /// while let Some(event) = events.next().await? {
+    ///     if let Event::Output(chunk) = event {
+    ///         said.extend_from_slice(&chunk.bytes);
+    ///     }
+    /// }
+    /// assert_eq!(said, b"hello\n");
+    /// # Ok(()) }
+    /// ```
     pub fn events(&self) -> Events {
         Events::new(Arc::clone(&self.handle))
     }
@@ -86,16 +136,53 @@ impl Process {
     ///
     /// Whoever wants both streams reads them at the same time, or uses [`Process::communicate`]: the process waits
     /// for the slowest consumer.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use tokio::io::{AsyncBufReadExt as _, BufReader};
+    ///
+    /// let process = client.command("seq").arg("3").start().await?;
+    /// let mut lines = BufReader::new(process.stdout()).lines();
+    /// assert_eq!(lines.next_line().await?.as_deref(), Some("1"));
+    /// # Ok(()) }
+    /// ```
     pub fn stdout(&self) -> Reader {
         Reader::new(self.events(), Stream::Stdout)
     }
 
     /// Returns what it says on standard error, as bytes.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use tokio::io::AsyncReadExt as _;
+    ///
+    /// let process = client.shell("echo oh >&2").start().await?;
+    /// let mut complaints = String::new();
+    /// process.stderr().read_to_string(&mut complaints).await?;
+    /// assert_eq!(complaints, "oh\n");
+    /// # Ok(()) }
+    /// ```
     pub fn stderr(&self) -> Reader {
         Reader::new(self.events(), Stream::Stderr)
     }
 
     /// Returns what it says on its terminal, as bytes.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::num::NonZeroU16;
+    /// use tokio::io::AsyncReadExt as _;
+    ///
+    /// let (rows, cols) = (NonZeroU16::new(24).unwrap(), NonZeroU16::new(80).unwrap());
+    /// let process = client.command("tty").terminal(rows, cols).start().await?;
+    /// let mut screen = String::new();
+    /// process.terminal().read_to_string(&mut screen).await?;
+    /// assert!(screen.starts_with("/dev/pts/"));
+    /// # Ok(()) }
+    /// ```
     pub fn terminal(&self) -> Reader {
         Reader::new(self.events(), Stream::Pty)
     }
@@ -103,6 +190,20 @@ impl Process {
     /// Returns what writes to its standard input; `None` when it has none, or somebody took it.
     ///
     /// Dropped, it closes the input after everything that was written.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::process::Input;
+    /// use tokio::io::AsyncWriteExt as _;
+    ///
+    /// let process = client.command("cat").input(Input::Piped).start().await?;
+    /// let mut stdin = process.stdin().expect("it is piped");
+    /// stdin.write_all(b"hello").await?;
+    /// drop(stdin);
+    /// assert_eq!(process.communicate(b"").await?.stdout, b"hello");
+    /// # Ok(()) }
+    /// ```
     pub fn stdin(&self) -> Option<Stdin> {
         self.handle.stdin.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }
@@ -112,6 +213,21 @@ impl Process {
     /// # Errors
     ///
     /// Those of [`Client::call`]; a process without a terminal has no size.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::num::NonZeroU16;
+    ///
+    /// let size = |rows, cols| (NonZeroU16::new(rows).unwrap(), NonZeroU16::new(cols).unwrap());
+    /// let (rows, cols) = size(24, 80);
+    /// let process = client.shell("read line; stty size").terminal(rows, cols).start().await?;
+    /// let (rows, cols) = size(50, 132);
+    /// process.resize(rows, cols).await?;
+    /// let said = process.communicate(b"go on\n").await?.terminal;
+    /// assert!(String::from_utf8(said)?.ends_with("50 132\r\n"));
+    /// # Ok(()) }
+    /// ```
     pub async fn resize(&self, rows: NonZeroU16, cols: NonZeroU16) -> Result<(), Error> {
         let request = wire::Resize { process_id: self.id().to_owned(), session_id: None, rows, cols };
         self.client().call(request).await.map(drop)
@@ -123,6 +239,17 @@ impl Process {
     ///
     /// Those of [`Client::call`]; after a cut at the wrong moment [`Error::Interrupted`], because a signal is not
     /// sent twice.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::process::SignalName;
+    ///
+    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// process.signal(SignalName::Int).await?;
+    /// assert_eq!(process.wait().await?.signal.as_deref(), Some("SIGINT"));
+    /// # Ok(()) }
+    /// ```
     pub async fn signal(&self, signal: SignalName) -> Result<(), Error> {
         let request = wire::Signal { process_id: self.id().to_owned(), session_id: None, signal };
         self.client().call(request).await.map(drop)
@@ -135,6 +262,15 @@ impl Process {
     /// # Errors
     ///
     /// Those of [`Client::call`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// process.kill().await?;
+    /// assert_eq!(process.wait().await?.code, 128 + 9);
+    /// # Ok(()) }
+    /// ```
     pub async fn kill(&self) -> Result<(), Error> {
         self.client().call(terminate(self.id(), wire::TerminateMode::Force)).await.map(drop)
     }
@@ -144,6 +280,19 @@ impl Process {
     /// # Errors
     ///
     /// Those of [`Client::call`]. A server of the base dialect knows no grace and kills at once.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    /// use remex_client::process::Until;
+    ///
+    /// let process = client.shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done").start().await?;
+    /// process.wait_for(&Until::Output("ready".to_owned())).await?;
+    /// process.terminate(Duration::from_secs(10)).await?;
+    /// assert_eq!(process.wait().await?.code, 7);
+    /// # Ok(()) }
+    /// ```
     pub async fn terminate(&self, grace: Duration) -> Result<(), Error> {
         let timeout_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.client().call(terminate(self.id(), wire::TerminateMode::Graceful { timeout_ms })).await.map(drop)
@@ -156,6 +305,17 @@ impl Process {
     /// # Errors
     ///
     /// Those of [`Client::call`]; a server of the base dialect has no snapshots.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let process = client.command("seq").arg("1000").start().await?;
+    /// process.wait().await?;
+    /// let snapshot = process.snapshot(100).await?;
+    /// assert!(snapshot.stdout.0.starts_with(b"1\n2\n") && snapshot.stdout.0.ends_with(b"1000\n"));
+    /// assert!(snapshot.truncated && !snapshot.running);
+    /// # Ok(()) }
+    /// ```
     pub async fn snapshot(&self, max_bytes: u64) -> Result<wire::SnapshotReply, Error> {
         let request =
             wire::Snapshot { process_id: self.id().to_owned(), session_id: None, max_bytes: Some(max_bytes) };
@@ -171,6 +331,16 @@ impl Client {
     /// # Errors
     ///
     /// When the server does not know the process, and those of [`Client::call`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// client.shell("echo hello").id("greeting").start().await?;
+    /// // Later, perhaps in another program that has resumed the session:
+    /// let process = client.process("greeting").await?;
+    /// assert_eq!(process.communicate(b"").await?.stdout, b"hello\n");
+    /// # Ok(()) }
+    /// ```
     pub async fn process(&self, id: impl Into<String>) -> Result<Process, Error> {
         let id = id.into();
         let probe = wire::Read {

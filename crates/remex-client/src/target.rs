@@ -28,6 +28,14 @@ pub enum Target {
 }
 
 /// A server behind a WebSocket.
+///
+/// ```
+/// use remex_client::{Target, WebSocket};
+///
+/// let bearer = Some("s3cret".to_owned());
+/// let target = Target::WebSocket(WebSocket { url: "ws://build.example:4000".to_owned(), bearer });
+/// assert_eq!(target.to_string(), "ws://build.example:4000");
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebSocket {
     /// `ws://host:port/path`.
@@ -39,6 +47,17 @@ pub struct WebSocket {
 /// A program that speaks the protocol on its standard streams, for example `ssh host remex serve --listen stdio`.
 ///
 /// It lives and dies with the connection: see [`Client`](crate::Client).
+///
+/// ```
+/// use remex_client::{Program, Target};
+///
+/// let target = Target::Program(Program {
+///     program: "ssh".to_owned(),
+///     args: ["build.example", "remex", "serve", "--listen", "stdio"].map(str::to_owned).to_vec(),
+///     ..Program::default()
+/// });
+/// assert_eq!(target.to_string(), "`ssh build.example remex serve --listen stdio`");
+/// ```
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Program {
     /// The program; without a slash it is searched in the `PATH`.
@@ -52,6 +71,16 @@ pub struct Program {
 }
 
 /// A way to a server that the caller has.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use remex_client::Target;
+///
+/// let Target::Custom(custom) = remex::Local::here()?.target() else { unreachable!() };
+/// assert_eq!(custom.name, "this machine");
+/// let link = custom.dial.dial().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Custom {
     /// What errors call it.
@@ -61,6 +90,24 @@ pub struct Custom {
 }
 
 /// Opens connections to one server.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::pin::Pin;
+/// use remex_client::{Client, Dial, Error, Link, Target};
+///
+/// struct Here(remex::Local);
+///
+/// impl Dial for Here {
+///     fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Link, Error>> + Send + '_>> {
+///         Box::pin(async { Ok(Link::memory(self.0.connect())) })
+///     }
+/// }
+///
+/// let client = Client::connect(Target::custom("here", Here(remex::Local::here()?))).await?;
+/// assert!(client.command("true").output().await?.exit.is_success());
+/// # Ok(()) }
+/// ```
 pub trait Dial: Send + Sync {
     /// Opens one.
     fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Link, Error>> + Send + '_>>;
@@ -82,6 +129,13 @@ impl Target {
     /// # Errors
     ///
     /// [`Error::Address`] with what is wrong and what would be right.
+    ///
+    /// ```
+    /// use remex_client::{Error, Target};
+    ///
+    /// assert_eq!(Target::parse("/run/remex.sock"), Ok(Target::unix("/run/remex.sock")));
+    /// assert!(matches!(Target::parse("http://host"), Err(Error::Address { .. })));
+    /// ```
     pub fn parse(address: &str) -> Result<Self, Error> {
         let wrong =
             |reason: &str| Err(Error::Address { address: address.to_owned(), reason: reason.to_owned() });
@@ -105,11 +159,24 @@ impl Target {
     }
 
     /// Returns the server behind a unix socket.
+    ///
+    /// ```
+    /// use remex_client::Target;
+    ///
+    /// assert_eq!(Target::unix("/run/remex.sock").to_string(), "unix:///run/remex.sock");
+    /// ```
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         Self::Unix(path.into())
     }
 
     /// Returns a program with its arguments.
+    ///
+    /// ```
+    /// use remex_client::Target;
+    ///
+    /// let target = Target::program("ssh", ["build.example", "remex", "serve", "--listen", "stdio"]);
+    /// assert_eq!(target.to_string(), "`ssh build.example remex serve --listen stdio`");
+    /// ```
     pub fn program<A: Into<String>>(program: impl Into<String>, args: impl IntoIterator<Item = A>) -> Self {
         Self::Program(Program {
             program: program.into(),
@@ -119,6 +186,19 @@ impl Target {
     }
 
     /// Returns whatever a function leads to.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::{Client, Link, Target};
+    ///
+    /// let local = remex::Local::here()?;
+    /// let target = Target::custom("here", move || {
+    ///     let link = Link::memory(local.connect());
+    ///     async { Ok(link) }
+    /// });
+    /// assert!(Client::connect(target).await.is_ok());
+    /// # Ok(()) }
+    /// ```
     pub fn custom(name: impl Into<String>, dial: impl Dial + 'static) -> Self {
         Self::Custom(Custom { name: name.into(), dial: Arc::new(dial) })
     }

@@ -5,6 +5,31 @@ use std::{fmt, pin::Pin, time::Duration};
 use tokio::time::{Instant, sleep};
 
 /// Tells an agent what time it is, and wakes it; a test has one that it moves by hand.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::{pin::Pin, sync::Arc, time::Duration};
+/// use remex_client::agent::{Agent, Clock, Limits, RealTime};
+/// use tokio::time::Instant;
+///
+/// /// A clock for the impatient: a second is a millisecond.
+/// #[derive(Debug)]
+/// struct Hasty;
+///
+/// impl Clock for Hasty {
+///     fn now(&self) -> Instant {
+///         RealTime.now()
+///     }
+///
+///     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+///         RealTime.sleep(duration / 1000)
+///     }
+/// }
+///
+/// let agent = Agent::with_clock(Limits::default(), Arc::new(Hasty));
+/// assert_eq!(agent.list(), []);
+/// # Ok(()) }
+/// ```
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Returns the time.
     fn now(&self) -> Instant;
@@ -14,6 +39,17 @@ pub trait Clock: fmt::Debug + Send + Sync {
 }
 
 /// The clock of the runtime.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use remex_client::agent::{Clock as _, RealTime};
+///
+/// let before = RealTime.now();
+/// RealTime.sleep(Duration::from_millis(1)).await;
+/// assert!(RealTime.now() > before);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealTime;
 

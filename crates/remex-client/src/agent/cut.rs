@@ -42,6 +42,15 @@ enum Gap {
 }
 
 /// Output as a model is given it.
+///
+/// ```
+/// use remex_client::agent::{Count, Cut, CutText};
+///
+/// let mut cut = Cut::new(64);
+/// cut.push(b"hello\n");
+/// let expected = CutText { text: "hello\n".to_owned(), omitted_bytes: 0, total_bytes: 6, count: Count::Exact };
+/// assert_eq!(cut.finish(), expected);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutText {
     /// The output, or its beginning, a line that tells how much is left out, and its end.
@@ -57,6 +66,15 @@ pub struct CutText {
 }
 
 /// How far a number of bytes can be trusted.
+///
+/// ```
+/// use remex_client::agent::{Count, Cut};
+///
+/// let mut cut = Cut::new(64);
+/// cut.skip(None);
+/// cut.push(b"the end");
+/// assert_eq!(cut.finish().count, Count::AtLeast);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
     /// It is the number.
@@ -69,11 +87,26 @@ impl Cut {
     /// Begins with nothing; the text will have at most `budget` bytes.
     ///
     /// A budget that cannot take the line about what is left out is exceeded by that line alone.
+    ///
+    /// ```
+    /// use remex_client::agent::Cut;
+    ///
+    /// assert_eq!(Cut::new(64).finish().text, "");
+    /// ```
     pub fn new(budget: usize) -> Self {
         Self { budget, head: Vec::new(), tail: VecDeque::new(), total_bytes: 0, gap: Gap::None }
     }
 
     /// Adds output.
+    ///
+    /// ```
+    /// use remex_client::agent::Cut;
+    ///
+    /// let mut cut = Cut::new(64);
+    /// cut.push(b"hello, ");
+    /// cut.push(b"world");
+    /// assert_eq!(cut.finish().text, "hello, world");
+    /// ```
     pub fn push(&mut self, bytes: &[u8]) {
         self.total_bytes += bytes.len() as u64;
         let room = if self.gap == Gap::None { self.budget - self.head.len() } else { 0 };
@@ -89,6 +122,16 @@ impl Cut {
     /// Notes that output is missing here; how much, if anybody knows it.
     ///
     /// What is kept is what came before the first gap and what came after the last one.
+    ///
+    /// ```
+    /// use remex_client::agent::Cut;
+    ///
+    /// let mut cut = Cut::new(64);
+    /// cut.push(b"begin\n");
+    /// cut.skip(Some(1000));
+    /// cut.push(b"end\n");
+    /// assert_eq!(cut.finish().text, "begin\n[… 1000 bytes omitted …]\nend\n");
+    /// ```
     pub fn skip(&mut self, bytes: Option<u64>) {
         self.total_bytes += bytes.unwrap_or(0);
         match bytes {
@@ -109,17 +152,42 @@ impl Cut {
     }
 
     /// Returns how many bytes of output there were so far.
+    ///
+    /// ```
+    /// use remex_client::agent::Cut;
+    ///
+    /// let mut cut = Cut::new(64);
+    /// cut.push(&[b'x'; 1000]);
+    /// assert_eq!(cut.total_bytes(), 1000);
+    /// ```
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
     /// Returns the text.
+    ///
+    /// ```
+    /// use remex_client::agent::Cut;
+    ///
+    /// let mut cut = Cut::new(64);
+    /// cut.push(&[b'x'; 1000]);
+    /// let text = cut.finish().text;
+    /// assert!(text.len() <= 64 && text.contains("bytes omitted"));
+    /// ```
     pub fn finish(self) -> CutText {
         let budget = self.budget;
         self.finish_within(budget)
     }
 
     /// Returns the text cut to another budget; a larger one than it was collected with makes no difference.
+    ///
+    /// ```
+    /// use remex_client::agent::Cut;
+    ///
+    /// let mut cut = Cut::new(1 << 20);
+    /// cut.push(&[b'x'; 1000]);
+    /// assert!(cut.finish_within(64).text.len() <= 64);
+    /// ```
     pub fn finish_within(self, budget: usize) -> CutText {
         let budget = budget.min(self.budget);
         let total_bytes = self.total_bytes;

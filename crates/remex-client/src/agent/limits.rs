@@ -5,6 +5,21 @@ use std::time::Duration;
 use crate::process::{Overflow, Retain};
 
 /// What one agent may have and do.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # use remex_client::agent::*;
+/// # use remex_client::process::Input;
+/// # let agent = Agent::new(Limits::default());
+/// let agent = Agent::new(Limits { open: 2, output_bytes: 4096, ..Limits::default() });
+/// for _ in 0..3 {
+///     agent.exec_command(client.command("true"), Window::default()).await?;
+/// }
+/// // The first one has made room.
+/// assert_eq!(agent.list().len(), 2);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// How many processes may be open, finished ones included as long as they can be asked for; 64 unless given.
@@ -44,6 +59,21 @@ impl Default for Limits {
 }
 
 /// How long one step waits, and how much it shows.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # use remex_client::agent::*;
+/// # use remex_client::process::Input;
+/// # let agent = Agent::new(Limits::default());
+/// use std::time::Duration;
+///
+/// let window = Window { yield_after: Some(Duration::from_millis(250)), max_output_bytes: Some(1024) };
+/// let step = agent.exec_command(client.shell("seq 1000; exec sleep 1000"), window).await?;
+/// assert_eq!(step.progress, Progress::Running);
+/// assert!(step.output.text.len() <= 1024);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
     /// The step returns after so much time at the latest; [`Limits::yield_after`] unless given.

@@ -37,6 +37,18 @@ impl FromStr for Handle {
 }
 
 /// What came of one call.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # use remex_client::agent::*;
+/// # use remex_client::process::Input;
+/// # let agent = Agent::new(Limits::default());
+/// let step = agent.exec_command(client.command("echo").arg("hello"), Window::default()).await?;
+/// assert_eq!((step.output.text.as_str(), step.output.omitted_bytes), ("hello\n", 0));
+/// assert!(matches!(step.progress, Progress::Ended(exit) if exit.is_success()));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The process.
@@ -54,6 +66,17 @@ pub struct Step {
 }
 
 /// How a process stands.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # use remex_client::agent::*;
+/// # use remex_client::process::Input;
+/// # let agent = Agent::new(Limits::default());
+/// let step = agent.exec_command(client.shell("exit 3"), Window::default()).await?;
+/// assert!(matches!(step.progress, Progress::Ended(exit) if exit.code == 3));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// It has not ended, or something that it has started still holds its output open.
@@ -65,6 +88,21 @@ pub enum Progress {
 }
 
 /// What a process is given.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # use remex_client::agent::*;
+/// # use remex_client::process::Input;
+/// # let agent = Agent::new(Limits::default());
+/// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+///
+/// let step = agent.exec_command(client.command("cat").input(Input::Piped), briefly).await?;
+/// let step = agent.write_stdin(step.handle, Write::Bytes(b"one\n"), briefly).await?;
+/// let step = agent.write_stdin(step.handle, Write::BytesAndEnd(b"two\n"), Window::default()).await?;
+/// assert!(step.output.text.ends_with("two\n") && step.progress != Progress::Running);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write<'a> {
     /// Nothing: the step only waits.
@@ -76,6 +114,22 @@ pub enum Write<'a> {
 }
 
 /// One process in the list.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # use remex_client::agent::*;
+/// # use remex_client::process::Input;
+/// # let agent = Agent::new(Limits::default());
+/// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
+///
+/// agent.exec_command(client.command("sleep").arg("1000"), briefly).await?;
+/// for Listed { handle, command, progress, .. } in agent.list() {
+///     assert_eq!((handle.to_string().as_str(), command.as_str()), ("1", "sleep 1000"));
+///     assert_eq!(progress, Progress::Running);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// The process.
@@ -91,6 +145,18 @@ pub struct Listed {
 }
 
 /// All output of a process that the server still has.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # use remex_client::agent::*;
+/// # use remex_client::process::Input;
+/// # let agent = Agent::new(Limits::default());
+/// let step = agent.exec_command(client.command("echo").arg("hello"), Window::default()).await?;
+/// let Retained { output, gone_bytes } = agent.output(step.handle, 1 << 20).await?;
+/// assert_eq!((output.text.as_str(), gone_bytes), ("hello\n", 0));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retained {
     /// The output from the beginning, cut to the budget; what is gone counts as omitted.
@@ -100,6 +166,20 @@ pub struct Retained {
 }
 
 /// Why an agent does not do what it was asked for.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # use remex_client::agent::*;
+/// # use remex_client::process::Input;
+/// # let agent = Agent::new(Limits::default());
+/// use remex_client::Error;
+///
+/// let step = agent.exec_command(client.command("true"), Window::default()).await?;
+/// let error = agent.write_stdin(step.handle, Write::Bytes(b"too late"), Window::default()).await;
+/// assert_eq!(error, Err(Error::Agent(Refusal::Ended { handle: step.handle })));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is no such process, or it has finished and made room for others.

@@ -8,6 +8,19 @@ use super::{Id, InvalidVariable, mistake};
 use crate::{Error, Target};
 
 /// One environment: a name, and where its server is.
+///
+/// ```
+/// use remex_client::{Target, environment::{Definition, Id}};
+///
+/// let build = Definition {
+///     id: Id::new("build")?,
+///     target: Target::parse("ws://build.example:4000")?,
+///     connect_timeout: None,
+///     initialize_timeout: None,
+/// };
+/// assert!(!build.id.is_reserved());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
     /// Its name; neither `local` nor `none`.
@@ -23,6 +36,14 @@ pub struct Definition {
 /// Every environment there is to choose from.
 ///
 /// They come from a file ([`Definitions::parse`]) or from a variable ([`Definitions::from_url`]).
+///
+/// ```
+/// use remex_client::environment::{Definitions, Local};
+///
+/// let definitions = Definitions::from_url(Some("/run/remex.sock"), "REMEX_URL")?;
+/// assert_eq!((definitions.environments.len(), definitions.local), (1, Local::Included));
+/// # Ok::<(), remex_client::environment::InvalidVariable>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definitions {
     /// Where things run when nobody says where: one of `environments`, `local`, or nowhere.
@@ -34,6 +55,15 @@ pub struct Definitions {
 }
 
 /// Whether the machine that this runs on is an environment.
+///
+/// ```
+/// use std::path::Path;
+/// use remex_client::environment::{Definitions, Local};
+///
+/// let draft = Definitions::parse("include_local = false", Path::new("environments.toml")).unwrap();
+/// let definitions = draft.with_tokens(|path| std::fs::read_to_string(path)).unwrap();
+/// assert_eq!(definitions.local, Local::Excluded);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Local {
     /// It is, by the name of `local`.

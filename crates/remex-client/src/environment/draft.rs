@@ -11,6 +11,15 @@ use super::{Definitions, Fault, Mistake, Mistakes};
 use crate::Target;
 
 /// What [`Definitions::parse`] has read: everything but the tokens that are in files of their own.
+///
+/// ```
+/// use std::path::Path;
+/// use remex_client::environment::Definitions;
+///
+/// let draft = Definitions::parse("include_locale = true", Path::new("environments.toml"))?;
+/// assert!(draft.warnings[0].to_string().starts_with("environments.toml:1: "));
+/// # Ok::<(), remex_client::environment::Mistakes>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     /// What was ignored, or will not work: nothing that makes the file unusable.
@@ -32,6 +41,15 @@ pub(super) struct Wanted {
 
 impl Draft {
     /// Tells whether the text itself has a token in it, so that others should not read the file.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use remex_client::environment::Definitions;
+    ///
+    /// let text = "environments = [{ id = 'dev', url = 'ws://dev', auth_bearer_token = 's3cret' }]";
+    /// assert!(Definitions::parse(text, Path::new("environments.toml"))?.has_token());
+    /// # Ok::<(), remex_client::environment::Mistakes>(())
+    /// ```
     pub fn has_token(&self) -> bool {
         let bearers =
             self.definitions.environments.iter().filter_map(|definition| match &definition.target {

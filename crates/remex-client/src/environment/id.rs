@@ -19,6 +19,13 @@ use std::{fmt, str::FromStr};
 pub struct Id(String);
 
 /// What is wrong with a text that is no [`Id`].
+///
+/// ```
+/// use remex_client::environment::{Id, InvalidId};
+///
+/// assert_eq!(Id::new(""), Err(InvalidId::Empty));
+/// assert_eq!(Id::new("x".repeat(65)), Err(InvalidId::TooLong));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
     /// There is nothing.
@@ -41,6 +48,13 @@ impl Id {
     /// # Errors
     ///
     /// [`InvalidId`] when it is not 1 to 64 ASCII letters, digits, `-` and `_`.
+    ///
+    /// ```
+    /// use remex_client::environment::Id;
+    ///
+    /// assert_eq!(Id::new("build-7")?.to_string(), "build-7");
+    /// # Ok::<(), remex_client::environment::InvalidId>(())
+    /// ```
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
         let text = text.into();
         if text.is_empty() {

@@ -7,10 +7,28 @@ use std::{fmt, io, path::PathBuf};
 use super::InvalidId;
 
 /// Everything that is wrong in one file, in the order of its lines; at least one of them makes it unusable.
+///
+/// ```
+/// use std::path::Path;
+/// use remex_client::environment::Definitions;
+///
+/// let text = "[[environments]]\nid = 'a b'\nurl = 'ws://a'\n[[environments]]\nid = 'b'\n";
+/// let mistakes = Definitions::parse(text, Path::new("environments.toml")).unwrap_err();
+/// assert_eq!(mistakes.0.iter().map(|mistake| mistake.line).collect::<Vec<_>>(), [2, 4]);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 
 /// One thing that is wrong in a file.
+///
+/// ```
+/// use std::path::Path;
+/// use remex_client::environment::{Definitions, Fault};
+///
+/// let mistakes = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
+/// assert_eq!(mistakes.0[0].line, 1);
+/// assert!(matches!(mistakes.0[0].fault, Fault::UnknownDefault { .. }));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}: {}{fault}", file.display(), subject(environment.as_deref()))]
 pub struct Mistake {
@@ -180,6 +198,13 @@ pub enum Kind {
 }
 
 /// A variable with a value that is no address.
+///
+/// ```
+/// use remex_client::environment::Definitions;
+///
+/// let error = Definitions::from_url(Some("ftp://host"), "REMEX_URL").unwrap_err();
+/// assert_eq!((error.variable.as_str(), error.value.as_str()), ("REMEX_URL", "ftp://host"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{variable}: cannot use {} as a server: {reason}", quoted(value))]
 pub struct InvalidVariable {
@@ -215,6 +240,14 @@ impl fmt::Display for Kind {
 
 impl Fault {
     /// Tells whether the file can be used all the same.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use remex_client::environment::Definitions;
+    ///
+    /// let draft = Definitions::parse("include_locale = true", Path::new("environments.toml")).unwrap();
+    /// assert!(draft.warnings.iter().all(|warning| warning.fault.is_mild()));
+    /// ```
     pub fn is_mild(&self) -> bool {
         matches!(self, Self::UnknownKey { .. } | Self::Tls { .. })
     }

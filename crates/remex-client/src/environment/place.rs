@@ -12,17 +12,17 @@ use crate::{Client, Command, Condition, Error, Options, Target, fs::Fs, http::Ht
 ///
 /// Clones are the same place. It connects when it is first used, and all its users share that connection. When the
 /// session was lost, the next use begins a new one; what was in the old one is gone, and those who waited for it were
-/// told so.
+/// told so. Dropping the last clone closes the connection, unless a client or a handle made with it is still there: see
+/// [`Client`].
 ///
 /// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use remex_client::{Options, environment::{Environment, Id}};
 ///
 /// let here = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
 /// let output = here.command("echo").await?.arg("hello").output().await?;
 /// assert_eq!(output.stdout, b"hello\n");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Environment {
@@ -56,6 +56,15 @@ enum Came {
 
 impl Environment {
     /// Makes a place; nothing is connected yet.
+    ///
+    /// ```
+    /// use remex_client::{Options, Target, environment::{Environment, Id}};
+    ///
+    /// let target = Target::parse("ws://build.example:4000")?;
+    /// let build = Environment::new(Id::new("build")?, target, Options::default());
+    /// assert_eq!((build.id().as_str(), build.target().to_string().as_str()), ("build", "ws://build.example:4000"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(id: Id, target: Target, options: Options) -> Self {
         let connection = Mutex::new(Connection::default());
         Self { place: Arc::new(Place { id, target, options, connection }) }
@@ -76,6 +85,15 @@ impl Environment {
     /// # Errors
     ///
     /// Those of [`Client::connect_with`]. The next use tries again.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use remex_client::{Options, environment::{Environment, Id}};
+    /// # let place = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
+    /// let (one, two) = (place.client().await?, place.client().await?);
+    /// assert_eq!(one.session_id(), two.session_id());
+    /// # Ok(()) }
+    /// ```
     pub async fn client(&self) -> Result<Client, Error> {
         let (mut connection, came) = match self.place.connection.try_lock() {
             Ok(connection) => (connection, Came::First),
@@ -110,6 +128,15 @@ impl Environment {
     /// # Errors
     ///
     /// Those of [`Environment::client`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use remex_client::{Options, environment::{Environment, Id}};
+    /// # let place = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
+    /// let output = place.command("echo").await?.arg("hello").output().await?;
+    /// assert_eq!(output.stdout, b"hello\n");
+    /// # Ok(()) }
+    /// ```
     pub async fn command(&self, program: impl Into<String>) -> Result<Command, Error> {
         Ok(self.client().await?.command(program))
     }
@@ -119,6 +146,14 @@ impl Environment {
     /// # Errors
     ///
     /// Those of [`Environment::client`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use remex_client::{Options, environment::{Environment, Id}};
+    /// # let place = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
+    /// assert_eq!(place.shell("exit 3").await?.output().await?.exit.code, 3);
+    /// # Ok(()) }
+    /// ```
     pub async fn shell(&self, line: impl Into<String>) -> Result<Command, Error> {
         Ok(self.client().await?.shell(line))
     }
@@ -128,6 +163,14 @@ impl Environment {
     /// # Errors
     ///
     /// Those of [`Environment::client`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use remex_client::{Options, environment::{Environment, Id}};
+    /// # let place = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
+    /// assert!(place.fs().await?.metadata("/").await?.is_directory);
+    /// # Ok(()) }
+    /// ```
     pub async fn fs(&self) -> Result<Fs, Error> {
         Ok(self.client().await?.fs())
     }
@@ -137,6 +180,15 @@ impl Environment {
     /// # Errors
     ///
     /// Those of [`Environment::client`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use remex_client::{Options, environment::{Environment, Id}};
+    /// # let place = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
+    /// let request = place.http().await?.get("http://127.0.0.1:1");
+    /// assert!(request.send().await.is_err());
+    /// # Ok(()) }
+    /// ```
     pub async fn http(&self) -> Result<Http, Error> {
         Ok(self.client().await?.http())
     }
@@ -146,12 +198,22 @@ impl Environment {
     /// # Errors
     ///
     /// Those of [`Environment::client`] and of [`Client::info`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use remex_client::{Options, environment::{Environment, Id}};
+    /// # let place = Environment::new(Id::local(), remex::Local::here()?.target(), Options::default());
+    /// assert_eq!(place.info().await?.platform_os, "linux");
+    /// # Ok(()) }
+    /// ```
     pub async fn info(&self) -> Result<Info, Error> {
         self.client().await?.info().await
     }
 }
 
 /// Every place there is.
+///
+/// Dropping it drops the places; whoever has a clone of one keeps that.
 ///
 /// ```
 /// use remex_client::{Options, environment::{Definitions, Environments, Id}};
@@ -171,6 +233,16 @@ pub struct Environments {
 
 impl Environments {
     /// Makes the places that are defined; `local` is the way to this machine, if it is one of them.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::{Options, environment::{Definitions, Environments, Id}};
+    ///
+    /// let here = remex::Local::here()?.target();
+    /// let places = Environments::new(Definitions::local(), Some(here), &Options::default());
+    /// assert_eq!(places.default_place().map(|place| place.id().as_str()), Some("local"));
+    /// # Ok(()) }
+    /// ```
     pub fn new(definitions: Definitions, local: Option<Target>, options: &Options) -> Self {
         let here = local.filter(|_| definitions.local == Local::Included);
         let here = here.map(|target| Environment::new(Id::local(), target, options.clone()));
@@ -179,16 +251,39 @@ impl Environments {
     }
 
     /// Returns all of them, this machine first.
+    ///
+    /// ```
+    /// use remex_client::{Options, environment::{Definitions, Environments}};
+    ///
+    /// let definitions = Definitions::from_url(Some("ws://127.0.0.1:4000"), "REMEX_URL")?;
+    /// let places = Environments::new(definitions, None, &Options::default());
+    /// assert_eq!(places.all().iter().map(|place| place.id().as_str()).collect::<Vec<_>>(), ["remote"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn all(&self) -> &[Environment] {
         &self.places
     }
 
     /// Returns the one with a name.
+    ///
+    /// ```
+    /// use remex_client::{Options, environment::{Definitions, Environments, Id}};
+    ///
+    /// let places = Environments::new(Definitions::nothing(), None, &Options::default());
+    /// assert!(places.find(&Id::local()).is_none());
+    /// ```
     pub fn find(&self, id: &Id) -> Option<&Environment> {
         self.places.iter().find(|place| place.id() == id)
     }
 
     /// Returns where things run when nobody says where.
+    ///
+    /// ```
+    /// use remex_client::{Options, environment::{Definitions, Environments}};
+    ///
+    /// let places = Environments::new(Definitions::nothing(), None, &Options::default());
+    /// assert!(places.default_place().is_none());
+    /// ```
     pub fn default_place(&self) -> Option<&Environment> {
         self.find(self.default.as_ref()?)
     }

@@ -14,6 +14,16 @@ impl Fs {
     /// # Errors
     ///
     /// [`Error::Refused`] when something is there, and those of [`Client::call`](crate::Client::call).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("new");
+    /// fs.create_dir(&path).await?;
+    /// assert!(fs.create_dir(&path).await.is_err());
+    /// # Ok(()) }
+    /// ```
     pub async fn create_dir(&self, path: impl AsHostPath) -> Result<(), Error> {
         let request = create_directory(path.as_host_path()?);
         self.client.call(wire::CreateDirectory { recursive: Some(false), ..request }).await?;
@@ -25,6 +35,16 @@ impl Fs {
     /// # Errors
     ///
     /// [`Error::Refused`] when something else is there, and those of [`Client::call`](crate::Client::call).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("a/b/c");
+    /// fs.create_dir_all(&path).await?;
+    /// assert!(fs.metadata(&path).await?.is_directory);
+    /// # Ok(()) }
+    /// ```
     pub async fn create_dir_all(&self, path: impl AsHostPath) -> Result<(), Error> {
         self.client.call(create_directory(path.as_host_path()?)).await?;
         Ok(())
@@ -37,6 +57,18 @@ impl Fs {
     /// # Errors
     ///
     /// [`Error::Refused`] when it cannot be read, and those of [`Client::call`](crate::Client::call).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// fs.write(directory.path().join("a"), "").await?;
+    /// fs.create_dir(directory.path().join("b")).await?;
+    /// let entries = fs.read_dir(directory.path()).await?;
+    /// assert_eq!(entries.iter().map(|entry| entry.file_name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    /// assert!(entries[1].is_directory);
+    /// # Ok(()) }
+    /// ```
     pub async fn read_dir(&self, path: impl AsHostPath) -> Result<Vec<DirectoryEntry>, Error> {
         let mut pages = self.read_dir_pages(path)?;
         let mut entries = Vec::new();
@@ -48,20 +80,22 @@ impl Fs {
 
     /// Returns what is in a directory page by page, for directories of any size.
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error};
-    /// async fn example(client: &Client) -> Result<(), Error> {
-    ///     let mut pages = client.fs().read_dir_pages("/var/spool")?;
-    ///     while let Some(page) = pages.next().await? {
-    ///         println!("{} more", page.len());
-    ///     }
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Usage`] for a path that is none.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// fs.write(directory.path().join("a"), "").await?;
+    /// let (mut pages, mut names) = (fs.read_dir_pages(directory.path())?, Vec::new());
+    /// while let Some(page) = pages.next().await? {
+    ///     names.extend(page.into_iter().map(|entry| entry.file_name));
+    /// }
+    /// assert_eq!(names, ["a"]);
+    /// # Ok(()) }
+    /// ```
     pub fn read_dir_pages(&self, path: impl AsHostPath) -> Result<Pages, Error> {
         Ok(Pages { fs: self.clone(), path: path.as_host_path()?, next: Next::First })
     }
@@ -72,6 +106,25 @@ impl Fs {
     ///
     /// [`Error::Refused`] when the directory cannot be read or a limit is out of range, and those of
     /// [`Client::call`](crate::Client::call).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use remex_client::fs::WalkOptions;
+    ///
+    /// fs.create_dir_all(directory.path().join("a/b")).await?;
+    /// let options = WalkOptions {
+    ///     max_depth: 10,
+    ///     max_directories: 1000,
+    ///     max_entries: 10_000,
+    ///     follow_directory_symlinks: false,
+    ///     prune_hidden_directories: true,
+    /// };
+    /// let found = fs.walk(directory.path(), options).await?;
+    /// assert!(found.entries.iter().any(|entry| entry.path.to_string().ends_with("a/b")) && !found.truncated);
+    /// # Ok(()) }
+    /// ```
     pub async fn walk(&self, path: impl AsHostPath, options: WalkOptions) -> Result<WalkReply, Error> {
         let path = path.as_host_path()?;
         self.client.call(wire::Walk { path, options, sandbox: Sandbox::default() }).await
@@ -79,6 +132,19 @@ impl Fs {
 }
 
 /// The pages of a directory.
+///
+/// Each is asked for by itself, so dropping it leaves nothing behind.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// let mut pages = fs.read_dir_pages(directory.path())?;
+/// while let Some(page) = pages.next().await? {
+///     assert!(page.is_empty());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Pages {
     fs: Fs,
@@ -99,6 +165,16 @@ impl Pages {
     /// # Errors
     ///
     /// [`Error::Refused`] when it cannot be read, and those of [`Client::call`](crate::Client::call).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let mut pages = fs.read_dir_pages(directory.path())?;
+    /// assert_eq!(pages.next().await?, Some(Vec::new()));
+    /// assert_eq!(pages.next().await?, None);
+    /// # Ok(()) }
+    /// ```
     pub async fn next(&mut self) -> Result<Option<Vec<DirectoryEntry>>, Error> {
         let cursor = match &self.next {
             Next::First => None,

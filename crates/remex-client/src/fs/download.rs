@@ -24,22 +24,24 @@ impl Fs {
     /// A few blocks are asked for ahead of the reader. After a cut the file is opened again and read on, if it is
     /// still the same by size and time; otherwise reading ends with [`Error::Changed`].
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error};
-    /// use tokio::io::AsyncReadExt as _;
-    ///
-    /// async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
-    ///     let mut file = client.fs().open("/etc/hostname").await?;
-    ///     let mut name = String::new();
-    ///     file.read_to_string(&mut name).await?;
-    ///     println!("{name} has {} bytes", file.metadata().size);
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Refused`] when it is not a regular file, or may not be read.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use tokio::io::AsyncReadExt as _;
+    ///
+    /// # let path = directory.path().join("greeting");
+    /// # fs.write(&path, "hello\n").await?;
+    /// let mut file = fs.open(&path).await?;
+    /// let mut text = String::new();
+    /// file.read_to_string(&mut text).await?;
+    /// assert_eq!((text.as_str(), file.metadata().size), ("hello\n", 6));
+    /// # Ok(()) }
+    /// ```
     pub async fn open(&self, path: impl AsHostPath) -> Result<Download, Error> {
         let path = path.as_host_path()?;
         let mut setbacks = Setbacks::default();
@@ -60,19 +62,22 @@ impl Fs {
 
     /// Writes the content of a file into `writer`, and returns its size.
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error};
-    /// async fn example(client: &Client) -> Result<(), Error> {
-    ///     let mut here = Vec::new();
-    ///     client.fs().download("/var/log/syslog", &mut here, |progress| println!("{}", progress.bytes)).await?;
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// As [`Fs::open`]; [`Error::Changed`] when the file changed meanwhile, so that what was written is a mixture;
     /// [`Error::Local`] when `writer` fails.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let path = directory.path().join("greeting");
+    /// # fs.write(&path, "hello\n").await?;
+    /// let mut here = Vec::new();
+    /// let bytes = fs.download(&path, &mut here, |progress| println!("{} bytes", progress.bytes)).await?;
+    /// assert_eq!((bytes, &here[..]), (6, &b"hello\n"[..]));
+    /// # Ok(()) }
+    /// ```
     pub async fn download(
         &self,
         path: impl AsHostPath,
@@ -103,6 +108,19 @@ impl Fs {
 /// A file on the server's host, opened for reading.
 ///
 /// Dropping it closes the file.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// # let path = directory.path().join("greeting");
+/// # fs.write(&path, "hello\n").await?;
+/// let mut file = fs.open(&path).await?;
+/// while let Some(chunk) = file.chunk().await? {
+///     assert_eq!(chunk, "hello\n");
+/// }
+/// # Ok(()) }
+/// ```
 pub struct Download {
     metadata: Metadata,
     state: State,
@@ -121,6 +139,17 @@ type Read = (Box<Blocks>, Result<Option<Bytes>, Error>);
 
 impl Download {
     /// Returns what the file was when it was opened.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let path = directory.path().join("greeting");
+    /// # fs.write(&path, "hello\n").await?;
+    /// let file = fs.open(&path).await?;
+    /// assert!(file.metadata().is_file);
+    /// # Ok(()) }
+    /// ```
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
@@ -131,6 +160,18 @@ impl Download {
     ///
     /// [`Error::Changed`] when the file is another after a cut, [`Error::Refused`] when reading fails, and
     /// [`Error::Lost`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let path = directory.path().join("greeting");
+    /// # fs.write(&path, "hello\n").await?;
+    /// let mut file = fs.open(&path).await?;
+    /// assert_eq!(file.chunk().await?.as_deref(), Some(&b"hello\n"[..]));
+    /// assert_eq!(file.chunk().await?, None);
+    /// # Ok(()) }
+    /// ```
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         std::future::poll_fn(|context| self.poll_chunk(context)).await
     }

@@ -12,6 +12,19 @@ use super::{AsHostPath, Fs, LinkTarget, Metadata, is_not_found};
 use crate::Error;
 
 /// Which times of a file to change; what is absent stays.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use std::time::{Duration, SystemTime};
+/// use remex_client::fs::Times;
+///
+/// let yesterday = SystemTime::now() - Duration::from_secs(24 * 60 * 60);
+/// let times = Times { modified: Some(yesterday), ..Times::default() };
+/// fs.set_times(directory.path(), times).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
     /// When the content changed last.
@@ -28,6 +41,17 @@ impl Fs {
     /// # Errors
     ///
     /// A dangling link is not found; [`Fs::read_link`] looks at the link itself.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("greeting");
+    /// fs.write(&path, "hello\n").await?;
+    /// let metadata = fs.metadata(&path).await?;
+    /// assert!(metadata.is_file && metadata.size == 6);
+    /// # Ok(()) }
+    /// ```
     pub async fn metadata(&self, path: impl AsHostPath) -> Result<Metadata, Error> {
         self.client.call(get_metadata(path.as_host_path()?)).await
     }
@@ -38,6 +62,17 @@ impl Fs {
     ///
     /// [`ErrorKind::SymbolicLink`](crate::ErrorKind::SymbolicLink) or
     /// [`ErrorKind::NotADirectory`](crate::ErrorKind::NotADirectory) for a link.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let link = directory.path().join("link");
+    /// fs.symlink("/", &link).await?;
+    /// assert!(fs.metadata(&link).await?.is_directory);
+    /// assert!(fs.metadata_without_links(&link).await.is_err());
+    /// # Ok(()) }
+    /// ```
     pub async fn metadata_without_links(&self, path: impl AsHostPath) -> Result<Metadata, Error> {
         let request = get_metadata(path.as_host_path()?);
         self.client.call(wire::GetMetadata { follow_symlinks: Some(false), ..request }).await
@@ -48,6 +83,15 @@ impl Fs {
     /// # Errors
     ///
     /// When it cannot be known, for example because a directory on the way may not be searched.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// assert!(fs.exists(directory.path()).await?);
+    /// assert!(!fs.exists(directory.path().join("nothing")).await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn exists(&self, path: impl AsHostPath) -> Result<bool, Error> {
         match self.metadata(path).await {
             Ok(_) => Ok(true),
@@ -61,6 +105,16 @@ impl Fs {
     /// # Errors
     ///
     /// When it does not exist.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let link = directory.path().join("link");
+    /// fs.symlink("/", &link).await?;
+    /// assert_eq!(fs.canonicalize(&link).await?.to_string(), "/");
+    /// # Ok(()) }
+    /// ```
     pub async fn canonicalize(&self, path: impl AsHostPath) -> Result<HostPath, Error> {
         let path = path.as_host_path()?;
         let request = wire::Canonicalize { path, sandbox: Sandbox::default() };
@@ -72,6 +126,17 @@ impl Fs {
     /// # Errors
     ///
     /// When it is not there, or a directory with something in it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("greeting");
+    /// fs.write(&path, "hello\n").await?;
+    /// fs.remove(&path).await?;
+    /// assert!(!fs.exists(&path).await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn remove(&self, path: impl AsHostPath) -> Result<(), Error> {
         let (path, recursive, force) = (path.as_host_path()?, Some(false), Some(false));
         self.client.call(wire::Remove { recursive, force, ..remove(path) }).await?;
@@ -83,6 +148,18 @@ impl Fs {
     /// # Errors
     ///
     /// When something of it cannot be removed.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let tree = directory.path().join("tree");
+    /// fs.create_dir_all(tree.join("a/b")).await?;
+    /// fs.remove_all(&tree).await?;
+    /// fs.remove_all(&tree).await?;
+    /// assert!(!fs.exists(&tree).await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn remove_all(&self, path: impl AsHostPath) -> Result<(), Error> {
         self.client.call(remove(path.as_host_path()?)).await?;
         Ok(())
@@ -93,6 +170,17 @@ impl Fs {
     /// # Errors
     ///
     /// When the source is a directory; [`Fs::copy_all`] copies those.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    /// fs.write(&from, "hello\n").await?;
+    /// fs.copy(&from, &to).await?;
+    /// assert_eq!(fs.read(&to).await?, "hello\n");
+    /// # Ok(()) }
+    /// ```
     pub async fn copy(&self, from: impl AsHostPath, to: impl AsHostPath) -> Result<(), Error> {
         self.client.call_without_limit(copy(from, to)?).await?;
         Ok(())
@@ -103,6 +191,18 @@ impl Fs {
     /// # Errors
     ///
     /// When a directory is to be copied into itself, and whatever the host says.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    /// fs.create_dir(&from).await?;
+    /// fs.write(from.join("greeting"), "hello\n").await?;
+    /// fs.copy_all(&from, &to).await?;
+    /// assert_eq!(fs.read(to.join("greeting")).await?, "hello\n");
+    /// # Ok(()) }
+    /// ```
     pub async fn copy_all(&self, from: impl AsHostPath, to: impl AsHostPath) -> Result<(), Error> {
         self.client.call_without_limit(wire::Copy { recursive: true, ..copy(from, to)? }).await?;
         Ok(())
@@ -114,6 +214,17 @@ impl Fs {
     ///
     /// [`ErrorKind::CrossDevice`](crate::ErrorKind::CrossDevice) between file systems, [`Error::Interrupted`] when
     /// a cut leaves open whether it happened.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    /// fs.write(&from, "hello\n").await?;
+    /// fs.rename(&from, &to).await?;
+    /// assert!(fs.exists(&to).await? && !fs.exists(&from).await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn rename(&self, from: impl AsHostPath, to: impl AsHostPath) -> Result<(), Error> {
         self.client.call(rename(from.as_host_path()?, to.as_host_path()?)).await?;
         Ok(())
@@ -124,6 +235,20 @@ impl Fs {
     /// # Errors
     ///
     /// [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists), and those of [`Fs::rename`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use remex_client::ErrorKind;
+    ///
+    /// let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    /// fs.write(&from, "new").await?;
+    /// fs.write(&to, "old").await?;
+    /// let error = fs.rename_new(&from, &to).await.unwrap_err();
+    /// assert_eq!(error.refusal(), Some(ErrorKind::AlreadyExists));
+    /// # Ok(()) }
+    /// ```
     pub async fn rename_new(&self, from: impl AsHostPath, to: impl AsHostPath) -> Result<(), Error> {
         let request = rename(from.as_host_path()?, to.as_host_path()?);
         self.client.call(wire::Rename { overwrite: Some(false), ..request }).await?;
@@ -135,6 +260,16 @@ impl Fs {
     /// # Errors
     ///
     /// When something is there already.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let link = directory.path().join("current");
+    /// fs.symlink("release-7", &link).await?;
+    /// assert_eq!(fs.read_link(&link).await?.target, "release-7");
+    /// # Ok(()) }
+    /// ```
     pub async fn symlink(&self, target: impl AsRef<OsStr>, path: impl AsHostPath) -> Result<(), Error> {
         self.client.call(symlink(target.as_ref().as_bytes(), path.as_host_path()?)).await?;
         Ok(())
@@ -145,6 +280,17 @@ impl Fs {
     /// # Errors
     ///
     /// When the path is not a link.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let link = directory.path().join("dangling");
+    /// fs.symlink("nowhere", &link).await?;
+    /// assert_eq!(fs.read_link(&link).await?.target, "nowhere");
+    /// assert!(!fs.exists(&link).await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn read_link(&self, path: impl AsHostPath) -> Result<LinkTarget, Error> {
         let path = path.as_host_path()?;
         self.client.call(wire::ReadLink { path, sandbox: Sandbox::default() }).await
@@ -155,6 +301,17 @@ impl Fs {
     /// # Errors
     ///
     /// When the server's user may not.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let script = directory.path().join("script");
+    /// fs.write(&script, "#!/bin/sh\n").await?;
+    /// fs.set_permissions(&script, 0o755).await?;
+    /// assert_eq!(fs.metadata(&script).await?.mode.map(|mode| mode & 0o777), Some(0o755));
+    /// # Ok(()) }
+    /// ```
     pub async fn set_permissions(&self, path: impl AsHostPath, mode: u32) -> Result<(), Error> {
         self.client.call(set_permissions(path.as_host_path()?, mode)).await?;
         Ok(())
@@ -165,6 +322,19 @@ impl Fs {
     /// # Errors
     ///
     /// When no time is given, or the server's user may not.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use std::time::SystemTime;
+    /// use remex_client::fs::Times;
+    ///
+    /// let times = Times { modified: Some(SystemTime::UNIX_EPOCH), ..Times::default() };
+    /// fs.set_times(directory.path(), times).await?;
+    /// assert_eq!(fs.metadata(directory.path()).await?.modified_at_ms, 0);
+    /// # Ok(()) }
+    /// ```
     pub async fn set_times(&self, path: impl AsHostPath, times: Times) -> Result<(), Error> {
         let request = wire::SetTimes {
             path: path.as_host_path()?,

@@ -12,6 +12,15 @@ use crate::Error;
 /// What names a file on the server's host: a text, a path of this host's kind, or a [`HostPath`].
 ///
 /// A text is an absolute path or a `file:` URI. Names that are not UTF-8 need a [`Path`] or a URI with escapes.
+///
+/// ```
+/// use std::path::Path;
+/// use remex_client::fs::AsHostPath;
+///
+/// assert_eq!("file:///a%20b".as_host_path()?.native().unwrap(), Path::new("/a b"));
+/// assert!(Path::new("relative").as_host_path().is_err());
+/// # Ok::<(), remex_client::Error>(())
+/// ```
 pub trait AsHostPath {
     /// Returns the path.
     ///

@@ -27,6 +27,16 @@ const SMALL: usize = BLOCK;
 const OWNER: u32 = 0o700;
 
 /// How far a transfer has got.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// let (mut last, path) = (0, directory.path().join("image"));
+/// fs.upload(&[0; 1 << 20][..], &path, |progress| last = progress.bytes).await?;
+/// assert_eq!(last, 1 << 20);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Files that are complete.
@@ -40,6 +50,19 @@ pub struct Progress {
 }
 
 /// What a transfer of a tree has brought.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use remex_client::fs::Summary;
+///
+/// let (here, there) = (tempfile::tempdir()?, directory.path().join("copy"));
+/// std::fs::write(here.path().join("greeting"), "hello\n")?;
+/// let summary = fs.upload_tree(here.path(), &there, |_| ()).await?;
+/// assert_eq!(summary, Summary { files: 1, bytes: 6, ..Summary::default() });
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
     /// Regular files.

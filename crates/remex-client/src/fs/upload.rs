@@ -18,6 +18,18 @@ use crate::{
 };
 
 /// Which permissions an uploaded file gets.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use remex_client::fs::Permissions;
+///
+/// let path = directory.path().join("key");
+/// fs.upload_with(&b"s3cret"[..], &path, Permissions::Set(0o600), |_| ()).await?;
+/// assert_eq!(fs.metadata(&path).await?.mode.map(|mode| mode & 0o777), Some(0o600));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Permissions {
     /// Those of the file whose place it takes; the usual ones of the server where there is none.
@@ -36,20 +48,21 @@ impl Fs {
     ///
     /// A server of the base dialect cannot do that: there the destination is written in place, and a cut ends it.
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error};
-    /// async fn example(client: &Client) -> Result<(), Error> {
-    ///     let image = &b"any reader will do"[..];
-    ///     let report = |progress: &remex_client::fs::Progress| println!("{} bytes", progress.bytes);
-    ///     client.fs().upload(image, "/tmp/image", report).await?;
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Refused`] when the file cannot be written, [`Error::Local`] when `reader` fails,
     /// [`Error::Changed`] when somebody else touched the temporary file.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("image");
+    /// let image = &b"any reader will do"[..];
+    /// let bytes = fs.upload(image, &path, |progress| println!("{} bytes", progress.bytes)).await?;
+    /// assert_eq!((bytes, fs.read(&path).await?), (18, image.into()));
+    /// # Ok(()) }
+    /// ```
     pub async fn upload(
         &self,
         reader: impl AsyncRead + Unpin,
@@ -64,6 +77,19 @@ impl Fs {
     /// # Errors
     ///
     /// As [`Fs::upload`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use remex_client::fs::Permissions;
+    ///
+    /// let script = directory.path().join("script");
+    /// fs.upload_with(&b"#!/bin/sh\nexit 3\n"[..], &script, Permissions::Set(0o755), |_| ()).await?;
+    /// let output = client.command(script.display().to_string()).output().await?;
+    /// assert_eq!(output.exit.code, 3);
+    /// # Ok(()) }
+    /// ```
     pub async fn upload_with(
         &self,
         mut reader: impl AsyncRead + Unpin,

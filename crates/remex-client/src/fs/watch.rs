@@ -11,6 +11,19 @@ use crate::{
 };
 
 /// How far below its path a watch sees.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use remex_client::fs::Depth;
+///
+/// fs.create_dir(directory.path().join("below")).await?;
+/// let mut watch = fs.watch(directory.path(), Depth::Everything).await?;
+/// fs.write(directory.path().join("below/greeting"), "hello\n").await?;
+/// assert!(!watch.next().await?.changes.is_empty());
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Depth {
     /// Everything below, and everything that comes later; links are not followed.
@@ -21,6 +34,19 @@ pub enum Depth {
 }
 
 /// What changed since the last time.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use remex_client::fs::Depth;
+///
+/// let mut watch = fs.watch(directory.path(), Depth::Directory).await?;
+/// fs.write(directory.path().join("greeting"), "hello\n").await?;
+/// let news = watch.next().await?;
+/// assert!(news.overflow || !news.changes.is_empty());
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// Each path once, however often it changed.
@@ -32,21 +58,23 @@ pub struct Changes {
 impl Fs {
     /// Watches a file or directory, which must exist; whatever happens after the return is seen.
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error, fs::Depth};
-    /// async fn example(client: &Client) -> Result<(), Error> {
-    ///     let mut watch = client.fs().watch("/srv/project", Depth::Everything).await?;
-    ///     loop {
-    ///         for change in watch.next().await?.changes {
-    ///             println!("{:?} {}", change.kind, change.path);
-    ///         }
-    ///     }
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Refused`] when it does not exist or the host cannot watch more, and those of [`Client::call`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use remex_client::fs::Depth;
+    ///
+    /// let mut watch = fs.watch(directory.path(), Depth::Everything).await?;
+    /// fs.write(directory.path().join("greeting"), "hello\n").await?;
+    /// for change in watch.next().await?.changes {
+    ///     println!("{:?} {}", change.kind, change.path);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn watch(&self, path: impl AsHostPath, depth: Depth) -> Result<Watch, Error> {
         let path = path.as_host_path()?;
         let mut watch =
@@ -61,6 +89,20 @@ impl Fs {
 /// After a cut it watches again by itself and tells an overflow, because something may have been missed. Changes
 /// that nobody takes are collected, a thousand notifications of them; beyond that they become one overflow.
 /// Dropping it ends the watch.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use remex_client::fs::{ChangeKind, Depth};
+///
+/// let path = directory.path().join("greeting");
+/// let mut watch = fs.watch(directory.path(), Depth::Directory).await?;
+/// fs.write(&path, "hello\n").await?;
+/// let change = watch.next().await?.changes.remove(0);
+/// assert_eq!((change.kind, change.path.native()?), (ChangeKind::Created, path.as_path()));
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Watch {
     client: Client,
@@ -79,6 +121,19 @@ impl Watch {
     ///
     /// [`Error::Refused`] when the path could not be watched again after a cut; then a later call tries once more.
     /// [`Error::Lost`] when the session is.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use remex_client::fs::Depth;
+    /// use tokio::time::{Duration, timeout};
+    ///
+    /// // Nothing happens, so nothing is told.
+    /// let mut watch = fs.watch(directory.path(), Depth::Directory).await?;
+    /// assert!(timeout(Duration::from_millis(10), watch.next()).await.is_err());
+    /// # Ok(()) }
+    /// ```
     pub async fn next(&mut self) -> Result<Changes, Error> {
         if self.is_set {
             match self.route.next().await {

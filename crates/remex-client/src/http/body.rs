@@ -23,6 +23,17 @@ const TELL_EVERY: u64 = 4;
 ///
 /// A reader that stalls holds up this body only: the server then takes no more of it from the web server. Dropping
 /// it ends the exchange, where the server can be told; otherwise what follows is thrown away.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let url = web_server()?;
+/// let mut body = client.http().get(&url).stream().await?.body;
+/// assert_eq!(body.chunk().await?.as_deref(), Some(&b"ok\n"[..]));
+/// assert_eq!(body.chunk().await?, None);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Body {
     client: Client,
@@ -60,6 +71,18 @@ impl Body {
     /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when the body is not
     /// complete, [`Error::Interrupted`] when a cut ended it, [`Error::Overrun`] when too much waited to be read, and
     /// [`Error::Lost`].
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let url = web_server()?;
+    /// let mut body = client.http().get(&url).stream().await?.body;
+    /// while let Some(chunk) = body.chunk().await? {
+    ///     println!("{} bytes", chunk.len());
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         std::future::poll_fn(|context| self.poll_chunk(context)).await
     }

@@ -18,7 +18,18 @@ use crate::{Client, Error};
 /// What to run, and how.
 ///
 /// Unless told otherwise it runs in the server's own directory, with the server's environment but for names that
-/// look like secrets, with pipes for its output and nothing to read.
+/// look like secrets, with pipes for its output and nothing to read. Dropped before its start, it does nothing.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use std::time::Duration;
+///
+/// let command = client.command("env").env("GREETING", "hello").cwd("/").timeout(Duration::from_secs(60));
+/// let output = command.output().await?;
+/// assert!(String::from_utf8(output.stdout)?.lines().any(|line| line == "GREETING=hello"));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Command {
     client: Client,
@@ -39,6 +50,18 @@ pub struct Command {
 }
 
 /// What a process finds on its standard input.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::process::Input;
+///
+/// let nothing = client.command("cat").input(Input::None).start().await?;
+/// assert_eq!(nothing.communicate(b"unread").await?.stdout, b"");
+/// let piped = client.command("cat").input(Input::Piped).start().await?;
+/// assert_eq!(piped.communicate(b"read").await?.stdout, b"read");
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Input {
     /// Nothing: end of file.
@@ -49,6 +72,17 @@ pub enum Input {
 }
 
 /// What becomes of a process whose last handle is dropped.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::process::OnDrop;
+///
+/// let process = client.command("sleep").arg("1000").id("nap").on_drop(OnDrop::Terminate).start().await?;
+/// drop(process);
+/// assert_eq!(client.process("nap").await?.wait().await?.code, 137);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDrop {
     /// It runs on until it ends by itself, or its session does.
@@ -59,6 +93,23 @@ pub enum OnDrop {
 }
 
 /// How much of what a process says the server keeps.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use std::time::Duration;
+/// use remex_client::process::{Overflow, Retain};
+///
+/// // The last MiB of a chatty process, which never waits for a reader, for ten minutes after its end.
+/// let retain = Retain {
+///     bytes: Some(1 << 20),
+///     after_close: Some(Duration::from_secs(600)),
+///     overflow: Overflow::Evict,
+/// };
+/// let process = client.shell("seq 1000000").retain(retain).start().await?;
+/// assert!(process.wait().await?.is_success());
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retain {
     /// How much; 1 MiB unless given, up to the server's cap.
@@ -71,6 +122,14 @@ pub struct Retain {
 
 impl Client {
     /// Begins a command; `program` without a slash is searched in the `PATH` of its environment.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let output = client.command("echo").arg("hello").output().await?;
+    /// assert_eq!(output.stdout, b"hello\n");
+    /// # Ok(()) }
+    /// ```
     pub fn command(&self, program: impl Into<String>) -> Command {
         Command {
             client: self.clone(),
@@ -92,6 +151,14 @@ impl Client {
     }
 
     /// Begins a command line for `sh -c`.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let output = client.shell("printf '%s' a b | wc -c").output().await?;
+    /// assert_eq!(String::from_utf8(output.stdout)?.trim(), "2");
+    /// # Ok(()) }
+    /// ```
     pub fn shell(&self, line: impl Into<String>) -> Command {
         self.command("/bin/sh").arg("-c").arg(line)
     }
@@ -99,96 +166,248 @@ impl Client {
 
 impl Command {
     /// Adds an argument.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let output = client.command("printf").arg("%s").arg("a b").output().await?;
+    /// assert_eq!(output.stdout, b"a b");
+    /// # Ok(()) }
+    /// ```
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.argv.push(arg.into());
         self
     }
 
     /// Adds arguments.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let output = client.command("echo").args(["a", "b"]).output().await?;
+    /// assert_eq!(output.stdout, b"a b\n");
+    /// # Ok(()) }
+    /// ```
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.argv.extend(args.into_iter().map(Into::into));
         self
     }
 
     /// Sets what the program sees as its own name.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let output = client.command("/bin/sh").arg0("me").args(["-c", "echo $0"]).output().await?;
+    /// assert_eq!(output.stdout, b"me\n");
+    /// # Ok(()) }
+    /// ```
     pub fn arg0(mut self, arg0: impl Into<String>) -> Self {
         self.arg0 = Some(arg0.into());
         self
     }
 
     /// Sets the directory it runs in: an absolute path, or a `file:` URI.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// assert_eq!(client.command("pwd").cwd("/").output().await?.stdout, b"/\n");
+    /// # Ok(()) }
+    /// ```
     pub fn cwd(mut self, directory: impl Into<String>) -> Self {
         self.cwd = Some(directory.into());
         self
     }
 
     /// Sets a variable of its environment.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let output = client.shell("echo $GREETING").env("GREETING", "hello").output().await?;
+    /// assert_eq!(output.stdout, b"hello\n");
+    /// # Ok(()) }
+    /// ```
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.insert(name.into(), value.into());
         self
     }
 
     /// Lets it inherit less than everything of the server's environment.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_proto::environment::Inherit;
+    ///
+    /// let output = client.command("/usr/bin/env").inherit(Inherit::None).env("ONLY", "this").output().await?;
+    /// assert_eq!(output.stdout, b"ONLY=this\n");
+    /// # Ok(()) }
+    /// ```
     pub fn inherit(mut self, inherit: Inherit) -> Self {
         self.inherit = inherit;
         self
     }
 
     /// Gives it a terminal of this size instead of pipes.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::num::NonZeroU16;
+    ///
+    /// let (rows, cols) = (NonZeroU16::new(24).unwrap(), NonZeroU16::new(80).unwrap());
+    /// let output = client.command("stty").arg("size").terminal(rows, cols).output().await?;
+    /// assert_eq!(output.terminal, b"24 80\r\n");
+    /// # Ok(()) }
+    /// ```
     pub fn terminal(mut self, rows: NonZeroU16, cols: NonZeroU16) -> Self {
         self.terminal = Some((rows, cols));
         self
     }
 
     /// Says what it finds on its standard input; a terminal always takes what is written.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::process::Input;
+    ///
+    /// let process = client.command("wc").arg("-c").input(Input::Piped).start().await?;
+    /// assert_eq!(process.communicate(b"hello").await?.stdout, b"5\n");
+    /// # Ok(()) }
+    /// ```
     pub fn input(mut self, input: Input) -> Self {
         self.input = input;
         self
     }
 
     /// Ends it when it has run for so long.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    /// use remex_client::process::ExitCause;
+    ///
+    /// let output = client.command("sleep").arg("1000").timeout(Duration::from_millis(50)).output().await?;
+    /// assert_eq!(output.exit.cause, Some(ExitCause::Timeout));
+    /// # Ok(()) }
+    /// ```
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self
     }
 
     /// Ends it when it has said nothing for so long.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    /// use remex_client::process::ExitCause;
+    ///
+    /// let command = client.shell("echo hello; sleep 1000").idle_timeout(Duration::from_millis(50));
+    /// assert_eq!(command.output().await?.exit.cause, Some(ExitCause::IdleTimeout));
+    /// # Ok(()) }
+    /// ```
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.idle_timeout = Some(limit);
         self
     }
 
     /// Says how long after its exit to wait for what it left behind and still holds its output open.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    ///
+    /// // The sleeper keeps the output open after the shell has exited; nobody waits for it.
+    /// let command = client.shell("echo done; sleep 1000 &").linger(Duration::from_millis(50));
+    /// assert_eq!(command.output().await?.stdout, b"done\n");
+    /// # Ok(()) }
+    /// ```
     pub fn linger(mut self, limit: Duration) -> Self {
         self.linger = Some(limit);
         self
     }
 
     /// Says how much of its output the server keeps.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::process::Retain;
+    ///
+    /// let retain = Retain { bytes: Some(16 << 20), ..Retain::default() };
+    /// let process = client.command("seq").arg("1000").retain(retain).start().await?;
+    /// assert!(process.wait().await?.is_success());
+    /// # Ok(()) }
+    /// ```
     pub fn retain(mut self, retain: Retain) -> Self {
         self.retain = retain;
         self
     }
 
     /// Adds a word for people and tools, which the list of processes shows.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_proto::process::List;
+    ///
+    /// let _process = client.command("sleep").arg("1000").label("job", "nightly").start().await?;
+    /// let listing = client.call(List::default()).await?;
+    /// assert_eq!(listing.processes[0].labels["job"], "nightly");
+    /// # Ok(()) }
+    /// ```
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(name.into(), value.into());
         self
     }
 
     /// Names the process; a name of its own is made up unless given. Names are used once in a session.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let process = client.command("true").id("build").start().await?;
+    /// assert_eq!(process.id(), "build");
+    /// assert!(client.command("true").id("build").start().await.is_err());
+    /// # Ok(()) }
+    /// ```
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
     /// Says what becomes of it when its last handle is dropped.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::process::OnDrop;
+    ///
+    /// // Whatever happens to this function, nothing keeps running.
+    /// let process = client.command("sleep").arg("1000").on_drop(OnDrop::Terminate).start().await?;
+    /// assert!(process.pid().is_some());
+    /// # Ok(()) }
+    /// ```
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
         self.on_drop = on_drop;
         self
     }
 
     /// Returns the command line as a person would type it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// assert_eq!(client.command("grep").args(["-r", "two words"]).line(), "grep -r 'two words'");
+    /// # Ok(()) }
+    /// ```
     pub fn line(&self) -> String {
         self.argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
     }
@@ -212,6 +431,19 @@ impl Command {
     /// # Errors
     ///
     /// Those of [`Client::call`]: the program or the directory is not there, there is no room, and so on.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::ErrorKind;
+    ///
+    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// process.kill().await?;
+    ///
+    /// let error = client.command("no-such-program").start().await.unwrap_err();
+    /// assert_eq!(error.refusal(), Some(ErrorKind::ProgramNotFound));
+    /// # Ok(()) }
+    /// ```
     pub async fn start(self) -> Result<Process, Error> {
         let client = self.client.clone();
         let core = client.core();
@@ -255,6 +487,15 @@ impl Command {
     /// # Errors
     ///
     /// Those of [`Command::start`], and [`Error::Lost`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let output = client.shell("echo out; echo err >&2").output().await?;
+    /// assert!(output.exit.is_success());
+    /// assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+    /// # Ok(()) }
+    /// ```
     pub async fn output(self) -> Result<Output, Error> {
         let process = self.on_drop(OnDrop::Terminate).start().await?;
         process.communicate(&[]).await

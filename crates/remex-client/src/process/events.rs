@@ -26,6 +26,24 @@ use crate::{
 /// The events of one process for one consumer, in order and each once.
 ///
 /// A consumer that takes nothing holds up its own process, and nothing else. Dropped, it holds up nothing.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::process::Event;
+///
+/// let process = client.command("seq").arg("3").start().await?;
+/// let (mut events, mut bytes) = (process.events(), 0);
+/// while let Some(event) = events.next().await? {
+///     match event {
+///         Event::Output(chunk) => bytes += chunk.bytes.len(),
+///         Event::Gap(gap) => panic!("{:?} bytes are gone", gap.bytes),
+///         Event::Exited(exit) => assert!(exit.is_success()),
+///         Event::Closed(_) => assert_eq!(bytes, 6),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 pub struct Events {
     handle: Arc<Handle>,
     number: u64,
@@ -69,6 +87,17 @@ impl Events {
     /// # Errors
     ///
     /// [`Error::Lost`] when the session is gone.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::process::Event;
+    ///
+    /// let process = client.shell("exit 3").start().await?;
+    /// let first = process.events().next().await?;
+    /// assert!(matches!(first, Some(Event::Exited(exit)) if exit.code == 3));
+    /// # Ok(()) }
+    /// ```
     pub async fn next(&mut self) -> Result<Option<Event>, Error> {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -78,6 +107,17 @@ impl Events {
     /// # Errors
     ///
     /// As [`Events::next`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::future::poll_fn;
+    ///
+    /// let process = client.command("true").start().await?;
+    /// let mut events = process.events();
+    /// assert!(poll_fn(|context| events.poll_next(context)).await?.is_some());
+    /// # Ok(()) }
+    /// ```
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Event>, Error>> {
         loop {
             match &mut self.history {
@@ -194,7 +234,20 @@ impl Past {
 
 /// One stream of a process as bytes.
 ///
-/// Where output is gone, reading fails with [`Error::Gap`] once, and then goes on behind it.
+/// Where output is gone, reading fails with [`Error::Gap`] once, and then goes on behind it. A reader that takes nothing
+/// holds up its own process, and nothing else. Dropped, it holds up nothing.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use tokio::io::AsyncReadExt as _;
+///
+/// let process = client.command("seq").arg("3").start().await?;
+/// let mut text = String::new();
+/// process.stdout().read_to_string(&mut text).await?;
+/// assert_eq!(text, "1\n2\n3\n");
+/// # Ok(()) }
+/// ```
 pub struct Reader {
     events: Events,
     stream: Stream,
@@ -211,6 +264,18 @@ impl Reader {
     /// # Errors
     ///
     /// [`Error::Gap`] and [`Error::Lost`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let process = client.command("head").args(["-c", "100000", "/dev/zero"]).start().await?;
+    /// let (mut stdout, mut bytes) = (process.stdout(), 0);
+    /// while let Some(chunk) = stdout.chunk().await? {
+    ///     bytes += chunk.len();
+    /// }
+    /// assert_eq!(bytes, 100_000);
+    /// # Ok(()) }
+    /// ```
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         poll_fn(|context| self.poll_chunk(context)).await
     }

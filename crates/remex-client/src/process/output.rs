@@ -6,6 +6,14 @@ use super::{Event, Exit, Process, Stream};
 use crate::Error;
 
 /// Everything that a process said, and how it ended.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// let output = client.shell("echo out; exit 3").output().await?;
+/// assert_eq!((output.exit.code, output.stdout), (3, b"out\n".to_vec()));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// How it ended.
@@ -26,6 +34,16 @@ impl Process {
     /// # Errors
     ///
     /// [`Error::Gap`] when output was gone before this client got it, [`Error::Lost`] when the session is.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use remex_client::process::Input;
+    ///
+    /// let process = client.command("tr").args(["a-z", "A-Z"]).input(Input::Piped).start().await?;
+    /// assert_eq!(process.communicate(b"hello").await?.stdout, b"HELLO");
+    /// # Ok(()) }
+    /// ```
     pub async fn communicate(&self, input: &[u8]) -> Result<Output, Error> {
         let stdin = self.stdin();
         let write = async {

@@ -31,6 +31,21 @@ const WRITE_BYTES: usize = 64 << 10;
 /// Bytes arrive in order and once, whatever happens to the connection. A write returns when it is on its way, and
 /// waits while the process takes nothing; `flush` returns when the server has taken everything. `shutdown`, or
 /// dropping it, closes the input after all of it.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::process::{Input, Until};
+/// use tokio::io::AsyncWriteExt as _;
+///
+/// let process = client.command("cat").input(Input::Piped).start().await?;
+/// let mut stdin = process.stdin().expect("it is piped");
+/// stdin.write_all(b"hello\n").await?;
+/// process.wait_for(&Until::Output("hello".to_owned())).await?;
+/// stdin.shutdown().await?;
+/// assert!(process.wait().await?.is_success());
+/// # Ok(()) }
+/// ```
 pub struct Stdin {
     client: Client,
     process_id: String,

@@ -10,6 +10,17 @@ use super::{Event, Events, Exit, Process};
 use crate::Error;
 
 /// What to wait for.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use std::time::Duration;
+/// use remex_client::process::{Until, Waited};
+///
+/// let process = client.shell("echo ready; sleep 1000").start().await?;
+/// assert_eq!(process.wait_for(&Until::Idle(Duration::from_millis(50))).await?, Waited::Idle);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Until {
     /// Output that matches this expression, in what is retained or comes; over bytes, in the syntax of the `regex`
@@ -22,6 +33,19 @@ pub enum Until {
 }
 
 /// Why a wait is over.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// use remex_client::process::{Until, Waited};
+///
+/// let process = client.shell("echo port 4000; exit 3").start().await?;
+/// let Waited::Matched { bytes, .. } = process.wait_for(&Until::Output("port [0-9]+".to_owned())).await? else {
+///     panic!("it has ended without telling its port");
+/// };
+/// assert_eq!(bytes, "port 4000");
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waited {
     /// The output matched.
@@ -46,6 +70,14 @@ impl Process {
     /// # Errors
     ///
     /// [`Error::Lost`] when the session is gone.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// let process = client.shell("exit 3").start().await?;
+    /// assert_eq!(process.wait().await?.code, 3);
+    /// # Ok(()) }
+    /// ```
     pub async fn wait(&self) -> Result<Exit, Error> {
         let order = self.handle.feed.release();
         self.client().core().obey(&self.handle.feed, order);
@@ -66,6 +98,19 @@ impl Process {
     /// # Errors
     ///
     /// [`Error::Refused`] for an expression that is none, [`Error::Lost`] when the session is gone.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::time::Duration;
+    /// use remex_client::process::Until;
+    /// use tokio::time::timeout;
+    ///
+    /// let server = client.shell("echo listening; exec sleep 1000").start().await?;
+    /// let ready = Until::Output("listening".to_owned());
+    /// timeout(Duration::from_secs(10), server.wait_for(&ready)).await??;
+    /// # Ok(()) }
+    /// ```
     pub async fn wait_for(&self, until: &Until) -> Result<Waited, Error> {
         match until {
             Until::Exit => self.wait().await.map(Waited::Exited),

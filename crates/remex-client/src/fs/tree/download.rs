@@ -36,19 +36,23 @@ impl Fs {
     /// Each file takes its place in one step. What is there already and has no counterpart stays. Pipes, sockets and
     /// devices are left out, and counted.
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error};
-    /// async fn example(client: &Client) -> Result<(), Error> {
-    ///     let report = |progress: &remex_client::fs::Progress| println!("{}", progress.current);
-    ///     client.fs().download_tree("/srv/project", "project", report).await?;
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Local`] when something cannot be written, [`Error::Protocol`] for a name that leads elsewhere, and
     /// those of [`Fs::download`]. It ends at the first failure; what was copied until then stays.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (there, here) = (directory.path().join("project"), tempfile::tempdir()?);
+    /// fs.create_dir(&there).await?;
+    /// fs.write(there.join("main.c"), "int main(void) {}\n").await?;
+    /// let summary = fs.download_tree(&there, here.path(), |progress| println!("{}", progress.current)).await?;
+    /// assert_eq!(summary.files, 1);
+    /// assert!(here.path().join("main.c").exists());
+    /// # Ok(()) }
+    /// ```
     pub async fn download_tree(
         &self,
         from: impl AsHostPath,

@@ -27,20 +27,22 @@ impl Fs {
     /// Permissions are kept and links stay links; what is there already and has no counterpart stays. Files that are
     /// there are written over, small ones in place. Pipes, sockets and devices are left out, and counted.
     ///
-    /// ```no_run
-    /// # use remex_client::{Client, Error};
-    /// async fn example(client: &Client) -> Result<(), Error> {
-    ///     let report = |progress: &remex_client::fs::Progress| println!("{}", progress.current);
-    ///     let summary = client.fs().upload_tree("project", "/srv/project", report).await?;
-    ///     println!("{} files", summary.files);
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Local`] when something cannot be read, and those of [`Fs::upload`]. It ends at the first failure;
     /// what was copied until then stays.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// # let (here, there) = (tempfile::tempdir()?, directory.path().join("project"));
+    /// std::fs::write(here.path().join("main.c"), "int main(void) {}\n")?;
+    /// let summary = fs.upload_tree(here.path(), &there, |progress| println!("{}", progress.current)).await?;
+    /// assert_eq!(summary.files, 1);
+    /// assert!(fs.exists(there.join("main.c")).await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn upload_tree(
         &self,
         from: impl AsRef<Path>,

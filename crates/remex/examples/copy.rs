@@ -1,0 +1,85 @@
+//! Copies a file or a directory to where the user's configuration says, and back, and compares what came of it.
+//!
+//! ```sh
+//! cargo run -p remex --example copy                     # a small tree that it makes up
+//! REMEX_URL=ws://127.0.0.1:4000 cargo run -p remex --example copy -- ~/project
+//! ```
+
+#![allow(clippy::print_stdout, reason = "it talks to a person")]
+
+use std::{env, fs, path::PathBuf};
+
+use anyhow::{Context as _, ensure};
+use remex::{Local, environments::configured};
+use remex_client::{
+    Client, Options,
+    environment::Environments,
+    fs::{Progress, WalkKind, WalkOptions},
+};
+
+/// What is compared afterwards; enough for an example.
+const WALK: WalkOptions = WalkOptions {
+    max_depth: 32,
+    max_directories: 10_000,
+    max_entries: 10_000,
+    follow_directory_symlinks: false,
+    prune_hidden_directories: false,
+};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let from = match env::args_os().nth(1) {
+        Some(path) => fs::canonicalize(path)?,
+        None => sample(scratch.path().join("sample"))?,
+    };
+    let back = scratch.path().join("back");
+
+    // This machine is a place like any other, which saves us from doing things in two ways below.
+    let local = Local::here()?.target();
+    let here = Client::connect(local.clone()).await?.fs();
+    let definitions = configured(|name| env::var_os(name))?.definitions;
+    let places = Environments::new(definitions, Some(local), &Options::default());
+    let place = places.default_place().context("the configuration has no default place")?;
+    let info = place.info().await?;
+    let temporary = info.temp_dir.context("the server does not tell a directory for temporary files")?;
+    let there = place.fs().await?;
+    let to = temporary.native()?.join(format!("remex-copy-{}", std::process::id()));
+
+    let tell = |way: &'static str| move |so_far: &Progress| println!("{way}: {} bytes", so_far.bytes);
+    if from.is_dir() {
+        let summary = there.upload_tree(&from, &to, tell("there")).await?;
+        println!("{} files in {} directories", summary.files, summary.directories + 1);
+        there.download_tree(&to, &back, tell("back")).await?;
+    } else {
+        there.upload(tokio::fs::File::open(&from).await?, &to, tell("there")).await?;
+        there.download(&to, &mut tokio::fs::File::create(&back).await?, tell("back")).await?;
+    }
+
+    let files = if from.is_dir() {
+        let found = here.walk(&from, WALK).await?.entries.into_iter();
+        found.filter(|entry| entry.kind == WalkKind::File).map(|entry| entry.path).collect()
+    } else {
+        vec![from.clone().into()]
+    };
+    for file in files {
+        let name = file.native()?.strip_prefix(&from)?;
+        // Joining an empty name would ask for a directory.
+        let at = |root: &PathBuf| if name.as_os_str().is_empty() { root.clone() } else { root.join(name) };
+        let original = here.hash(&file).await?;
+        ensure!(original == there.hash(at(&to)).await?, "{file} is another one there");
+        ensure!(original == here.hash(at(&back)).await?, "{file} is another one back here");
+        println!("{} {}", original.hash, at(&from).display());
+    }
+    there.remove_all(&to).await?;
+    println!("everything is the same");
+    Ok(())
+}
+
+/// Makes a small tree with a large file.
+fn sample(root: PathBuf) -> anyhow::Result<PathBuf> {
+    fs::create_dir_all(root.join("notes"))?;
+    fs::write(root.join("notes/greeting"), "hello\n")?;
+    fs::write(root.join("large"), vec![7; 3 << 20])?;
+    Ok(root)
+}

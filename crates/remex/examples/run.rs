@@ -1,0 +1,60 @@
+//! Runs a command where the user's configuration says, prints what it says as it comes, and exits with its code.
+//!
+//! ```sh
+//! cargo run -p remex --example run -- uname -a
+//! REMEX_URL=ws://127.0.0.1:4000 cargo run -p remex --example run -- uname -a
+//! ```
+
+#![allow(clippy::print_stderr, reason = "it talks to a person")]
+
+use std::{
+    env,
+    io::{Write as _, stderr, stdout},
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+use remex::{Local, environments::configured};
+use remex_client::{
+    Options,
+    environment::Environments,
+    process::{Event, OnDrop, Stream},
+};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    // Which places there are: those of the environments file, that of `REMEX_URL`, or this machine alone.
+    let configured = configured(|name| env::var_os(name))?;
+    for warning in &configured.warnings {
+        eprintln!("warning: {warning}");
+    }
+    let here = Local::here()?.target();
+    let places = Environments::new(configured.definitions, Some(here), &Options::default());
+    let place = places.default_place().context("the configuration has no default place")?;
+
+    let mut words = env::args().skip(1);
+    let command = match words.next() {
+        Some(program) => place.command(program).await?.args(words),
+        None => place.shell("echo \"hello from $(uname -n)\"").await?,
+    };
+    // Should anything fail from here on, the command ends with this program.
+    let process = command.on_drop(OnDrop::Terminate).start().await?;
+
+    let mut code = 1;
+    let mut events = process.events();
+    while let Some(event) = events.next().await? {
+        match event {
+            Event::Output(chunk) if chunk.stream == Stream::Stderr => stderr().write_all(&chunk.bytes)?,
+            Event::Output(chunk) => {
+                stdout().write_all(&chunk.bytes)?;
+                stdout().flush()?;
+            }
+            Event::Gap(gap) => eprintln!("[output is missing: events {} to {}]", gap.from_seq, gap.to_seq),
+            Event::Exited(exit) => code = exit.code,
+            Event::Closed(_) => {}
+        }
+    }
+    // Leave nothing behind on a server elsewhere.
+    place.client().await?.end().await?;
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
