@@ -2,27 +2,28 @@
 //!
 //! It does no I/O: `engine.rs` has the task that does. Start at [`Core`].
 
+mod incoming;
+mod outgoing;
+mod repeat;
 mod route;
+mod ticket;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    task::Poll,
 };
 
 use bytes::Bytes;
 use remex_proto::{
-    Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError, ServerNote,
-    call::Request as _,
-    flow,
+    Call,
     initialize::{Capability, Reply as Welcome},
-    process as wire, request, session,
+    process as wire,
     state::pending::{self, AfterCut, Pending},
 };
-use remex_rpc::memory::{Reply, ToClient};
+use remex_rpc::memory::Reply;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
@@ -30,7 +31,13 @@ use crate::{
     Condition, Error, Loss, Options, Target,
     process::feed::{Feed, Order},
 };
+pub(crate) use incoming::Heard;
+pub(crate) use outgoing::Item;
+use outgoing::Outgoing;
+use repeat::after_cut;
+pub(crate) use repeat::{is_starting, is_unknown_process};
 pub(crate) use route::{Route, RouteKey, Routed};
+pub(crate) use ticket::Ticket;
 
 /// How many calls callers may have open; fewer than a server lets wait before it stops reading.
 const CALLS: usize = 512;
@@ -98,23 +105,6 @@ struct Enabled {
     consumed: bool,
 }
 
-/// What is to be sent, in this order but for the requests, which come last.
-#[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    /// The answer to the last ping.
-    pub(crate) pong: Option<Bytes>,
-    /// A sign of life is wanted.
-    pub(crate) ping: bool,
-    /// The newest mark.
-    ack: Option<u64>,
-    /// How far the consumers of each process have got.
-    consumed: BTreeMap<String, u64>,
-    /// How far the readers of each body have got.
-    body_consumed: BTreeMap<String, u64>,
-    cancels: VecDeque<u64>,
-    requests: VecDeque<u64>,
-}
-
 /// How messages travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -170,14 +160,6 @@ impl Arrived {
             Arrived::Value(reply) => reply.take().ok_or_else(|| nonsense(&"it has another type")),
         }
     }
-}
-
-/// One thing to send.
-pub(crate) enum Item {
-    Ping,
-    Pong(Bytes),
-    Note(ClientNote),
-    Request(u64, Body),
 }
 
 impl Core {
@@ -326,16 +308,6 @@ impl Core {
         self.room.notify_waiters();
     }
 
-    /// Ends what an answered call has left behind, where the server can be told.
-    pub(crate) fn cancel(&self, id: u64) {
-        let mut state = self.lock();
-        if state.enabled.cancel {
-            state.outgoing.cancels.push_back(id);
-            drop(state);
-            self.bell.notify_one();
-        }
-    }
-
     /// Adds the feed of a process, before anything can be said about it.
     pub(crate) fn add_feed(&self, feed: &Arc<Feed>) -> Result<(), Error> {
         let mut state = self.lock();
@@ -399,28 +371,6 @@ impl Core {
             self.lock().unfollowed.remove(process_id);
         } else if let Ok(reply) = answer {
             self.consumed(process_id, reply.next_seq.saturating_sub(1));
-        }
-    }
-
-    /// Tells the server how far the consumers of a process have got.
-    pub(crate) fn consumed(&self, process_id: &str, seq: u64) {
-        let mut state = self.lock();
-        if !state.enabled.consumed {
-            return;
-        }
-        let told = state.outgoing.consumed.entry(process_id.to_owned()).or_default();
-        *told = (*told).max(seq);
-        drop(state);
-        self.bell.notify_one();
-    }
-
-    /// Tells the server how far the reader of a body has got.
-    pub(crate) fn body_consumed(&self, request_id: &str, seq: u64) {
-        let mut state = self.lock();
-        if state.enabled.consumed {
-            state.outgoing.body_consumed.insert(request_id.to_owned(), seq);
-            drop(state);
-            self.bell.notify_one();
         }
     }
 
@@ -531,62 +481,6 @@ impl Core {
         }
     }
 
-    /// Waits for something to send, and takes it.
-    pub(crate) async fn next_item(&self) -> Item {
-        loop {
-            if let Some(item) = self.take_item() {
-                return item;
-            }
-            self.bell.notified().await;
-        }
-    }
-
-    /// Takes the next thing to send.
-    pub(crate) fn take_item(&self) -> Option<Item> {
-        let mut state = self.lock();
-        let State { pending, outgoing, .. } = &mut *state;
-        if let Some(payload) = outgoing.pong.take() {
-            return Some(Item::Pong(payload));
-        }
-        if std::mem::take(&mut outgoing.ping) {
-            return Some(Item::Ping);
-        }
-        if let Some(mark) = outgoing.ack.take() {
-            return Some(Item::Note(flow::Ack { mark }.into()));
-        }
-        if let Some(process_id) = outgoing.consumed.keys().next().cloned() {
-            let seq = outgoing.consumed.remove(&process_id).unwrap_or_default();
-            return Some(Item::Note(flow::Consumed { process_id, seq }.into()));
-        }
-        if let Some(request_id) = outgoing.body_consumed.keys().next().cloned() {
-            let seq = outgoing.body_consumed.remove(&request_id).unwrap_or_default();
-            return Some(Item::Note(flow::BodyConsumed { request_id, seq }.into()));
-        }
-        if let Some(id) = outgoing.cancels.pop_front() {
-            return Some(Item::Note(request::Cancel { id: RequestId::Integer(id.cast_signed()) }.into()));
-        }
-        while let Some(id) = outgoing.requests.pop_front() {
-            if let Some(waiting) = pending.waiting(id) {
-                let body = match &mut waiting.body {
-                    Body::Wire(body) => Body::Wire(body.clone()),
-                    Body::Memory(call) => Body::Memory(call.take()),
-                };
-                return Some(Item::Request(id, body));
-            }
-        }
-        None
-    }
-
-    /// Asks for a sign of life; returns how many there were.
-    pub(crate) fn ping(&self) -> u64 {
-        let mut state = self.lock();
-        state.outgoing.ping = true;
-        let answers = state.answers;
-        drop(state);
-        self.bell.notify_one();
-        answers
-    }
-
     /// Notes that the server answered: it hears.
     pub(crate) fn answered(&self) {
         self.lock().answers += 1;
@@ -595,13 +489,6 @@ impl Core {
     /// Returns how often the server answered.
     pub(crate) fn answers(&self) -> u64 {
         self.lock().answers
-    }
-
-    pub(crate) fn pong(&self, payload: Bytes) {
-        let mut state = self.lock();
-        state.outgoing.pong = Some(payload);
-        drop(state);
-        self.bell.notify_one();
     }
 
     /// Notes that something arrived.
@@ -614,131 +501,8 @@ impl Core {
         self.lock().heard
     }
 
-    /// Takes a message from the wire.
-    pub(crate) fn message(&self, bytes: &Bytes) -> Result<(), Error> {
-        let nonsense = |what: String| Error::Protocol { what };
-        match Message::parse(bytes, MessageLimits { max_values: usize::MAX, ..MessageLimits::WIRE }) {
-            Err(malformed) => Err(nonsense(malformed.to_string())),
-            Ok(Message::Response { id, outcome }) => {
-                let outcome = match outcome {
-                    Ok(result) => Ok(Arrived::Json(bytes.slice_ref(result.as_bytes()))),
-                    Err(error) => Err(serde_json::from_str::<RpcError>(error)
-                        .map_err(|error| nonsense(format!("an error does not decode: {error}")))?),
-                };
-                self.answer(&id, outcome);
-                Ok(())
-            }
-            Ok(Message::Notification { method, params }) => {
-                match ServerNote::parse(&method, params) {
-                    Ok(note) => self.note(note),
-                    // A newer server may tell more than this client knows.
-                    Err(remex_proto::ParseError::UnknownMethod { .. }) => {}
-                    Err(error) => return Err(nonsense(format!("`{method}` does not decode: {error}"))),
-                }
-                Ok(())
-            }
-            Ok(Message::Request { method, .. }) => Err(nonsense(format!("it asked for `{method}`"))),
-        }
-    }
-
-    /// Takes a message from a server in this process.
-    pub(crate) fn value(&self, value: ToClient) -> Result<(), Error> {
-        match value {
-            ToClient::Answer { id, outcome } => self.answer(&id, outcome.map(Arrived::Value)),
-            ToClient::Note(note) => self.note(note),
-            ToClient::Goodbye { reason } => {
-                return Err(Error::Unreachable { target: self.target.to_string(), reason });
-            }
-        }
-        Ok(())
-    }
-
-    fn answer(&self, id: &RequestId, outcome: Result<Arrived, RpcError>) {
-        let RequestId::Integer(id) = id else { return };
-        let waiting = {
-            let mut state = self.lock();
-            state.answers += 1;
-            let waiting = state.pending.complete(id.cast_unsigned());
-            let ends = waiting.as_ref().is_some_and(|waiting| waiting.method == session::End::METHOD);
-            if ends && state.end == End::Asked && outcome.is_ok() {
-                state.end = End::Done;
-            }
-            waiting
-        };
-        // An answer that nobody waits for is one that came after its caller had left.
-        if let Some(waiting) = waiting {
-            self.room.notify_waiters();
-            waiting.complete(self, outcome.map_err(Error::Refused));
-        }
-    }
-
-    fn note(&self, note: ServerNote) {
-        let event = match note {
-            ServerNote::FlowMark(flow::Mark { mark }) => {
-                self.lock().outgoing.ack = Some(mark);
-                return self.bell.notify_one();
-            }
-            ServerNote::HttpBodyDelta(delta) => {
-                return self.route(&RouteKey::Http(delta.request_id.clone()), Routed::Body(delta));
-            }
-            ServerNote::FsChanged(changed) => {
-                return self.route(&RouteKey::Watch(changed.watch_id), Routed::Changed(changed));
-            }
-            ServerNote::ProcessOutput(note) => Heard::Output(note),
-            ServerNote::ProcessExited(note) => Heard::Exited(note),
-            ServerNote::ProcessClosed(note) => Heard::Closed(note),
-            ServerNote::ProcessGap(note) => Heard::Gap(note),
-            ServerNote::ProcessStarted(_)
-            | ServerNote::ProcessFailed(_)
-            | ServerNote::FsMissingChanged(_) => return,
-        };
-        let (process_id, seq) = event.place();
-        let feed = self.lock().feeds.get(process_id).cloned();
-        match feed {
-            Some(feed) => {
-                let order = feed.hear(event);
-                self.obey(&feed, order);
-            }
-            // A process whose handle was dropped goes on, and what it says is nobody's.
-            None => {
-                if matches!(event, Heard::Closed(_)) {
-                    self.lock().unfollowed.remove(process_id);
-                }
-                self.consumed(process_id, seq);
-            }
-        }
-    }
-
-    fn route(&self, key: &RouteKey, what: Routed) {
-        let route = self.lock().routes.get(key).cloned();
-        if let Some(route) = route {
-            route.push(what);
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a server told about a process of this session.
-#[derive(Debug)]
-pub(crate) enum Heard {
-    Output(wire::Output),
-    Exited(wire::Exited),
-    Closed(wire::Closed),
-    Gap(wire::Gap),
-}
-
-impl Heard {
-    /// Returns the process, and the last event that this is about.
-    pub(crate) fn place(&self) -> (&str, u64) {
-        match self {
-            Heard::Output(note) => (&note.process_id, note.seq),
-            Heard::Exited(note) => (&note.process_id, note.seq),
-            Heard::Closed(note) => (&note.process_id, note.seq),
-            Heard::Gap(note) => (&note.process_id, note.range.to_seq),
-        }
     }
 }
 
@@ -756,110 +520,6 @@ impl Waiting {
             Answer::Nobody => {}
         }
     }
-}
-
-/// The answer to come of one call; dropped, the call is forgotten and cancelled.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    core: Arc<Core>,
-    id: u64,
-    /// Taken when the answer is there, or nobody wants it.
-    receiver: Option<oneshot::Receiver<Result<Arrived, Error>>>,
-}
-
-impl Ticket {
-    /// Returns the number of the call.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Lets the call go on without anybody who waits for it.
-    pub(crate) fn detach(mut self) {
-        self.receiver = None;
-    }
-}
-
-impl Future for Ticket {
-    type Output = Result<Arrived, Error>;
-
-    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        let Some(receiver) = &mut self.receiver else { return Poll::Pending };
-        let answered = std::task::ready!(std::pin::Pin::new(receiver).poll(context));
-        self.receiver = None;
-        Poll::Ready(answered.unwrap_or_else(|_| Err(self.core.loss())))
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if self.receiver.is_some() {
-            self.core.forget(self.id);
-        }
-    }
-}
-
-/// Tells whether a call may be sent again after a cut that left it unanswered.
-fn after_cut(call: &Call) -> AfterCut {
-    let is_repeatable = match call {
-        Call::ProcessStart(start) => start.start_id.is_some(),
-        Call::ProcessWrite(write) => write.write_id.is_some(),
-        // Doing these twice is the same as doing them once.
-        Call::ProcessRead(_)
-        | Call::ProcessTerminate(_)
-        | Call::ProcessCloseStdin(_)
-        | Call::ProcessResize(_)
-        | Call::ProcessWait(_)
-        | Call::ProcessSnapshot(_)
-        | Call::ProcessList(_)
-        | Call::SessionList(_)
-        | Call::SessionEnd(_)
-        | Call::FsReadFile(_)
-        | Call::FsGetMetadata(_)
-        | Call::FsCanonicalize(_)
-        | Call::FsReadDirectory(_)
-        | Call::FsWalk(_)
-        | Call::FsSetPermissions(_)
-        | Call::FsSetTimes(_)
-        | Call::FsReadLink(_)
-        | Call::FsHash(_)
-        | Call::EnvironmentInfo(_)
-        | Call::EnvironmentStatus(_)
-        | Call::EnvironmentConfigRead(_) => true,
-        Call::FsWriteFile(write) => write.if_match.is_none(),
-        Call::FsCreateDirectory(create) => create.recursive != Some(false),
-        Call::HttpRequest(request) => {
-            !request.stream_response && ["GET", "HEAD", "OPTIONS"].contains(&request.method.as_str())
-        }
-        // A second time these fail, or do something else, or their handle is gone with the connection.
-        Call::Initialize(_)
-        | Call::ProcessSignal(_)
-        | Call::SessionObserve(_)
-        | Call::SessionUnobserve(_)
-        | Call::FsRemove(_)
-        | Call::FsCopy(_)
-        | Call::FsOpen(_)
-        | Call::FsReadBlock(_)
-        | Call::FsWriteBlock(_)
-        | Call::FsClose(_)
-        | Call::FsWatchMissing(_)
-        | Call::FsRename(_)
-        | Call::FsSymlink(_)
-        | Call::FsWatch(_)
-        | Call::FsUnwatch(_) => false,
-    };
-    if is_repeatable { AfterCut::Resend } else { AfterCut::Fail }
-}
-
-/// Tells whether a server has forgotten a process, whatever its dialect.
-pub(crate) fn is_unknown_process(error: &Error) -> bool {
-    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::UnknownProcess
-        || refusal.message.starts_with("unknown process id"))
-}
-
-/// Tells whether a process is about to be there, whatever the dialect of the server.
-pub(crate) fn is_starting(error: &Error) -> bool {
-    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessStarting
-        || refusal.message.starts_with("process id") && refusal.message.ends_with("is starting"))
 }
 
 pub(crate) fn random_word() -> String {

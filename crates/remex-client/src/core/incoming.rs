@@ -1,0 +1,136 @@
+//! What the server says, on its way to whom it concerns.
+
+use bytes::Bytes;
+use remex_proto::{
+    Message, MessageLimits, RequestId, RpcError, ServerNote, call::Request as _, flow, process as wire,
+    session,
+};
+use remex_rpc::memory::ToClient;
+
+use super::{Arrived, Core, End, RouteKey, Routed};
+use crate::Error;
+
+/// What a server told about a process of this session.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Output(wire::Output),
+    Exited(wire::Exited),
+    Closed(wire::Closed),
+    Gap(wire::Gap),
+}
+
+impl Heard {
+    /// Returns the process, and the last event that this is about.
+    pub(crate) fn place(&self) -> (&str, u64) {
+        match self {
+            Heard::Output(note) => (&note.process_id, note.seq),
+            Heard::Exited(note) => (&note.process_id, note.seq),
+            Heard::Closed(note) => (&note.process_id, note.seq),
+            Heard::Gap(note) => (&note.process_id, note.range.to_seq),
+        }
+    }
+}
+
+impl Core {
+    /// Takes a message from the wire.
+    pub(crate) fn message(&self, bytes: &Bytes) -> Result<(), Error> {
+        let nonsense = |what: String| Error::Protocol { what };
+        match Message::parse(bytes, MessageLimits { max_values: usize::MAX, ..MessageLimits::WIRE }) {
+            Err(malformed) => Err(nonsense(malformed.to_string())),
+            Ok(Message::Response { id, outcome }) => {
+                let outcome = match outcome {
+                    Ok(result) => Ok(Arrived::Json(bytes.slice_ref(result.as_bytes()))),
+                    Err(error) => Err(serde_json::from_str::<RpcError>(error)
+                        .map_err(|error| nonsense(format!("an error does not decode: {error}")))?),
+                };
+                self.answer(&id, outcome);
+                Ok(())
+            }
+            Ok(Message::Notification { method, params }) => {
+                match ServerNote::parse(&method, params) {
+                    Ok(note) => self.note(note),
+                    // A newer server may tell more than this client knows.
+                    Err(remex_proto::ParseError::UnknownMethod { .. }) => {}
+                    Err(error) => return Err(nonsense(format!("`{method}` does not decode: {error}"))),
+                }
+                Ok(())
+            }
+            Ok(Message::Request { method, .. }) => Err(nonsense(format!("it asked for `{method}`"))),
+        }
+    }
+
+    /// Takes a message from a server in this process.
+    pub(crate) fn value(&self, value: ToClient) -> Result<(), Error> {
+        match value {
+            ToClient::Answer { id, outcome } => self.answer(&id, outcome.map(Arrived::Value)),
+            ToClient::Note(note) => self.note(note),
+            ToClient::Goodbye { reason } => {
+                return Err(Error::Unreachable { target: self.target.to_string(), reason });
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, id: &RequestId, outcome: Result<Arrived, RpcError>) {
+        let RequestId::Integer(id) = id else { return };
+        let waiting = {
+            let mut state = self.lock();
+            state.answers += 1;
+            let waiting = state.pending.complete(id.cast_unsigned());
+            let ends = waiting.as_ref().is_some_and(|waiting| waiting.method == session::End::METHOD);
+            if ends && state.end == End::Asked && outcome.is_ok() {
+                state.end = End::Done;
+            }
+            waiting
+        };
+        // An answer that nobody waits for is one that came after its caller had left.
+        if let Some(waiting) = waiting {
+            self.room.notify_waiters();
+            waiting.complete(self, outcome.map_err(Error::Refused));
+        }
+    }
+
+    fn note(&self, note: ServerNote) {
+        let event = match note {
+            ServerNote::FlowMark(flow::Mark { mark }) => {
+                self.lock().outgoing.ack = Some(mark);
+                return self.bell.notify_one();
+            }
+            ServerNote::HttpBodyDelta(delta) => {
+                return self.route(&RouteKey::Http(delta.request_id.clone()), Routed::Body(delta));
+            }
+            ServerNote::FsChanged(changed) => {
+                return self.route(&RouteKey::Watch(changed.watch_id), Routed::Changed(changed));
+            }
+            ServerNote::ProcessOutput(note) => Heard::Output(note),
+            ServerNote::ProcessExited(note) => Heard::Exited(note),
+            ServerNote::ProcessClosed(note) => Heard::Closed(note),
+            ServerNote::ProcessGap(note) => Heard::Gap(note),
+            ServerNote::ProcessStarted(_)
+            | ServerNote::ProcessFailed(_)
+            | ServerNote::FsMissingChanged(_) => return,
+        };
+        let (process_id, seq) = event.place();
+        let feed = self.lock().feeds.get(process_id).cloned();
+        match feed {
+            Some(feed) => {
+                let order = feed.hear(event);
+                self.obey(&feed, order);
+            }
+            // A process whose handle was dropped goes on, and what it says is nobody's.
+            None => {
+                if matches!(event, Heard::Closed(_)) {
+                    self.lock().unfollowed.remove(process_id);
+                }
+                self.consumed(process_id, seq);
+            }
+        }
+    }
+
+    fn route(&self, key: &RouteKey, what: Routed) {
+        let route = self.lock().routes.get(key).cloned();
+        if let Some(route) = route {
+            route.push(what);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What is to be sent.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use remex_proto::{ClientNote, RequestId, flow, request};
+
+use super::{Body, Core, State};
+
+/// What is to be sent, in this order but for the requests, which come last.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    /// The answer to the last ping.
+    pong: Option<Bytes>,
+    /// A sign of life is wanted.
+    ping: bool,
+    /// The newest mark.
+    pub(super) ack: Option<u64>,
+    /// How far the consumers of each process have got.
+    consumed: BTreeMap<String, u64>,
+    /// How far the readers of each body have got.
+    body_consumed: BTreeMap<String, u64>,
+    pub(super) cancels: VecDeque<u64>,
+    pub(super) requests: VecDeque<u64>,
+}
+
+/// One thing to send.
+pub(crate) enum Item {
+    Ping,
+    Pong(Bytes),
+    Note(ClientNote),
+    Request(u64, Body),
+}
+
+impl Core {
+    /// Waits for something to send, and takes it.
+    pub(crate) async fn next_item(&self) -> Item {
+        loop {
+            if let Some(item) = self.take_item() {
+                return item;
+            }
+            self.bell.notified().await;
+        }
+    }
+
+    /// Takes the next thing to send.
+    pub(crate) fn take_item(&self) -> Option<Item> {
+        let mut state = self.lock();
+        let State { pending, outgoing, .. } = &mut *state;
+        if let Some(payload) = outgoing.pong.take() {
+            return Some(Item::Pong(payload));
+        }
+        if std::mem::take(&mut outgoing.ping) {
+            return Some(Item::Ping);
+        }
+        if let Some(mark) = outgoing.ack.take() {
+            return Some(Item::Note(flow::Ack { mark }.into()));
+        }
+        if let Some(process_id) = outgoing.consumed.keys().next().cloned() {
+            let seq = outgoing.consumed.remove(&process_id).unwrap_or_default();
+            return Some(Item::Note(flow::Consumed { process_id, seq }.into()));
+        }
+        if let Some(request_id) = outgoing.body_consumed.keys().next().cloned() {
+            let seq = outgoing.body_consumed.remove(&request_id).unwrap_or_default();
+            return Some(Item::Note(flow::BodyConsumed { request_id, seq }.into()));
+        }
+        if let Some(id) = outgoing.cancels.pop_front() {
+            return Some(Item::Note(request::Cancel { id: RequestId::Integer(id.cast_signed()) }.into()));
+        }
+        while let Some(id) = outgoing.requests.pop_front() {
+            if let Some(waiting) = pending.waiting(id) {
+                let body = match &mut waiting.body {
+                    Body::Wire(body) => Body::Wire(body.clone()),
+                    Body::Memory(call) => Body::Memory(call.take()),
+                };
+                return Some(Item::Request(id, body));
+            }
+        }
+        None
+    }
+
+    /// Asks for a sign of life; returns how many there were.
+    pub(crate) fn ping(&self) -> u64 {
+        let mut state = self.lock();
+        state.outgoing.ping = true;
+        let answers = state.answers;
+        drop(state);
+        self.bell.notify_one();
+        answers
+    }
+
+    pub(crate) fn pong(&self, payload: Bytes) {
+        let mut state = self.lock();
+        state.outgoing.pong = Some(payload);
+        drop(state);
+        self.bell.notify_one();
+    }
+
+    /// Tells the server how far the consumers of a process have got.
+    pub(crate) fn consumed(&self, process_id: &str, seq: u64) {
+        let mut state = self.lock();
+        if !state.enabled.consumed {
+            return;
+        }
+        let told = state.outgoing.consumed.entry(process_id.to_owned()).or_default();
+        *told = (*told).max(seq);
+        drop(state);
+        self.bell.notify_one();
+    }
+
+    /// Tells the server how far the reader of a body has got.
+    pub(crate) fn body_consumed(&self, request_id: &str, seq: u64) {
+        let mut state = self.lock();
+        if state.enabled.consumed {
+            state.outgoing.body_consumed.insert(request_id.to_owned(), seq);
+            drop(state);
+            self.bell.notify_one();
+        }
+    }
+
+    /// Ends what an answered call has left behind, where the server can be told.
+    pub(crate) fn cancel(&self, id: u64) {
+        let mut state = self.lock();
+        if state.enabled.cancel {
+            state.outgoing.cancels.push_back(id);
+            drop(state);
+            self.bell.notify_one();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What may be done twice, and what refusals a repetition has to expect.
+
+use remex_proto::{Call, ErrorKind, state::pending::AfterCut};
+
+use crate::Error;
+
+/// Tells whether a call may be sent again after a cut that left it unanswered.
+pub(super) fn after_cut(call: &Call) -> AfterCut {
+    let is_repeatable = match call {
+        Call::ProcessStart(start) => start.start_id.is_some(),
+        Call::ProcessWrite(write) => write.write_id.is_some(),
+        // Doing these twice is the same as doing them once.
+        Call::ProcessRead(_)
+        | Call::ProcessTerminate(_)
+        | Call::ProcessCloseStdin(_)
+        | Call::ProcessResize(_)
+        | Call::ProcessWait(_)
+        | Call::ProcessSnapshot(_)
+        | Call::ProcessList(_)
+        | Call::SessionList(_)
+        | Call::SessionEnd(_)
+        | Call::FsReadFile(_)
+        | Call::FsGetMetadata(_)
+        | Call::FsCanonicalize(_)
+        | Call::FsReadDirectory(_)
+        | Call::FsWalk(_)
+        | Call::FsSetPermissions(_)
+        | Call::FsSetTimes(_)
+        | Call::FsReadLink(_)
+        | Call::FsHash(_)
+        | Call::EnvironmentInfo(_)
+        | Call::EnvironmentStatus(_)
+        | Call::EnvironmentConfigRead(_) => true,
+        Call::FsWriteFile(write) => write.if_match.is_none(),
+        Call::FsCreateDirectory(create) => create.recursive != Some(false),
+        Call::HttpRequest(request) => {
+            !request.stream_response && ["GET", "HEAD", "OPTIONS"].contains(&request.method.as_str())
+        }
+        // A second time these fail, or do something else, or their handle is gone with the connection.
+        Call::Initialize(_)
+        | Call::ProcessSignal(_)
+        | Call::SessionObserve(_)
+        | Call::SessionUnobserve(_)
+        | Call::FsRemove(_)
+        | Call::FsCopy(_)
+        | Call::FsOpen(_)
+        | Call::FsReadBlock(_)
+        | Call::FsWriteBlock(_)
+        | Call::FsClose(_)
+        | Call::FsWatchMissing(_)
+        | Call::FsRename(_)
+        | Call::FsSymlink(_)
+        | Call::FsWatch(_)
+        | Call::FsUnwatch(_) => false,
+    };
+    if is_repeatable { AfterCut::Resend } else { AfterCut::Fail }
+}
+
+/// Tells whether a server has forgotten a process, whatever its dialect.
+pub(crate) fn is_unknown_process(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::UnknownProcess
+        || refusal.message.starts_with("unknown process id"))
+}
+
+/// Tells whether a process is about to be there, whatever the dialect of the server.
+pub(crate) fn is_starting(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessStarting
+        || refusal.message.starts_with("process id") && refusal.message.ends_with("is starting"))
+}
