@@ -18,9 +18,10 @@ fn run(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i3
     let output = Command::new(program)
         .args(arguments)
         .env("HOME", home.path())
-        .envs(variables.iter().copied())
         .env_remove("XDG_CONFIG_HOME")
+        .env_remove("REMEX_URL")
         .env_remove("CODEX_EXEC_SERVER_URL")
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -45,7 +46,7 @@ fn a_command_runs_here_and_its_code_is_handed_on() {
 fn a_command_runs_where_the_variable_says() {
     let server = Server::start();
     let url = server.address();
-    // Only the server is a child of this test: a shell there has it for a parent.
+    // What is started there is a child of the server.
     let ended = run("run", &["sh", "-c", "echo $PPID"], &[("REMEX_URL", url)]);
     assert_eq!(ended, (Some(0), format!("{}\n", server.pid()), String::new()));
     let (code, _, stderr) = run("run", &[], &[("REMEX_URL", "ftp://host")]);
