@@ -12,6 +12,7 @@ mod server;
 mod spawn;
 mod stats;
 mod table;
+mod way;
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -56,7 +57,7 @@ struct Arguments {
     /// How often everything is measured; the table shows medians [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Only these measurements, separated by commas; a wrong name lists them
+    /// Only these measurements, separated by commas; `client` is all that begin with `client-`; a wrong name lists them
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// Less of everything, for a first look
@@ -123,14 +124,13 @@ fn measure_round(
 }
 
 fn selected(only: &[String]) -> Result<Vec<&'static Measure>> {
-    if let Some(unknown) = only.iter().find(|name| measure::ALL.iter().all(|measure| measure.name != **name))
-    {
+    if let Some(unknown) = only.iter().find(|name| !measure::ALL.iter().any(|measure| measure.is_meant_by(name))) {
         let names: Vec<_> = measure::ALL.iter().map(|measure| measure.name).collect();
         bail!("there is no measurement `{unknown}`; choose from {}", names.join(", "));
     }
     Ok(measure::ALL
         .iter()
-        .filter(|measure| only.is_empty() || only.iter().any(|name| name == measure.name))
+        .filter(|measure| only.is_empty() || only.iter().any(|name| measure.is_meant_by(name)))
         .collect())
 }
 

@@ -3,6 +3,7 @@
 //! Each round gives a measurement a fresh server, so that none inherits what another left behind.
 //! Start at [`ALL`].
 
+mod client;
 mod echo;
 mod files;
 mod idle;
@@ -35,6 +36,21 @@ pub(crate) const ALL: &[Measure] = &[
     files::READ,
     files::WRITE,
     files::WALK,
+    client::CALL_IN_PROCESS,
+    client::CALL_UNIX,
+    client::CALL_WEBSOCKET,
+    client::CALL_STDIO,
+    client::RUN_IN_PROCESS,
+    client::RUN_UNIX,
+    client::RUN_WEBSOCKET,
+    client::RUN_STDIO,
+    client::READ_IN_PROCESS,
+    client::READ_UNIX,
+    client::READ_WEBSOCKET,
+    client::MEMORY,
+    client::FILES_IN_PROCESS,
+    client::FILES_UNIX,
+    client::FILES_WEBSOCKET,
 ];
 
 /// One measurement with all its figures.
@@ -45,6 +61,13 @@ pub(crate) struct Measure {
     /// The same work without a server, where that exists.
     pub(crate) bare: Option<fn(&Scale) -> Result<Figures>>,
     pub(crate) rows: &'static [Row],
+}
+
+impl Measure {
+    /// Tells whether a word of `--only` names it, or a group that it belongs to.
+    pub(crate) fn is_meant_by(&self, word: &str) -> bool {
+        self.name.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
 }
 
 /// What one run of a measurement yields, by the name of the figure.

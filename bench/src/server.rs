@@ -16,6 +16,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
 };
+use tempfile::TempDir;
 
 use crate::{client::Client, spawn::end_with_us};
 
@@ -73,11 +74,38 @@ impl FromStr for Subject {
 pub(crate) struct Server {
     group: Group,
     address: SocketAddr,
+    ours: Option<Ours>,
+}
+
+/// What only our own program has: other ways than the WebSocket.
+pub(crate) struct Ours {
+    program: PathBuf,
+    directory: TempDir,
+}
+
+impl Ours {
+    /// Returns the program, to be run again.
+    pub(crate) fn program(&self) -> String {
+        self.program.to_string_lossy().into_owned()
+    }
+
+    /// Returns the unix socket that the server listens on.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
 }
 
 impl Server {
     pub(crate) fn pid(&self) -> u32 {
         self.group.0.id()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn ours(&self) -> Option<&Ours> {
+        self.ours.as_ref()
     }
 
     /// Opens a connection with a session of its own.
@@ -87,16 +115,23 @@ impl Server {
 }
 
 fn start_remex(program: &Path) -> Result<Server> {
+    let ours = Ours { program: program.to_owned(), directory: tempfile::tempdir()? };
+    let socket = format!("unix://{}", ours.socket().display());
     let mut command = Command::new(program);
-    command.args(["serve", "--listen", "ws://127.0.0.1:0"]).stdout(Stdio::piped());
+    command.args(["serve", "--listen", &socket, "--listen", "ws://127.0.0.1:0"]).stdout(Stdio::piped());
     let mut group = Group::spawn(&mut command)?;
     let mut line = String::new();
-    BufReader::new(group.0.stdout.as_mut().context("the server has no stdout")?).read_line(&mut line)?;
+    let mut stdout = BufReader::new(group.0.stdout.as_mut().context("the server has no stdout")?);
+    // One line for each listener; that of the WebSocket is the last.
+    for _ in 0..2 {
+        line.clear();
+        stdout.read_line(&mut line)?;
+    }
     let address =
         line.trim().strip_prefix("ws://").and_then(|address| address.parse().ok()).with_context(|| {
             format!("its first line is `{}`, not an address; run it by hand to see why", line.trim())
         })?;
-    Ok(Server { group, address })
+    Ok(Server { group, address, ours: Some(ours) })
 }
 
 fn start_peer(line: &str) -> Result<Server> {
@@ -112,7 +147,7 @@ fn start_peer(line: &str) -> Result<Server> {
         ensure!(Instant::now() < deadline, "`{line}` does not listen on {address} after {START_LIMIT:?}");
         thread::sleep(CONNECT_INTERVAL);
     }
-    Ok(Server { group, address })
+    Ok(Server { group, address, ours: None })
 }
 
 /// A child that leads a process group of its own; dropping it ends the whole group.

@@ -1,14 +1,14 @@
 //! How fast output travels, from the request to start the producer until `closed`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
 use super::{Figures, Goal, Measure, Row, Scale, Unit, run};
 use crate::{Stdio, bare, proc, server::Server};
 
-const MIB: f64 = 1024.0 * 1024.0;
-const GIB: f64 = 1024.0 * MIB;
+pub(super) const MIB: f64 = 1024.0 * 1024.0;
+pub(super) const GIB: f64 = 1024.0 * MIB;
 
 pub(super) const PIPE_ZERO: Measure = Measure {
     name: "pipe-zero",
@@ -46,14 +46,14 @@ pub(super) const PTY: Measure = Measure {
 };
 
 /// A program that writes a known number of bytes.
-struct Producer {
-    argv: Vec<String>,
+pub(super) struct Producer {
+    pub(super) argv: Vec<String>,
     stdio: Stdio,
     bytes: u64,
 }
 
 impl Producer {
-    fn zero(scale: &Scale) -> Self {
+    pub(super) fn zero(scale: &Scale) -> Self {
         let bytes = scale.pipe_bytes;
         let argv = ["head", "-c", &bytes.to_string(), "/dev/zero"].map(str::to_owned).into();
         Self { argv, stdio: Stdio::Pipe, bytes }
@@ -76,7 +76,7 @@ impl Producer {
     }
 }
 
-fn throughput(server: &Server, producer: &Producer) -> Result<Figures> {
+pub(super) fn throughput(server: &Server, producer: &Producer) -> Result<Figures> {
     let mut client = server.connect()?;
     run(&mut client, &["/bin/true"], producer.stdio)?;
     let cpu_before = proc::cpu_time(server.pid())?;
@@ -85,14 +85,18 @@ fn throughput(server: &Server, producer: &Producer) -> Result<Figures> {
     Ok(vec![rate, ("cpu", cpu.as_secs_f64() * GIB / producer.bytes as f64)])
 }
 
-fn bare_throughput(producer: &Producer) -> Result<Figures> {
+pub(super) fn bare_throughput(producer: &Producer) -> Result<Figures> {
     Ok(vec![timed(producer, || bare::run(&producer.argv(), producer.stdio))?])
 }
 
 fn timed(producer: &Producer, produce: impl FnOnce() -> Result<u64>) -> Result<(&'static str, f64)> {
     let begin = Instant::now();
     let bytes = produce()?;
-    let elapsed = begin.elapsed();
+    rate(producer, bytes, begin.elapsed())
+}
+
+/// Returns how fast everything came; fails when something did not.
+pub(super) fn rate(producer: &Producer, bytes: u64, elapsed: Duration) -> Result<(&'static str, f64)> {
     ensure!(bytes == producer.bytes, "{bytes} bytes came, `{}` writes {}", producer.argv[0], producer.bytes);
     Ok(("rate", bytes as f64 / MIB / elapsed.as_secs_f64()))
 }
