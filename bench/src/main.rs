@@ -124,7 +124,9 @@ fn measure_round(
 }
 
 fn selected(only: &[String]) -> Result<Vec<&'static Measure>> {
-    if let Some(unknown) = only.iter().find(|name| !measure::ALL.iter().any(|measure| measure.is_meant_by(name))) {
+    if let Some(unknown) =
+        only.iter().find(|name| !measure::ALL.iter().any(|measure| measure.is_meant_by(name)))
+    {
         let names: Vec<_> = measure::ALL.iter().map(|measure| measure.name).collect();
         bail!("there is no measurement `{unknown}`; choose from {}", names.join(", "));
     }

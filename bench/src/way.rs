@@ -55,8 +55,12 @@ impl Way {
         Ok(match self {
             Self::WebSocket => Some(Target::parse(&format!("ws://{}", server.address()))?),
             Self::Unix => server.ours().map(|ours| Target::unix(ours.socket())),
-            Self::Stdio => server.ours().map(|ours| Target::program(ours.program(), ["serve", "--listen", "stdio"])),
-            Self::InProcess => server.ours().map(|_| Local::here().map(|local| local.target())).transpose()?,
+            Self::Stdio => {
+                server.ours().map(|ours| Target::program(ours.program(), ["serve", "--listen", "stdio"]))
+            }
+            Self::InProcess => {
+                server.ours().map(|_| Local::here().map(|local| local.target())).transpose()?
+            }
         })
     }
 }

@@ -41,7 +41,8 @@ macro_rules! call {
 }
 
 /// How much of a call is the client.
-const AGAINST_WIRE: Row = Row::alone("client: that p50 over the wire client's", Unit::Count, "over-wire", Goal::None);
+const AGAINST_WIRE: Row =
+    Row::alone("client: that p50 over the wire client's", Unit::Count, "over-wire", Goal::None);
 
 pub(crate) const CALL_IN_PROCESS: Measure =
     call!("client-call-in-process", Way::InProcess, "in process", bare_channel);
