@@ -160,7 +160,7 @@ impl fmt::Debug for Encoded {
 }
 
 /// Decodes standard base64; missing padding and foreign symbols are errors.
-pub fn decode(text: &str) -> Result<Blob, DecodeError> {
+pub fn decode(text: impl AsRef<[u8]>) -> Result<Blob, DecodeError> {
     Ok(Blob(Bytes::from(ENGINE.decode(text)?)))
 }
 

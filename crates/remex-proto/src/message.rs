@@ -4,6 +4,7 @@
 //! that the rest may be decoded, so a decoder that is fast and trusting can take it from there.
 //! Start at [`Message::parse`].
 
+mod decode;
 mod encode;
 mod scan;
 

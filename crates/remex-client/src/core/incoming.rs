@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use remex_proto::{
-    Message, MessageLimits, RequestId, RpcError, ServerNote, call::Request as _, flow, process as wire,
-    session,
+    Message, MessageLimits, RequestId, RpcError, ServerNote, call::Request as _, flow, message::OutputFrame,
+    process as wire, session,
 };
 use remex_rpc::memory::ToClient;
 
@@ -34,6 +34,10 @@ impl Heard {
 impl Core {
     /// Takes a message from the wire.
     pub(crate) fn message(&self, bytes: &Bytes) -> Result<(), Error> {
+        if let Some(output) = OutputFrame::read(bytes) {
+            self.note(ServerNote::ProcessOutput(output));
+            return Ok(());
+        }
         let nonsense = |what: String| Error::Protocol { what };
         match Message::parse(bytes, MessageLimits { max_values: usize::MAX, ..MessageLimits::WIRE }) {
             Err(malformed) => Err(nonsense(malformed.to_string())),

@@ -105,12 +105,12 @@ pub struct OutputFrame<'a> {
 }
 
 impl OutputFrame<'_> {
-    const PROCESS: &'static str = "{\"method\":\"process/output\",\"params\":{\"processId\":";
-    const SESSION: &'static str = ",\"sessionId\":";
-    const SEQ: &'static str = ",\"seq\":";
-    const STREAM: &'static str = ",\"stream\":\"";
-    const CHUNK: &'static str = "\",\"chunk\":\"";
-    const END: &'static str = "\"}}";
+    pub(super) const PROCESS: &'static str = "{\"method\":\"process/output\",\"params\":{\"processId\":";
+    pub(super) const SESSION: &'static str = ",\"sessionId\":";
+    pub(super) const SEQ: &'static str = ",\"seq\":";
+    pub(super) const STREAM: &'static str = ",\"stream\":\"";
+    pub(super) const CHUNK: &'static str = "\",\"chunk\":\"";
+    pub(super) const END: &'static str = "\"}}";
 
     /// Returns exactly how much [`write`](Self::write) appends.
     #[allow(clippy::len_without_is_empty)] // A frame is never empty.

@@ -28,7 +28,7 @@ impl Stream {
     }
 }
 
-/// `process/output`. [`OutputFrame`](crate::message::OutputFrame) is the fast way to encode it.
+/// `process/output`. [`OutputFrame`](crate::message::OutputFrame) is the fast way to encode and decode it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
