@@ -20,6 +20,17 @@ pub(crate) enum Heard {
 }
 
 impl Heard {
+    /// Tells whether it is about another session, whose processes may have the same names.
+    fn is_observed(&self) -> bool {
+        let session_id = match self {
+            Heard::Output(note) => &note.session_id,
+            Heard::Exited(note) => &note.session_id,
+            Heard::Closed(note) => &note.session_id,
+            Heard::Gap(note) => &note.session_id,
+        };
+        session_id.is_some()
+    }
+
     /// Returns the process, and the last event that this is about.
     pub(crate) fn place(&self) -> (&str, u64) {
         match self {
@@ -114,6 +125,9 @@ impl Core {
             | ServerNote::ProcessFailed(_)
             | ServerNote::FsMissingChanged(_) => return,
         };
+        if event.is_observed() {
+            return;
+        }
         let (process_id, seq) = event.place();
         let feed = self.lock().feeds.get(process_id).cloned();
         match feed {

@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
 };
