@@ -17,6 +17,11 @@ use remex_server::{Auth, Config, Limits};
 /// Returns what a server here has to know, from the environment of this process and from the host.
 ///
 /// Limits are the usual ones. Whoever lets others in sets [`Config::auth`].
+///
+/// ```
+/// let config = remex::surroundings();
+/// assert_eq!(config.host_env.len(), std::env::vars_os().count());
+/// ```
 pub fn surroundings() -> Config {
     Config {
         limits: Limits::default(),

@@ -42,6 +42,13 @@ impl Local {
     /// # Errors
     ///
     /// When the host has no room for the threads that start processes.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let local = remex::Local::here()?;
+    /// assert_eq!(local.target().to_string(), "this machine");
+    /// # Ok(()) }
+    /// ```
     pub fn here() -> Result<Self, ListenError> {
         Self::new(crate::surroundings())
     }
@@ -51,11 +58,31 @@ impl Local {
     /// # Errors
     ///
     /// When the host has no room for the threads that start processes.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // Started there, nothing sees more of the environment than this.
+    /// let mut config = remex::surroundings();
+    /// config.host_env.retain(|(name, _)| name == "PATH");
+    /// let client = remex_client::Client::connect(remex::Local::new(config)?.target()).await?;
+    /// let output = client.shell("echo \"${HOME-no home}\"").output().await?;
+    /// assert_eq!(output.stdout, b"no home\n");
+    /// # Ok(()) }
+    /// ```
     pub fn new(config: Config) -> Result<Self, ListenError> {
         Ok(Self { place: Arc::new(Place { server: Server::new(config)? }) })
     }
 
     /// Returns the way here for a client.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let local = remex::Local::here()?;
+    /// let target = local.target();
+    /// let client = remex_client::Client::connect(target).await?;
+    /// assert!(client.command("true").output().await?.exit.is_success());
+    /// # Ok(()) }
+    /// ```
     pub fn target(&self) -> Target {
         let local = self.clone();
         Target::custom("this machine", move || {
@@ -67,6 +94,13 @@ impl Local {
     /// Opens a connection for whoever drives it by hand; must be called within a tokio runtime.
     ///
     /// Its session ends with it. Once the place is shut down, it is at its end from the beginning.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let link = remex_client::Link::memory(remex::Local::here()?.connect());
+    /// assert_eq!(format!("{link:?}"), "Link { way: \"Memory\", .. }");
+    /// # Ok(()) }
+    /// ```
     pub fn connect(&self) -> ClientEnd {
         let (client, server) = memory::link();
         self.place.server.serve_memory(server);
@@ -74,6 +108,16 @@ impl Local {
     }
 
     /// Ends the place in order: processes get a grace, and clients are told.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let local = remex::Local::here()?;
+    /// let client = remex_client::Client::connect(local.target()).await?;
+    /// let process = client.command("sleep").arg("1000").start().await?;
+    /// local.shut_down().await;
+    /// assert!(!process.wait().await.is_ok_and(|exit| exit.is_success()));
+    /// # Ok(()) }
+    /// ```
     pub async fn shut_down(&self) {
         self.place.server.shut_down().await;
     }
