@@ -15,3 +15,4 @@ pub use draft::Draft;
 pub use id::{Id, InvalidId};
 pub use mistake::{Fault, InvalidVariable, Kind, Mistake, Mistakes};
 pub use place::{Environment, Environments};
+pub use remex_proto::environment::Info;

@@ -18,7 +18,10 @@ pub use command::{Command, Input, OnDrop, Retain};
 pub use event::{Chunk, Closed, Event, Exit, Gap};
 pub use events::{Events, Reader};
 pub use output::Output;
-pub use remex_proto::process::{ExitCause, Overflow, Produced, SignalName, Stream, Usage};
+pub use remex_proto::{
+    environment::Inherit,
+    process::{ExitCause, Overflow, Produced, SignalName, SnapshotReply, Stream, Usage},
+};
 pub use stdin::Stdin;
 pub use wait::{Until, Waited};
 
@@ -316,7 +319,7 @@ impl Process {
     /// assert!(snapshot.truncated && !snapshot.running);
     /// # Ok(()) }
     /// ```
-    pub async fn snapshot(&self, max_bytes: u64) -> Result<wire::SnapshotReply, Error> {
+    pub async fn snapshot(&self, max_bytes: u64) -> Result<SnapshotReply, Error> {
         let request =
             wire::Snapshot { process_id: self.id().to_owned(), session_id: None, max_bytes: Some(max_bytes) };
         self.client().call(request).await

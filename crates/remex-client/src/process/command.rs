@@ -239,7 +239,7 @@ impl Command {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_proto::environment::Inherit;
+    /// use remex_client::process::Inherit;
     ///
     /// let output = client.command("/usr/bin/env").inherit(Inherit::None).env("ONLY", "this").output().await?;
     /// assert_eq!(output.stdout, b"ONLY=this\n");

@@ -26,6 +26,13 @@ pub enum Until {
     /// Output that matches this expression, in what is retained or comes; over bytes, in the syntax of the `regex`
     /// crate, in each stream by itself.
     Output(String),
+    /// The same, but only in what comes after an event: a prompt that has been seen is not seen again.
+    OutputAfter {
+        /// The number of that event, such as the `seq` of the last match.
+        seq: u64,
+        /// The expression.
+        pattern: String,
+    },
     /// So much time without output.
     Idle(Duration),
     /// The exit of the process.
@@ -114,17 +121,19 @@ impl Process {
     pub async fn wait_for(&self, until: &Until) -> Result<Waited, Error> {
         match until {
             Until::Exit => self.wait().await.map(Waited::Exited),
-            Until::Output(pattern) => self.wait_for_output(pattern).await,
+            Until::Output(pattern) => self.wait_for_output(pattern, 0).await,
+            Until::OutputAfter { seq, pattern } => self.wait_for_output(pattern, *seq).await,
             Until::Idle(silence) => self.wait_for_silence(*silence).await,
         }
     }
 
-    async fn wait_for_output(&self, pattern: &str) -> Result<Waited, Error> {
+    async fn wait_for_output(&self, pattern: &str, after_seq: u64) -> Result<Waited, Error> {
         let mut search = Search::new(pattern)?;
         let mut events = self.events();
         let mut exit = None;
         loop {
             match events.next().await? {
+                Some(Event::Output(chunk)) if chunk.seq <= after_seq => {}
                 Some(Event::Output(chunk)) => {
                     if let Some(found) = search.look_at(chunk.stream, &chunk.bytes) {
                         return Ok(Waited::Matched { seq: chunk.seq, bytes: found.into() });

@@ -85,6 +85,13 @@ pub(crate) async fn a_wait_finds_a_text_that_arrives_in_pieces(place: Place) {
         Waited::Matched { bytes, .. } => assert_eq!(bytes, "ready"),
         other => panic!("{other:?}"),
     }
+    let Waited::Matched { seq, .. } = process.wait_for(&Until::Output("re".to_owned())).await.unwrap() else {
+        panic!("it has been said")
+    };
+    let later = Until::OutputAfter { seq, pattern: "[a-z]+".to_owned() };
+    assert!(
+        matches!(process.wait_for(&later).await.unwrap(), Waited::Matched { bytes, .. } if bytes == "ady")
+    );
     let error = process.wait_for(&Until::Output("(".to_owned())).await.unwrap_err();
     assert_eq!(error.refusal(), Some(ErrorKind::InvalidParams));
 }
