@@ -80,6 +80,15 @@ impl Exact {
         }
     }
 
+    /// Reads the next piece of a stream that has one.
+    pub(crate) async fn read_one(&mut self, reader: &mut Reader) {
+        match reader.chunk().await {
+            Ok(Some(bytes)) => self.take(&bytes),
+            Err(Error::Gap { bytes }) => self.pass(bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Takes the first event of a process, which is output.
     pub(crate) async fn begin(&mut self, events: &mut Events) {
         match events.next().await.unwrap() {

@@ -16,7 +16,15 @@ mod stories;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::{future::Future, ops::Range, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use remex_client::{Client, Error, Options};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -25,7 +33,7 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use chance::Chance;
 use course::{Course, Way};
 use exact::{Exact, lines};
-use proxy::{Door, Proxy};
+use proxy::{Door, Proxy, Tally};
 use scene::{Scene, longest_absence};
 use support::{PATIENCE, Server};
 
@@ -33,21 +41,19 @@ use support::{PATIENCE, Server};
 const SEED: &str = "REMEX_FAULTS_SEED";
 
 /// How many runs share a server at a time.
-const AT_ONCE: usize = 6;
+const AT_ONCE: usize = 10;
 
 #[test]
 fn every_stream_is_exact_over_a_faulty_websocket() {
     let server = Server::start();
-    let address = server.address().to_owned();
-    run_all(0..60, AT_ONCE, move |seed| run(seed, address.clone()));
+    run_on(&server, 0..60);
     server.stop();
 }
 
 #[test]
 fn every_stream_is_exact_over_a_faulty_unix_socket() {
     let server = Server::unix(&[]);
-    let address = server.address().to_owned();
-    run_all(60..100, AT_ONCE, move |seed| run(seed, address.clone()));
+    run_on(&server, 60..100);
     server.stop();
 }
 
@@ -63,10 +69,22 @@ fn what_a_server_gives_up_while_its_client_is_away_is_told_to_the_byte() {
     run_all(113..114, 1, |_| give_up(Server::unix(&[])));
 }
 
+/// Makes the runs of these seeds with one server, and checks that enough has gone wrong.
+fn run_on(server: &Server, seeds: Range<u64>) {
+    let tally = Arc::new(Tally::default());
+    let runs = seeds.end - seeds.start;
+    run_all(seeds, AT_ONCE, |seed| run(seed, server.address().to_owned(), Arc::clone(&tally)));
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (refused, cut, mute) = (count(&tally.refused), count(&tally.cut), count(&tally.mute));
+    let is_enough = refused >= runs / 4 && cut >= runs && mute >= runs / 4;
+    assert!(alone().is_some() || is_enough, "too little goes wrong: {tally:?}");
+}
+
 /// How the clients here behave: they notice soon that nobody answers.
 fn options() -> Options {
     Options {
         detach_ttl: Some(Duration::from_secs(60)),
+        connect_timeout: Duration::from_secs(1),
         initialize_timeout: Duration::from_secs(3),
         keep_alive: Duration::from_millis(300),
         silence: Duration::from_millis(300),
@@ -79,7 +97,7 @@ fn run_all<R>(seeds: Range<u64>, at_once: usize, run: impl Fn(u64) -> R)
 where
     R: Future<Output = ()> + Send + 'static,
 {
-    let alone: Option<u64> = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
+    let alone = alone();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let failed = runtime.block_on(async {
         let permits = Arc::new(Semaphore::new(at_once));
@@ -102,10 +120,15 @@ where
     assert!(failed.is_empty(), "run one alone with {SEED}: {failed:#?}");
 }
 
+/// Returns the only seed to run.
+fn alone() -> Option<u64> {
+    std::env::var(SEED).ok().map(|seed| seed.parse().expect("a seed is a number"))
+}
+
 /// Tells some stories at once while the connections go wrong.
-async fn run(seed: u64, server: String) {
+async fn run(seed: u64, server: String, tally: Arc<Tally>) {
     let mut chance = Chance::new(seed);
-    let proxy = Proxy::before(&server, Course::draw(&mut chance)).await;
+    let proxy = Proxy::before(&server, Course::draw(&mut chance), &tally).await;
     let client = connect(&proxy).await;
     let absence = tokio::spawn(longest_absence(client.conditions()));
     let mut scene = Scene::new(client.clone(), chance.branch());
@@ -139,7 +162,7 @@ async fn connect(proxy: &Proxy) -> Client {
 
 /// Keeps a client away until the server has given up what it had for it.
 async fn give_up(server: Server) {
-    let proxy = Proxy::before(server.address(), Vec::new()).await;
+    let proxy = Proxy::before(server.address(), Vec::new(), &Arc::default()).await;
     let client = connect(&proxy).await;
     let scene = Scene::new(client.clone(), Chance::new(0));
     let over = scene.path("over");

@@ -37,6 +37,15 @@ pub(crate) struct Proxy {
 /// What the connections do, and where they lead.
 struct Plan {
     state: Mutex<State>,
+    tally: Arc<Tally>,
+}
+
+/// What has gone wrong, in all runs together.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) refused: AtomicU64,
+    pub(crate) cut: AtomicU64,
+    pub(crate) mute: AtomicU64,
 }
 
 struct State {
@@ -78,10 +87,10 @@ impl Drop for Proxy {
 
 impl Proxy {
     /// Stands before the server at this address; connections take these courses, and smooth ones after them.
-    pub(crate) async fn before(server: &str, courses: Vec<Course>) -> Self {
+    pub(crate) async fn before(server: &str, courses: Vec<Course>, tally: &Arc<Tally>) -> Self {
         let server = Address::parse(server);
         let state = State { server: server.clone(), courses: courses.into(), door: Door::Open, snare: None };
-        let plan = Arc::new(Plan { state: Mutex::new(state) });
+        let plan = Arc::new(Plan { state: Mutex::new(state), tally: Arc::clone(tally) });
         match server {
             Address::Tcp(_) => {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -133,6 +142,9 @@ impl Plan {
         };
         if state.door == Door::Shut {
             course.fault = Fault::Refused;
+        }
+        if course.fault == Fault::Refused {
+            self.tally.refused.fetch_add(1, Ordering::Relaxed);
         }
         (course, state.server.clone())
     }
@@ -270,15 +282,22 @@ impl Passage<'_> {
 
     /// Returns how many of the bytes go on, and whether that is the end.
     fn judge(&self, way: Way, len: usize) -> (usize, Option<Over>) {
+        let tally = &self.plan.tally;
         if let Some(after) = self.plan.snare(way) {
+            tally.cut.fetch_add(1, Ordering::Relaxed);
             return (after.min(len), Some(Over::Cut(Cut::Reset)));
         }
         let before = self.carried.fetch_add(len as u64, Ordering::Relaxed);
         let up_to = |after: u64| usize::try_from(after.saturating_sub(before)).unwrap_or(len).min(len);
         match self.course.fault {
-            Fault::Cut { after, how } if before + len as u64 >= after => (up_to(after), Some(Over::Cut(how))),
+            Fault::Cut { after, how } if before + len as u64 >= after => {
+                tally.cut.fetch_add(1, Ordering::Relaxed);
+                (up_to(after), Some(Over::Cut(how)))
+            }
             Fault::Mute { after, ways, server } if before + len as u64 >= after => {
-                self.is_mute.store(true, Ordering::Relaxed);
+                if !self.is_mute.swap(true, Ordering::Relaxed) {
+                    tally.mute.fetch_add(1, Ordering::Relaxed);
+                }
                 let over = (server == ServerEnd::Closed).then_some(Over::ServerGoes);
                 (if ways.has(way) { up_to(after) } else { len }, over)
             }

@@ -1,5 +1,7 @@
 //! A server that is restarted.
 
+use std::sync::Arc;
+
 use remex_client::{
     Client, Error, Loss,
     process::{Event, Input, Process, Until},
@@ -7,14 +9,14 @@ use remex_client::{
 use rustix::process::Signal;
 use tokio::{io::AsyncWriteExt as _, task::JoinSet};
 
-use crate::{chance::Chance, course::Course, options, proxy::Proxy, scene::Scene, support::Server};
+use crate::{chance::Chance, options, proxy::Proxy, scene::Scene, support::Server};
 
 /// What becomes of those who wait while their server is replaced.
 pub(crate) async fn run(seed: u64, start: fn() -> Server) {
     let mut chance = Chance::new(seed);
     let signal = chance.pick(&[Signal::KILL, Signal::TERM]);
     let mut server = start();
-    let proxy = Proxy::before(server.address(), vec![Course::smooth()]).await;
+    let proxy = Proxy::before(server.address(), Vec::new(), &Arc::default()).await;
     let client = Client::connect_with(proxy.target(), options()).await.unwrap();
     let scene = Scene::new(client.clone(), chance.branch());
     let mut waiting = JoinSet::new();

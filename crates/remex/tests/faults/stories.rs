@@ -166,7 +166,7 @@ async fn a_consumer_stalls(mut scene: Scene) {
     let process = scene.shell(&format!("seq 1 {last}")).start().await.unwrap();
     let mut reader = process.stdout();
     let mut stdout = Exact::new(lines(last));
-    stdout.take(&reader.chunk().await.unwrap().unwrap());
+    stdout.read_one(&mut reader).await;
     let content = lines(scene.chance.within(1, 50_000));
     scene.write("file", &content);
     for _ in 0..scene.chance.within(1, 10) {
@@ -182,7 +182,8 @@ async fn handles_are_dropped(mut scene: Scene) {
     let last = scene.chance.within(1000, 300_000);
     let line = format!("seq 1 {last}; echo over > over");
     let left = scene.shell(&line).start().await.unwrap();
-    let ended = scene.shell("exec sleep 1000").on_drop(OnDrop::Terminate).start().await.unwrap();
+    let ended = scene.shell("echo here; exec sleep 1000").on_drop(OnDrop::Terminate).start().await.unwrap();
+    ended.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     drop(ended);
     let mut events = left.events();
     for _ in 0..scene.chance.within(0, 5) {
