@@ -362,6 +362,8 @@ impl Client {
         match ended {
             // After a cut at the wrong moment there is nothing left to come back to: it has ended.
             Ok(_) | Err(Error::Lost(Loss::Forgotten { .. })) => Ok(()),
+            // Sent again after a cut, it may find that the first one has been heard after all.
+            Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownSession) => Ok(()),
             Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownMethod) => Ok(()),
             Err(Error::Refused(refusal)) if refusal.code == remex_proto::error::METHOD_NOT_FOUND => Ok(()),
             Err(error) => Err(error),

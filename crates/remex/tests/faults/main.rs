@@ -8,6 +8,7 @@
 
 mod chance;
 mod course;
+mod end;
 mod exact;
 mod proxy;
 mod restart;
@@ -67,6 +68,11 @@ fn a_restarted_server_is_told_to_everybody_who_waits() {
 fn what_a_server_gives_up_while_its_client_is_away_is_told_to_the_byte() {
     run_all(112..113, 1, |_| give_up(Server::start()));
     run_all(113..114, 1, |_| give_up(Server::unix(&[])));
+}
+
+#[test]
+fn an_end_that_was_heard_after_the_cut_is_an_end() {
+    run_all(114..115, 1, |_| end::run());
 }
 
 /// Makes the runs of these seeds with one server, and checks that enough has gone wrong.
