@@ -113,6 +113,8 @@ fn show(value: Option<f64>, unit: Unit) -> String {
     match unit {
         Unit::YesOrNo if value == 1.0 => "yes".to_owned(),
         Unit::YesOrNo => "no".to_owned(),
+        // A figure this small would lose half of itself.
+        Unit::Microseconds if value < 10.0 => format!("{value:.1}{suffix}"),
         Unit::Microseconds | Unit::PerSecond | Unit::MibPerSecond => format!("{value:.0}{suffix}"),
         Unit::Milliseconds | Unit::Kib | Unit::Mib => format!("{value:.1}{suffix}"),
         Unit::Seconds | Unit::Count => format!("{value:.2}{suffix}"),
