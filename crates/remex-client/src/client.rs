@@ -383,6 +383,8 @@ impl Client {
     /// ```
     pub async fn leave(self) {
         self.owner.closing.send_replace(true);
+        // The task says so as its last deed, also when it is dropped.
+        let _ = self.conditions().wait_for(|condition| matches!(condition, Condition::Lost(_))).await;
         let task = self.owner.task.lock().await.take();
         if let Some(task) = task {
             let _ = task.await;

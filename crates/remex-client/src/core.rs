@@ -3,6 +3,7 @@
 //! It does no I/O: `engine.rs` has the task that does. Start at [`Core`].
 
 mod incoming;
+mod lane;
 mod outgoing;
 mod repeat;
 mod route;
@@ -32,6 +33,8 @@ use crate::{
     process::feed::{Feed, Order},
 };
 pub(crate) use incoming::Heard;
+pub(crate) use lane::Lane;
+use lane::lane;
 pub(crate) use outgoing::Item;
 use outgoing::Outgoing;
 use repeat::after_cut;
@@ -39,8 +42,13 @@ pub(crate) use repeat::{is_starting, is_unknown_process};
 pub(crate) use route::{Route, RouteKey, Routed};
 pub(crate) use ticket::Ticket;
 
-/// How many calls callers may have open; fewer than a server lets wait before it stops reading.
-const CALLS: usize = 512;
+/// How many calls of each kind may be open; together fewer than the 1,024 at which a server stops reading.
+const CALLS: usize = 128;
+const FILE_CALLS: usize = 256;
+const PARKED_CALLS: usize = 384;
+
+/// The longest beginning of a message, with its id.
+const ID_BYTES: u64 = 32;
 
 /// How much they may have together.
 const CALL_BYTES: usize = 64 << 20;
@@ -59,7 +67,7 @@ pub(crate) struct Core {
     bell: Notify,
     /// Rings callers that found too many bytes waiting.
     room: Notify,
-    slots: Arc<Semaphore>,
+    slots: Slots,
     pub(crate) condition: watch::Sender<Condition>,
     /// How messages travel; every connection of one target does it alike.
     mode: OnceLock<Mode>,
@@ -68,6 +76,27 @@ pub(crate) struct Core {
     /// Makes ids unique among clients.
     prefix: String,
     next_name: AtomicU64,
+}
+
+/// Room for calls of each kind, so that those that take long hold up their own kind only.
+#[derive(Debug)]
+struct Slots {
+    plain: Arc<Semaphore>,
+    /// A path may hang.
+    files: Arc<Semaphore>,
+    /// A process may take no input, and a wait may be long.
+    parked: Arc<Semaphore>,
+}
+
+impl Slots {
+    fn of(&self, lane: Lane) -> Option<&Arc<Semaphore>> {
+        match lane {
+            Lane::Control => None,
+            Lane::Plain => Some(&self.plain),
+            Lane::Files => Some(&self.files),
+            Lane::Parked => Some(&self.parked),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -103,6 +132,14 @@ enum End {
 struct Enabled {
     cancel: bool,
     consumed: bool,
+}
+
+/// Whether a call waits for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    WithinLimits,
+    /// It must not get lost, or let somebody wait for a kill.
+    Whatever,
 }
 
 /// How messages travel.
@@ -182,7 +219,11 @@ impl Core {
             }),
             bell: Notify::new(),
             room: Notify::new(),
-            slots: Arc::new(Semaphore::new(CALLS)),
+            slots: Slots {
+                plain: Arc::new(Semaphore::new(CALLS)),
+                files: Arc::new(Semaphore::new(FILE_CALLS)),
+                parked: Arc::new(Semaphore::new(PARKED_CALLS)),
+            },
             condition: watch::Sender::new(Condition::Connected),
             mode: OnceLock::new(),
             welcome: OnceLock::new(),
@@ -228,15 +269,26 @@ impl Core {
 
     /// Makes a call, in the order of the calls to this function; the ticket has the answer.
     pub(crate) async fn order(self: &Arc<Self>, call: Call) -> Result<Ticket, Error> {
-        let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
+        let lane = lane(&call);
+        self.order_in(lane, call).await
+    }
+
+    /// Makes a call in a lane of the caller's choice.
+    pub(crate) async fn order_in(self: &Arc<Self>, lane: Lane, call: Call) -> Result<Ticket, Error> {
+        let slot = match self.slots.of(lane) {
+            Some(slots) => Arc::clone(slots).acquire_owned().await.ok(),
+            None => None,
+        };
         let method = call.method();
         let after_cut = after_cut(&call);
+        let body = self.encode(call);
+        self.check_length(method, &body)?;
         let (answer, receiver) = oneshot::channel();
-        let mut waiting =
-            Waiting { method, body: self.encode(call), answer: Answer::Caller(answer), _slot: slot };
+        let mut waiting = Waiting { method, body, answer: Answer::Caller(answer), _slot: slot };
         let id = loop {
             let room = self.room.notified();
-            match self.register(waiting, after_cut)? {
+            let room_wanted = if lane == Lane::Control { Room::Whatever } else { Room::WithinLimits };
+            match self.register(waiting, after_cut, room_wanted)? {
                 Ok(id) => break id,
                 Err(refused) => waiting = refused,
             }
@@ -250,7 +302,7 @@ impl Core {
         let waiting =
             Waiting { method: call.method(), body: self.encode(call), answer: Answer::Nobody, _slot: None };
         // Only a lost session refuses it, and with that everything it could be about is gone.
-        let _ = self.register(waiting, AfterCut::Resend);
+        let _ = self.register(waiting, AfterCut::Resend, Room::Whatever);
     }
 
     fn read_feed(&self, feed: &Arc<Feed>, read: wire::Read) {
@@ -260,19 +312,35 @@ impl Core {
             answer: Answer::Feed(Arc::clone(feed)),
             _slot: None,
         };
-        if !matches!(self.register(waiting, AfterCut::Fail), Ok(Ok(_))) {
-            feed.interrupt();
-        }
+        // A feed has one read under way at most.
+        let _ = self.register(waiting, AfterCut::Fail, Room::Whatever);
+    }
+
+    /// Refuses what the server would refuse, or not even answer.
+    fn check_length(&self, method: &'static str, body: &Body) -> Result<(), Error> {
+        let limit = self.welcome().limits.message_bytes;
+        let Body::Wire(body) = body else { return Ok(()) };
+        let bytes = body.len() as u64 + ID_BYTES;
+        if limit > 0 && bytes > limit { Err(Error::TooLong { method, bytes, limit }) } else { Ok(()) }
     }
 
     /// Registers a call; gives it back when there is no room.
-    fn register(&self, waiting: Waiting, after_cut: AfterCut) -> Result<Result<u64, Waiting>, Error> {
+    fn register(
+        &self,
+        waiting: Waiting,
+        after_cut: AfterCut,
+        room: Room,
+    ) -> Result<Result<u64, Waiting>, Error> {
         let len = match &waiting.body {
             Body::Wire(body) => body.len(),
             Body::Memory(_) => 0,
         };
         let mut state = self.lock();
-        let id = match state.pending.register(waiting, len, after_cut) {
+        let registered = match room {
+            Room::WithinLimits => state.pending.register(waiting, len, after_cut),
+            Room::Whatever => state.pending.insist(waiting, len, after_cut),
+        };
+        let id = match registered {
             Ok(id) => id,
             Err(pending::Refused::Full(waiting)) => return Ok(Err(waiting)),
             Err(pending::Refused::Abandoned(_)) => return Err(self.loss()),
@@ -358,8 +426,8 @@ impl Core {
             answer: Answer::Unfollowed(process_id),
             _slot: None,
         };
-        // Without room, or a connection, the next connection brings another look.
-        let _ = self.register(waiting, AfterCut::Fail);
+        // After a cut the next connection brings another look.
+        let _ = self.register(waiting, AfterCut::Fail, Room::Whatever);
     }
 
     fn hear_unfollowed(&self, process_id: &str, answer: Result<wire::ReadReply, Error>) {

@@ -11,6 +11,7 @@ use remex_proto::{
     error::SESSION_ATTACHED,
     initialize::{Capability, Initialize, Reply as Welcome, Resume},
     message,
+    session::TAKEN_OVER,
 };
 use remex_rpc::{
     FrameReader, Framing, Incoming, SendBuffer, WriteHalf,
@@ -24,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    Error, Loss, Session,
+    Condition, Error, Loss, Session,
     core::{Arrived, Body, Core, Item, Mode},
     dial::dial,
     link::{Link, Way},
@@ -36,6 +37,9 @@ const SEND_BYTES: usize = 64 << 10;
 /// The pause before the second try to connect, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A session that is held for so long is held by another client.
+const HELD: Duration = Duration::from_secs(10);
 
 /// A server that speaks but does not answer is deaf after this many times of silence.
 const DEAF: u32 = 6;
@@ -61,6 +65,15 @@ struct Engine {
     core: Arc<Core>,
     session: String,
     closing: watch::Receiver<bool>,
+}
+
+/// Whatever ends the task, nobody waits for it any longer.
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if !matches!(*self.core.condition.borrow(), Condition::Lost(_)) {
+            self.core.lost(&Loss::Stopped);
+        }
+    }
 }
 
 /// Why a connection is over.
@@ -130,7 +143,11 @@ impl Engine {
 
     /// Connects and resumes the session, again and again.
     async fn recover(&self, cause: Error) -> Result<Link, Loss> {
+        if let Error::Lost(loss) = cause {
+            return Err(loss);
+        }
         let began = Instant::now();
+        let mut held_since = None;
         let limit = self.core.options.recover_for;
         let mut last = cause;
         let mut pause = Duration::ZERO;
@@ -148,6 +165,14 @@ impl Engine {
                     return Err(Loss::Forgotten { message: "the server began another session".to_owned() });
                 }
                 Ok(Err(error)) => last = hopeful(error)?,
+            }
+            // A server that has not noticed the cut notices it when it is asked; another client stays.
+            held_since = match &last {
+                Error::Refused(_) => held_since.or(Some(Instant::now())),
+                _ => None,
+            };
+            if held_since.is_some_and(|since: Instant| since.elapsed() >= HELD) {
+                return Err(Loss::TakenOver);
             }
             tracing::debug!(session = %self.session, error = %last, elapsed = ?began.elapsed(), "still cut off");
             if began.elapsed() + pause >= limit {
@@ -169,7 +194,6 @@ fn hopeful(error: Error) -> Result<Error, Loss> {
         }
         // The server has not noticed yet that the old connection is gone.
         Error::Refused(RpcError { code: SESSION_ATTACHED, .. }) => Ok(error),
-        Error::Refused(RpcError { kind: ErrorKind::ShuttingDown, .. }) => Ok(error),
         Error::Refused(_) | Error::Unauthorized { .. } | Error::Address { .. } | Error::Protocol { .. } => {
             Err(Loss::Rejected(Box::new(error)))
         }
@@ -350,6 +374,7 @@ async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
             }
             Incoming::Ping(payload) => core.pong(payload),
             Incoming::Pong(_) => core.answered(),
+            Incoming::Close { reason, .. } if reason == TAKEN_OVER => return Loss::TakenOver.into(),
             other => return gone(core, ending(&other)),
         }
     }

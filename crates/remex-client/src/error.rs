@@ -69,6 +69,18 @@ pub enum Error {
     /// The server refused the call.
     #[error("{0}")]
     Refused(RpcError),
+    /// A call that is longer than the server takes; it was not sent.
+    #[error(
+        "`{method}` would be a message of {bytes} bytes, and the server takes {limit}; send it in parts, a file with `upload`"
+    )]
+    TooLong {
+        /// The method.
+        method: &'static str,
+        /// The length of the message.
+        bytes: u64,
+        /// The server's limit.
+        limit: u64,
+    },
     /// The connection was cut while the call was under way, and nobody can know whether it took effect.
     ///
     /// Only calls that cannot be repeated safely end like this; the others are sent again.
@@ -159,6 +171,12 @@ pub enum Loss {
         /// What the last try ended with.
         last: Box<Error>,
     },
+    /// Another client took the session over.
+    #[error("another client took the session over; it goes on there")]
+    TakenOver,
+    /// The task that has the connection is gone: its runtime was shut down, or it met a defect.
+    #[error("the runtime that the client ran on has ended, or the client met a defect; connect again")]
+    Stopped,
     /// The server refuses this client, and would do so again.
     #[error("the server does not take the client back: {0}; connect again")]
     Rejected(Box<Error>),

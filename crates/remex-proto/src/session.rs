@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// The reason with which the connection of a client is closed that lost its session to another.
+pub const TAKEN_OVER: &str = "another client took the session over";
+
 /// `session/list`: which sessions does my identity have?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SessionList"))]

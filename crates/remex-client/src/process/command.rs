@@ -430,7 +430,8 @@ impl Command {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::call`]: the program or the directory is not there, there is no room, and so on.
+    /// Those of [`Client::call`]: the program or the directory is not there, there is no room, and so on. After
+    /// [`Error::TimedOut`] it may have been started; with [`OnDrop::Terminate`] it is ended then.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -470,7 +471,10 @@ impl Command {
                 replayed: true,
             },
             Err(error) => {
-                handle.on_drop = OnDrop::Leave;
+                // A refusal says that nothing was started; after anything else it may run.
+                if matches!(error, Error::Refused(_)) {
+                    handle.on_drop = OnDrop::Leave;
+                }
                 drop(handle.stdin.get_mut().map(|stdin| stdin.take().map(Stdin::forget)));
                 return Err(error);
             }

@@ -1,5 +1,7 @@
 //! Everything that a process said.
 
+use std::io::ErrorKind;
+
 use tokio::io::AsyncWriteExt as _;
 
 use super::{Event, Exit, Process, Stream};
@@ -47,14 +49,19 @@ impl Process {
     pub async fn communicate(&self, input: &[u8]) -> Result<Output, Error> {
         let stdin = self.stdin();
         let write = async {
-            if let Some(mut stdin) = stdin {
-                // A process may end without reading; how it ended says more than the broken pipe.
-                let _ = stdin.write_all(input).await;
-                let _ = stdin.shutdown().await;
-            }
+            let Some(mut stdin) = stdin else { return Ok(()) };
+            let written = stdin.write_all(input).await;
+            let closed = stdin.shutdown().await;
+            // A process may end without reading; how it ended says more than the broken pipe.
+            written.and(closed).or_else(|error| match error.kind() {
+                ErrorKind::BrokenPipe => Ok(()),
+                _ => Err(Error::local(format!("write to process `{}`", self.id()), &error)),
+            })
         };
-        let (output, ()) = tokio::join!(self.collect(), write);
-        output
+        let (output, written) = tokio::join!(self.collect(), write);
+        let output = output?;
+        // One that has ended, or was forgotten, takes nothing either.
+        if output.exit.is_success() { written.map(|()| output) } else { Ok(output) }
     }
 
     async fn collect(&self) -> Result<Output, Error> {

@@ -102,6 +102,11 @@ impl<T> Pending<T> {
         if is_full && !self.calls.is_empty() {
             return Err(Refused::Full(call));
         }
+        self.insist(call, len, after_cut)
+    }
+
+    /// Adds a call whatever waits already, for those that must not get lost; only an abandoned table refuses it.
+    pub fn insist(&mut self, call: T, len: usize, after_cut: AfterCut) -> Result<u64, Refused<T>> {
         let fate = match (self.link, after_cut) {
             (Link::Abandoned, _) => return Err(Refused::Abandoned(call)),
             (_, AfterCut::Resend) => Fate::Stays,
@@ -110,7 +115,7 @@ impl<T> Pending<T> {
         };
         let id = self.next_id;
         self.next_id += 1;
-        self.bytes = bytes;
+        self.bytes = self.bytes.saturating_add(len);
         self.calls.insert(id, Entry { call, len, fate });
         Ok(id)
     }
@@ -281,6 +286,7 @@ mod tests {
         assert_eq!(pending.complete(first), Some("first"));
         assert_eq!(pending.complete(first), None);
         assert!(pending.register("second", 0, AfterCut::Fail).is_ok());
+        assert!(pending.insist("third", 0, AfterCut::Fail).is_ok(), "some calls must not get lost");
     }
 
     #[test]

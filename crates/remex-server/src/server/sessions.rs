@@ -137,7 +137,7 @@ impl Server {
                 match outcome {
                     Resume::Attached => return Ok(Opened { session, resumed: true, on_detach }),
                     Resume::TookOver { loser } => {
-                        self.send_away(&session, loser, "another client took the session over");
+                        self.send_away(&session, loser, wire::TAKEN_OVER);
                         return Ok(Opened { session, resumed: true, on_detach });
                     }
                     Resume::NameTaken => return Err(name_taken(request)),

@@ -1,0 +1,62 @@
+//! Which calls may hold up which.
+
+use remex_proto::Call;
+
+/// A kind of calls that share their room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Never waits: what ends, signals, or asks what there is.
+    Control,
+    /// Answered soon.
+    Plain,
+    /// May hang with its path.
+    Files,
+    /// May wait for a process, or for the web.
+    Parked,
+}
+
+/// Returns the lane of a call.
+pub(super) fn lane(call: &Call) -> Lane {
+    match call {
+        Call::ProcessSignal(_)
+        | Call::ProcessTerminate(_)
+        | Call::ProcessCloseStdin(_)
+        | Call::ProcessResize(_)
+        | Call::ProcessList(_)
+        | Call::SessionList(_)
+        | Call::SessionEnd(_)
+        | Call::SessionObserve(_)
+        | Call::SessionUnobserve(_)
+        | Call::EnvironmentStatus(_) => Lane::Control,
+        Call::ProcessWrite(_) | Call::ProcessWait(_) | Call::HttpRequest(_) => Lane::Parked,
+        Call::ProcessRead(read) if read.wait_ms.is_some() => Lane::Parked,
+        Call::Initialize(_)
+        | Call::ProcessStart(_)
+        | Call::ProcessRead(_)
+        | Call::ProcessSnapshot(_)
+        | Call::EnvironmentInfo(_) => Lane::Plain,
+        Call::FsReadFile(_)
+        | Call::FsWriteFile(_)
+        | Call::FsCreateDirectory(_)
+        | Call::FsGetMetadata(_)
+        | Call::FsCanonicalize(_)
+        | Call::FsReadDirectory(_)
+        | Call::FsWalk(_)
+        | Call::FsRemove(_)
+        | Call::FsCopy(_)
+        | Call::FsOpen(_)
+        | Call::FsReadBlock(_)
+        | Call::FsWriteBlock(_)
+        | Call::FsClose(_)
+        | Call::FsWatchMissing(_)
+        | Call::FsRename(_)
+        | Call::FsSetPermissions(_)
+        | Call::FsSetTimes(_)
+        | Call::FsSymlink(_)
+        | Call::FsReadLink(_)
+        | Call::FsHash(_)
+        | Call::FsWatch(_)
+        | Call::FsUnwatch(_)
+        | Call::EnvironmentConfigRead(_) => Lane::Files,
+    }
+}
