@@ -4,7 +4,11 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, pin::Pin, sync::Arc};
 
-use crate::{Error, link::Link, url::Url};
+use crate::{
+    Error,
+    link::Link,
+    url::{Url, without_user},
+};
 
 /// Where a server is, and how to get there.
 ///
@@ -138,7 +142,7 @@ impl Target {
     /// ```
     pub fn parse(address: &str) -> Result<Self, Error> {
         let wrong =
-            |reason: &str| Err(Error::Address { address: address.to_owned(), reason: reason.to_owned() });
+            |reason: &str| Err(Error::Address { address: without_user(address), reason: reason.to_owned() });
         if let Some(path) = address.strip_prefix("unix://").or_else(|| address.strip_prefix("unix:")) {
             return if path.is_empty() {
                 wrong("the path of the socket is missing")
@@ -207,7 +211,7 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WebSocket(WebSocket { url, .. }) => f.write_str(url),
+            Self::WebSocket(WebSocket { url, .. }) => f.write_str(&without_user(url)),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
             Self::Program(program) => write!(f, "{program}"),
             Self::Custom(custom) => f.write_str(&custom.name),
@@ -224,7 +228,7 @@ impl fmt::Debug for Target {
 impl fmt::Debug for WebSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bearer = self.bearer.as_ref().map(|_| "…");
-        f.debug_struct("WebSocket").field("url", &self.url).field("bearer", &bearer).finish()
+        f.debug_struct("WebSocket").field("url", &without_user(&self.url)).field("bearer", &bearer).finish()
     }
 }
 

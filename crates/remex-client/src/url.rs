@@ -40,6 +40,18 @@ impl<'a> Url<'a> {
     }
 }
 
+/// Returns an address without the user and the password that somebody may have put in front of the host.
+pub(crate) fn without_user(address: &str) -> String {
+    let (scheme, rest) = match address.find("//") {
+        Some(at) => address.split_at(at + 2),
+        None => ("", address),
+    };
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}…@{host}"),
+        None => address.to_owned(),
+    }
+}
+
 fn split(authority: &str) -> Result<(&str, u16), &'static str> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let (host, port) = rest

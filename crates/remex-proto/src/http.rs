@@ -1,5 +1,7 @@
 //! HTTP requests that the server makes for its client.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Blob, lenient::null_as_default};
@@ -32,8 +34,8 @@ pub struct HttpRequest {
     pub stream_response: bool,
 }
 
-/// One header of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One header of a request. Its value is a secret often enough, and not shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "HttpHeader"))]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
@@ -44,6 +46,15 @@ pub struct Header {
     /// A variable of the server's environment whose value is put behind `value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_env_var: Option<String>,
+}
+
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Header")
+            .field("name", &self.name)
+            .field("value_env_var", &self.value_env_var)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What to do with a redirect.

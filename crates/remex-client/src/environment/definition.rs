@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::{Id, InvalidVariable, mistake};
-use crate::{Error, Target};
+use super::{Id, InvalidVariable};
+use crate::{Error, Target, url::without_user};
 
 /// One environment: a name, and where its server is.
 ///
@@ -123,7 +123,7 @@ impl Definitions {
         }
         let target = Target::parse(value).map_err(|error| InvalidVariable {
             variable: variable.to_owned(),
-            value: mistake::without_user(value),
+            value: without_user(value),
             reason: reason(error),
         })?;
         let remote = Definition { id: Id::remote(), target, connect_timeout: None, initialize_timeout: None };

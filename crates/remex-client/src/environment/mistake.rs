@@ -265,14 +265,6 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// Returns an address without the user and password in front of the host, if it has them.
-pub(super) fn without_user(address: &str) -> String {
-    match (address.split_once("://"), address.rsplit_once('@')) {
-        (Some((scheme, rest)), Some((_, host))) if rest.contains('@') => format!("{scheme}://…@{host}"),
-        _ => address.to_owned(),
-    }
-}
-
 fn subject(environment: Option<&str>) -> String {
     environment.map_or_else(String::new, |id| format!("environment {}: ", quoted(id)))
 }

@@ -14,9 +14,8 @@ use super::{
     Definition, Definitions, Draft, Fault, Id, Kind, Local, Mistake, Mistakes,
     definition::reason,
     draft::{Wanted, is_token},
-    mistake::without_user,
 };
-use crate::{Program, Target, WebSocket};
+use crate::{Program, Target, WebSocket, url::without_user};
 
 const FILE_KEYS: [&str; 3] = ["default", "include_local", "environments"];
 const PROGRAM_KEYS: [&str; 3] = ["args", "env", "cwd"];

@@ -1,6 +1,6 @@
 //! What to run, and how.
 
-use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, num::NonZeroU16, sync::Arc, time::Duration};
 
 use remex_proto::{
     ErrorKind, HostPath,
@@ -30,7 +30,7 @@ use crate::{Client, Error};
 /// assert!(String::from_utf8(output.stdout)?.lines().any(|line| line == "GREETING=hello"));
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Command {
     client: Client,
     id: Option<String>,
@@ -546,6 +546,17 @@ impl Command {
             labels: self.labels,
             linger_ms: self.linger.map(millis),
         })
+    }
+}
+
+/// Shows the command line and where it runs; values of the environment may be secrets.
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Command")
+            .field("argv", &self.argv)
+            .field("cwd", &self.cwd)
+            .field("env", &self.env.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
     }
 }
 
