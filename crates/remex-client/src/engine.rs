@@ -38,9 +38,6 @@ const SEND_BYTES: usize = 64 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A session that is held for so long is held by another client.
-const HELD: Duration = Duration::from_secs(10);
-
 /// A server that speaks but does not answer is deaf after this many times of silence.
 const DEAF: u32 = 6;
 
@@ -147,7 +144,6 @@ impl Engine {
             return Err(loss);
         }
         let began = Instant::now();
-        let mut held_since = None;
         let limit = self.core.options.recover_for;
         let mut last = cause;
         let mut pause = Duration::ZERO;
@@ -165,14 +161,6 @@ impl Engine {
                     return Err(Loss::Forgotten { message: "the server began another session".to_owned() });
                 }
                 Ok(Err(error)) => last = hopeful(error)?,
-            }
-            // A server that has not noticed the cut notices it when it is asked; another client stays.
-            held_since = match &last {
-                Error::Refused(_) => held_since.or(Some(Instant::now())),
-                _ => None,
-            };
-            if held_since.is_some_and(|since: Instant| since.elapsed() >= HELD) {
-                return Err(Loss::TakenOver);
             }
             tracing::debug!(session = %self.session, error = %last, elapsed = ?began.elapsed(), "still cut off");
             if began.elapsed() + pause >= limit {

@@ -225,6 +225,11 @@ impl Outbox {
     }
 
     /// Queues an error under `id`.
+    /// Tells whether the end of the connection can carry its reason; that of lines cannot.
+    pub(crate) fn closes_with_a_reason(&self) -> bool {
+        self.queue().acks == Acks::Ping
+    }
+
     pub(crate) fn push_error(&self, id: &RequestId, error: &RpcError) {
         self.push(Some(Parcel::error(self.form, id, error)), Then::Nothing);
     }

@@ -110,8 +110,13 @@ fn a_client_whose_runtime_is_gone_says_so() {
 
 #[tokio::test]
 async fn whoever_loses_a_session_to_another_is_told_and_does_not_fight_back() {
-    let server = Server::start();
-    let first = connect(&server).await;
+    for server in [Server::start(), Server::unix(&[])] {
+        taken_over(&server).await;
+    }
+}
+
+async fn taken_over(server: &Server) {
+    let first = connect(server).await;
     let process = first.shell("echo here; exec sleep 1000").on_drop(OnDrop::Terminate).start().await.unwrap();
     in_time(process.wait_for(&Until::Output("here".to_owned()))).await.unwrap();
     let options = Options { session: Session::TakeOver(first.session_id().to_owned()), ..Options::default() };

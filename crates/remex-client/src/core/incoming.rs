@@ -8,7 +8,7 @@ use remex_proto::{
 use remex_rpc::memory::ToClient;
 
 use super::{Arrived, Core, End, RouteKey, Routed};
-use crate::Error;
+use crate::{Error, Loss};
 
 /// What a server told about a process of this session.
 #[derive(Debug)]
@@ -58,6 +58,13 @@ impl Core {
                     Err(error) => Err(serde_json::from_str::<RpcError>(error)
                         .map_err(|error| nonsense(format!("an error does not decode: {error}")))?),
                 };
+                // On lines there is no other way to say why a connection is closed.
+                if let Err(error) = &outcome
+                    && id == RequestId::MALFORMED
+                    && error.message == session::TAKEN_OVER
+                {
+                    return Err(Loss::TakenOver.into());
+                }
                 self.answer(&id, outcome);
                 Ok(())
             }

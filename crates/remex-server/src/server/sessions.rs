@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use remex_process::Tag;
 use remex_proto::{
-    ErrorKind, RpcError,
+    ErrorKind, RequestId, RpcError,
     initialize::{Dialect, Initialize},
     session as wire,
     state::session_table::{
@@ -161,6 +161,10 @@ impl Server {
     fn send_away(&self, session: &Session, connection: ConnectionId, reason: &str) {
         session.detach(connection);
         if let Some(outbox) = self.connections().get(&connection) {
+            if !outbox.closes_with_a_reason() {
+                let error = RpcError::new(ErrorKind::SessionAttached, reason);
+                outbox.push_error(&RequestId::MALFORMED, &error);
+            }
             outbox.say_goodbye(POLICY, reason);
         }
     }
