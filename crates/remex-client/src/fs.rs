@@ -3,6 +3,7 @@
 //! Start at [`Fs`]; [`Fs::open`] and [`Fs::upload`] are for content of any size, [`Fs::upload_tree`] and
 //! [`Fs::download_tree`] for directories. Paths are those of the server's host.
 
+mod destination;
 mod directory;
 mod download;
 mod entry;

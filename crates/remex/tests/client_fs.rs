@@ -244,6 +244,120 @@ async fn an_upload_keeps_the_permissions_of_what_it_replaces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_upload_replaces_regular_files_only() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    place.fifo("pipe");
+    let _socket = std::os::unix::net::UnixListener::bind(place.path("socket")).unwrap();
+    for name in ["pipe", "socket"] {
+        let refused = fs.upload(&b"x"[..], place.path(name), |_| {}).await.unwrap_err();
+        assert_eq!(refused.refusal(), Some(ErrorKind::NotAFile), "{refused}");
+        for len in [1, MIB] {
+            local::create_dir_all(place.path("tree")).unwrap();
+            local::write(place.path("tree").join(name), content(len)).unwrap();
+            let refused = fs.upload_tree(place.path("tree"), place.path(""), |_| {}).await.unwrap_err();
+            assert_eq!(refused.refusal(), Some(ErrorKind::NotAFile), "{refused}");
+        }
+        local::remove_dir_all(place.path("tree")).unwrap();
+        assert!(!local::metadata(place.path(name)).unwrap().is_file());
+    }
+    for name in ["new/", "new/."] {
+        let path = format!("{}/{name}", place.path("").display());
+        let refused = fs.upload(&b"x"[..], path.as_str(), |_| {}).await.unwrap_err();
+        assert!(matches!(&refused, Error::Usage(text) if text.contains("name the file")), "{refused}");
+    }
+    assert_eq!(place.names(""), ["pipe", "socket"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_to_a_file_that_is_yet_to_be_made_is_followed() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    local::create_dir(place.path("real")).unwrap();
+    place.link("second", "first");
+    place.link("real/file", "second");
+    fs.upload(&b"new"[..], place.path("first"), |_| {}).await.unwrap();
+    assert_eq!(place.read("real/file"), "new");
+    assert_eq!(local::read_link(place.path("second")).unwrap(), Path::new("real/file"));
+    place.link("round", "round");
+    assert!(fs.upload(&b"new"[..], place.path("round"), |_| {}).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_may_not_read_they_cannot_read_while_it_travels() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.write("file", "old");
+    local::set_permissions(&path, local::Permissions::from_mode(0o600)).unwrap();
+    for permissions in [Permissions::Keep, Permissions::Set(0o640)] {
+        let (mut writer, reader) = tokio::io::duplex(MIB);
+        let seen = Mutex::new(Vec::new());
+        let look = |_: &Progress| {
+            let names = place.names("").into_iter().filter(|name| name.starts_with('.'));
+            let mode = |name: String| local::metadata(place.path(&name)).unwrap().mode() & 0o777;
+            seen.lock().unwrap().extend(names.map(mode));
+        };
+        let feeding = async {
+            writer.write_all(&content(3 * MIB)).await.unwrap();
+            drop(writer);
+        };
+        let (sent, ()) = tokio::join!(fs.upload_with(reader, &path, permissions, look), feeding);
+        assert_eq!(sent.unwrap(), 3 * MIB as u64);
+        let seen = seen.into_inner().unwrap();
+        assert!(!seen.is_empty() && seen.iter().all(|mode| *mode == 0o600), "{seen:?}");
+    }
+    assert_eq!(local::metadata(&path).unwrap().mode() & 0o777, 0o640);
+    let usual = local::metadata(place.write("usual", "")).unwrap().mode();
+    fs.upload(&b"new"[..], place.path("new"), |_| {}).await.unwrap();
+    assert_eq!(local::metadata(place.path("new")).unwrap().mode(), usual);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_replaces_programs_that_run_and_links_that_lead_away() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    for (name, len) in [("tool", 9), ("small", 9), ("large", MIB), ("dangling", 9)] {
+        place.write(&format!("tree/{name}"), "");
+        local::write(place.path("tree").join(name), content(len)).unwrap();
+    }
+    place.write("there/outside", "mine");
+    place.write("up/nothing", "");
+    local::copy("/bin/sleep", place.path("up/tool")).unwrap();
+    let mut running = std::process::Command::new(place.path("up/tool")).arg("600").spawn().unwrap();
+    for name in ["small", "large"] {
+        place.link("../there/outside", &format!("up/{name}"));
+    }
+    place.link("../there/new", "up/dangling");
+    let uploaded = fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await;
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(uploaded.unwrap().files, 4);
+    assert_eq!(
+        (place.read("there/outside"), place.names("there")),
+        ("mine".to_owned(), vec!["outside".to_owned()])
+    );
+    local::remove_file(place.path("up/nothing")).unwrap();
+    assert!(picture(&place.path("up")) == picture(&place.path("tree")), "what is there is what was here");
+
+    place.write("tree/directory/file", "x");
+    place.link("../there", "up/directory");
+    let refused = fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await.unwrap_err();
+    assert!(matches!(&refused, Error::Usage(text) if text.contains("link")), "{refused}");
+    assert_eq!(place.names("there"), ["outside"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_refused_speaks_of_its_destination() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.path("missing/file");
+    let refused = fs.upload(&b"x"[..], &path, |_| {}).await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorKind::NotFound));
+    let text = format!("{refused} {:?}", refused.hint());
+    assert!(!text.contains(".remex-"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());

@@ -87,6 +87,11 @@ pub(super) fn native(path: &HostPath) -> Result<&Path, Error> {
     })
 }
 
+/// Returns the path that a link has in it.
+pub(super) fn from_bytes(path: &[u8]) -> &Path {
+    Path::new::<OsStr>(std::os::unix::ffi::OsStrExt::from_bytes(path))
+}
+
 /// Returns the name of a temporary file beside `path`.
 pub(super) fn sibling(path: &Path, random: &str) -> Option<PathBuf> {
     /// With dots, the word and the random part a name has at most 255 bytes.

@@ -3,19 +3,20 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use remex_proto::{Blob, HostPath, fs as wire};
+use remex_proto::{Blob, Call, HostPath, fs as wire};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::{
-    AsHostPath, Fs, Progress,
-    entry::{remove, rename},
+    AsHostPath, Fs, Progress, Write,
+    destination::{Destination, Temporary},
+    entry::set_permissions,
     handle::{BLOCK, Handle, Setbacks, WINDOW},
-    is_not_found, path,
+    write_file,
 };
-use crate::{
-    Client, Error,
-    core::{Ticket, random_word},
-};
+use crate::{Client, Error, core::Ticket};
+
+/// What a file has while it is written that has permissions of its own in the end.
+const PRIVATE: u32 = 0o600;
 
 /// Which permissions an uploaded file gets.
 ///
@@ -43,15 +44,17 @@ impl Fs {
     /// Writes everything that `reader` has into a file, and returns how much that is.
     ///
     /// It is written into a temporary file beside the destination, which then takes its place in one step: whoever
-    /// reads finds the old content or the new. A link is followed to the file it names. After a cut it goes on where
-    /// it was. When it fails or is dropped, the temporary file is removed and the old content stays.
+    /// reads finds the old content or the new. Where the permissions are known, nobody else reads the temporary file.
+    /// A link is followed to the file it names, also to one that is yet to be made. After a cut it goes on where it
+    /// was. When it fails or is dropped, the temporary file is removed and the old content stays.
     ///
     /// A server of the base dialect cannot do that: there the destination is written in place, and a cut ends it.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the file cannot be written, [`Error::Local`] when `reader` fails,
-    /// [`Error::Changed`] when somebody else touched the temporary file.
+    /// [`Error::Refused`] when the file cannot be written, or is a pipe, socket or device; [`Error::Usage`] when the
+    /// path names a directory, or ends in a slash; [`Error::Local`] when `reader` fails; [`Error::Changed`] when
+    /// somebody else touched the temporary file.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -92,138 +95,114 @@ impl Fs {
     /// ```
     pub async fn upload_with(
         &self,
-        mut reader: impl AsyncRead + Unpin,
+        reader: impl AsyncRead + Unpin,
         path: impl AsHostPath,
         permissions: Permissions,
-        mut progress: impl FnMut(&Progress),
+        progress: impl FnMut(&Progress),
     ) -> Result<u64, Error> {
-        let path = path.as_host_path()?;
-        let destination = self.destination(&path).await?;
-        let mode = match permissions {
-            Permissions::Set(mode) => Some(mode),
-            Permissions::Keep => destination.mode,
-        };
-        let way = if self.is_base() { Way::InPlace } else { Way::Beside };
-        let temporary = match way {
-            Way::InPlace => None,
-            Way::Beside => Some(Temporary::beside(&self.client, &destination.path)?),
-        };
-        let place = temporary.as_ref().map_or(&destination.path, |temporary| &temporary.path);
-        let mut blocks = Blocks::open(&self.client, place.clone(), way).await?;
-        let mut so_far = Progress { files: 0, bytes: 0, total: None, current: path.to_string() };
-        loop {
-            let chunk = read_block(&mut reader)
-                .await
-                .map_err(|error| Error::local(format!("read what is to be written to `{path}`"), &error))?;
-            if chunk.is_empty() {
-                break;
-            }
-            blocks.push(chunk).await?;
-            if blocks.done > so_far.bytes {
-                so_far.bytes = blocks.done;
-                progress(&so_far);
-            }
-        }
-        so_far.bytes = blocks.finish().await?;
-        progress(&so_far);
-        if let Some(temporary) = temporary {
-            self.put_in_place(temporary, destination.path, so_far.bytes, mode).await?;
-        }
-        so_far.files = 1;
-        progress(&so_far);
-        Ok(so_far.bytes)
+        let destination = self.destination(path.as_host_path()?, permissions).await?;
+        self.send(reader, destination, progress).await
     }
 
-    /// Finds the file that is to be replaced.
-    async fn destination(&self, path: &HostPath) -> Result<Destination, Error> {
-        match self.metadata(path).await {
-            Ok(there) if there.is_directory => {
-                Err(Error::Usage(format!("cannot upload to `{path}`: it is a directory; name the file")))
-            }
-            Ok(there) => {
-                let path = if there.is_symlink { self.canonicalize(path).await? } else { path.clone() };
-                Ok(Destination { path, mode: there.mode })
-            }
-            Err(error) if is_not_found(&error) => Ok(Destination { path: path.clone(), mode: None }),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn put_in_place(
+    /// Writes everything that `reader` has to its destination.
+    pub(super) async fn send(
         &self,
-        mut temporary: Temporary,
-        destination: HostPath,
-        size: u64,
-        mode: Option<u32>,
-    ) -> Result<(), Error> {
-        let changed = || Error::Changed { path: temporary.path.to_string() };
-        let written = self.metadata(&temporary.path).await;
-        if written.as_ref().is_ok_and(|written| written.size != size) {
-            return Err(changed());
+        reader: impl AsyncRead + Unpin,
+        destination: Destination,
+        progress: impl FnMut(&Progress),
+    ) -> Result<u64, Error> {
+        let current = destination.asked.to_string();
+        let mut told = Told { so_far: Progress { files: 0, bytes: 0, total: None, current }, progress };
+        if self.is_base() {
+            Blocks::open(&self.client, destination.path, Way::InPlace).await?.fill(reader, &mut told).await?;
+        } else {
+            let mut temporary = Temporary::beside(&self.client, &destination.path)?;
+            let sent = self.send_beside(reader, &mut temporary, &destination, &mut told).await;
+            sent.map_err(|error| temporary.hide_from(error, &destination))?;
         }
-        written?;
-        if let Some(mode) = mode {
+        told.so_far.files = 1;
+        told.tell();
+        Ok(told.so_far.bytes)
+    }
+
+    async fn send_beside(
+        &self,
+        reader: impl AsyncRead + Unpin,
+        temporary: &mut Temporary,
+        destination: &Destination,
+        told: &mut Told<impl FnMut(&Progress)>,
+    ) -> Result<(), Error> {
+        let way = Way::Beside { is_private: destination.mode.is_some() };
+        Blocks::open(&self.client, temporary.path.clone(), way).await?.fill(reader, told).await?;
+        if self.metadata(&temporary.path).await?.size != told.so_far.bytes {
+            return Err(Error::Changed { path: temporary.path.to_string() });
+        }
+        if let Some(mode) = destination.mode {
             self.set_permissions(&temporary.path, mode).await?;
         }
-        let mut setbacks = Setbacks::default();
-        loop {
-            let request = rename(temporary.path.clone(), destination.clone());
-            match self.client.call_without_limit(request).await {
-                Ok(_) => break,
-                Err(error) => setbacks.note(error)?,
-            }
-            // Nobody else knows the name: if it is gone, it was moved before the cut.
-            if !self.exists(&temporary.path).await? {
-                if self.metadata(&destination).await?.size != size {
-                    return Err(Error::Changed { path: destination.to_string() });
-                }
-                break;
-            }
+        temporary.put_in_place(&destination.path, told.so_far.bytes).await
+    }
+
+    /// Writes what fits into one message to its destination.
+    pub(super) async fn send_small(&self, content: Bytes, destination: Destination) -> Result<(), Error> {
+        if self.is_base() {
+            self.client.call_without_limit(write_file(destination.path, content, Write::InPlace)).await?;
+            return Ok(());
         }
-        temporary.is_moved = true;
-        Ok(())
+        let mut temporary = Temporary::beside(&self.client, &destination.path)?;
+        let sent = self.send_small_beside(content, &mut temporary, &destination).await;
+        sent.map_err(|error| temporary.hide_from(error, &destination))
+    }
+
+    async fn send_small_beside(
+        &self,
+        content: Bytes,
+        temporary: &mut Temporary,
+        destination: &Destination,
+    ) -> Result<(), Error> {
+        let size = content.len() as u64;
+        let write = |content| Call::from(write_file(temporary.path.clone(), content, Write::InPlace));
+        let set = |mode| Call::from(set_permissions(temporary.path.clone(), mode));
+        let mut steps = Vec::new();
+        if let Some(mode) = destination.mode {
+            steps.extend([write(Bytes::new()), set(PRIVATE), write(content), set(mode)]);
+        } else {
+            steps.push(write(content));
+        }
+        // The server takes requests for one path in order, so one trip is enough.
+        let mut tickets = Vec::new();
+        for step in steps {
+            tickets.push(self.client.core().order(step).await?);
+        }
+        for ticket in tickets {
+            ticket.await?;
+        }
+        temporary.put_in_place(&destination.path, size).await
     }
 }
 
-/// Where an upload is to end.
-struct Destination {
-    path: HostPath,
-    /// Of what is there.
-    mode: Option<u32>,
+/// What an upload tells of how far it has got.
+struct Told<P> {
+    so_far: Progress,
+    progress: P,
+}
+
+impl<P: FnMut(&Progress)> Told<P> {
+    fn tell(&mut self) {
+        (self.progress)(&self.so_far);
+    }
 }
 
 /// How an upload gets to its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Over a temporary file, which can be opened again after a cut.
-    Beside,
+    Beside {
+        /// Nobody else may read it before it has its own permissions.
+        is_private: bool,
+    },
     /// Directly; opened again it would be empty.
     InPlace,
-}
-
-/// A file that is removed unless it was moved.
-struct Temporary {
-    client: Client,
-    path: HostPath,
-    is_moved: bool,
-}
-
-impl Temporary {
-    fn beside(client: &Client, destination: &HostPath) -> Result<Self, Error> {
-        let path = path::sibling(path::native(destination)?, &random_word()).ok_or_else(|| {
-            Error::Usage(format!("cannot upload to `{destination}`: it has no name; name the file"))
-        })?;
-        Ok(Self { client: client.clone(), path: path.into(), is_moved: false })
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.is_moved {
-            let remove = wire::Remove { recursive: Some(false), ..remove(self.path.clone()) };
-            self.client.core().order_now(remove.into());
-        }
-    }
 }
 
 /// The blocks of a file that is written, a few of them under way.
@@ -261,6 +240,30 @@ impl Blocks {
             done: 0,
             setbacks,
         })
+    }
+
+    /// Writes everything that `reader` has, and tells how much that is.
+    async fn fill(
+        mut self,
+        mut reader: impl AsyncRead + Unpin,
+        told: &mut Told<impl FnMut(&Progress)>,
+    ) -> Result<(), Error> {
+        loop {
+            let chunk = read_block(&mut reader).await.map_err(|error| {
+                Error::local(format!("read what is to be written to `{}`", told.so_far.current), &error)
+            })?;
+            if chunk.is_empty() {
+                break;
+            }
+            self.push(chunk).await?;
+            if self.done > told.so_far.bytes {
+                told.so_far.bytes = self.done;
+                told.tell();
+            }
+        }
+        told.so_far.bytes = self.finish().await?;
+        told.tell();
+        Ok(())
     }
 
     /// Writes the next block, when there is room for one more under way.
@@ -319,13 +322,24 @@ impl Blocks {
 
 async fn open(client: &Client, path: &HostPath, way: Way, setbacks: &mut Setbacks) -> Result<Handle, Error> {
     let mode = match way {
-        Way::Beside => wire::OpenMode::Write,
+        Way::Beside { .. } => wire::OpenMode::Write,
         Way::InPlace => wire::OpenMode::Replace,
     };
     loop {
-        let (handle, opened) = Handle::open(client, path.clone(), mode).await?;
-        match opened.await {
-            Ok(_) => return Ok(handle),
+        let opening = async {
+            let (handle, opened) = Handle::open(client, path.clone(), mode).await?;
+            if way == (Way::Beside { is_private: true }) {
+                let closed_to_others =
+                    client.core().order(set_permissions(path.clone(), PRIVATE).into()).await?;
+                opened.await?;
+                closed_to_others.await?;
+            } else {
+                opened.await?;
+            }
+            Ok(handle)
+        };
+        match opening.await {
+            Ok(handle) => return Ok(handle),
             Err(error) => setbacks.note(error)?,
         }
     }

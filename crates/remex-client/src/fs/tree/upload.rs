@@ -16,21 +16,20 @@ use tokio::{
 use super::{Jobs, OWNER, Progress, SMALL, Summary, Tally};
 use crate::{
     Error,
-    fs::{
-        AsHostPath, Fs, Permissions, Write, entry, handle::Setbacks, is_not_found, path::native, write_file,
-    },
+    fs::{AsHostPath, Fs, entry, handle::Setbacks, is_not_found, path::native},
 };
 
 impl Fs {
     /// Copies what is in a directory of this host into one of the server's, which is made if need be.
     ///
-    /// Permissions are kept and links stay links; what is there already and has no counterpart stays. Files that are
-    /// there are written over, small ones in place. Pipes, sockets and devices are left out, and counted.
+    /// Permissions are kept and links stay links. Each file takes its place in one step; links below `to` are
+    /// replaced, not followed. What is there already and has no counterpart stays. Pipes, sockets and devices are left
+    /// out, and counted. A server of the base dialect writes in place and follows links.
     ///
     /// # Errors
     ///
-    /// [`Error::Local`] when something cannot be read, and those of [`Fs::upload`]. It ends at the first failure;
-    /// what was copied until then stays.
+    /// [`Error::Local`] when something cannot be read, [`Error::Usage`] when a link is where a directory is to be, and
+    /// those of [`Fs::upload`]. It ends at the first failure; what was copied until then stays.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -74,8 +73,7 @@ struct Frame {
 impl Upload {
     async fn tree(self, from: PathBuf, to: PathBuf) -> Result<(), Error> {
         let mut jobs = Jobs::default();
-        let is_new = !self.fs.exists(&to).await?;
-        let mut frames = vec![self.enter(from, to, is_new).await?];
+        let mut frames = vec![self.top(from, to).await?];
         while let Some(frame) = frames.last_mut() {
             let entry = frame.entries.next_entry().await.map_err(unreadable(&frame.from))?;
             let Some(entry) = entry else {
@@ -88,7 +86,7 @@ impl Upload {
             let (from, to) = (entry.path(), frame.to.join(entry.file_name()));
             let kind = entry.file_type().await.map_err(unreadable(&from))?;
             if kind.is_dir() {
-                frames.push(self.enter(from, to, true).await?);
+                frames.push(self.enter(from, to).await?);
                 self.tally.count(&self.tally.directories, 1);
             } else if kind.is_file() {
                 let upload = self.clone();
@@ -103,12 +101,29 @@ impl Upload {
         jobs.finish().await
     }
 
+    /// Makes the directory that everything goes into; the caller may have put a link there.
+    async fn top(&self, from: PathBuf, to: PathBuf) -> Result<Frame, Error> {
+        match self.fs.metadata(&to).await {
+            Ok(there) if there.is_directory => {
+                let entries = local::read_dir(&from).await.map_err(unreadable(&from))?;
+                Ok(Frame { from, to, entries, at_last: None })
+            }
+            _ => self.enter(from, to).await,
+        }
+    }
+
     /// Makes a directory, and begins to read its counterpart.
-    async fn enter(&self, from: PathBuf, to: PathBuf, sets_mode: bool) -> Result<Frame, Error> {
+    async fn enter(&self, from: PathBuf, to: PathBuf) -> Result<Frame, Error> {
         let entries = local::read_dir(&from).await.map_err(unreadable(&from))?;
         self.fs.create_dir_all(&to).await?;
         let mut at_last = None;
-        if sets_mode && !self.fs.is_base() {
+        if !self.fs.is_base() {
+            if self.fs.metadata(&to).await?.is_symlink {
+                return Err(Error::Usage(format!(
+                    "cannot upload into `{}`: it is a link, which would lead out of the tree; remove it",
+                    to.display()
+                )));
+            }
             let metadata = local::metadata(&from).await.map_err(unreadable(&from))?;
             let mode = metadata.permissions().mode() & 0o7777;
             self.fs.set_permissions(&to, mode | OWNER).await?;
@@ -124,30 +139,16 @@ impl Upload {
         let mode = metadata.permissions().mode() & 0o7777;
         let mut start = Vec::new();
         (&mut file).take(SMALL as u64 + 1).read_to_end(&mut start).await.map_err(unreadable(from))?;
+        let destination = self.fs.destination_in_tree(to, mode).await?;
         if start.len() > SMALL {
             let whole = start.as_slice().chain(file);
-            self.fs.upload_with(whole, &to, Permissions::Set(mode), self.tally.bytes_of_file()).await?;
+            self.fs.send(whole, destination, self.tally.bytes_of_file()).await?;
         } else {
             let len = start.len() as u64;
-            self.small_file(start, to, mode).await?;
+            self.fs.send_small(start.into(), destination).await?;
             self.tally.count(&self.tally.bytes, len);
         }
         self.tally.count(&self.tally.files, 1);
-        Ok(())
-    }
-
-    async fn small_file(&self, content: Vec<u8>, to: HostPath, mode: u32) -> Result<(), Error> {
-        let client = &self.fs.client;
-        let write = client.call_without_limit(write_file(to.clone(), content.into(), Write::InPlace));
-        if self.fs.is_base() {
-            write.await?;
-        } else {
-            // The server takes requests for one path in order, so one trip is enough.
-            let set_permissions = client.call_without_limit(entry::set_permissions(to, mode));
-            let (written, set) = tokio::join!(write, set_permissions);
-            written?;
-            set?;
-        }
         Ok(())
     }
 

@@ -1,0 +1,167 @@
+//! Where an upload ends: the file whose place it takes, and the temporary one beside it.
+
+use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
+
+use super::{
+    Fs, Metadata, Permissions,
+    entry::{remove, rename},
+    handle::Setbacks,
+    is_not_found, path,
+};
+use crate::{Client, Error, core::random_word};
+
+/// As many links as the kernel follows.
+const MAX_LINKS: usize = 40;
+
+/// Where an upload is to end.
+#[derive(Debug)]
+pub(super) struct Destination {
+    /// As the caller named it.
+    pub(super) asked: HostPath,
+    /// At the end of all links that are followed.
+    pub(super) path: HostPath,
+    /// What the file gets, where that is known.
+    pub(super) mode: Option<u32>,
+}
+
+impl Destination {
+    /// Checks that what is there may be replaced by a file.
+    fn check(path: &HostPath, there: &Metadata) -> Result<(), Error> {
+        if there.is_directory {
+            return Err(Error::Usage(format!("cannot upload to `{path}`: it is a directory; name the file")));
+        }
+        if there.is_file {
+            return Ok(());
+        }
+        let refusal = RpcError::new(ErrorKind::NotAFile, format!("path `{path}` is not a file"));
+        Err(refusal.with_hint(format!("`{path}` is a FIFO, socket or device; name a regular file")).into())
+    }
+}
+
+impl Fs {
+    /// Finds the file that is to be made or replaced, at the end of all links.
+    pub(super) async fn destination(
+        &self,
+        asked: HostPath,
+        permissions: Permissions,
+    ) -> Result<Destination, Error> {
+        let text = asked.to_string();
+        if text.ends_with('/') || text.ends_with("/.") {
+            return Err(Error::Usage(format!(
+                "cannot upload to `{asked}`: it names a directory; name the file"
+            )));
+        }
+        let set = match permissions {
+            Permissions::Set(mode) => Some(mode),
+            Permissions::Keep => None,
+        };
+        let mut path = asked.clone();
+        for _ in 0..=MAX_LINKS {
+            match self.metadata(&path).await {
+                Ok(there) => {
+                    Destination::check(&path, &there)?;
+                    let path = if there.is_symlink { self.canonicalize(&path).await? } else { path };
+                    return Ok(Destination { asked, path, mode: set.or(there.mode) });
+                }
+                Err(error) if !is_not_found(&error) => return Err(error),
+                Err(_) => {}
+            }
+            match self.dangling(&path).await? {
+                Some(target) => path = target,
+                None => return Ok(Destination { asked, path, mode: set }),
+            }
+        }
+        Err(Error::Usage(format!(
+            "cannot upload to `{asked}`: too many links lead on from it; name the file"
+        )))
+    }
+
+    /// Returns where a link leads that leads to nothing.
+    async fn dangling(&self, path: &HostPath) -> Result<Option<HostPath>, Error> {
+        // A server of the base dialect follows links by itself.
+        if self.is_base() {
+            return Ok(None);
+        }
+        match self.read_link(path).await {
+            Ok(link) => {
+                let target = path::from_bytes(&link.target_base64);
+                Ok(path::native(path)?.parent().map(|parent| parent.join(target).into()))
+            }
+            Err(Error::Refused(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds the file of a tree that is to be made or replaced; a link is replaced itself.
+    pub(super) async fn destination_in_tree(&self, path: HostPath, mode: u32) -> Result<Destination, Error> {
+        match self.metadata(&path).await {
+            Ok(there) if there.is_symlink && !self.is_base() => {}
+            Ok(there) => Destination::check(&path, &there)?,
+            Err(error) if is_not_found(&error) => {}
+            // A link may lead where nobody can look.
+            Err(error) => drop(self.read_link(&path).await.map_err(|_| error)?),
+        }
+        Ok(Destination { asked: path.clone(), path, mode: Some(mode) })
+    }
+}
+
+/// A file that is removed unless it was moved.
+pub(super) struct Temporary {
+    client: Client,
+    pub(super) path: HostPath,
+    is_moved: bool,
+}
+
+impl Temporary {
+    pub(super) fn beside(client: &Client, destination: &HostPath) -> Result<Self, Error> {
+        let path = path::sibling(path::native(destination)?, &random_word()).ok_or_else(|| {
+            Error::Usage(format!("cannot upload to `{destination}`: it has no name; name the file"))
+        })?;
+        Ok(Self { client: client.clone(), path: path.into(), is_moved: false })
+    }
+
+    /// Moves it to its destination, in one step.
+    pub(super) async fn put_in_place(&mut self, destination: &HostPath, size: u64) -> Result<(), Error> {
+        let fs = self.client.fs();
+        let mut setbacks = Setbacks::default();
+        loop {
+            let request = rename(self.path.clone(), destination.clone());
+            match self.client.call_without_limit(request).await {
+                Ok(_) => break,
+                Err(error) => setbacks.note(error)?,
+            }
+            // Nobody else knows the name: if it is gone, it was moved before the cut.
+            if !fs.exists(&self.path).await? {
+                if fs.metadata(destination).await?.size != size {
+                    return Err(Error::Changed { path: destination.to_string() });
+                }
+                break;
+            }
+        }
+        self.is_moved = true;
+        Ok(())
+    }
+
+    /// Lets an error speak of the destination, which is what the caller knows.
+    pub(super) fn hide_from(&self, error: Error, destination: &Destination) -> Error {
+        let (own, asked) = (self.path.to_string(), destination.asked.to_string());
+        match error {
+            Error::Refused(refusal) => Error::Refused(RpcError {
+                message: refusal.message.replace(&own, &asked),
+                hint: refusal.hint.map(|hint| hint.replace(&own, &asked)),
+                ..refusal
+            }),
+            Error::Changed { path } => Error::Changed { path: path.replace(&own, &asked) },
+            error => error,
+        }
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.is_moved {
+            let remove = wire::Remove { recursive: Some(false), ..remove(self.path.clone()) };
+            self.client.core().order_now(remove.into());
+        }
+    }
+}
