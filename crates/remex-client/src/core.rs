@@ -2,6 +2,7 @@
 //!
 //! It does no I/O: `engine.rs` has the task that does. Start at [`Core`].
 
+mod files;
 mod incoming;
 mod lane;
 mod outgoing;
@@ -32,6 +33,7 @@ use crate::{
     Condition, Error, Loss, Options, Target,
     process::feed::{Feed, Order},
 };
+use files::OpenFiles;
 pub(crate) use incoming::Heard;
 pub(crate) use lane::Lane;
 use lane::lane;
@@ -68,6 +70,7 @@ pub(crate) struct Core {
     /// Rings callers that found too many bytes waiting.
     room: Notify,
     slots: Slots,
+    files: OnceLock<OpenFiles>,
     pub(crate) condition: watch::Sender<Condition>,
     /// How messages travel; every connection of one target does it alike.
     mode: OnceLock<Mode>,
@@ -224,6 +227,7 @@ impl Core {
                 files: Arc::new(Semaphore::new(FILE_CALLS)),
                 parked: Arc::new(Semaphore::new(PARKED_CALLS)),
             },
+            files: OnceLock::new(),
             condition: watch::Sender::new(Condition::Connected),
             mode: OnceLock::new(),
             welcome: OnceLock::new(),
@@ -245,6 +249,11 @@ impl Core {
     /// Returns what the server said when the session began.
     pub(crate) fn welcome(&self) -> &Welcome {
         self.welcome.get().expect("a client is handed out after its first handshake")
+    }
+
+    /// Returns the room for open files.
+    pub(crate) fn files(&self) -> &OpenFiles {
+        self.files.get_or_init(|| OpenFiles::new(self.welcome().limits.handles))
     }
 
     /// Returns how often the connection was cut.

@@ -387,6 +387,66 @@ async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else
     settle(&fs, &place).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn any_number_of_transfers_may_be_under_way() {
+    const MANY: usize = 300;
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::in_memory());
+    let source = place.write("source", content(3 * MIB / 2));
+    // What somebody holds is not waited for, and leaves room.
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        held.push(fs.open(&source).await.unwrap());
+    }
+    let mut uploads = tokio::task::JoinSet::new();
+    for number in 0..MANY {
+        let (fs, path) = (fs.clone(), place.path(&format!("copy-{number}")));
+        uploads.spawn(async move { fs.upload(&b"content"[..], path, |_| {}).await });
+    }
+    let sent = timeout(PATIENCE, uploads.join_all()).await.unwrap();
+    assert_eq!(sent, vec![Ok(7); MANY]);
+    drop(held);
+
+    // Each upload waits for its download, so none may keep a download from its turn.
+    local::write(&source, "content").unwrap();
+    let mut copies = tokio::task::JoinSet::new();
+    for number in 0..MANY {
+        let (fs, from, to) = (fs.clone(), source.clone(), place.path(&format!("copy-{number}")));
+        copies.spawn(async move {
+            let (mut writer, reader) = tokio::io::duplex(1024);
+            let download = async {
+                let came = fs.download(from, &mut writer, |_| {}).await;
+                drop(writer);
+                came
+            };
+            tokio::join!(download, fs.upload(reader, to, |_| {}))
+        });
+    }
+    let copied = timeout(PATIENCE, copies.join_all()).await.unwrap();
+    assert_eq!(copied, vec![(Ok(7), Ok(7)); MANY]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_whose_download_is_dropped_leaves_no_temporary_files() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::in_memory());
+    for number in 0..50 {
+        place.write(&format!("tree/{number}"), "content");
+    }
+    local::create_dir(place.path("down")).unwrap();
+    for step in 0..40 {
+        let download = fs.download_tree(place.path("tree"), place.path("down"), |_| {});
+        let _ = timeout(Duration::from_micros(step * 250), download).await;
+    }
+    let is_clean = || place.names("down").iter().all(|name| !name.starts_with('.'));
+    let cleaned = async {
+        while !is_clean() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, cleaned).await.unwrap();
+}
+
 /// Returns a reader that fails after a while.
 fn broken_reader() -> impl tokio::io::AsyncRead + Unpin {
     struct Broken;

@@ -4,12 +4,16 @@ use std::{
     collections::VecDeque,
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use remex_proto::{HostPath, fs as wire};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    sync::OwnedSemaphorePermit,
+};
 
 use super::{
     AsHostPath, Fs, Metadata, Progress,
@@ -26,7 +30,7 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when it is not a regular file, or may not be read.
+    /// [`Error::Refused`] when it is not a regular file, or may not be read, or too many files are open.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,7 +47,12 @@ impl Fs {
     /// # Ok(()) }
     /// ```
     pub async fn open(&self, path: impl AsHostPath) -> Result<Download, Error> {
-        let path = path.as_host_path()?;
+        // Whoever holds a file may hold it for long: it is not waited for.
+        let room = Arc::clone(&self.client.core().files().fetched).try_acquire_owned().ok();
+        self.open_in(path.as_host_path()?, room).await
+    }
+
+    async fn open_in(&self, path: HostPath, room: Option<OwnedSemaphorePermit>) -> Result<Download, Error> {
         let mut setbacks = Setbacks::default();
         let Opened { handle, before: metadata, .. } = open(&self.client, &path, &mut setbacks).await?;
         let blocks = Blocks {
@@ -51,6 +60,7 @@ impl Fs {
             path,
             metadata: metadata.clone(),
             handle,
+            _room: room,
             in_flight: VecDeque::new(),
             asked: 0,
             got: 0,
@@ -61,6 +71,9 @@ impl Fs {
     }
 
     /// Writes the content of a file into `writer`, and returns its size.
+    ///
+    /// Any number may be under way: those for which the server would have too many files open wait until others end, or
+    /// files are dropped that [`Fs::open`] opened.
     ///
     /// # Errors
     ///
@@ -86,7 +99,8 @@ impl Fs {
     ) -> Result<u64, Error> {
         let path = path.as_host_path()?;
         let failed = |error| Error::local(format!("write what was read from `{path}`"), &error);
-        let mut file = self.open(&path).await?;
+        let room = Arc::clone(&self.client.core().files().fetched).acquire_owned().await.ok();
+        let mut file = self.open_in(path.clone(), room).await?;
         let total = Some(file.metadata.size);
         let mut so_far = Progress { files: 0, bytes: 0, total, current: path.to_string() };
         while let Some(chunk) = file.chunk().await? {
@@ -240,6 +254,8 @@ struct Blocks {
     /// When the file was opened first.
     metadata: Metadata,
     handle: Handle,
+    /// Of an open file; given back after the file is closed.
+    _room: Option<OwnedSemaphorePermit>,
     in_flight: VecDeque<Ticket>,
     /// Where the next block to ask for begins; `got <= asked`.
     asked: u64,

@@ -5,7 +5,7 @@ use std::{
     io,
     os::unix::{
         ffi::{OsStrExt as _, OsStringExt as _},
-        fs::PermissionsExt as _,
+        fs::{OpenOptionsExt as _, PermissionsExt as _, symlink},
     },
     path::{Path, PathBuf},
     sync::Arc,
@@ -164,11 +164,12 @@ impl Download {
     async fn file(&self, from: &Path, to: &Path, metadata: &Metadata) -> Result<(), Error> {
         self.tally.begin(from);
         let failed = unwritable(to);
-        let temporary = Temporary::beside(to);
+        let mut options = std::fs::OpenOptions::new();
         // In place of a link, never through it.
-        let mut options = local::OpenOptions::new();
         options.write(true).create_new(true).mode(if metadata.mode.is_some() { 0o600 } else { 0o666 });
-        let mut file = options.open(&temporary.0).await.map_err(&failed)?;
+        let made = Temporary::beside(to, move |path| options.open(path)).await;
+        let (temporary, file) = made.map_err(&failed)?;
+        let mut file = local::File::from_std(file);
         if metadata.size <= SMALL as u64 {
             let content = self.fs.read(from).await?;
             file.write_all(&content).await.map_err(&failed)?;
@@ -191,8 +192,8 @@ impl Download {
         let link = self.fs.read_link(from).await?;
         let target = PathBuf::from(std::ffi::OsString::from_vec(link.target_base64.to_vec()));
         let failed = unwritable(to);
-        let temporary = Temporary::beside(to);
-        local::symlink(&target, &temporary.0).await.map_err(&failed)?;
+        let made = Temporary::beside(to, move |path| symlink(target, path)).await;
+        let (temporary, ()) = made.map_err(&failed)?;
         local::rename(&temporary.0, to).await.map_err(&failed)?;
         temporary.moved();
         self.tally.count(&self.tally.links, 1);
@@ -204,8 +205,14 @@ impl Download {
 struct Temporary(PathBuf);
 
 impl Temporary {
-    fn beside(path: &Path) -> Self {
-        Self(sibling(path, &random_word()).expect("every entry was given a plain name"))
+    /// Makes a file beside `path`; nobody who leaves meanwhile leaves the file behind.
+    async fn beside<T: Send + 'static>(
+        path: &Path,
+        make: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<(Self, T)> {
+        let path = sibling(path, &random_word()).expect("every entry was given a plain name");
+        let made = tokio::task::spawn_blocking(move || make(&path).map(|made| (Self(path), made))).await;
+        made.map_err(io::Error::other)?
     }
 
     fn moved(mut self) {
