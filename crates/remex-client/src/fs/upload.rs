@@ -47,9 +47,10 @@ impl Fs {
     /// reads finds the old content or the new. Where the permissions are known, nobody else reads the temporary file.
     /// A link is followed to the file it names, also to one that is yet to be made. After a cut it goes on where it
     /// was. When it fails or is dropped, the temporary file is removed and the old content stays.
-    /// Any number may be under way: those for which the server would have too many files open wait for others to end.
     ///
     /// A server of the base dialect cannot do that: there the destination is written in place, and a cut ends it.
+    ///
+    /// Any number may be under way: those for which the server would have too many files open wait for others to end.
     ///
     /// # Errors
     ///
