@@ -11,6 +11,7 @@ use remex_client::{
     process::{Input, OnDrop, Until},
 };
 use remex_proto::process::{List, State, Wait};
+use rustix::process::Signal;
 use support::{PATIENCE, Server};
 use tokio::{io::AsyncWriteExt as _, time::timeout};
 
@@ -77,20 +78,23 @@ async fn processes_that_take_no_input_hold_up_nobody_else() {
 #[tokio::test]
 async fn what_was_started_after_all_is_ended_with_its_start() {
     let server = Server::unix(&[]);
-    let options = Options { request_timeout: Some(Duration::ZERO), ..Options::default() };
+    let options = Options { request_timeout: Some(Duration::from_millis(100)), ..Options::default() };
     let target = Target::parse(server.address()).unwrap();
     let hasty = Client::connect_with(target, options).await.unwrap();
-    for _ in 0..20 {
-        let error = hasty.command("sleep").arg("1000").output().await.unwrap_err();
+    server.signal(Signal::STOP);
+    for _ in 0..3 {
+        let error = in_time(hasty.command("sleep").arg("1000").output()).await.unwrap_err();
         assert!(matches!(error, Error::TimedOut { what: "process/start", .. }), "{error}");
     }
-    // Nothing that was asked for is left, whether or not it had been started.
-    loop {
-        let listing = hasty.call_without_limit(List::default()).await.unwrap();
-        if listing.processes.iter().all(|process| process.state == State::Closed) {
-            break;
+    server.signal(Signal::CONT);
+    // Nothing that was asked for is left, whether or not it was started.
+    let gone = async {
+        let mut listing = hasty.call_without_limit(List::default()).await.unwrap();
+        while listing.processes.iter().any(|process| process.state != State::Closed) {
+            listing = hasty.call_without_limit(List::default()).await.unwrap();
         }
-    }
+    };
+    in_time(gone).await;
 }
 
 #[test]
