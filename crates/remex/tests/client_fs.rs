@@ -441,7 +441,7 @@ async fn a_tree_whose_download_is_dropped_leaves_no_temporary_files() {
     let is_clean = || place.names("down").iter().all(|name| !name.starts_with('.'));
     let cleaned = async {
         while !is_clean() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
     };
     timeout(PATIENCE, cleaned).await.unwrap();
