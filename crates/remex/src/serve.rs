@@ -8,10 +8,12 @@ use std::{
     time::Duration,
 };
 
+use crate::text::duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use remex_rpc::{ListenAddress, Listener};
 use remex_server::{Auth, Config, Limits, Server};
+
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
@@ -56,6 +58,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lifetime)]
     max_detach_ttl: Lifetime,
 
+    /// Leave the terminal's session, so that its end is not this server's
+    #[arg(long, hide = true)]
+    background: bool,
+
     /// What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`
     #[arg(long, value_name = "FILTER", env = "REMEX_LOG", default_value = "warn")]
     log: String,
@@ -94,6 +100,9 @@ enum Lifetime {
 /// Serves until a signal, the end of stdio, or the end of the parent.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let addresses = flags.listen.iter().map(|url| url.parse()).collect::<Result<Vec<ListenAddress>, _>>()?;
+    if flags.background {
+        rustix::process::setsid().context("cannot leave the terminal's session")?;
+    }
     start_log(&flags.log)?;
     let config = config(flags, &addresses)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -272,21 +281,6 @@ fn start_log(filter: &str) -> anyhow::Result<()> {
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
     Ok(())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let wrong = || "expected a number and a unit, such as `500ms`, `10s`, `5m` or `24h`".to_owned();
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let ms: u64 = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 3600 * 1000,
-        _ => return Err(wrong()),
-    };
-    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(wrong)
 }
 
 fn lifetime(text: &str) -> Result<Lifetime, String> {

@@ -1,0 +1,58 @@
+//! What can be typed: every command with its flags.
+
+use clap::{Parser, Subcommand};
+
+use crate::{command, serve};
+
+/// Hands on any machine: processes, files and HTTP requests on this host for programs and people elsewhere.
+#[derive(Debug, Parser)]
+#[command(name = "remex", version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command here or elsewhere, as if it were local
+    Run(Box<command::run::Flags>),
+    /// Open a login shell that survives a cut
+    Shell(command::shell::Flags),
+    /// List processes, also those that were left running
+    Ps(command::ps::Flags),
+    /// Print what a process has said
+    Logs(command::logs::Flags),
+    /// Come back to a process: its output, and a keyboard for it
+    Attach(command::attach::Flags),
+    /// Signal a process, or end it with everything it started
+    Kill(command::kill::Flags),
+    /// Wait for processes to end, and exit with the code of the last
+    Wait(command::wait::Flags),
+    /// Change the size of a process's terminal
+    Resize(command::resize::Flags),
+    /// Watch processes live: CPU, memory, output
+    Top(command::top::Flags),
+    /// Copy files and trees between places
+    Cp(command::cp::Flags),
+    /// List a directory
+    Ls(command::ls::Flags),
+    /// Print files
+    Cat(command::cat::Flags),
+    /// Edit a file elsewhere in your own editor
+    Edit(command::edit::Flags),
+    /// Tell what changes in a directory
+    Watch(command::watch::Flags),
+    /// Name the places to run things: list, add, test, remove
+    Env(command::env::Flags),
+    /// Find out what is wrong on this machine or with a server
+    Doctor(command::doctor::Flags),
+    /// Serve clients over stdio, WebSocket or a unix socket
+    #[command(visible_alias = "exec-server")]
+    Serve(Box<serve::Flags>),
+    /// Join stdin and stdout with your own server, for `ssh HOST remex proxy`
+    Proxy(command::proxy::Flags),
+    /// Print a script for the completions of your shell
+    Completions(command::completions::Flags),
+    /// Write the man pages
+    Man(command::man::Flags),
+}

@@ -1,0 +1,14 @@
+//! `remex logs`.
+
+use clap::Args;
+
+use super::Outcome;
+use crate::failure::Failure;
+
+/// Flags of `remex logs`.
+#[derive(Debug, Args)]
+pub(crate) struct Flags {}
+
+pub(crate) async fn run(_flags: &Flags) -> Outcome {
+    Err(Failure::new("not there yet", "wait"))
+}

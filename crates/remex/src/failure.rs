@@ -1,0 +1,171 @@
+//! What went wrong, for a person: one line what and why, one line what to do; and the exit code for a script.
+//!
+//! Start at [`Failure`].
+
+use std::io;
+
+use remex_client::{Error, ErrorKind};
+
+use crate::arguments::Command;
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What failed and why; empty when there is nobody left to tell.
+    what: String,
+    /// What to do.
+    todo: Option<String>,
+    kind: Kind,
+}
+
+/// What scripts tell failures apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Anything that is none of the others.
+    Failed,
+    /// What was typed makes no sense.
+    Usage,
+    /// There is no such process, environment or file.
+    NotFound,
+    /// No connection came about, or it was lost for good.
+    Unreachable,
+    /// The program is not there.
+    ProgramNotFound,
+    /// The program is there and cannot be run.
+    NotExecutable,
+    /// Whoever read the output has gone.
+    BrokenPipe,
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self::of(Kind::Failed, what, todo)
+    }
+
+    pub(crate) fn of(kind: Kind, what: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self { what: what.into(), todo: Some(todo.into()), kind }
+    }
+
+    pub(crate) fn usage(what: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self::of(Kind::Usage, what, todo)
+    }
+
+    /// Makes one of a sentence that follows our style: `what failed: why; what to do`.
+    pub(crate) fn sentence(kind: Kind, text: &str) -> Self {
+        match text.rsplit_once("; ") {
+            Some((what, todo)) => Self::of(kind, what, todo),
+            None => Self { what: text.to_owned(), todo: None, kind },
+        }
+    }
+
+    /// Makes one of a failed system call on this side.
+    pub(crate) fn io(action: &str, error: &io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::BrokenPipe => {
+                return Self { what: String::new(), todo: None, kind: Kind::BrokenPipe };
+            }
+            io::ErrorKind::NotFound => Kind::NotFound,
+            _ => Kind::Failed,
+        };
+        Self { what: format!("cannot {action}: {error}"), todo: None, kind }
+    }
+
+    /// Puts what was tried in front.
+    pub(crate) fn context(mut self, tried: &str) -> Self {
+        self.what = format!("{tried}: {}", self.what);
+        self
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns what failed and why, in one line.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Returns what to do about it.
+    pub(crate) fn todo(&self) -> Option<&str> {
+        self.todo.as_deref()
+    }
+
+    /// Says it on stderr, once.
+    #[allow(clippy::print_stderr)] // The place where errors reach people.
+    pub(crate) fn print(&self) {
+        if self.kind == Kind::BrokenPipe {
+            return;
+        }
+        eprintln!("remex: {}", self.what);
+        if let Some(todo) = &self.todo {
+            eprintln!("  hint: {todo}");
+        }
+    }
+
+    /// Returns the exit code for a command.
+    pub(crate) fn code(&self, command: &Command) -> u8 {
+        let runs =
+            matches!(command, Command::Run(_) | Command::Shell(_) | Command::Attach(_) | Command::Wait(_));
+        match self.kind {
+            Kind::BrokenPipe => 141,
+            Kind::Usage => 2,
+            Kind::ProgramNotFound => 127,
+            Kind::NotExecutable => 126,
+            // Codes below that belong to the command which was run.
+            _ if runs => 125,
+            Kind::Failed => 1,
+            Kind::NotFound => 3,
+            Kind::Unreachable => 4,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Address { .. } | Error::Usage(_) => Kind::Usage,
+            Error::Unreachable { .. }
+            | Error::Unauthorized { .. }
+            | Error::ProgramEnded { .. }
+            | Error::Protocol { .. }
+            | Error::Lost(_) => Kind::Unreachable,
+            Error::TimedOut { what: "connecting" | "the handshake", .. } => Kind::Unreachable,
+            Error::Local { kind: io::ErrorKind::BrokenPipe, .. } => Kind::BrokenPipe,
+            Error::Local { kind: io::ErrorKind::NotFound, .. } => Kind::NotFound,
+            _ => match error.refusal() {
+                Some(ErrorKind::NotFound | ErrorKind::UnknownProcess | ErrorKind::UnknownSession) => {
+                    Kind::NotFound
+                }
+                Some(ErrorKind::ProgramNotFound) => Kind::ProgramNotFound,
+                Some(ErrorKind::NotExecutable) => Kind::NotExecutable,
+                _ => Kind::Failed,
+            },
+        };
+        match error.hint() {
+            Some(hint) => Self::of(kind, error.to_string(), hint),
+            None => Self::sentence(kind, &error.to_string()),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::sentence(Kind::Failed, &format!("{error:#}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_split_into_what_and_what_to_do() {
+        let failure = Failure::sentence(Kind::Failed, "cannot listen: it is in use; choose another port");
+        assert_eq!(
+            (failure.what(), failure.todo()),
+            ("cannot listen: it is in use", Some("choose another port"))
+        );
+        let failure = Failure::sentence(Kind::Failed, "no remedy");
+        assert_eq!((failure.what(), failure.todo()), ("no remedy", None));
+    }
+}

@@ -1,0 +1,159 @@
+//! A process of any session of this identity: what it says, and the ways to act on it.
+//!
+//! It reads with a cursor of its own and never takes the session from its client. Start at [`Followed`].
+
+use std::{num::NonZeroU16, time::Duration};
+
+use bytes::Bytes;
+use remex_client::{Client, Error};
+use remex_proto::process::{
+    CloseStdin, ExitCause, GapRange, Read, ReadReply, Resize, Signal, SignalName, Snapshot, SnapshotReply,
+    Stream, Terminate, TerminateMode, Until, Wait, WaitReason, Write,
+};
+
+/// How much is read at once.
+const READ_BYTES: u64 = 1 << 20;
+
+/// How long a read or a wait stays at the server; then it is asked again.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process that was started by whomever.
+#[derive(Clone, Debug)]
+pub(crate) struct Followed {
+    pub(crate) client: Client,
+    pub(crate) session_id: String,
+    pub(crate) process_id: String,
+}
+
+/// What it has said since the last look.
+#[derive(Debug)]
+pub(crate) struct News {
+    /// What was dropped before anybody here could read it; it comes first.
+    pub(crate) gap: Option<GapRange>,
+    pub(crate) pieces: Vec<Piece>,
+    /// How it ended; known once everything that it said before is in `pieces` or told earlier.
+    pub(crate) end: Option<End>,
+    /// Whether nothing will follow.
+    pub(crate) closed: bool,
+}
+
+/// A piece of output.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) stream: Stream,
+    /// When it was read from the process, in milliseconds since 1970.
+    pub(crate) at_ms: Option<u64>,
+    pub(crate) bytes: Bytes,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// The exit status, or 128 + the number of the signal.
+    pub(crate) code: i32,
+    pub(crate) signal: Option<String>,
+    pub(crate) cause: Option<ExitCause>,
+}
+
+impl Followed {
+    /// Reads what comes after `cursor`, waits for it if `wait`, and moves the cursor; 0 is the oldest retained.
+    pub(crate) async fn read(&self, cursor: &mut u64, wait: Patience) -> Result<News, Error> {
+        let wait_ms = match wait {
+            Patience::None => 0,
+            Patience::Some => millis(PATIENCE),
+        };
+        let read = Read {
+            process_id: self.process_id.clone(),
+            session_id: Some(self.session_id.clone()),
+            after_seq: (*cursor > 0).then_some(*cursor),
+            max_bytes: Some(READ_BYTES),
+            wait_ms: Some(wait_ms),
+        };
+        let reply = self.client.call(read).await?;
+        *cursor = reply.next_seq.saturating_sub(1).max(*cursor);
+        Ok(news(reply))
+    }
+
+    /// Writes to its input; once, whatever happens to the connection.
+    pub(crate) async fn write(&self, write_id: String, bytes: &[u8]) -> Result<(), Error> {
+        let write = Write {
+            process_id: self.process_id.clone(),
+            session_id: Some(self.session_id.clone()),
+            chunk: bytes.to_vec().into(),
+            write_id: Some(write_id),
+        };
+        let reply = self.client.call(write).await?;
+        if reply.accepted { Ok(()) } else { Err(Error::Usage(refused(&self.process_id))) }
+    }
+
+    pub(crate) async fn close_stdin(&self) -> Result<(), Error> {
+        let (process_id, session_id) = self.ids();
+        self.client.call(CloseStdin { process_id, session_id }).await.map(drop)
+    }
+
+    pub(crate) async fn resize(&self, rows: NonZeroU16, cols: NonZeroU16) -> Result<(), Error> {
+        let (process_id, session_id) = self.ids();
+        self.client.call(Resize { process_id, session_id, rows, cols }).await.map(drop)
+    }
+
+    pub(crate) async fn signal(&self, signal: SignalName) -> Result<(), Error> {
+        let (process_id, session_id) = self.ids();
+        self.client.call(Signal { process_id, session_id, signal }).await.map(drop)
+    }
+
+    /// Ends it with everything it has started.
+    pub(crate) async fn terminate(&self, mode: TerminateMode) -> Result<(), Error> {
+        let (process_id, session_id) = self.ids();
+        self.client.call(Terminate { process_id, session_id, mode }).await.map(drop)
+    }
+
+    /// Waits until it has exited.
+    pub(crate) async fn wait(&self) -> Result<End, Error> {
+        loop {
+            let (process_id, session_id) = self.ids();
+            let wait = Wait { process_id, session_id, wait_ms: Some(millis(PATIENCE)), until: Until::Exit };
+            let waited = self.client.call(wait).await?;
+            if waited.reason != WaitReason::Timeout {
+                let code = waited.exit_code.unwrap_or_default();
+                return Ok(End { code, signal: waited.signal, cause: waited.cause });
+            }
+        }
+    }
+
+    /// Returns the beginning and the end of what it has said.
+    pub(crate) async fn snapshot(&self, max_bytes: u64) -> Result<SnapshotReply, Error> {
+        let (process_id, session_id) = self.ids();
+        self.client.call(Snapshot { process_id, session_id, max_bytes: Some(max_bytes) }).await
+    }
+
+    fn ids(&self) -> (String, Option<String>) {
+        (self.process_id.clone(), Some(self.session_id.clone()))
+    }
+}
+
+/// Whether a read waits for news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    None,
+    Some,
+}
+
+fn news(reply: ReadReply) -> News {
+    let pieces = reply.chunks.into_iter();
+    let pieces = pieces.map(|chunk| Piece { stream: chunk.stream, at_ms: chunk.at_ms, bytes: chunk.chunk.0 });
+    let code = reply.exit_code.filter(|_| reply.exited);
+    News {
+        gap: reply.gap,
+        pieces: pieces.collect(),
+        end: code.map(|code| End { code, signal: reply.signal, cause: reply.cause }),
+        closed: reply.closed,
+    }
+}
+
+fn refused(process: &str) -> String {
+    format!("`{process}` takes no more input: it has ended or closed it; see `remex ps`")
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,149 @@
+//! The user's own server: one per user and machine, on a socket in the runtime directory, started when it is needed.
+//!
+//! What was left running lives there. Start at [`ready`].
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, BufRead as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use tokio::net::UnixStream;
+
+use crate::failure::{Failure, Kind};
+
+/// Where the server listens.
+#[derive(Clone, Debug)]
+pub(crate) struct Socket {
+    pub(crate) path: PathBuf,
+}
+
+impl Socket {
+    /// Returns where it is, whether a server is there or not.
+    pub(crate) fn usual() -> Self {
+        let runtime =
+            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let directory = runtime.map_or_else(
+            || PathBuf::from(format!("/tmp/remex-{}", rustix::process::geteuid().as_raw())),
+            |runtime| runtime.join("remex"),
+        );
+        Self { path: directory.join("own.sock") }
+    }
+
+    fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Makes the directory, and makes sure that nobody else can put a socket into it.
+    fn prepare(&self) -> Result<(), Failure> {
+        let directory = self.directory();
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| Failure::io(&format!("make `{}`", directory.display()), &error))?;
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let directory = self.directory();
+        let metadata = fs::symlink_metadata(directory)
+            .map_err(|error| Failure::io(&format!("look at `{}`", directory.display()), &error))?;
+        let safe = metadata.is_dir()
+            && metadata.uid() == rustix::process::geteuid().as_raw()
+            && metadata.mode() & 0o077 == 0;
+        if safe {
+            return Ok(());
+        }
+        Err(Failure::new(
+            format!("cannot trust `{}`: it is not a directory that you alone can use", directory.display()),
+            "remove it, or `chmod 700` it if it is yours",
+        ))
+    }
+}
+
+/// Returns the socket of the running server, `None` where there is none.
+pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
+    let socket = Socket::usual();
+    if !socket.directory().exists() {
+        return Ok(None);
+    }
+    socket.check()?;
+    Ok(is_there(&socket.path).await?.then_some(socket))
+}
+
+/// Returns the socket of the server, which is started unless it runs.
+pub(crate) async fn ready() -> Result<Socket, Failure> {
+    if let Some(socket) = running().await? {
+        return Ok(socket);
+    }
+    let socket = Socket::usual();
+    socket.prepare()?;
+    // Two that start one at the same time would get in each other's way.
+    let lock = socket.clone();
+    let held = tokio::task::spawn_blocking(move || hold(&lock)).await;
+    let _held =
+        held.map_err(|error| Failure::new(format!("cannot start your own server: {error}"), "try again"))??;
+    if !is_there(&socket.path).await? {
+        let starting = socket.clone();
+        let started = tokio::task::spawn_blocking(move || start(&starting)).await;
+        started
+            .map_err(|error| Failure::new(format!("cannot start your own server: {error}"), "try again"))??;
+    }
+    Ok(socket)
+}
+
+async fn is_there(path: &Path) -> Result<bool, Failure> {
+    match UnixStream::connect(path).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            Ok(false)
+        }
+        Err(error) => {
+            Err(Failure::io(&format!("connect to your own server at `{}`", path.display()), &error))
+        }
+    }
+}
+
+/// Waits until nobody else starts the server; the lock ends with the file.
+fn hold(socket: &Socket) -> Result<File, Failure> {
+    let path = socket.directory().join("own.lock");
+    let action = format!("lock `{}`", path.display());
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+    let file = file.map_err(|error| Failure::io(&action, &error))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| Failure::io(&action, &error.into()))?;
+    Ok(file)
+}
+
+fn start(socket: &Socket) -> Result<(), Failure> {
+    let log = socket.directory().join("own.log");
+    let trouble = |error: &io::Error| Failure::io("start your own server", error);
+    let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&log);
+    let file = file.map_err(|error| trouble(&error))?;
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
+    let mut child = Command::new(std::env::current_exe().map_err(|error| trouble(&error))?)
+        .args(["serve", "--background", "--max-detach-ttl", "forever", "--listen"])
+        .arg(format!("unix://{}", socket.path.display()))
+        .current_dir(home.unwrap_or_else(|| PathBuf::from("/")))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(file)
+        .spawn()
+        .map_err(|error| trouble(&error))?;
+    let mut announced = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        io::BufReader::new(stdout).read_line(&mut announced).map_err(|error| trouble(&error))?;
+    }
+    if !announced.is_empty() {
+        return Ok(());
+    }
+    // It has ended, or will: it said nothing and closed its output.
+    let _ = child.wait();
+    let said = fs::read_to_string(&log).unwrap_or_default();
+    let reason = said.lines().next().unwrap_or("it said nothing");
+    Err(Failure::of(
+        Kind::Unreachable,
+        format!("your own server did not start: {}", reason.trim_start_matches("remex: ")),
+        format!("see `{}`", log.display()),
+    ))
+}

@@ -1,0 +1,187 @@
+//! Where a command works: in this process, on the user's own server, or where `--on` says.
+//!
+//! Start at [`On`].
+
+use clap::Args;
+use remex::{
+    Local,
+    environments::{Configured, configured},
+};
+use remex_client::{
+    Client, Options, Target,
+    environment::{Id, Local as Includes},
+};
+
+use crate::{
+    failure::{Failure, Kind},
+    own, print,
+};
+
+/// Where to work.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct On {
+    /// Where: the name of an environment (`remex env list`), or an address such as `ws://host:7070` or
+    /// `unix:///path`
+    #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
+    pub(crate) on: Option<String>,
+}
+
+/// Where a command works when nobody says where, or says `local`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// In this process.
+    Here,
+    /// On the user's own server, which is started if it is not there.
+    Own,
+    /// On the user's own server if it is there; where it is not, nothing can be running on it.
+    OwnIfThere,
+}
+
+/// A place to work.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// What to call it.
+    pub(crate) name: String,
+    pub(crate) kind: PlaceKind,
+    pub(crate) target: Target,
+    options: Options,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlaceKind {
+    /// This process.
+    Here,
+    /// The user's own server on this machine.
+    Own,
+    /// Somewhere else.
+    Elsewhere,
+}
+
+impl On {
+    /// Finds the place; must be called within a runtime.
+    ///
+    /// `None` with [`Otherwise::OwnIfThere`] when there is no server.
+    pub(crate) async fn find(&self, otherwise: Otherwise) -> Result<Option<Place>, Failure> {
+        match self.on.as_deref() {
+            None | Some("local") => default_place(otherwise).await,
+            Some(word) => Place::named(word).map(Some),
+        }
+    }
+
+    /// Finds the place where files are, which is always there.
+    pub(crate) async fn place(&self, otherwise: Otherwise) -> Result<Place, Failure> {
+        self.find(otherwise).await?.ok_or_else(nothing_runs)
+    }
+}
+
+/// Says that there is no server, and so nothing on it.
+pub(crate) fn nothing_runs() -> Failure {
+    Failure::of(
+        Kind::NotFound,
+        "nothing was left running: your own server is not there",
+        "start something with `remex run --detach -- COMMAND`, or say where to look with `--on`",
+    )
+}
+
+async fn default_place(otherwise: Otherwise) -> Result<Option<Place>, Failure> {
+    match otherwise {
+        Otherwise::Here => Place::here().map(Some),
+        Otherwise::Own => Ok(Some(Place::own(own::ready().await?))),
+        Otherwise::OwnIfThere => Ok(own::running().await?.map(Place::own)),
+    }
+}
+
+impl Place {
+    /// This process; must be called within a runtime.
+    pub(crate) fn here() -> Result<Self, Failure> {
+        let local = Local::here().map_err(|error| Failure::sentence(Kind::Failed, &error.to_string()))?;
+        Ok(Self {
+            name: "local".to_owned(),
+            kind: PlaceKind::Here,
+            target: local.target(),
+            options: options(),
+        })
+    }
+
+    fn own(socket: own::Socket) -> Self {
+        Self {
+            name: "local".to_owned(),
+            kind: PlaceKind::Own,
+            target: Target::unix(socket.path),
+            options: options(),
+        }
+    }
+
+    /// An environment by its name, or an address.
+    pub(crate) fn named(word: &str) -> Result<Self, Failure> {
+        if word.contains("://") || word.starts_with('/') {
+            let target = Target::parse(word)?;
+            return Ok(Self {
+                name: target.to_string(),
+                kind: PlaceKind::Elsewhere,
+                target,
+                options: options(),
+            });
+        }
+        let environments = environments()?;
+        let id = Id::new(word).map_err(|error| {
+            Failure::usage(
+                format!("`{word}` is no environment: {error}"),
+                "give a name from `remex env list`, or an address such as `ws://host:7070` or `unix:///path`",
+            )
+        })?;
+        if id == Id::local() && environments.definitions.local == Includes::Included {
+            return Self::here();
+        }
+        let Some(definition) = environments.definitions.find(&id) else {
+            return Err(unknown(word, &environments));
+        };
+        let usual = options();
+        Ok(Self {
+            name: word.to_owned(),
+            kind: PlaceKind::Elsewhere,
+            target: definition.target.clone(),
+            options: Options {
+                connect_timeout: definition.connect_timeout.unwrap_or(usual.connect_timeout),
+                initialize_timeout: definition.initialize_timeout.unwrap_or(usual.initialize_timeout),
+                ..usual
+            },
+        })
+    }
+
+    /// Connects; the session ends with its last process unless told otherwise in `adapt`.
+    pub(crate) async fn connect(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Failure> {
+        let mut options = self.options.clone();
+        adapt(&mut options);
+        Ok(Client::connect_with(self.target.clone(), options).await?)
+    }
+}
+
+/// Reads which environments there are, and says what the user may not expect.
+pub(crate) fn environments() -> Result<Configured, Failure> {
+    let configured = configured(|name| std::env::var_os(name))
+        .map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))?;
+    for warning in &configured.warnings {
+        print::note(warning.to_string());
+    }
+    Ok(configured)
+}
+
+fn unknown(word: &str, environments: &Configured) -> Failure {
+    let names: Vec<_> =
+        environments.definitions.environments.iter().map(|definition| definition.id.as_str()).collect();
+    let names = if names.is_empty() {
+        "there are none".to_owned()
+    } else {
+        format!("there are {}", names.join(", "))
+    };
+    Failure::of(
+        Kind::NotFound,
+        format!("there is no environment `{word}`: {names}"),
+        "see `remex env list`, add it with `remex env add`, or give an address such as `ws://host:7070`",
+    )
+}
+
+fn options() -> Options {
+    Options { name: "remex-cli".to_owned(), ..Options::default() }
+}

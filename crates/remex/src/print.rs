@@ -1,0 +1,129 @@
+//! What reaches people and scripts on the standard streams.
+//!
+//! Colours are for terminals only, never say anything that the words do not, and `NO_COLOR` switches them off.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// The version of every JSON shape; it grows when a member changes its meaning or goes.
+const SHAPE: u32 = 1;
+
+/// How a listing is printed.
+#[derive(Debug, Args)]
+pub(crate) struct Format {
+    /// Print JSON for programs; CLI.md has its shape
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A listing under its version.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    listing: &'a T,
+}
+
+/// Prints text on stdout as it is.
+pub(crate) fn out(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(text.as_ref())
+        .and_then(|()| stdout.flush())
+        .map_err(|error| Failure::io("write to standard output", &error))
+}
+
+/// Prints a listing as one line of JSON; `listing` is a struct, whose members follow `version`.
+pub(crate) fn json(listing: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(&Versioned { version: SHAPE, listing })
+        .map_err(|error| Failure::new(format!("cannot print JSON: {error}"), "report this as a defect"))?;
+    out(text + "\n")
+}
+
+/// Says something beside the output, in one line on stderr.
+#[allow(clippy::print_stderr)] // A person reads it.
+pub(crate) fn note(text: impl AsRef<str>) {
+    eprintln!("remex: {}", text.as_ref());
+}
+
+/// Whether and how standard output is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    On,
+    Off,
+}
+
+/// How a word stands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Bold,
+    Dim,
+    Good,
+    Bad,
+}
+
+impl Colour {
+    /// Decides for standard output.
+    pub(crate) fn of_stdout() -> Self {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
+        if io::stdout().is_terminal() && !unwanted && !dumb { Self::On } else { Self::Off }
+    }
+
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Bold => 1,
+            Tone::Dim => 2,
+            Tone::Good => 32,
+            Tone::Bad => 31,
+        };
+        match self {
+            Self::On => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            Self::Off => text.to_owned(),
+        }
+    }
+}
+
+/// Prints columns under a heading; on a terminal lines are cut at its width.
+pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
+    let mut widths = heading.map(width);
+    for row in rows {
+        for (most, cell) in widths.iter_mut().zip(row) {
+            *most = (*most).max(width(cell));
+        }
+    }
+    let line = |cells: [&str; N]| {
+        let mut line = String::new();
+        for (cell, width_of_column) in cells.iter().zip(widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', width_of_column.saturating_sub(width(cell)) + 2));
+        }
+        cut(line.trim_end())
+    };
+    let mut text = Colour::of_stdout().paint(Tone::Bold, &line(heading)) + "\n";
+    for row in rows {
+        text.push_str(&line(row.each_ref().map(String::as_str)));
+        text.push('\n');
+    }
+    out(text)
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Cuts a line at the width of the terminal.
+fn cut(line: &str) -> String {
+    let columns =
+        io::stdout().is_terminal().then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
+    match columns.map(|size| usize::from(size.ws_col)) {
+        Some(columns) if columns > 1 && width(line) > columns => {
+            line.chars().take(columns - 1).chain(['…']).collect()
+        }
+        _ => line.to_owned(),
+    }
+}

@@ -1,0 +1,109 @@
+//! Times and sizes as people write and read them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Reads `500ms`, `10s`, `5m`, `24h` or `7d`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let wrong = || "expected a number and a unit, such as `500ms`, `10s`, `5m`, `24h` or `7d`".to_owned();
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 3600 * 1000,
+        "d" => 24 * 3600 * 1000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(wrong)
+}
+
+/// Writes a time in at most six letters: `0.3s`, `42s`, `5m03s`, `3h20m`, `12d`.
+pub(crate) fn age(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..10 => format!("{:.1}s", time.as_secs_f64().min(9.9)),
+        10..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Writes a number of bytes in at most seven letters: `512B`, `1.5KiB`, `20MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    #[allow(clippy::cast_precision_loss)] // One digit after the point is shown.
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 1000.0 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    if amount < 9.95 { format!("{amount:.1}{}", UNITS[unit]) } else { format!("{amount:.0}{}", UNITS[unit]) }
+}
+
+/// Returns the time as milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Writes words as a shell would read them, with whatever a terminal could take for an order made visible.
+pub(crate) fn line(argv: &[String]) -> String {
+    argv.iter().map(|word| quoted(&plain(word))).collect::<Vec<_>>().join(" ")
+}
+
+/// Replaces control characters: what a name says must not move anybody's cursor.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=:,@%+".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_are_short() {
+        for (ms, text) in
+            [(300, "0.3s"), (9_999, "9.9s"), (42_000, "42s"), (303_000, "5m03s"), (12_000_000, "3h20m")]
+        {
+            assert_eq!(age(Duration::from_millis(ms)), text);
+        }
+        for (bytes, text) in [
+            (512, "512B"),
+            (1536, "1.5KiB"),
+            (20 << 20, "20MiB"),
+            (1023 << 10, "1.0MiB"),
+            (u64::MAX, "16EiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn a_duration_needs_a_unit() {
+        assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
+        for wrong in ["", "5", "m", "5 m", "-1s", "99999999999999999999s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_and_cannot_move_a_cursor() {
+        let argv = ["sh", "-c", "echo 'hi'", "\u{1b}[2J", ""].map(str::to_owned);
+        assert_eq!(line(&argv), r"sh -c 'echo '\''hi'\''' '�[2J' ''");
+    }
+}

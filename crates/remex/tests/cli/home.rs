@@ -1,0 +1,121 @@
+//! A user of a test's own: home, configuration and runtime directory.
+
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+/// A user: nothing of the machine's real one is seen or touched, and what was left running ends with it.
+pub(crate) struct Home {
+    directory: TempDir,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        for name in ["home", "config/remex", "run"] {
+            fs::create_dir_all(directory.path().join(name)).unwrap();
+        }
+        fs::set_permissions(directory.path().join("run"), fs::Permissions::from_mode(0o700)).unwrap();
+        Self { directory }
+    }
+
+    /// Returns a path in the user's home.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join("home").join(name)
+    }
+
+    /// Returns where the user's own server listens.
+    pub(crate) fn own_socket(&self) -> PathBuf {
+        self.directory.path().join("run/remex/own.sock")
+    }
+
+    /// Returns the environments file.
+    pub(crate) fn environments(&self) -> PathBuf {
+        self.directory.path().join("config/remex/environments.toml")
+    }
+
+    /// Adds an environment to the file.
+    pub(crate) fn add_environment(&self, id: &str, url: &str) {
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(self.environments()).unwrap();
+        write!(file, "[[environments]]\nid = \"{id}\"\nurl = \"{url}\"\n\n").unwrap();
+        fs::set_permissions(self.environments(), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Returns the program with its arguments, as this user.
+    pub(crate) fn remex(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remex"));
+        command.args(args);
+        self.dress(&mut command);
+        command
+    }
+
+    /// Runs the program to its end, with nothing to read.
+    pub(crate) fn say(&self, args: &[&str]) -> Said {
+        said(&self.remex(args).stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// Runs the program to its end, with something to read.
+    pub(crate) fn say_with(&self, args: &[&str], input: &[u8]) -> Said {
+        let mut child = self
+            .remex(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let feeder = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        let _ = feeder.join().unwrap();
+        said(&output)
+    }
+
+    /// Gives a command this user's environment, and its home as the directory.
+    pub(crate) fn dress(&self, command: &mut Command) {
+        let path = std::env::var("PATH").unwrap();
+        let program = Path::new(env!("CARGO_BIN_EXE_remex")).parent().unwrap().display().to_string();
+        command
+            .env_clear()
+            .env("PATH", format!("{program}:{path}"))
+            .env("HOME", self.directory.path().join("home"))
+            .env("XDG_CONFIG_HOME", self.directory.path().join("config"))
+            .env("XDG_RUNTIME_DIR", self.directory.path().join("run"))
+            .env("TERM", "xterm")
+            .env("SHELL", "/bin/sh")
+            .env("LANG", "C.UTF-8")
+            .current_dir(self.directory.path().join("home"));
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // The user's own server, if there is one, with everything in it.
+        let Ok(connection) = UnixStream::connect(self.own_socket()) else { return };
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(&connection) else { return };
+        let _ = rustix::process::kill_process(peer.pid, rustix::process::Signal::TERM);
+    }
+}
+
+/// Returns what a finished command printed.
+pub(crate) fn said(output: &Output) -> Said {
+    Said {
+        code: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
