@@ -14,7 +14,7 @@ use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use remex_proto::process as wire;
 
-pub use command::{Command, Input, OnDrop, Retain};
+pub use command::{Command, Input, OnDrop, Retain, Secrets};
 pub use event::{Chunk, Closed, Event, Exit, Gap};
 pub use events::{Events, Reader};
 pub use output::Output;

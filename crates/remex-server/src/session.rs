@@ -123,6 +123,12 @@ impl Session {
         self.processes().by_id.get(id).cloned()
     }
 
+    /// Keeps nothing of a process's output for the client any more, until one comes back.
+    pub(crate) fn release(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
+        self.process(id).ok_or_else(|| crate::process::unknown_process(id))?.release();
+        Ok(remex_proto::call::Empty {})
+    }
+
     pub(crate) fn all_processes(&self) -> Vec<Arc<Process>> {
         self.processes().by_id.values().cloned().collect()
     }

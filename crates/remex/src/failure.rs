@@ -16,6 +16,8 @@ pub(crate) struct Failure {
     /// What to do.
     todo: Option<String>,
     kind: Kind,
+    /// The server's word, if it was the server.
+    refusal: Option<ErrorKind>,
 }
 
 /// What scripts tell failures apart by.
@@ -43,7 +45,7 @@ impl Failure {
     }
 
     pub(crate) fn of(kind: Kind, what: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self { what: what.into(), todo: Some(todo.into()), kind }
+        Self { what: what.into(), todo: Some(todo.into()), kind, refusal: None }
     }
 
     pub(crate) fn usage(what: impl Into<String>, todo: impl Into<String>) -> Self {
@@ -54,7 +56,7 @@ impl Failure {
     pub(crate) fn sentence(kind: Kind, text: &str) -> Self {
         match text.rsplit_once("; ") {
             Some((what, todo)) => Self::of(kind, what, todo),
-            None => Self { what: text.to_owned(), todo: None, kind },
+            None => Self { what: text.to_owned(), todo: None, kind, refusal: None },
         }
     }
 
@@ -62,18 +64,23 @@ impl Failure {
     pub(crate) fn io(action: &str, error: &io::Error) -> Self {
         let kind = match error.kind() {
             io::ErrorKind::BrokenPipe => {
-                return Self { what: String::new(), todo: None, kind: Kind::BrokenPipe };
+                return Self { what: String::new(), todo: None, kind: Kind::BrokenPipe, refusal: None };
             }
             io::ErrorKind::NotFound => Kind::NotFound,
             _ => Kind::Failed,
         };
-        Self { what: format!("cannot {action}: {error}"), todo: None, kind }
+        Self { what: format!("cannot {action}: {error}"), todo: None, kind, refusal: None }
     }
 
     /// Puts what was tried in front.
     pub(crate) fn context(mut self, tried: &str) -> Self {
         self.what = format!("{tried}: {}", self.what);
         self
+    }
+
+    /// Returns the stable word of a refusal by the server.
+    pub(crate) fn refusal(&self) -> Option<ErrorKind> {
+        self.refusal
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -141,10 +148,11 @@ impl From<Error> for Failure {
                 _ => Kind::Failed,
             },
         };
-        match error.hint() {
+        let failure = match error.hint() {
             Some(hint) => Self::of(kind, error.to_string(), hint),
             None => Self::sentence(kind, &error.to_string()),
-        }
+        };
+        Self { refusal: error.refusal(), ..failure }
     }
 }
 

@@ -7,8 +7,8 @@ use std::{num::NonZeroU16, time::Duration};
 use bytes::Bytes;
 use remex_client::{Client, Error};
 use remex_proto::process::{
-    CloseStdin, ExitCause, GapRange, Read, ReadReply, Resize, Signal, SignalName, Snapshot, SnapshotReply,
-    Stream, Terminate, TerminateMode, Until, Wait, WaitReason, Write,
+    CloseStdin, ExitCause, GapRange, Read, ReadReply, Release, Resize, Signal, SignalName, Snapshot,
+    SnapshotReply, Stream, Terminate, TerminateMode, Until, Wait, WaitReason, Write,
 };
 
 /// How much is read at once.
@@ -56,6 +56,14 @@ pub(crate) struct End {
 }
 
 impl Followed {
+    /// Returns a cursor shortly before the newest event: at most `pieces` before it.
+    pub(crate) async fn shortly_before(&self, pieces: u64) -> Result<u64, Error> {
+        let (process_id, session_id) = self.ids();
+        let probe =
+            Read { process_id, session_id, after_seq: Some(u64::MAX - 1), max_bytes: Some(0), wait_ms: None };
+        Ok(self.client.call(probe).await?.next_seq.saturating_sub(1 + pieces))
+    }
+
     /// Reads what comes after `cursor`, waits for it if `wait`, and moves the cursor; 0 is the oldest retained.
     pub(crate) async fn read(&self, cursor: &mut u64, wait: Patience) -> Result<News, Error> {
         let wait_ms = match wait {
@@ -101,6 +109,12 @@ impl Followed {
         self.client.call(Signal { process_id, session_id, signal }).await.map(drop)
     }
 
+    /// Lets the oldest of its output go where a client that is away would have it wait.
+    pub(crate) async fn release(&self) -> Result<(), Error> {
+        let (process_id, session_id) = self.ids();
+        self.client.call(Release { process_id, session_id }).await.map(drop)
+    }
+
     /// Ends it with everything it has started.
     pub(crate) async fn terminate(&self, mode: TerminateMode) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
@@ -139,14 +153,16 @@ pub(crate) enum Patience {
 }
 
 fn news(reply: ReadReply) -> News {
+    // How far the log is does not tell how far this reader is: more may follow what was read.
+    let is_all = reply.chunks.is_empty();
     let pieces = reply.chunks.into_iter();
     let pieces = pieces.map(|chunk| Piece { stream: chunk.stream, at_ms: chunk.at_ms, bytes: chunk.chunk.0 });
-    let code = reply.exit_code.filter(|_| reply.exited);
+    let code = reply.exit_code.filter(|_| reply.exited && is_all);
     News {
         gap: reply.gap,
         pieces: pieces.collect(),
         end: code.map(|code| End { code, signal: reply.signal, cause: reply.cause }),
-        closed: reply.closed,
+        closed: reply.closed && is_all,
     }
 }
 

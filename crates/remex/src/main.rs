@@ -5,13 +5,18 @@
 
 mod arguments;
 mod command;
+mod console;
+mod escape;
 mod failure;
 mod find;
 mod followed;
+mod input;
+mod launch;
 mod own;
 mod place;
 mod print;
 mod serve;
+mod terminal;
 mod text;
 
 use std::process::ExitCode;

@@ -122,7 +122,7 @@ fn start(socket: &Socket) -> Result<(), Failure> {
     let file = file.map_err(|error| trouble(&error))?;
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
     let mut child = Command::new(std::env::current_exe().map_err(|error| trouble(&error))?)
-        .args(["serve", "--background", "--max-detach-ttl", "forever", "--listen"])
+        .args(["serve", "--background=fork", "--max-detach-ttl", "forever", "--listen"])
         .arg(format!("unix://{}", socket.path.display()))
         .current_dir(home.unwrap_or_else(|| PathBuf::from("/")))
         .stdin(Stdio::null())
@@ -131,14 +131,15 @@ fn start(socket: &Socket) -> Result<(), Failure> {
         .spawn()
         .map_err(|error| trouble(&error))?;
     let mut announced = String::new();
-    if let Some(stdout) = child.stdout.take() {
+    let stdout = child.stdout.take();
+    // Only the first of two, which goes as soon as the other one is there.
+    child.wait().map_err(|error| trouble(&error))?;
+    if let Some(stdout) = stdout {
         io::BufReader::new(stdout).read_line(&mut announced).map_err(|error| trouble(&error))?;
     }
     if !announced.is_empty() {
         return Ok(());
     }
-    // It has ended, or will: it said nothing and closed its output.
-    let _ = child.wait();
     let said = fs::read_to_string(&log).unwrap_or_default();
     let reason = said.lines().next().unwrap_or("it said nothing");
     Err(Failure::of(

@@ -149,6 +149,34 @@ impl Place {
         })
     }
 
+    /// Makes a path absolute that a person typed for a place: relative to the server's directory, `~` is the home.
+    pub(crate) fn path_there(client: &Client, path: &str) -> Result<String, Failure> {
+        let info = client.welcome().environment_info.as_ref();
+        let (base, rest) = match path.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                (info.and_then(|info| info.user_home_dir.as_ref()), rest.trim_start_matches('/'))
+            }
+            _ => (info.and_then(|info| info.cwd.as_ref()), path),
+        };
+        if rest.starts_with('/') {
+            return Ok(rest.to_owned());
+        }
+        let base = base.ok_or_else(|| {
+            Failure::usage(
+                format!("cannot tell where `{path}` is: the server does not say its directory"),
+                "give an absolute path",
+            )
+        })?;
+        let base = base.native().ok().and_then(|base| base.to_str()).ok_or_else(|| {
+            Failure::usage(
+                format!("cannot use `{path}`: the server's directory is not UTF-8"),
+                "give an absolute path",
+            )
+        })?;
+        let joined = std::path::Path::new(base).join(rest);
+        Ok(joined.display().to_string())
+    }
+
     /// Connects; the session ends with its last process unless told otherwise in `adapt`.
     pub(crate) async fn connect(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Failure> {
         let mut options = self.options.clone();

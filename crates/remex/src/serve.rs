@@ -58,9 +58,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lifetime)]
     max_detach_ttl: Lifetime,
 
-    /// Leave the terminal's session, so that its end is not this server's
+    /// Leave the starter's tree and terminal, so that their end is not this server's
     #[arg(long, hide = true)]
-    background: bool,
+    background: Option<Background>,
 
     /// What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`
     #[arg(long, value_name = "FILTER", env = "REMEX_LOG", default_value = "warn")]
@@ -91,6 +91,15 @@ enum AuthMethod {
     CapabilityToken,
 }
 
+/// The two steps of a server into the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Background {
+    /// Start another one and go: who started us is not its parent.
+    Fork,
+    /// Be that other one, in a session of its own.
+    Lead,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Lifetime {
     UpTo(Duration),
@@ -100,8 +109,12 @@ enum Lifetime {
 /// Serves until a signal, the end of stdio, or the end of the parent.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let addresses = flags.listen.iter().map(|url| url.parse()).collect::<Result<Vec<ListenAddress>, _>>()?;
-    if flags.background {
-        rustix::process::setsid().context("cannot leave the terminal's session")?;
+    match flags.background {
+        None => {}
+        Some(Background::Fork) => return fork(),
+        Some(Background::Lead) => {
+            rustix::process::setsid().context("cannot leave the terminal's session")?;
+        }
     }
     start_log(&flags.log)?;
     let config = config(flags, &addresses)?;
@@ -119,6 +132,16 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     // A thread that still reads stdin must not hold up the end.
     runtime.shutdown_background();
     result
+}
+
+/// Starts this server once more, as nobody's child.
+fn fork() -> anyhow::Result<()> {
+    let args = std::env::args_os()
+        .skip(1)
+        .map(|arg| if arg == "--background=fork" { "--background=lead".into() } else { arg });
+    let program = std::env::current_exe().context("cannot find this program")?;
+    std::process::Command::new(program).args(args).spawn().context("cannot start the server")?;
+    Ok(())
 }
 
 async fn serve(

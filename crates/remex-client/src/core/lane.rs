@@ -21,6 +21,7 @@ pub(super) fn lane(call: &Call) -> Lane {
         Call::ProcessSignal(_)
         | Call::ProcessTerminate(_)
         | Call::ProcessCloseStdin(_)
+        | Call::ProcessRelease(_)
         | Call::ProcessResize(_)
         | Call::ProcessList(_)
         | Call::SessionList(_)

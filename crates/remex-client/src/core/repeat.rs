@@ -13,6 +13,7 @@ pub(super) fn after_cut(call: &Call) -> AfterCut {
         Call::ProcessRead(_)
         | Call::ProcessTerminate(_)
         | Call::ProcessCloseStdin(_)
+        | Call::ProcessRelease(_)
         | Call::ProcessResize(_)
         | Call::ProcessWait(_)
         | Call::ProcessSnapshot(_)

@@ -39,6 +39,7 @@ pub struct Command {
     cwd: Option<String>,
     env: BTreeMap<String, String>,
     inherit: Inherit,
+    secrets: Secrets,
     terminal: Option<(NonZeroU16, NonZeroU16)>,
     input: Input,
     timeout: Option<Duration>,
@@ -69,6 +70,22 @@ pub enum Input {
     None,
     /// What [`Process::stdin`] writes.
     Piped,
+}
+
+/// What becomes of variables in the server's environment whose names have `KEY`, `SECRET` or `TOKEN` in them.
+///
+/// ```
+/// use remex_client::process::Secrets;
+///
+/// assert_eq!(Secrets::default(), Secrets::Withheld);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Secrets {
+    /// A process does not see them.
+    #[default]
+    Withheld,
+    /// A process inherits them like the others.
+    Inherited,
 }
 
 /// What becomes of a process whose last handle is dropped.
@@ -139,6 +156,7 @@ impl Client {
             cwd: None,
             env: BTreeMap::new(),
             inherit: Inherit::All,
+            secrets: Secrets::Withheld,
             terminal: None,
             input: Input::None,
             timeout: None,
@@ -247,6 +265,25 @@ impl Command {
     /// ```
     pub fn inherit(mut self, inherit: Inherit) -> Self {
         self.inherit = inherit;
+        self
+    }
+
+    /// Lets it inherit also what looks like a secret.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::{Client, process::Secrets};
+    ///
+    /// let mut config = remex::surroundings();
+    /// config.host_env.push(("API_TOKEN".into(), "s3cret".into()));
+    /// let client = Client::connect(remex::Local::new(config)?.target()).await?;
+    /// let command = client.shell("echo ${API_TOKEN-none}");
+    /// assert_eq!(command.clone().output().await?.stdout, b"none\n");
+    /// assert_eq!(command.secrets(Secrets::Inherited).output().await?.stdout, b"s3cret\n");
+    /// # Ok(()) }
+    /// ```
+    pub fn secrets(mut self, secrets: Secrets) -> Self {
+        self.secrets = secrets;
         self
     }
 
@@ -517,7 +554,7 @@ impl Command {
         };
         let env_policy = EnvPolicy {
             inherit: self.inherit,
-            ignore_default_excludes: false,
+            ignore_default_excludes: self.secrets == Secrets::Inherited,
             exclude: Vec::new(),
             set: BTreeMap::new(),
             include_only: Vec::new(),

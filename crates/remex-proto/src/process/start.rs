@@ -100,6 +100,8 @@ pub enum Overflow {
     Pause,
     /// The oldest output goes, and the gap is told.
     Evict,
+    /// The child waits, also while the client is away, until the session ends or the output is released.
+    Hold,
 }
 
 /// The answer to [`Start`].

@@ -142,6 +142,19 @@ pub enum WriteStatus {
     Starting,
 }
 
+/// `process/release`: nothing of the output is kept for the client that controls the process, until it comes back.
+/// Repeating it is fine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// The process.
+    pub process_id: String,
+    /// The session it is in; the connection's own if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+}
+
 /// `process/closeStdin`: end of file after everything accepted before. Repeating it is fine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -64,7 +64,7 @@ impl Follow {
         self.controls
             && match &self.unconsumed {
                 Some(unconsumed) => is_behind || unconsumed.is_catching_up(),
-                None => is_behind && overflow == Overflow::Pause,
+                None => is_behind && overflow != Overflow::Evict,
             }
     }
 

@@ -62,6 +62,11 @@ impl Control {
         matches!(self.holder, Holder::Attached { connection: holder, .. } if holder == connection)
     }
 
+    /// Tells whether its client is expected back.
+    fn is_away(&self) -> bool {
+        matches!(self.holder, Holder::Detached { .. })
+    }
+
     pub(super) fn detach(&mut self, now: Instant) {
         self.holder = Holder::Detached { since: now };
     }
@@ -247,7 +252,8 @@ impl State {
     pub(super) fn hold(&mut self, about: &About, limits: &Limits, now: Instant) -> Hold {
         match about.overflow {
             Overflow::Evict => Hold::Nothing,
-            Overflow::Pause => {
+            Overflow::Hold if self.control.is_away() => Hold::After(self.control.acknowledged()),
+            Overflow::Pause | Overflow::Hold => {
                 if self.control.gave_up(limits, now) {
                     self.note_abandoned();
                 }
@@ -275,7 +281,10 @@ impl State {
     }
 
     /// Returns when a full log should be looked at again although nobody acknowledged.
-    pub(super) fn look_again_at(&self, limits: &Limits) -> Option<Instant> {
+    pub(super) fn look_again_at(&self, about: &About, limits: &Limits) -> Option<Instant> {
+        if about.overflow == Overflow::Hold && self.control.is_away() {
+            return None;
+        }
         self.full.then(|| self.control.loosens_at(limits)).flatten()
     }
 }
@@ -284,6 +293,12 @@ impl Process {
     /// Gives the process to its first controller.
     pub(crate) fn controlled_by(&self, viewer: &Viewer) {
         self.state().control.resume(viewer, 0, Instant::now());
+    }
+
+    /// Keeps nothing for the controller any more, until it comes back.
+    pub(crate) fn release(&self) {
+        self.state().control.let_go();
+        self.wake.notify_one();
     }
 
     /// Notes that `connection` has got everything up to `seq`.

@@ -173,7 +173,7 @@ impl Runner {
             linger,
             after(self.started, about.timeout),
             after(state.last_output, about.idle_timeout.filter(|_| !state.full)),
-            state.look_again_at(self.session.server().limits()),
+            state.look_again_at(&self.process.about, self.session.server().limits()),
         ]
         .into_iter()
         .flatten()

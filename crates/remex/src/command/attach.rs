@@ -1,14 +1,93 @@
-//! `remex attach`.
+//! `remex attach`: back to a process that was left running, or a look over somebody's shoulder.
+
+use std::io::IsTerminal as _;
 
 use clap::Args;
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    console::{Console, Ending, Remote, WhenEnded, say},
+    failure::Failure,
+    find::Processes,
+    followed::Followed,
+    place::{On, Otherwise},
+    terminal,
+};
+
+/// How much of what was said before is shown again: pieces of up to 64 KiB.
+const SHOWN_AGAIN: u64 = 32;
 
 /// Flags of `remex attach`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    on: On,
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+    /// Forward standard input also when it is not a terminal; its end is the end of the process's input
+    #[arg(short, long)]
+    interactive: bool,
+
+    /// Watch only: no key and no Ctrl-C reaches the process
+    #[arg(short, long, conflicts_with = "interactive")]
+    read_only: bool,
+
+    /// The process: its name, or the beginning of it
+    name: String,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Back to what you left running:
+    remex attach build
+  On an environment, to look only:
+    remex attach --on build --read-only work
+
+`~.` at the beginning of a line leaves it running; so does the end of this terminal, and Ctrl-C with `--read-only`.
+Whoever has the process keeps it: everybody sees the same output, and keys of all reach it.
+The exit code is that of the process if it ends meanwhile, and 0 if you leave.";
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let client = place.connect(|_| {}).await?;
+    let processes = Processes::list(&client).await?;
+    let row = processes.find(&flags.name)?;
+    let followed = processes.followed(row);
+    if !row.attached && row.is_running() {
+        // Its client is away and may have left it waiting for a reader: this is one.
+        followed.release().await?;
+    }
+    let cursor = followed.shortly_before(SHOWN_AGAIN).await?;
+    let forward =
+        !flags.read_only && (flags.interactive || std::io::stdin().is_terminal()) && row.is_running();
+    if row.entry.tty && forward {
+        fit(&followed).await?;
+    }
+    let console = Console {
+        remote: Remote::followed(followed, cursor),
+        terminal: row.entry.tty,
+        forward,
+        stay: None,
+        when_ended: WhenEnded::Leave,
+    };
+    let ending = console.show().await;
+    let outcome = match ending {
+        Ok(Ending::Detached) => {
+            say(false, &format!("`{}` runs on", row.name));
+            Ok(0)
+        }
+        Ok(Ending::Exited(code) | Ending::Signalled(code)) => Ok(code),
+        Ok(Ending::Deaf) => Ok(141),
+        Err(failure) => Err(failure),
+    };
+    let _ = client.end().await;
+    outcome
+}
+
+/// Gives the process the size of this terminal, and a reason to draw its screen anew.
+async fn fit(followed: &Followed) -> Result<(), Failure> {
+    let (rows, cols) = terminal::size();
+    let other = std::num::NonZeroU16::new(cols.get().saturating_sub(1)).unwrap_or(cols);
+    followed.resize(rows, other).await?;
+    Ok(followed.resize(rows, cols).await?)
 }

@@ -1,14 +1,209 @@
-//! `remex run`.
+//! `remex run`: a command here or elsewhere, as if it were local.
+
+use std::{io::IsTerminal as _, time::Duration};
 
 use clap::Args;
+use remex_client::{Options, Session, process::Input};
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    console::{Console, Ending, Remote, WhenEnded, say},
+    failure::Failure,
+    followed::Followed,
+    launch::{Launch, Launched, Stay},
+    place::{On, Otherwise, Place, PlaceKind},
+    print,
+    text::duration,
+};
 
 /// Flags of `remex run`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    on: On,
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+    /// Forward the keyboard; a pipe or a file as standard input is always forwarded
+    #[arg(short, long)]
+    interactive: bool,
+
+    /// Give it a terminal, which yours follows; `~.` at the beginning of a line leaves it running, `~?` tells more
+    #[arg(short, long)]
+    terminal: bool,
+
+    /// Leave it running and print its name; without `--on` on your own server, which is started if it is not there
+    #[arg(short, long)]
+    detach: bool,
+
+    /// What to call it in `remex ps` and the others; a name whose command has ended is given to the new one
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Where to run, relative to the directory of the server, `~` is the home there
+    #[arg(short = 'C', long, value_name = "DIR")]
+    cwd: Option<String>,
+
+    /// A variable for it; without `=VALUE` the value that it has here
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable)]
+    env: Vec<(String, String)>,
+
+    /// End it with everything it started after this time, such as `30s` or `5m`; the exit code is 124
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
+
+    /// The command and its arguments; no shell is between, say `sh -c '…'` for one
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Here, with no server at all:
+    remex run -- uname -a
+  On an environment, with your standard input:
+    remex run --on build -- wc -l < notes.txt
+  In a terminal that survives a cut:
+    remex run --on build -t -- top
+  Left running on your own server, and looked after later:
+    remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'
+  No longer than a minute, in a directory, with a variable:
+    remex run --on build --timeout 1m --cwd ~ --env LANG=C -- ls
+
+The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when
+it cannot be run or is not there, and 125 when remex itself failed.
+Ctrl-C interrupts the command; a second one kills it with everything it started.
+What it leaves behind when it exits is ended: leave things running with `--detach`.";
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let otherwise = if flags.detach { Otherwise::Own } else { Otherwise::Here };
+    let place = flags.on.place(otherwise).await?;
+    if flags.detach && place.kind == PlaceKind::Here {
+        return Err(Failure::usage(
+            "cannot leave anything running in this process",
+            "leave `--on` away to use your own server",
+        ));
+    }
+    let forward = flags.interactive || flags.terminal || !std::io::stdin().is_terminal();
+    let piped = if flags.detach { flags.interactive } else { forward };
+    let launch = Launch {
+        place: &place,
+        argv: flags.command.clone(),
+        cwd: flags.cwd.clone(),
+        env: flags.env.clone(),
+        terminal: flags.terminal,
+        input: if piped { Input::Piped } else { Input::None },
+        timeout: flags.timeout,
+        name: flags.name.clone(),
+        stay: if flags.detach { Stay::Left } else { Stay::Waited },
+    };
+    let launched = launch.start().await?;
+    if flags.detach {
+        return leave(&place, launched).await;
+    }
+    show(&place, launched, Shown { terminal: flags.terminal, forward, when_ended: WhenEnded::End }).await
+}
+
+/// How a command that was started is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    pub(super) terminal: bool,
+    pub(super) forward: bool,
+    pub(super) when_ended: WhenEnded,
+}
+
+/// Shows a command until it ends or is left running, and ends or keeps its session.
+pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Outcome {
+    let Launched { client, process, name } = launched;
+    let followed = Followed {
+        client: client.clone(),
+        session_id: client.session_id().to_owned(),
+        process_id: process.id().to_owned(),
+    };
+    let console = Console {
+        remote: Remote::started(process),
+        terminal: shown.terminal,
+        forward: shown.forward,
+        stay: match (place.kind, client.welcome().detach_ttl_ms) {
+            (PlaceKind::Here, _) => {
+                Some("it runs in this process and cannot be left running; `remex shell` and `remex run --detach` can".to_owned())
+            }
+            (_, Some(0)) => Some("its server ends it with this connection, so it cannot be left running".to_owned()),
+            _ => None,
+        },
+        when_ended: shown.when_ended,
+    };
+    let ending = console.show().await;
+    match ending {
+        Ok(Ending::Detached) => {
+            keep(place, &followed, &name).await?;
+            say(false, &format!("left running as `{name}`; `{}` comes back to it", come_back(place, &name)));
+            Ok(0)
+        }
+        Ok(Ending::Exited(code) | Ending::Signalled(code)) => {
+            let _ = client.end().await;
+            Ok(code)
+        }
+        Ok(Ending::Deaf) => {
+            let _ = client.end().await;
+            Ok(141)
+        }
+        Err(failure) => {
+            let _ = tokio::time::timeout(Duration::from_secs(3), client.end()).await;
+            Err(failure)
+        }
+    }
+}
+
+/// Leaves a process that somebody has waited for: from now on its session lives, and its output waits for nobody.
+async fn keep(place: &Place, followed: &Followed, name: &str) -> Result<(), Failure> {
+    followed.client.clone().leave().await;
+    let session = Session::TakeOver(followed.session_id.clone());
+    let client = place
+        .connect(|options: &mut Options| {
+            options.session = session;
+            options.session_name = Some(name.to_owned());
+            options.detach_ttl = Some(Duration::MAX);
+        })
+        .await?;
+    Followed { client: client.clone(), ..followed.clone() }.release().await?;
+    client.leave().await;
+    Ok(())
+}
+
+/// Says what was left running, and goes.
+async fn leave(place: &Place, launched: Launched) -> Outcome {
+    let Launched { client, process, name } = launched;
+    if std::io::stderr().is_terminal() {
+        print::note(format!("left running; `{}` comes back to it", come_back(place, &name)));
+    }
+    if let Some(ms) = client.welcome().detach_ttl_ms {
+        let time = crate::text::age(Duration::from_millis(ms));
+        print::note(format!("{} keeps it for {time} without a connection", place.name));
+    }
+    client.leave().await;
+    drop(process);
+    print::out(format!("{name}\n"))?;
+    Ok(0)
+}
+
+fn come_back(place: &Place, name: &str) -> String {
+    match place.kind {
+        PlaceKind::Elsewhere => format!("remex attach --on {} {name}", place.name),
+        PlaceKind::Here | PlaceKind::Own => format!("remex attach {name}"),
+    }
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, value.to_owned()),
+        None => (
+            text,
+            std::env::var(text)
+                .map_err(|_| format!("`{text}` is not set here, or not UTF-8; add `=VALUE`"))?,
+        ),
+    };
+    if name.is_empty() {
+        return Err("a variable needs a name; write `NAME=VALUE`".to_owned());
+    }
+    Ok((name.to_owned(), value))
 }

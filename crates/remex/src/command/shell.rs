@@ -1,14 +1,66 @@
-//! `remex shell`.
+//! `remex shell`: a login shell that survives a cut and can be left.
 
 use clap::Args;
+use remex_client::process::Input;
 
-use super::Outcome;
-use crate::failure::Failure;
+use super::{
+    Outcome,
+    run::{Shown, show},
+};
+use crate::{
+    console::WhenEnded,
+    launch::{Launch, Stay},
+    place::{On, Otherwise, PlaceKind},
+};
 
 /// Flags of `remex shell`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    on: On,
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+    /// What to call it in `remex ps` and the others
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Where to begin, relative to the directory of the server, `~` is the home there
+    #[arg(short = 'C', long, value_name = "DIR")]
+    cwd: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  On your own server, so that it survives the end of this terminal:
+    remex shell
+  On an environment, with a name to come back to:
+    remex shell --on build --name work
+
+`~.` at the beginning of a line leaves it running, and so does the end of the terminal; `remex attach` comes back.
+The exit code is that of the shell.";
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let place = flags.on.place(Otherwise::Own).await?;
+    let shell = match place.kind {
+        PlaceKind::Elsewhere => {
+            let client = place.connect(|_| {}).await?;
+            let shell = client.info().await?.shell.path;
+            client.end().await?;
+            Some(shell)
+        }
+        PlaceKind::Here | PlaceKind::Own => std::env::var("SHELL").ok().filter(|shell| !shell.is_empty()),
+    };
+    let launch = Launch {
+        place: &place,
+        argv: vec![shell.unwrap_or_else(|| "/bin/sh".to_owned()), "-l".to_owned()],
+        cwd: flags.cwd.clone(),
+        env: Vec::new(),
+        terminal: true,
+        input: Input::Piped,
+        timeout: None,
+        name: flags.name.clone(),
+        stay: Stay::Kept,
+    };
+    let launched = launch.start().await?;
+    show(&place, launched, Shown { terminal: true, forward: true, when_ended: WhenEnded::Leave }).await
 }

@@ -8,4 +8,8 @@ mod support;
 mod home;
 mod screen;
 
+mod attach;
 mod basics;
+mod proxy;
+mod run;
+mod terminal;

@@ -1,0 +1,91 @@
+//! Our standard output and error, written by a thread of their own: whoever reads them slowly holds up the process
+//! and nothing else.
+
+use std::{io, thread};
+
+use bytes::Bytes;
+use remex_client::process::Stream;
+use tokio::{
+    signal::unix::Signal,
+    sync::{mpsc, watch},
+};
+
+use crate::failure::Failure;
+
+/// Pieces that wait to be written: enough that the thread never waits for the next one.
+const WAITING: usize = 8;
+
+/// Where output goes.
+#[derive(Debug)]
+pub(super) struct Output {
+    pieces: Option<mpsc::Sender<(Stream, Bytes)>>,
+    state: watch::Receiver<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Broken,
+}
+
+impl Output {
+    pub(super) fn open() -> Result<Self, Failure> {
+        let (sender, pieces) = mpsc::channel(WAITING);
+        let (changes, state) = watch::channel(State::Open);
+        thread::Builder::new()
+            .name("remex-stdout".to_owned())
+            .spawn(move || pump(pieces, &changes))
+            .map_err(|error| Failure::io("write to standard output", &error))?;
+        Ok(Self { pieces: Some(sender), state })
+    }
+
+    /// Waits until one more piece can be written; cancel-safe.
+    pub(super) async fn room(&self) {
+        if let Some(pieces) = &self.pieces {
+            let _ = pieces.reserve().await;
+        }
+    }
+
+    /// Writes a piece, for which there is [room](Self::room).
+    pub(super) fn write(&self, stream: Stream, bytes: Bytes) {
+        if let Some(pieces) = &self.pieces {
+            let _ = pieces.try_send((stream, bytes));
+        }
+    }
+
+    /// Waits until nobody reads any more.
+    pub(super) async fn broken(&self) {
+        let mut state = self.state.clone();
+        if state.wait_for(|state| *state == State::Broken).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until everything is written, or a person has no more patience.
+    pub(super) async fn finish(&mut self, interrupt: &mut Signal) {
+        self.pieces = None;
+        tokio::select! {
+            () = async { while self.state.changed().await.is_ok() {} } => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+fn pump(mut pieces: mpsc::Receiver<(Stream, Bytes)>, state: &watch::Sender<State>) {
+    while let Some((stream, bytes)) = pieces.blocking_recv() {
+        let written = match stream {
+            Stream::Stdout | Stream::Pty => put(io::stdout().lock(), &bytes),
+            // Where nobody reads errors, the output still counts.
+            Stream::Stderr => put(io::stderr().lock(), &bytes).or(Ok(())),
+        };
+        if written.is_err() {
+            state.send_replace(State::Broken);
+            return;
+        }
+    }
+}
+
+fn put(mut to: impl io::Write, bytes: &[u8]) -> io::Result<()> {
+    to.write_all(bytes)?;
+    to.flush()
+}

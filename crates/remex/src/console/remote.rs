@@ -1,0 +1,149 @@
+//! The process behind a console: one that we started, or one that we look after for a while.
+
+use std::{collections::VecDeque, num::NonZeroU16};
+
+use remex_client::{
+    Error, Process,
+    process::{Chunk, Closed, Event, Events, Exit, Gap, Stdin},
+};
+use remex_proto::process::{SignalName, TerminateMode};
+use tokio::io::AsyncWriteExt as _;
+
+use super::output::Output;
+use crate::followed::{Followed, News, Patience};
+
+/// A process, and where we are in what it says.
+#[derive(Debug)]
+pub(crate) enum Remote {
+    /// Our own: it waits for us when we are slow.
+    Started { process: Process, events: Events },
+    /// Somebody's: nobody notices that we are there.
+    Followed { followed: Followed, cursor: u64, events: VecDeque<Event> },
+}
+
+/// The input of a process.
+pub(super) enum Feed {
+    Own(Option<Stdin>),
+    Other { followed: Followed, name: String, written: u64 },
+}
+
+impl Remote {
+    pub(crate) fn started(process: Process) -> Self {
+        Self::Started { events: process.events(), process }
+    }
+
+    pub(crate) fn followed(followed: Followed, cursor: u64) -> Self {
+        Self::Followed { followed, cursor, events: VecDeque::new() }
+    }
+
+    /// Returns the next event once there is room for it; cancel-safe.
+    pub(super) async fn next(&mut self, output: &Output) -> Result<Option<Event>, Error> {
+        output.room().await;
+        match self {
+            Self::Started { events, .. } => events.next().await,
+            Self::Followed { followed, cursor, events } => {
+                while events.is_empty() {
+                    let news = followed.read(cursor, Patience::Some).await?;
+                    events.extend(told(news, *cursor));
+                }
+                Ok(events.pop_front())
+            }
+        }
+    }
+
+    pub(super) fn feed(&self) -> Feed {
+        match self {
+            Self::Started { process, .. } => Feed::Own(process.stdin()),
+            Self::Followed { followed, .. } => {
+                let name = format!("{}-{}", followed.client.session_id(), std::process::id());
+                Feed::Other { followed: followed.clone(), name, written: 0 }
+            }
+        }
+    }
+
+    /// Passes a signal on, without waiting: while the connection is away nothing else may.
+    pub(super) fn pass(&self, signal: SignalName) {
+        match self {
+            Self::Started { process, .. } => {
+                let process = process.clone();
+                tokio::spawn(async move { process.signal(signal).await });
+            }
+            Self::Followed { followed, .. } => {
+                let followed = followed.clone();
+                tokio::spawn(async move { followed.signal(signal).await });
+            }
+        }
+    }
+
+    /// Passes a new size on, without waiting.
+    pub(super) fn resize(&self, (rows, cols): (NonZeroU16, NonZeroU16)) {
+        match self {
+            Self::Started { process, .. } => {
+                let process = process.clone();
+                tokio::spawn(async move { process.resize(rows, cols).await });
+            }
+            Self::Followed { followed, .. } => {
+                let followed = followed.clone();
+                tokio::spawn(async move { followed.resize(rows, cols).await });
+            }
+        }
+    }
+
+    /// Ends it with everything it has started, without waiting.
+    pub(super) fn kill(&self, mode: TerminateMode) {
+        let killed = self.killed(mode);
+        tokio::spawn(killed);
+    }
+
+    /// Ends it with everything it has started.
+    pub(super) fn killed(&self, mode: TerminateMode) -> impl Future<Output = Result<(), Error>> + use<> {
+        let followed = match self {
+            Self::Started { process, .. } => Followed {
+                client: process.client().clone(),
+                session_id: process.client().session_id().to_owned(),
+                process_id: process.id().to_owned(),
+            },
+            Self::Followed { followed, .. } => followed.clone(),
+        };
+        async move { followed.terminate(mode).await }
+    }
+}
+
+impl Feed {
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        match self {
+            Self::Own(Some(stdin)) => Ok(stdin.write_all(bytes).await.map_err(of)?),
+            Self::Own(None) => Ok(()),
+            Self::Other { followed, name, written } => {
+                *written += 1;
+                followed.write(format!("{name}-{written}"), bytes).await
+            }
+        }
+    }
+
+    pub(super) async fn close(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Own(Some(stdin)) => Ok(stdin.shutdown().await.map_err(of)?),
+            Self::Own(None) => Ok(()),
+            Self::Other { followed, .. } => followed.close_stdin().await,
+        }
+    }
+}
+
+fn of(error: std::io::Error) -> Error {
+    Error::Local { action: "write to the process".to_owned(), kind: error.kind(), message: error.to_string() }
+}
+
+/// Returns the events in a piece of news, the last of which has the number of the cursor.
+fn told(news: News, cursor: u64) -> Vec<Event> {
+    let gap =
+        news.gap.map(|gap| Event::Gap(Gap { from_seq: gap.from_seq, to_seq: gap.to_seq, bytes: gap.bytes }));
+    let chunks = news.pieces.into_iter();
+    let chunks =
+        chunks.map(|piece| Event::Output(Chunk { seq: cursor, stream: piece.stream, bytes: piece.bytes }));
+    let end = news
+        .end
+        .map(|end| Event::Exited(Exit { code: end.code, signal: end.signal, cause: end.cause, usage: None }));
+    let closed = news.closed.then(|| Event::Closed(Closed::default()));
+    gap.into_iter().chain(chunks).chain(end).chain(closed).collect()
+}

@@ -1,0 +1,176 @@
+//! What was left running, and coming back to it: `run --detach`, `attach`, `shell`.
+
+use std::{os::unix::fs::PermissionsExt as _, process::Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{home::Home, screen::Screen, support::Server};
+
+#[test]
+fn a_command_is_left_on_the_users_own_server_which_is_started_for_it() {
+    let home = Home::new();
+    assert!(!home.own_socket().exists());
+    let said =
+        home.say(&["run", "--detach", "--name", "build", "--", "sh", "-c", "echo $MINE; exec sleep 1000"]);
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "build\n", ""));
+    assert!(home.own_socket().exists());
+    let directory = home.own_socket().parent().unwrap().metadata().unwrap();
+    assert_eq!(directory.permissions().mode() & 0o777, 0o700);
+    // A second one finds the server, and gets a name of its own.
+    let said = home.say(&["run", "--detach", "--", "sleep", "1000"]);
+    assert!(said.out.starts_with("sleep-"), "{said:?}");
+}
+
+#[test]
+fn several_that_need_the_own_server_at_once_start_one() {
+    let home = Home::new();
+    let start = || home.remex(&["run", "--detach", "--", "sh", "-c", "echo $PPID; exec sleep 1000"]);
+    let children: Vec<_> = (0..4).map(|_| start().stdout(Stdio::piped()).spawn().unwrap()).collect();
+    let mut names = Vec::new();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        names.push(String::from_utf8(output.stdout).unwrap().trim().to_owned());
+    }
+    let parents: Vec<_> = names.iter().map(|name| home.say(&["logs", name]).out).collect();
+    assert!(parents.iter().all(|parent| !parent.is_empty() && *parent == parents[0]), "{parents:?}");
+}
+
+#[test]
+fn what_is_left_has_the_environment_and_the_directory_of_the_caller() {
+    let home = Home::new();
+    home.say(&["run", "--detach", "--name", "first", "--", "true"]);
+    let mut command =
+        home.remex(&["run", "--detach", "--name", "second", "--", "sh", "-c", "echo $API_TOKEN; pwd"]);
+    command.env("API_TOKEN", "mine").current_dir("/usr");
+    assert!(command.output().unwrap().status.success());
+    assert_eq!(home.say(&["wait", "second"]).code, Some(0));
+    assert_eq!(home.say(&["logs", "second"]).out, "mine\n/usr\n");
+}
+
+#[test]
+fn a_name_is_given_away_once_its_command_has_ended() {
+    let home = Home::new();
+    let start = |script| home.say(&["run", "--detach", "--name", "nightly", "--", "sh", "-c", script]);
+    assert_eq!(start("exec sleep 1000").code, Some(0));
+    let refused = start("true");
+    assert_eq!(refused.code, Some(125));
+    assert!(refused.err.starts_with("remex: cannot start `nightly`: something of that name runs already\n"));
+    assert_eq!(home.say(&["kill", "--tree", "nightly"]).code, Some(0));
+    assert_eq!(start("exit 4").code, Some(0));
+    assert_eq!(home.say(&["wait", "nightly"]).code, Some(4));
+}
+
+#[test]
+fn attach_shows_what_was_said_and_what_comes_and_ends_with_the_code() {
+    let home = Home::new();
+    let script = "echo before; while ! test -e go; do sleep 0.05; done; echo after; exit 6";
+    home.say(&["run", "--detach", "--name", "build", "--", "sh", "-c", script]);
+    let child = home.remex(&["attach", "bui"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    std::fs::write(home.path("go"), "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(6), &b"before\nafter\n"[..]));
+    // Also when it has ended.
+    let said = home.say(&["attach", "build"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(6), "before\nafter\n"));
+}
+
+#[test]
+fn who_attaches_and_goes_leaves_the_process_alone() {
+    let home = Home::new();
+    home.say(&[
+        "run",
+        "--detach",
+        "-i",
+        "--name",
+        "reader",
+        "--",
+        "sh",
+        "-c",
+        "echo ready; read line; echo got $line",
+    ]);
+    for sent in [Signal::TERM, Signal::HUP] {
+        let mut screen = Screen::remex(&home, &["attach", "reader"]);
+        screen.wait_for("ready");
+        kill_process(Pid::from_raw(screen.pid().try_into().unwrap()).unwrap(), sent).unwrap();
+        assert_eq!(screen.end(), Some(0));
+    }
+    let mut screen = Screen::remex(&home, &["attach", "reader"]);
+    screen.wait_for("ready");
+    screen.keys("~.\r");
+    screen.wait_for("`reader` runs on");
+    assert_eq!(screen.end(), Some(0));
+    let mut screen = Screen::remex(&home, &["attach", "reader"]);
+    screen.keys("a line\r");
+    screen.wait_for("got a line");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn two_people_see_the_same_screen() {
+    let home = Home::new();
+    home.say(&["run", "--detach", "-t", "--name", "work", "--", "sh", "-c", "PS1='> ' exec sh -i"]);
+    let (one, mut other) =
+        (Screen::remex(&home, &["attach", "work"]), Screen::remex(&home, &["attach", "work"]));
+    one.wait_for("> ");
+    other.wait_for("> ");
+    one.keys("echo o''ne\r");
+    other.wait_for("one\n");
+    other.keys("echo t''wo\r");
+    one.wait_for("two\n");
+    other.keys("exit\r");
+    assert_eq!(other.end(), Some(0));
+}
+
+#[test]
+fn a_shell_survives_the_end_of_its_terminal() {
+    let home = Home::new();
+    let mut screen = Screen::remex(&home, &["shell", "--name", "work"]);
+    screen.wait_for("# ");
+    screen.keys("x=remem''bered\r");
+    kill_process(Pid::from_raw(screen.pid().try_into().unwrap()).unwrap(), Signal::HUP).unwrap();
+    assert_eq!(screen.end(), Some(0));
+    let mut screen = Screen::remex(&home, &["attach", "work"]);
+    screen.wait_for("# ");
+    screen.keys("echo $x\r");
+    screen.wait_for("remembered");
+    screen.keys("exit 3\r");
+    assert_eq!(screen.end(), Some(3));
+}
+
+#[test]
+fn a_process_that_waited_for_its_dead_client_goes_on_once_somebody_attaches() {
+    let home = Home::new();
+    let server = Server::start();
+    let mut child = home
+        .remex(&["run", "--on", server.address(), "--name", "flood", "--", "sh", "-c"])
+        .args(["seq 1 3000000; echo written > written; exec sleep 1000"])
+        .current_dir(home.path(""))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It stands still: nobody reads, and nothing may be lost.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let screen = Screen::remex(&home, &["attach", "--on", server.address(), "flood"]);
+    screen.wait_for("3000000\n");
+}
+
+#[test]
+fn a_server_that_ends_everything_with_its_connection_is_told() {
+    let home = Home::new();
+    std::fs::write(
+        home.environments(),
+        "[[environments]]\nid = \"far\"\nprogram = \"remex\"\nargs = [\"serve\", \"--listen\", \"stdio\"]\n",
+    )
+    .unwrap();
+    let said = home.say(&["run", "--on", "far", "--detach", "--", "sleep", "1000"]);
+    assert_eq!(said.code, Some(125));
+    assert_eq!(
+        said.err,
+        "remex: cannot leave anything running on far: it ends everything with its connection\n  hint: let its program \
+         be `remex proxy` instead of `remex serve --listen stdio`, or connect to a socket\n"
+    );
+    assert_eq!(home.say(&["run", "--on", "far", "--", "echo", "hi"]).out, "hi\n");
+}

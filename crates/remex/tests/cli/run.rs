@@ -1,0 +1,249 @@
+//! `remex run`: here, elsewhere, across cuts.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    process::{Child, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    home::{Home, Said, said},
+    support::{Cutter, Server, Watched},
+};
+
+/// Starts the program with pipes.
+fn start(home: &Home, args: &[&str]) -> Child {
+    home.remex(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Returns the next line of a child's output.
+fn line(from: &mut impl std::io::BufRead) -> String {
+    let mut line = String::new();
+    from.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn output_and_exit_code_are_as_if_it_were_local() {
+    let home = Home::new();
+    let server = Server::start();
+    home.add_environment("build", server.address());
+    for place in [&[][..], &["--on", "build"], &["--on", server.address()]] {
+        let run = |command: &[&str]| home.say(&[&["run"], place, &["--"], command].concat());
+        let said = run(&["sh", "-c", "echo out; echo err >&2; exit 3"]);
+        assert_eq!(said, Said { code: Some(3), out: "out\n".to_owned(), err: "err\n".to_owned() });
+        assert_eq!(run(&["sh", "-c", "kill -9 $$"]).code, Some(137));
+        assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).code, Some(143));
+        assert_eq!(run(&["no-such-program"]).code, Some(127));
+        assert_eq!(run(&["/etc/passwd"]).code, Some(126));
+    }
+}
+
+#[test]
+fn flags_of_the_command_are_its_own_without_two_dashes() {
+    assert_eq!(Home::new().say(&["run", "sh", "-c", "echo $0 $1", "--on", "-t"]).out, "--on -t\n");
+}
+
+#[test]
+fn a_time_limit_ends_it_with_124() {
+    let said = Home::new().say(&["run", "--timeout", "100ms", "--", "sh", "-c", "echo begun; sleep 1000"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(124), "begun\n"));
+}
+
+#[test]
+fn standard_input_arrives_whole_with_its_end() {
+    let home = Home::new();
+    let server = Server::start();
+    let input: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    for place in [&[][..], &["--on", server.address()]] {
+        let said = home.say_with(&[&["run"], place, &["--", "sha256sum"]].concat(), &input);
+        let local = home.say_with(&["run", "--", "true"], b"");
+        assert_eq!((said.code, local.code), (Some(0), Some(0)));
+        fs::write(home.path("input"), &input).unwrap();
+        let expected = home.say(&["run", "--", "sh", "-c", "sha256sum < input"]);
+        assert_eq!(said.out, expected.out);
+    }
+    assert_eq!(home.say(&["run", "--", "cat"]).out, "");
+}
+
+#[test]
+fn a_command_that_reads_no_input_is_not_held_up_by_it() {
+    let home = Home::new();
+    let said = home.say_with(&["run", "--", "sh", "-c", "exec <&-; echo done"], &vec![0; 8 << 20]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "done\n"));
+}
+
+#[test]
+fn here_it_has_the_environment_and_the_directory_of_the_caller() {
+    let home = Home::new();
+    fs::create_dir(home.path("sub")).unwrap();
+    let mut command = home.remex(&["run", "--env", "B=2", "--env", "C", "--cwd", "sub", "--", "sh", "-c"]);
+    command.arg("echo $API_TOKEN $B $C; basename $(pwd)").env("API_TOKEN", "t").env("C", "3").env("B", "1");
+    let said = said(&command.stdin(Stdio::null()).output().unwrap());
+    assert_eq!(said.out, "t 2 3\nsub\n");
+    assert_eq!(home.say(&["run", "--env", "UNSET", "--", "true"]).code, Some(2));
+}
+
+#[test]
+fn elsewhere_a_directory_is_relative_to_the_server_and_tilde_is_the_home_there() {
+    let home = Home::new();
+    fs::create_dir(home.path("sub")).unwrap();
+    let mut command = home.remex(&["serve"]);
+    command.stdin(Stdio::null());
+    let server = Server::launch(command, 1);
+    let there = |cwd: &str| {
+        home.say(&["run", "--on", server.address(), "--cwd", cwd, "--", "sh", "-c", "basename $PWD"]).out
+    };
+    assert_eq!((there("sub"), there("~/sub"), there("~")), ("sub\n".into(), "sub\n".into(), "home\n".into()));
+    let said = home.say(&["run", "--on", server.address(), "--cwd", "nowhere", "--", "true"]);
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains("nowhere"), "{said:?}");
+}
+
+#[test]
+fn ctrl_c_reaches_the_command() {
+    let home = Home::new();
+    let server = Server::start();
+    for place in [&[][..], &["--on", server.address()]] {
+        let script = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.05; done";
+        let mut child = start(&home, &[&["run"], place, &["--", "sh", "-c", script]].concat());
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        assert_eq!(line(&mut out), "ready");
+        signal(&child, Signal::INT);
+        assert_eq!(line(&mut out), "caught");
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+    }
+}
+
+#[test]
+fn a_second_ctrl_c_kills_the_command_with_everything_it_started() {
+    let home = Home::new();
+    let server = Server::start();
+    for place in [&[][..], &["--on", server.address()]] {
+        let script = "trap '' INT; setsid sh -c 'echo $$; exec sleep 1000' & trap 'echo no' INT; \
+                      while :; do sleep 0.05; done";
+        let mut child = start(&home, &[&["run"], place, &["--", "sh", "-c", script]].concat());
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let grandchild = Watched::printed(&line(&mut out));
+        signal(&child, Signal::INT);
+        assert_eq!(line(&mut out), "no");
+        signal(&child, Signal::INT);
+        assert_eq!(child.wait().unwrap().code(), Some(137));
+        grandchild.assert_ends();
+    }
+}
+
+#[test]
+fn who_ends_remex_ends_the_command() {
+    let home = Home::new();
+    let server = Server::start();
+    for place in [&[][..], &["--on", server.address()]] {
+        for (sent, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+            let args = [&["run"], place, &["--", "sh", "-c", "echo $$; exec sleep 1000"]].concat();
+            let mut child = start(&home, &args);
+            let command = Watched::printed(&line(&mut BufReader::new(child.stdout.take().unwrap())));
+            signal(&child, sent);
+            assert_eq!(child.wait().unwrap().code(), Some(code));
+            command.assert_ends();
+        }
+    }
+}
+
+#[test]
+fn what_a_command_leaves_behind_ends_with_it() {
+    let home = Home::new();
+    let said = home.say(&["run", "--", "sh", "-c", "sleep 1000 & echo $!"]);
+    assert_eq!(said.code, Some(0));
+    if let Some(left) = Pid::from_raw(said.out.trim().parse().unwrap()).and_then(Watched::find) {
+        left.assert_ends();
+    }
+}
+
+#[test]
+fn who_stops_reading_ends_the_command() {
+    let home = Home::new();
+    let mut child = start(&home, &["run", "--", "yes"]);
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0; 2]).unwrap();
+    drop(out);
+    assert_eq!(child.wait().unwrap().code(), Some(141));
+}
+
+#[test]
+fn a_cut_loses_and_doubles_nothing_and_is_told_in_one_line() {
+    let home = Home::new();
+    let server = Server::start();
+    let cutter = Cutter::start(server.address(), &[300_000, 900_000, 200_000]);
+    let said = home.say(&["run", "--on", cutter.address(), "--", "seq", "1", "400000"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let expected: String = (1..=400_000).map(|number| format!("{number}\n")).collect();
+    assert!(said.out == expected, "{} instead of {} bytes", said.out.len(), expected.len());
+    assert_eq!(cutter.cuts_left(), 0);
+    assert_eq!(said.err, "remex: the connection was lost; waiting for it to come back\n".repeat(3));
+}
+
+#[test]
+fn input_across_cuts_is_written_once() {
+    let home = Home::new();
+    let server = Server::start();
+    let cutter = Cutter::start(server.address(), &[200_000, 500_000]);
+    let input: String = (1..=200_000).map(|number| format!("{number}\n")).collect();
+    let said = home.say_with(&["run", "--on", cutter.address(), "--", "cat"], input.as_bytes());
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(said.out == input, "{} instead of {} bytes", said.out.len(), input.len());
+    assert_eq!(cutter.cuts_left(), 0);
+}
+
+#[test]
+fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
+    let home = Home::new();
+    let said = home.say(&["run", "--on", "unix:///nowhere/remex.sock", "--", "true"]);
+    assert_eq!(said.code, Some(125));
+    assert_eq!(said.err.lines().count(), 2, "{}", said.err);
+    let said = home.say(&["run", "--on", "nobody", "--", "true"]);
+    assert_eq!(
+        said.err,
+        "remex: there is no environment `nobody`: there are none\n  hint: see `remex env list`, add it with \
+         `remex env add`, or give an address such as `ws://host:7070`\n"
+    );
+    let server = Server::start();
+    let script = "echo ready; exec sleep 1000";
+    let mut child = start(&home, &["run", "--on", server.address(), "--", "sh", "-c", script]);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    assert_eq!(line(&mut out), "ready");
+    drop(server);
+    let told = line(&mut BufReader::new(child.stderr.take().unwrap()));
+    assert!(told.starts_with("remex: "), "{told}");
+    signal(&child, Signal::INT);
+    signal(&child, Signal::INT);
+    // A kill that nobody hears is not waited for.
+    assert!(child.wait().unwrap().code().is_some_and(|code| code >= 125));
+}
+
+#[test]
+fn words_that_are_not_text_are_refused() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+    let output = Home::new().remex(&["run", "--", "echo"]).arg(OsStr::from_bytes(b"\xff")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn output_that_waits_for_a_slow_reader_comes_whole() {
+    let home = Home::new();
+    let mut child = start(&home, &["run", "--", "seq", "1", "1000000"]);
+    let mut out = child.stdout.take().unwrap();
+    let mut first = [0; 4];
+    out.read_exact(&mut first).unwrap();
+    // It cannot end before its output is taken.
+    assert!(child.try_wait().unwrap().is_none());
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("\n999999\n1000000\n"));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

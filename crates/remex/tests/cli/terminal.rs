@@ -1,0 +1,160 @@
+//! `remex run -t` on a real terminal: keystrokes in, screen out, settings as before.
+
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    termios::LocalModes,
+};
+
+use crate::{
+    home::Home,
+    screen::Screen,
+    support::{Cutter, Server},
+};
+
+fn is_raw(screen: &Screen) -> bool {
+    !screen.settings().local_modes.contains(LocalModes::ICANON)
+}
+
+fn is_cooked(screen: &Screen) -> bool {
+    screen.settings().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
+}
+
+const SHELL: [&str; 5] = ["sh", "-c", "PS1='> ' exec sh -i", "", ""];
+
+fn shell<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+    [&["run", "-t"], flags, &["--"], &SHELL[..3]].concat()
+}
+
+#[test]
+fn a_terminal_has_the_size_of_ours_and_follows_it() {
+    let home = Home::new();
+    let server = Server::start();
+    for place in [&[][..], &["--on", server.address()]] {
+        let mut screen = Screen::remex(&home, &shell(place));
+        screen.wait_for("> ");
+        assert!(is_raw(&screen));
+        screen.keys("stty size\r");
+        screen.wait_for("24 80");
+        screen.keys("trap 'stty size; echo' WINCH\r");
+        screen.resize(40, 132);
+        screen.wait_until("the new size", |shown| {
+            // A shell at its prompt may take the signal only with the next key.
+            shown.contains("40 132") || {
+                screen.keys("\r");
+                false
+            }
+        });
+        screen.keys("exit 5\r");
+        assert_eq!(screen.end(), Some(5));
+        assert!(is_cooked(&screen));
+    }
+}
+
+#[test]
+fn ctrl_c_is_a_key_like_others() {
+    let home = Home::new();
+    let mut screen = Screen::remex(&home, &shell(&[]));
+    screen.wait_for("> ");
+    screen.keys("echo be''gun; sleep 1000\r");
+    screen.wait_for("begun");
+    screen.keys("\x03");
+    screen.wait_for("^C\n> ");
+    screen.keys("echo code: $?\r");
+    screen.wait_for("code: 130");
+    screen.keys("\x04");
+    assert!(screen.end().is_some());
+    assert!(is_cooked(&screen));
+}
+
+#[test]
+fn the_terminal_is_as_before_whatever_ends_remex() {
+    let home = Home::new();
+    for sent in [Signal::TERM, Signal::HUP] {
+        let mut screen = Screen::remex(&home, &shell(&[]));
+        screen.wait_for("> ");
+        // The other screen, no cursor: what a program has told the terminal is taken back, too.
+        screen.keys("printf '\\033[?1049h\\033[?25l'; echo other screen\r");
+        screen.wait_for("other screen");
+        let pid = Pid::from_raw(screen.pid().try_into().unwrap()).unwrap();
+        kill_process(pid, sent).unwrap();
+        assert!(screen.end().is_some_and(|code| code > 128));
+        assert!(is_cooked(&screen));
+        screen.wait_until("the first screen", |_| {
+            screen.raw().contains("\u{1b}[?1049l") && screen.raw().contains("\u{1b}[?25h")
+        });
+    }
+}
+
+#[test]
+fn a_failed_start_leaves_the_terminal_alone() {
+    let home = Home::new();
+    let mut screen = Screen::remex(&home, &["run", "-t", "--", "no-such-program"]);
+    screen.wait_for("cannot start `no-such-program`");
+    assert_eq!(screen.end(), Some(127));
+    assert!(is_cooked(&screen));
+}
+
+#[test]
+fn what_runs_in_this_process_cannot_be_left() {
+    let home = Home::new();
+    let mut screen = Screen::remex(&home, &shell(&[]));
+    screen.wait_for("> ");
+    screen.keys("~?");
+    screen.wait_for("~k ends it with everything it started");
+    screen.keys("~.");
+    screen.wait_for("cannot be left running");
+    screen.keys("~~ is a tilde\x03");
+    screen.wait_for("~ is a tilde");
+    screen.keys("\r~k");
+    assert_eq!(screen.end(), Some(137));
+    assert!(is_cooked(&screen));
+}
+
+#[test]
+fn what_was_left_runs_on_and_can_be_come_back_to() {
+    let home = Home::new();
+    let server = Server::start();
+    home.add_environment("build", server.address());
+    let mut screen = Screen::remex(&home, &shell(&["--on", "build", "--name", "work"]));
+    screen.wait_for("> ");
+    screen.keys("x=remem''bered\r~.");
+    screen.wait_for("left running as `work`; `remex attach --on build work` comes back to it");
+    assert_eq!(screen.end(), Some(0));
+    assert!(is_cooked(&screen));
+
+    let mut screen = Screen::remex(&home, &["attach", "--on", "build", "wor"]);
+    screen.wait_for("> ");
+    screen.keys("echo $x\r");
+    screen.wait_for("remembered");
+    screen.keys("exit 9\r");
+    assert_eq!(screen.end(), Some(9));
+    assert!(is_cooked(&screen));
+}
+
+#[test]
+fn a_cut_shows_one_quiet_line_and_heals() {
+    let home = Home::new();
+    let server = Server::start();
+    let cutter = Cutter::start(server.address(), &[]);
+    let mut screen = Screen::remex(&home, &shell(&["--on", cutter.address()]));
+    screen.wait_for("> ");
+    screen.keys("echo a''b\r");
+    screen.wait_for("ab\n> ");
+    cutter.cut();
+    screen.wait_for("remex: the connection was lost; waiting for it to come back");
+    screen.keys("echo c''d\r");
+    screen.wait_for("cd\n> ");
+    let raw = screen.raw();
+    assert_eq!((raw.matches("ab\r\n").count(), raw.matches("cd\r\n").count()), (1, 1), "{raw}");
+    screen.keys("exit\r");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn without_a_terminal_of_ours_it_still_has_one() {
+    let home = Home::new();
+    let said =
+        home.say_with(&["run", "-t", "--", "sh", "-c", "tty -s && stty size; cat >/dev/null"], b"no newline");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("24 80\r\n"), "{said:?}");
+}
