@@ -1,0 +1,172 @@
+//! A model's tool calls, on the real program.
+
+use std::{fs, num::NonZeroU16, time::Duration};
+
+use crate::support::{PATIENCE, Server, Watched};
+use remex_client::{
+    Client, Command, Target,
+    agent::{Agent, Handle, Limits, Progress, Retained, Step, Window, Write},
+    process::Input,
+};
+use tokio::time::timeout;
+
+/// A server, a client and an agent whose steps may be as short as they like, or very long.
+struct Stage {
+    client: Client,
+    agent: Agent,
+    _server: Server,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let server = Server::unix(&[]);
+        let client = Client::connect(Target::parse(server.address()).unwrap()).await.unwrap();
+        let limits = Limits { yield_min: Duration::ZERO, yield_max: PATIENCE, ..Limits::default() };
+        Self { client, agent: Agent::new(limits), _server: server }
+    }
+
+    /// Runs a command to its end in one step.
+    async fn run(&self, command: Command) -> Step {
+        self.agent.exec_command(command, window(PATIENCE)).await.unwrap()
+    }
+
+    /// Starts a command that goes on, and steps until its output contains `expected`; returns all of that, too.
+    async fn start(&self, command: Command, expected: &str) -> (Handle, String) {
+        let first = self.agent.exec_command(command, window(Duration::ZERO)).await.unwrap();
+        let more = self.step_until(first, expected).await;
+        (more.handle, more.output.text)
+    }
+
+    /// Writes, and steps until the output contains `expected`; returns all of it.
+    async fn write_until(&self, handle: Handle, bytes: &[u8], expected: &str) -> String {
+        let first =
+            self.agent.write_stdin(handle, Write::Bytes(bytes), window(Duration::ZERO)).await.unwrap();
+        self.step_until(first, expected).await.output.text
+    }
+
+    /// Makes further steps until the output contains `expected`, and returns them as one.
+    async fn step_until(&self, first: Step, expected: &str) -> Step {
+        let mut step = first;
+        let steps = async {
+            while !step.output.text.contains(expected) {
+                let window = window(Duration::from_millis(50));
+                let next = self.agent.write_stdin(step.handle, Write::Nothing, window).await.unwrap();
+                step.output.text += &next.output.text;
+            }
+        };
+        let is_over = timeout(PATIENCE, steps).await.is_ok();
+        assert!(is_over, "no `{expected}` in {step:?}");
+        step
+    }
+
+    /// Writes, and waits for the end.
+    async fn write_to_end(&self, handle: Handle, write: Write<'_>) -> Step {
+        self.agent.write_stdin(handle, write, window(PATIENCE)).await.unwrap()
+    }
+}
+
+fn window(yield_after: Duration) -> Window {
+    Window { yield_after: Some(yield_after), ..Window::default() }
+}
+
+fn on_terminal(command: Command) -> Command {
+    command.terminal(NonZeroU16::new(24).unwrap(), NonZeroU16::new(80).unwrap())
+}
+
+fn code(step: &Step) -> Option<i32> {
+    match &step.progress {
+        Progress::Ended(exit) => Some(exit.code),
+        Progress::Running | Progress::Lost(_) => None,
+    }
+}
+
+#[tokio::test]
+async fn a_command_runs_to_its_end() {
+    let stage = Stage::new().await;
+    let step = stage.run(stage.client.shell("echo out; echo err >&2; exit 3")).await;
+    assert_eq!(code(&step), Some(3));
+    let mut lines: Vec<_> = step.output.text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["err", "out"]);
+}
+
+#[tokio::test]
+async fn a_shell_on_a_terminal_is_used_line_by_line() {
+    let stage = Stage::new().await;
+    let shell = stage.client.command("/bin/sh").arg("-i").env("PS1", "ready> ");
+    let (handle, _) = stage.start(on_terminal(shell), "ready> ").await;
+    stage.write_until(handle, b"name=world\n", "ready> ").await;
+    stage.write_until(handle, b"echo \"hello, $name\"\n", "hello, world\r\n").await;
+    stage.write_until(handle, b"echo sleeping; sleep 1000\n", "sleeping\r\n").await;
+    stage.agent.interrupt(handle).await.unwrap();
+    stage.write_until(handle, b"echo $((6 * 7))\n", "42\r\n").await;
+    assert_eq!(code(&stage.write_to_end(handle, Write::Bytes(b"exit 5\n")).await), Some(5));
+}
+
+#[tokio::test]
+async fn a_program_on_pipes_answers_until_its_input_ends() {
+    let stage = Stage::new().await;
+    let (handle, _) = stage.start(stage.client.command("cat").input(Input::Piped), "").await;
+    assert_eq!(stage.write_until(handle, b"hello\n", "hello\n").await, "hello\n");
+    let step = stage.write_to_end(handle, Write::BytesAndEnd("grüße\n".as_bytes())).await;
+    assert_eq!((step.output.text.as_str(), step.taken_bytes, code(&step)), ("grüße\n", 8, Some(0)));
+}
+
+#[tokio::test]
+async fn what_runs_between_the_calls_is_not_held_up() {
+    const BYTES: u64 = 20 << 20;
+    let stage = Stage::new().await;
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("done");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let line = format!("head -c {BYTES} /dev/zero | tr '\\0' x; echo done > {}", fifo.display());
+    let first = stage.agent.exec_command(stage.client.shell(line), window(Duration::ZERO)).await.unwrap();
+    // More than the server keeps: without a consumer it would not get there.
+    let done = timeout(PATIENCE, tokio::task::spawn_blocking(move || fs::read_to_string(fifo)));
+    assert_eq!(done.await.unwrap().unwrap().unwrap(), "done\n");
+    let last = stage.write_to_end(first.handle, Write::Nothing).await;
+    assert_eq!(code(&last), Some(0));
+    assert_eq!(first.output.total_bytes + last.output.total_bytes, BYTES);
+    assert!(last.output.text.len() <= 40 << 10, "{}", last.output.text.len());
+
+    let Retained { output, gone_bytes } = stage.agent.output(first.handle, 1000).await.unwrap();
+    assert_eq!(output.total_bytes, BYTES);
+    assert!((BYTES - (8 << 20)..BYTES).contains(&gone_bytes), "{gone_bytes}");
+    assert!(output.omitted_bytes > gone_bytes && output.text.len() <= 1000, "{output:?}");
+}
+
+#[tokio::test]
+async fn output_that_was_seen_is_there_again() {
+    let stage = Stage::new().await;
+    let command = stage.client.shell("seq 500; read line; seq 501 1000").input(Input::Piped);
+    let (handle, first) = stage.start(command, "\n500\n").await;
+    let all: String = (1..=1000).map(|number| format!("{number}\n")).collect();
+    assert!(all.starts_with(&first));
+    assert_eq!(stage.agent.output(handle, 1 << 20).await.unwrap().output.text, first);
+    stage.write_to_end(handle, Write::BytesAndEnd(b"go on\n")).await;
+    let retained = stage.agent.output(handle, 1 << 20).await.unwrap();
+    assert_eq!((retained.output.text, retained.gone_bytes), (all, 0));
+}
+
+#[tokio::test]
+async fn what_is_terminated_says_so_in_the_next_step() {
+    let stage = Stage::new().await;
+    let line = "trap 'echo bye; exit 7' TERM; echo ready; read x";
+    let (handle, _) = stage.start(stage.client.shell(line).input(Input::Piped), "ready\n").await;
+    stage.agent.terminate(handle, PATIENCE).await.unwrap();
+    let step = stage.write_to_end(handle, Write::Nothing).await;
+    assert_eq!((step.output.text.as_str(), code(&step)), ("bye\n", Some(7)));
+    let (handle, _) = stage.start(stage.client.command("sleep").arg("1000"), "").await;
+    stage.agent.kill(handle).await.unwrap();
+    assert_eq!(code(&stage.write_to_end(handle, Write::Nothing).await), Some(137));
+}
+
+#[tokio::test]
+async fn what_an_agent_has_started_ends_with_it() {
+    let stage = Stage::new().await;
+    let (_, pid) = stage.start(stage.client.shell("echo $$; exec sleep 1000"), "\n").await;
+    let sleeper = Watched::printed(&pid);
+    drop(stage.agent);
+    let ended = tokio::task::spawn_blocking(move || sleeper.ended_within(PATIENCE));
+    assert!(ended.await.unwrap());
+}

@@ -1,0 +1,216 @@
+//! Stories that every server of the dialect can tell.
+
+use std::num::NonZeroU16;
+
+use remex_client::{
+    ErrorKind,
+    process::{Event, Input, OnDrop, Stream, Until, Waited},
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::Place;
+pub(crate) use super::files::{
+    a_file_is_read_as_it_was_written, a_large_file_goes_up_and_comes_down_whole,
+    directories_are_made_listed_copied_and_removed, what_is_not_there_is_told_as_such,
+};
+
+pub(crate) async fn a_command_tells_its_output_and_how_it_ends(place: Place) {
+    let client = place.client().await;
+    let output = client.shell("echo out; echo err >&2; exit 3").output().await.unwrap();
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+    assert_eq!((output.exit.code, output.exit.is_success()), (3, false));
+    assert!(client.command("true").output().await.unwrap().exit.is_success());
+}
+
+pub(crate) async fn a_signal_is_told_as_a_shell_tells_it(place: Place) {
+    let client = place.client().await;
+    let exit = client.shell("kill -9 $$").output().await.unwrap().exit;
+    assert_eq!((exit.code, exit.is_success()), (137, false));
+}
+
+pub(crate) async fn what_is_written_comes_back_once_and_in_order(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("head -n 2000").input(Input::Piped).start().await.unwrap();
+    let (mut stdin, mut stdout) = (process.stdin().unwrap(), process.stdout());
+    assert!(process.stdin().is_none(), "there is one input, and somebody has it");
+    let expected: String = (0..2000).map(|line| format!("line {line}\n")).collect();
+    let write = async {
+        for line in expected.split_inclusive('\n') {
+            stdin.write_all(line.as_bytes()).await.unwrap();
+        }
+        stdin.flush().await.unwrap();
+    };
+    let mut read = String::new();
+    let (_, ()) = tokio::join!(stdout.read_to_string(&mut read), write);
+    assert!(read == expected, "{} of {} bytes", read.len(), expected.len());
+}
+
+pub(crate) async fn megabytes_arrive_whole_and_in_order(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("seq 1 1000000; seq 1 100000 >&2").start().await.unwrap();
+    let output = process.communicate(&[]).await.unwrap();
+    let numbers = |up_to: u32| (1..=up_to).map(|number| format!("{number}\n")).collect::<String>();
+    assert!(output.stdout == numbers(1_000_000).as_bytes(), "{} bytes", output.stdout.len());
+    assert!(output.stderr == numbers(100_000).as_bytes(), "{} bytes", output.stderr.len());
+}
+
+pub(crate) async fn a_terminal_speaks_on_one_stream(place: Place) {
+    let client = place.client().await;
+    let size = (NonZeroU16::new(24).unwrap(), NonZeroU16::new(80).unwrap());
+    let command = "test -t 0 && test -t 1 && test -t 2 && echo yes; read -r name; echo hello $name";
+    let process = client.shell(command).terminal(size.0, size.1).start().await.unwrap();
+    let mut stdin = process.stdin().unwrap();
+    process.wait_for(&Until::Output("yes".to_owned())).await.unwrap();
+    stdin.write_all(b"world\n").await.unwrap();
+    let mut said = Vec::new();
+    process.terminal().read_to_end(&mut said).await.unwrap();
+    assert_eq!(String::from_utf8(said).unwrap(), "yes\r\nworld\r\nhello world\r\n");
+}
+
+pub(crate) async fn a_program_that_is_not_there_is_named(place: Place) {
+    let client = place.client().await;
+    let error = client.command("/nowhere/at-all").start().await.unwrap_err();
+    assert!(error.refusal().is_some(), "{error:?}");
+    let output = client.command("true").output().await.unwrap();
+    assert!(output.exit.is_success(), "the session goes on");
+}
+
+pub(crate) async fn a_wait_finds_a_text_that_arrives_in_pieces(place: Place) {
+    let client = place.client().await;
+    let command = "printf 'not re'; read -r _; printf 'ady\\n'; exec sleep 1000";
+    let process = client.shell(command).input(Input::Piped).on_drop(OnDrop::Terminate).start().await.unwrap();
+    process.wait_for(&Until::Output("not re$".to_owned())).await.unwrap();
+    process.stdin().unwrap().write_all(b"\n").await.unwrap();
+    match process.wait_for(&Until::Output("re+ady".to_owned())).await.unwrap() {
+        Waited::Matched { bytes, .. } => assert_eq!(bytes, "ready"),
+        other => panic!("{other:?}"),
+    }
+    let Waited::Matched { seq, .. } = process.wait_for(&Until::Output("re".to_owned())).await.unwrap() else {
+        panic!("it has been said")
+    };
+    let later = Until::OutputAfter { seq, pattern: "[a-z]+".to_owned() };
+    assert!(
+        matches!(process.wait_for(&later).await.unwrap(), Waited::Matched { bytes, .. } if bytes == "ady")
+    );
+    let error = process.wait_for(&Until::Output("(".to_owned())).await.unwrap_err();
+    assert_eq!(error.refusal(), Some(ErrorKind::InvalidParams));
+}
+
+pub(crate) async fn a_wait_ends_with_the_process(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("echo something else; exit 4").start().await.unwrap();
+    match process.wait_for(&Until::Output("never said".to_owned())).await.unwrap() {
+        Waited::Exited(exit) => assert_eq!(exit.code, 4),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(process.wait().await.unwrap().code, 4);
+    assert_eq!(process.wait().await.unwrap().code, 4, "the exit can be asked for again");
+}
+
+pub(crate) async fn a_late_consumer_sees_what_is_retained(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("echo first; echo second >&2; echo third").start().await.unwrap();
+    assert!(process.wait().await.unwrap().is_success());
+    for _ in 0..2 {
+        let mut events = process.events();
+        let (mut said, mut ends) = (Vec::new(), Vec::new());
+        while let Some(event) = events.next().await.unwrap() {
+            match event {
+                Event::Output(chunk) => said.push((chunk.stream, chunk.bytes)),
+                Event::Exited(exit) => ends.push(format!("exited {}", exit.code)),
+                Event::Closed(_) => ends.push("closed".to_owned()),
+                Event::Gap(gap) => panic!("{gap:?}"),
+            }
+        }
+        let text = |wanted| -> Vec<u8> {
+            said.iter()
+                .filter(|(stream, _)| *stream == wanted)
+                .flat_map(|(_, bytes)| bytes.to_vec())
+                .collect()
+        };
+        assert_eq!(text(Stream::Stdout), b"first\nthird\n");
+        assert_eq!(text(Stream::Stderr), b"second\n");
+        assert_eq!(ends, ["exited 0", "closed"]);
+    }
+}
+
+pub(crate) async fn two_consumers_see_the_same(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("seq 1 50000; seq 1 10 >&2").start().await.unwrap();
+    let (mut one, mut other, mut errors) = (process.stdout(), process.stdout(), process.stderr());
+    let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
+    let read = tokio::join!(
+        one.read_to_end(&mut first),
+        other.read_to_end(&mut second),
+        errors.read_to_end(&mut third)
+    );
+    assert!(read.0.is_ok() && read.1.is_ok() && read.2.is_ok(), "{read:?}");
+    assert_eq!(first.len(), (1..=50_000).map(|number: u32| number.to_string().len() + 1).sum::<usize>());
+    assert!(first == second);
+    assert_eq!(third, b"1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
+}
+
+pub(crate) async fn a_kill_ends_the_process(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("echo here; exec sleep 1000").start().await.unwrap();
+    process.wait_for(&Until::Output("here".to_owned())).await.unwrap();
+    process.kill().await.unwrap();
+    assert_eq!(process.wait().await.unwrap().code, 137);
+    process.kill().await.unwrap();
+}
+
+pub(crate) async fn a_dropped_handle_can_end_its_process(place: Place) {
+    let client = place.client().await;
+    let fifo = place.name("fifo");
+    assert!(client.command("mkfifo").arg(&fifo).output().await.unwrap().exit.is_success());
+    let command = format!("exec > '{fifo}'; echo here; exec sleep 1000");
+    let process = client.shell(command).on_drop(OnDrop::Terminate).start().await.unwrap();
+    let reader = client.command("cat").arg(&fifo).start().await.unwrap();
+    reader.wait_for(&Until::Output("here".to_owned())).await.unwrap();
+    drop(process);
+    assert!(reader.wait().await.unwrap().is_success(), "the pipe is at its end when nobody holds it open");
+}
+
+pub(crate) async fn a_process_whose_handle_is_dropped_goes_on(place: Place) {
+    let client = place.client().await;
+    let done = place.name("done");
+    drop(client.shell(format!("head -c 4000000 /dev/zero; mkfifo '{done}'")).start().await.unwrap());
+    let waiter = client.shell(format!("until test -p '{done}'; do sleep 0.01; done; echo gone on"));
+    assert_eq!(waiter.output().await.unwrap().stdout, b"gone on\n");
+}
+
+pub(crate) async fn many_processes_run_at_once(place: Place) {
+    let client = place.client().await;
+    let runs: Vec<_> = (0..40)
+        .map(|number| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let output = client.shell(format!("seq 1 2000; echo {number}")).output().await.unwrap();
+                assert!(output.stdout.ends_with(format!("\n2000\n{number}\n").as_bytes()));
+                output.stdout.len()
+            })
+        })
+        .collect();
+    for run in runs {
+        assert!(run.await.unwrap() > 8000);
+    }
+}
+
+pub(crate) async fn the_environment_and_the_directory_are_those_asked_for(place: Place) {
+    let client = place.client().await;
+    let directory = place.name("");
+    let command =
+        client.shell("pwd -P; echo $GIVEN").cwd(directory.trim_end_matches('/')).env("GIVEN", "a b");
+    let output = command.output().await.unwrap();
+    let real = place.path("").canonicalize().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\na b\n", real.display()));
+    let error = client.command("true").cwd("relative").start().await.unwrap_err();
+    assert!(error.to_string().contains("absolute"), "{error}");
+}
+
+pub(crate) async fn the_host_tells_what_it_is(place: Place) {
+    let client = place.client().await;
+    let info = client.info().await.unwrap();
+    assert!(info.shell.path.starts_with('/'), "{info:?}");
+    assert!(!client.session_id().is_empty());
+}

@@ -1,0 +1,206 @@
+//! Stories that need what only our servers can do.
+
+use std::{num::NonZeroU16, time::Duration};
+
+use remex_client::{
+    Condition, Error, Loss,
+    process::{Event, ExitCause, Input, OnDrop, Overflow, Retain, SignalName, Until, Waited},
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::Place;
+pub(crate) use super::files::{
+    a_change_is_told, a_file_is_replaced_only_if_it_is_what_was_believed,
+    a_tree_goes_up_and_comes_down_the_same, the_web_is_asked_from_there,
+};
+
+pub(crate) async fn closing_the_input_ends_a_filter(place: Place) {
+    let client = place.client().await;
+    let process = client.command("wc").arg("-c").input(Input::Piped).start().await.unwrap();
+    let mut stdin = process.stdin().unwrap();
+    for _ in 0..100 {
+        stdin.write_all(&[7; 10_000]).await.unwrap();
+    }
+    stdin.shutdown().await.unwrap();
+    assert!(stdin.write_all(b"x").await.is_err(), "a closed input takes nothing");
+    let mut count = String::new();
+    process.stdout().read_to_string(&mut count).await.unwrap();
+    assert_eq!(count.trim(), "1000000");
+}
+
+pub(crate) async fn dropping_the_input_closes_it(place: Place) {
+    let client = place.client().await;
+    let process = client.command("cat").input(Input::Piped).start().await.unwrap();
+    let mut stdin = process.stdin().unwrap();
+    stdin.write_all(&vec![b'x'; 300_000]).await.unwrap();
+    drop(stdin);
+    let mut said = Vec::new();
+    process.stdout().read_to_end(&mut said).await.unwrap();
+    assert_eq!(said.len(), 300_000);
+    assert!(process.wait().await.unwrap().is_success());
+}
+
+pub(crate) async fn communicate_writes_and_reads_at_the_same_time(place: Place) {
+    let client = place.client().await;
+    let input: Vec<u8> = (0..3_000_000_u32).map(|byte| (byte % 251) as u8).collect();
+    let process = client.command("cat").input(Input::Piped).start().await.unwrap();
+    let output = process.communicate(&input).await.unwrap();
+    assert!(output.stdout == input, "{} of {} bytes", output.stdout.len(), input.len());
+    // One that does not read to the end is no failure.
+    let process = client.command("true").input(Input::Piped).start().await.unwrap();
+    assert!(process.communicate(&input).await.unwrap().exit.is_success());
+}
+
+pub(crate) async fn a_stalled_consumer_holds_up_its_own_process_only(place: Place) {
+    let client = place.client().await;
+    let bytes = 20_000_000;
+    let flood = client.shell(format!("head -c {bytes} /dev/zero")).start().await.unwrap();
+    let mut stalled = flood.stdout();
+    let first = stalled.chunk().await.unwrap().unwrap().len();
+    for _ in 0..3 {
+        let other = client.shell(format!("head -c {bytes} /dev/zero")).output().await.unwrap();
+        assert_eq!(other.stdout.len(), bytes);
+    }
+    let mut rest = Vec::new();
+    stalled.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(first + rest.len(), bytes, "nothing is lost meanwhile");
+}
+
+pub(crate) async fn a_terminal_can_be_resized(place: Place) {
+    let client = place.client().await;
+    let size = |rows, cols| (NonZeroU16::new(rows).unwrap(), NonZeroU16::new(cols).unwrap());
+    let (rows, cols) = size(30, 100);
+    let command = "stty size; read -r _; stty size; exec sleep 1000";
+    let process =
+        client.shell(command).terminal(rows, cols).on_drop(OnDrop::Terminate).start().await.unwrap();
+    process.wait_for(&Until::Output("30 100".to_owned())).await.unwrap();
+    let (rows, cols) = size(40, 120);
+    process.resize(rows, cols).await.unwrap();
+    process.stdin().unwrap().write_all(b"\n").await.unwrap();
+    process.wait_for(&Until::Output("40 120".to_owned())).await.unwrap();
+}
+
+pub(crate) async fn a_signal_reaches_the_process(place: Place) {
+    let client = place.client().await;
+    let command = "trap 'echo got it; exit 7' USR1; echo ready; while :; do sleep 0.01; done";
+    let process = client.shell(command).start().await.unwrap();
+    process.wait_for(&Until::Output("ready".to_owned())).await.unwrap();
+    process.signal(SignalName::Usr1).await.unwrap();
+    assert_eq!(process.wait().await.unwrap().code, 7);
+}
+
+pub(crate) async fn terminate_is_gentle_first(place: Place) {
+    let client = place.client().await;
+    let command = "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
+    let process = client.shell(command).start().await.unwrap();
+    process.wait_for(&Until::Output("ready".to_owned())).await.unwrap();
+    process.terminate(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(process.wait().await.unwrap().code, 5);
+    assert_eq!(process.communicate(&[]).await.unwrap().stdout, b"ready\nbye\n");
+}
+
+pub(crate) async fn silence_can_be_waited_for(place: Place) {
+    let client = place.client().await;
+    let process =
+        client.shell("seq 1 100; exec sleep 1000").on_drop(OnDrop::Terminate).start().await.unwrap();
+    let waited = process.wait_for(&Until::Idle(Duration::from_millis(50))).await.unwrap();
+    assert_eq!(waited, Waited::Idle);
+    process.kill().await.unwrap();
+    let waited = process.wait_for(&Until::Idle(Duration::from_secs(1000))).await.unwrap();
+    assert!(matches!(waited, Waited::Exited(_)), "{waited:?}");
+}
+
+pub(crate) async fn a_snapshot_has_the_beginning_and_the_end(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("seq 1 100000").start().await.unwrap();
+    process.wait().await.unwrap();
+    let snapshot = process.snapshot(1000).await.unwrap();
+    assert!(snapshot.stdout.starts_with(b"1\n2\n") && snapshot.stdout.ends_with(b"99999\n100000\n"));
+    assert!(snapshot.truncated && snapshot.stdout.len() <= 1000);
+}
+
+pub(crate) async fn a_process_can_have_a_time_limit(place: Place) {
+    let client = place.client().await;
+    let output =
+        client.command("sleep").arg("1000").timeout(Duration::from_millis(50)).output().await.unwrap();
+    assert_eq!(output.exit.cause, Some(ExitCause::Timeout));
+}
+
+pub(crate) async fn the_ledger_is_exact(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("head -c 700000 /dev/zero; head -c 30 /dev/zero >&2").start().await.unwrap();
+    let mut events = process.events();
+    let mut bytes = 0;
+    loop {
+        match events.next().await.unwrap() {
+            Some(Event::Output(chunk)) => bytes += chunk.bytes.len() as u64,
+            Some(Event::Closed(closed)) => {
+                let produced = closed.produced.unwrap();
+                assert_eq!((produced.stdout, produced.stderr, produced.pty), (700_000, 30, 0));
+                assert_eq!(closed.evicted_bytes, Some(0));
+                break;
+            }
+            Some(Event::Exited(exit)) => assert!(exit.usage.is_some()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(bytes, 700_030);
+    assert_eq!(events.next().await, Ok(None), "nothing follows the close");
+}
+
+pub(crate) async fn the_end_of_a_session_ends_its_processes(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("echo here; exec sleep 1000").start().await.unwrap();
+    process.wait_for(&Until::Output("here".to_owned())).await.unwrap();
+    let other = client.clone();
+    client.end().await.unwrap();
+    assert_eq!(other.condition(), Condition::Lost(Loss::Closed));
+    let error = other.command("true").output().await.unwrap_err();
+    assert_eq!(error, Error::Lost(Loss::Closed));
+    let alive = std::path::Path::new("/proc").join(process.pid().unwrap().to_string());
+    assert!(!alive.exists(), "the process is gone with its session");
+}
+
+pub(crate) async fn what_is_evicted_is_told(place: Place) {
+    let client = place.client().await;
+    let retain = Retain { bytes: Some(65_536), overflow: Overflow::Evict, after_close: None };
+    let process = client.shell("head -c 5000000 /dev/zero").retain(retain).start().await.unwrap();
+    // Nobody takes anything until it is over.
+    let mut events = process.events();
+    let first = events.next().await.unwrap();
+    client.shell("exit 0").output().await.unwrap();
+    while client.call(remex_proto::process::List::default()).await.unwrap().processes[0].exit_code.is_none() {
+    }
+    let (mut got, mut lost) = (0, 0);
+    let mut next = first;
+    while let Some(event) = next {
+        match event {
+            Event::Output(chunk) => got += chunk.bytes.len() as u64,
+            Event::Gap(gap) => lost += gap.bytes.unwrap(),
+            Event::Exited(_) | Event::Closed(_) => {}
+        }
+        next = events.next().await.unwrap();
+    }
+    assert_eq!(got + lost, 5_000_000, "every byte is there or accounted for");
+    assert!(lost > 0);
+}
+
+pub(crate) async fn a_consumer_can_be_cancelled_at_any_moment(place: Place) {
+    let client = place.client().await;
+    let process = client.shell("seq 1 200000").start().await.unwrap();
+    let mut stdout = process.stdout();
+    let mut said = Vec::new();
+    loop {
+        let chunk = tokio::select! {
+            biased;
+            () = tokio::task::yield_now() => continue,
+            chunk = stdout.chunk() => chunk.unwrap(),
+        };
+        match chunk {
+            Some(bytes) => said.extend_from_slice(&bytes),
+            None => break,
+        }
+    }
+    let expected: String = (1..=200_000).map(|number| format!("{number}\n")).collect();
+    assert!(said == expected.as_bytes());
+}

@@ -1,0 +1,185 @@
+//! Our client and the real program with a faulty network between them: every stream arrives byte by byte, everything
+//! is done once, and nothing is left behind.
+//!
+//! Each run follows from its seed, as far as time allows. One that failed is told, and is run alone with
+//! `REMEX_FAULTS_SEED=17 cargo test -p remex --test client faults`.
+
+mod chance;
+mod course;
+mod end;
+mod exact;
+mod proxy;
+mod restart;
+mod scene;
+mod stories;
+
+use std::{
+    future::Future,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use remex_client::{Client, Error, Options};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+
+use crate::support::{PATIENCE, Server};
+use chance::Chance;
+use course::{Course, Way};
+use exact::{Exact, lines};
+use proxy::{Door, Proxy, Tally};
+use scene::{Scene, longest_absence};
+
+/// Which seed to run alone.
+const SEED: &str = "REMEX_FAULTS_SEED";
+
+/// How many runs share a server at a time.
+const AT_ONCE: usize = 10;
+
+#[test]
+fn every_stream_is_exact_over_a_faulty_websocket() {
+    let server = Server::start();
+    run_on(&server, 0..60);
+    server.stop();
+}
+
+#[test]
+fn every_stream_is_exact_over_a_faulty_unix_socket() {
+    let server = Server::unix(&[]);
+    run_on(&server, 60..100);
+    server.stop();
+}
+
+#[test]
+fn a_restarted_server_is_told_to_everybody_who_waits() {
+    run_all(100..106, 2, |seed| restart::run(seed, Server::start));
+    run_all(106..112, 2, |seed| restart::run(seed, || Server::unix(&[])));
+}
+
+#[test]
+fn what_a_server_gives_up_while_its_client_is_away_is_told_to_the_byte() {
+    run_all(112..113, 1, |_| give_up(Server::start()));
+    run_all(113..114, 1, |_| give_up(Server::unix(&[])));
+}
+
+#[test]
+fn an_end_that_was_heard_after_the_cut_is_an_end() {
+    run_all(114..115, 1, |_| end::run());
+}
+
+/// Makes the runs of these seeds with one server, and checks that enough has gone wrong.
+fn run_on(server: &Server, seeds: Range<u64>) {
+    let tally = Arc::new(Tally::default());
+    let runs = seeds.end - seeds.start;
+    run_all(seeds, AT_ONCE, |seed| run(seed, server.address().to_owned(), Arc::clone(&tally)));
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (refused, cut, mute) = (count(&tally.refused), count(&tally.cut), count(&tally.mute));
+    let is_enough = refused >= runs / 4 && cut >= runs && mute >= runs / 4;
+    assert!(alone().is_some() || is_enough, "too little goes wrong: {tally:?}");
+}
+
+/// How the clients here behave: they notice soon that nobody answers.
+fn options() -> Options {
+    Options {
+        detach_ttl: Some(Duration::from_secs(60)),
+        connect_timeout: Duration::from_secs(1),
+        initialize_timeout: Duration::from_secs(3),
+        keep_alive: Duration::from_millis(300),
+        silence: Duration::from_millis(300),
+        ..Options::default()
+    }
+}
+
+/// Makes the runs of these seeds, some at a time, and tells which have failed.
+fn run_all<R>(seeds: Range<u64>, at_once: usize, run: impl Fn(u64) -> R)
+where
+    R: Future<Output = ()> + Send + 'static,
+{
+    let alone = alone();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let failed = runtime.block_on(async {
+        let permits = Arc::new(Semaphore::new(at_once));
+        let mut runs = JoinSet::new();
+        for seed in seeds.filter(|seed| alone.is_none_or(|alone| alone == *seed)) {
+            let (run, permits) = (run(seed), Arc::clone(&permits));
+            runs.spawn(async move {
+                let _permit = permits.acquire().await.unwrap();
+                let outcome = tokio::spawn(timeout(PATIENCE, run)).await;
+                match outcome {
+                    Ok(Ok(())) => None,
+                    Ok(Err(_)) => Some(format!("seed {seed}: it does not come to its end")),
+                    Err(panic) => Some(format!("seed {seed}: {panic}")),
+                }
+            });
+        }
+        runs.join_all().await.into_iter().flatten().collect::<Vec<_>>()
+    });
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    assert!(failed.is_empty(), "run one alone with {SEED}: {failed:#?}");
+}
+
+/// Returns the only seed to run.
+fn alone() -> Option<u64> {
+    std::env::var(SEED).ok().map(|seed| seed.parse().expect("a seed is a number"))
+}
+
+/// Tells some stories at once while the connections go wrong.
+async fn run(seed: u64, server: String, tally: Arc<Tally>) {
+    let mut chance = Chance::new(seed);
+    let proxy = Proxy::before(&server, Course::draw(&mut chance), &tally).await;
+    let client = connect(&proxy).await;
+    let absence = tokio::spawn(longest_absence(client.conditions()));
+    let mut scene = Scene::new(client.clone(), chance.branch());
+    let mut stories = JoinSet::new();
+    for number in 0..chance.within(3, 6) {
+        stories.spawn(stories::tell(seed + 5 * number, scene.branch()));
+    }
+    while let Some(told) = stories.join_next().await {
+        told.unwrap();
+    }
+    if chance.percent(50) {
+        let way = chance.pick(&[Way::Up, Way::Down]);
+        proxy.lay_snare(way, usize::try_from(chance.within(0, 200)).unwrap());
+    }
+    client.end().await.unwrap();
+    scene.assert_whole_unless_away(absence.await.unwrap());
+    scene.assert_each_started_once();
+    tokio::task::block_in_place(|| scene.assert_nothing_is_left());
+}
+
+/// Connects; only a client that has a session recovers from faults.
+async fn connect(proxy: &Proxy) -> Client {
+    loop {
+        match Client::connect_with(proxy.target(), options()).await {
+            Ok(client) => return client,
+            Err(Error::Unreachable { .. } | Error::TimedOut { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Keeps a client away until the server has given up what it had for it.
+async fn give_up(server: Server) {
+    let proxy = Proxy::before(server.address(), Vec::new(), &Arc::default()).await;
+    let client = connect(&proxy).await;
+    let scene = Scene::new(client.clone(), Chance::new(0));
+    let over = scene.path("over");
+    mknodat(CWD, &over, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let last = 700_000;
+    let process = scene.shell(&format!("seq 1 {last}; echo over > over")).start().await.unwrap();
+    let mut events = process.events();
+    let mut stdout = Exact::new(lines(last));
+    stdout.begin(&mut events).await;
+    proxy.set_door(Door::Shut);
+    proxy.lay_snare(Way::Up, 0);
+    tokio::task::spawn_blocking(|| std::fs::read(over)).await.unwrap().unwrap();
+    proxy.set_door(Door::Open);
+    stdout.follow(events).await;
+    stdout.finish(&scene);
+    assert!(stdout.lacking() > 0, "so much is not retained");
+    client.end().await.unwrap();
+}

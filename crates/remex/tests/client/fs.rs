@@ -1,0 +1,741 @@
+//! Files through the client library, on the real program.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs as local,
+    io::Cursor,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    },
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use crate::support::{self, Cutter, PATIENCE, Place, Server};
+use remex_client::{
+    Client, Error, ErrorKind, Link, Target,
+    fs::{ChangeKind, Depth, Fs, IfMatch, Permissions, Progress, Summary, Times, WalkOptions, Write},
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    time::timeout,
+};
+
+const MIB: usize = 1 << 20;
+
+async fn connect(address: &str) -> Fs {
+    Client::connect(Target::parse(address).unwrap()).await.unwrap().fs()
+}
+
+/// Starts one server for each kind of socket.
+fn servers() -> [Server; 2] {
+    [Server::start(), Server::unix(&[])]
+}
+
+/// Returns bytes that differ everywhere, so that a block in the wrong place shows.
+fn content(len: usize) -> Vec<u8> {
+    (0_u64..).flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).take(len).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_files_are_written_as_asked_and_read_back() {
+    for server in servers() {
+        let (fs, place) = (connect(server.address()).await, Place::new());
+        let path = place.path("a");
+        fs.write(&path, "one").await.unwrap();
+        let inode = local::metadata(&path).unwrap().ino();
+        fs.write_atomic(&path, "two").await.unwrap();
+        assert_ne!(local::metadata(&path).unwrap().ino(), inode);
+        assert_eq!(&fs.read(&path).await.unwrap()[..], b"two");
+        let refused = fs.write_if(&path, "x", IfMatch::Absent, Write::InPlace).await.unwrap_err();
+        assert_eq!(refused.refusal(), Some(ErrorKind::ContentChanged));
+        let hash = fs.hash(&path).await.unwrap().hash;
+        let next = fs.write_if(&path, "three", IfMatch::Content(hash), Write::Atomic).await.unwrap();
+        assert_eq!(next, fs.hash_part(&path, 0, 5).await.unwrap().hash);
+        assert_eq!(&fs.read(place.uri("a")).await.unwrap()[..], b"three");
+        let missing = fs.read(place.path("b")).await.unwrap_err();
+        assert_eq!(missing.refusal(), Some(ErrorKind::NotFound));
+        assert!(matches!(fs.read("a/b").await, Err(Error::Usage(_))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_directories_and_links_change_as_asked() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = |name: &str| place.path(name);
+    fs.create_dir(path("d")).await.unwrap();
+    assert!(fs.create_dir(path("d")).await.is_err());
+    fs.create_dir_all(path("d/e/f")).await.unwrap();
+    fs.write(path("d/file"), "x").await.unwrap();
+    fs.copy(path("d/file"), path("d/copy")).await.unwrap();
+    fs.copy_all(path("d"), path("twin")).await.unwrap();
+    fs.rename(path("d/copy"), path("moved")).await.unwrap();
+    let refused = fs.rename_new(path("moved"), path("d/file")).await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorKind::AlreadyExists));
+    fs.symlink("d/file", path("link")).await.unwrap();
+    assert_eq!(fs.read_link(path("link")).await.unwrap().target, "d/file");
+    assert!(fs.metadata(path("link")).await.unwrap().is_symlink);
+    assert!(fs.metadata_without_links(path("link")).await.is_err());
+    let canonical = local::canonicalize(path("d/file")).unwrap();
+    assert_eq!(fs.canonicalize(path("link")).await.unwrap().native().unwrap(), canonical);
+    fs.set_permissions(path("moved"), 0o640).await.unwrap();
+    let modified = Some(UNIX_EPOCH + Duration::from_millis(1_234_567));
+    fs.set_times(path("moved"), Times { modified, accessed: None }).await.unwrap();
+    let metadata = fs.metadata(path("moved")).await.unwrap();
+    assert_eq!((metadata.mode, metadata.modified_at_ms), (Some(0o640), 1_234_567));
+
+    let names: Vec<_> =
+        fs.read_dir(path("")).await.unwrap().into_iter().map(|entry| entry.file_name).collect();
+    assert_eq!(names, ["d", "link", "moved", "twin"]);
+    let options = WalkOptions {
+        max_depth: 9,
+        max_directories: 9,
+        max_entries: 99,
+        follow_directory_symlinks: false,
+        prune_hidden_directories: false,
+    };
+    assert_eq!(fs.walk(path("twin"), options).await.unwrap().entries.len(), 4);
+
+    fs.remove(path("link")).await.unwrap();
+    assert!(fs.remove(path("link")).await.is_err());
+    assert_eq!(fs.remove(path("d")).await.unwrap_err().refusal(), Some(ErrorKind::NotEmpty));
+    fs.remove_all(path("d")).await.unwrap();
+    fs.remove_all(path("d")).await.unwrap();
+    assert!(!fs.exists(path("d")).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_of_many_entries_comes_in_pages() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::in_memory());
+    for number in 0..2500 {
+        place.write(&format!("many/{number:04}"), "");
+    }
+    let mut pages = fs.read_dir_pages(place.path("many")).unwrap();
+    let mut counts = Vec::new();
+    while let Some(page) = pages.next().await.unwrap() {
+        counts.push(page.len());
+    }
+    assert_eq!(counts, [1000, 1000, 500]);
+    assert_eq!(fs.read_dir(place.path("many")).await.unwrap().len(), 2500);
+}
+
+/// Uploads and downloads, and checks every byte and that progress only grows.
+async fn there_and_back(fs: &Fs, place: &Place, content: &[u8]) {
+    let steps = Mutex::new(Vec::<Progress>::new());
+    let note = |progress: &Progress| steps.lock().unwrap().push(progress.clone());
+    let len = content.len() as u64;
+    assert_eq!(fs.upload(Cursor::new(content), place.path("file"), note).await.unwrap(), len);
+    check_steps(&steps, len);
+    assert!(local::read(place.path("file")).unwrap() == content, "the file has what was sent");
+    let mut back = Vec::new();
+    assert_eq!(fs.download(place.path("file"), &mut back, note).await.unwrap(), len);
+    check_steps(&steps, len);
+    assert!(back == content, "what comes back is what was sent");
+    assert_eq!(place.names(""), ["file"], "nothing is left behind");
+}
+
+fn check_steps(steps: &Mutex<Vec<Progress>>, len: u64) {
+    let steps = std::mem::take(&mut *steps.lock().unwrap());
+    assert!(steps.windows(2).all(|pair| pair[0].bytes <= pair[1].bytes), "progress only grows");
+    assert!(steps.len() as u64 > len / MIB as u64, "progress is told often");
+    let last = steps.last().unwrap();
+    assert_eq!((last.files, last.bytes), (1, len));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_any_size_goes_there_and_back() {
+    for server in servers() {
+        let (fs, place) = (connect(server.address()).await, Place::new());
+        for len in [0, 1, 256 << 10, MIB, 20 * MIB + 12_345] {
+            there_and_back(&fs, &place, &content(len)).await;
+        }
+        let mut file = fs.open(place.path("file")).await.unwrap();
+        let mut start = vec![0; 100_000];
+        file.read_exact(&mut start).await.unwrap();
+        assert!(start == content(100_000));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cuts_in_the_middle_of_transfers_go_unnoticed() {
+    for server in servers() {
+        let plan: Vec<u64> = (1..12).map(|number| number * 700_001).collect();
+        let cutter = Cutter::start(server.address(), &plan);
+        let (fs, place) = (connect(cutter.address()).await, Place::new());
+        there_and_back(&fs, &place, &content(20 * MIB)).await;
+        assert_eq!(cutter.cuts_left(), 0, "the transfers met every cut");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_survives_a_cut_at_any_point() {
+    let server = Server::unix(&[]);
+    let place = Place::new();
+    let whole = Cutter::start(server.address(), &[]);
+    let fs = connect(whole.address()).await;
+    let handshake = whole.carried();
+    fs.upload(&b"x"[..], place.path("file"), |_| {}).await.unwrap();
+    for after in (handshake..whole.carried() + 500).step_by(29) {
+        let cutter = Cutter::start(server.address(), &[after]);
+        let client = Client::connect(Target::parse(cutter.address()).unwrap()).await.unwrap();
+        let fs = client.fs();
+        let content = after.to_string().repeat(50);
+        let uploaded = fs.upload(content.as_bytes(), place.path("file"), |_| {}).await;
+        assert_eq!(uploaded, Ok(content.len() as u64), "cut after {after} bytes");
+        assert_eq!(place.read("file"), content, "cut after {after} bytes");
+        assert_eq!(place.names(""), ["file"], "cut after {after} bytes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_changed_during_a_cut_is_not_mixed_up() {
+    for server in servers() {
+        let place = Place::new();
+        let path = place.write("file", content(8 * MIB));
+        let change = path.clone();
+        let cutter = Cutter::with_notice(server.address(), &[3_000_000], move || {
+            local::write(&change, "something else").unwrap();
+        });
+        let fs = connect(cutter.address()).await;
+        let changed = Error::Changed { path: path.display().to_string() };
+        assert_eq!(fs.download(&path, &mut tokio::io::sink(), |_| {}).await, Err(changed));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_changes_under_a_download_is_an_error() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.write("file", content(8 * MIB));
+    let (mut is_changed, mut nowhere) = (false, tokio::io::sink());
+    let downloaded = fs.download(&path, &mut nowhere, |_| {
+        if !std::mem::replace(&mut is_changed, true) {
+            local::OpenOptions::new().append(true).open(&path).unwrap().set_len(7 * MIB as u64).unwrap();
+        }
+    });
+    assert!(matches!(downloaded.await, Err(Error::Changed { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_keeps_the_permissions_of_what_it_replaces() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.write("real/file", "old");
+    place.link("real/file", "link");
+    local::set_permissions(&path, local::Permissions::from_mode(0o751)).unwrap();
+    let mode = || local::metadata(&path).unwrap().permissions().mode() & 0o7777;
+    fs.upload(&b"new"[..], place.path("link"), |_| {}).await.unwrap();
+    assert_eq!((place.read("real/file"), mode()), ("new".to_owned(), 0o751));
+    assert!(local::symlink_metadata(place.path("link")).unwrap().is_symlink());
+    fs.upload_with(&b"newer"[..], &path, Permissions::Set(0o600), |_| {}).await.unwrap();
+    assert_eq!((place.read("real/file"), mode()), ("newer".to_owned(), 0o600));
+    let refused = fs.upload(&b"x"[..], place.path("real"), |_| {}).await;
+    assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_replaces_regular_files_only() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    place.fifo("pipe");
+    let _socket = std::os::unix::net::UnixListener::bind(place.path("socket")).unwrap();
+    for name in ["pipe", "socket"] {
+        let refused = fs.upload(&b"x"[..], place.path(name), |_| {}).await.unwrap_err();
+        assert_eq!(refused.refusal(), Some(ErrorKind::NotAFile), "{refused}");
+        for len in [1, MIB] {
+            local::create_dir_all(place.path("tree")).unwrap();
+            local::write(place.path("tree").join(name), content(len)).unwrap();
+            let refused = fs.upload_tree(place.path("tree"), place.path(""), |_| {}).await.unwrap_err();
+            assert_eq!(refused.refusal(), Some(ErrorKind::NotAFile), "{refused}");
+        }
+        local::remove_dir_all(place.path("tree")).unwrap();
+        assert!(!local::metadata(place.path(name)).unwrap().is_file());
+    }
+    for name in ["new/", "new/."] {
+        let path = format!("{}/{name}", place.path("").display());
+        let refused = fs.upload(&b"x"[..], path.as_str(), |_| {}).await.unwrap_err();
+        assert!(matches!(&refused, Error::Usage(text) if text.contains("name the file")), "{refused}");
+    }
+    assert_eq!(place.names(""), ["pipe", "socket"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_to_a_file_that_is_yet_to_be_made_is_followed() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    local::create_dir(place.path("real")).unwrap();
+    place.link("second", "first");
+    place.link("real/file", "second");
+    fs.upload(&b"new"[..], place.path("first"), |_| {}).await.unwrap();
+    assert_eq!(place.read("real/file"), "new");
+    assert_eq!(local::read_link(place.path("second")).unwrap(), Path::new("real/file"));
+    place.link("round", "round");
+    assert!(fs.upload(&b"new"[..], place.path("round"), |_| {}).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_may_not_read_they_cannot_read_while_it_travels() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.write("file", "old");
+    local::set_permissions(&path, local::Permissions::from_mode(0o600)).unwrap();
+    for permissions in [Permissions::Keep, Permissions::Set(0o640)] {
+        let (mut writer, reader) = tokio::io::duplex(MIB);
+        let seen = Mutex::new(Vec::new());
+        let look = |_: &Progress| {
+            let names = place.names("").into_iter().filter(|name| name.starts_with('.'));
+            let mode = |name: String| local::metadata(place.path(&name)).unwrap().mode() & 0o777;
+            seen.lock().unwrap().extend(names.map(mode));
+        };
+        let feeding = async {
+            writer.write_all(&content(3 * MIB)).await.unwrap();
+            drop(writer);
+        };
+        let (sent, ()) = tokio::join!(fs.upload_with(reader, &path, permissions, look), feeding);
+        assert_eq!(sent.unwrap(), 3 * MIB as u64);
+        let seen = seen.into_inner().unwrap();
+        assert!(!seen.is_empty() && seen.iter().all(|mode| *mode == 0o600), "{seen:?}");
+    }
+    assert_eq!(local::metadata(&path).unwrap().mode() & 0o777, 0o640);
+    let usual = local::metadata(place.write("usual", "")).unwrap().mode();
+    fs.upload(&b"new"[..], place.path("new"), |_| {}).await.unwrap();
+    assert_eq!(local::metadata(place.path("new")).unwrap().mode(), usual);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_replaces_programs_that_run_and_links_that_lead_away() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    for (name, len) in [("tool", 9), ("small", 9), ("large", MIB), ("dangling", 9)] {
+        place.write(&format!("tree/{name}"), "");
+        local::write(place.path("tree").join(name), content(len)).unwrap();
+    }
+    place.write("there/outside", "mine");
+    place.write("up/nothing", "");
+    local::copy("/bin/sleep", place.path("up/tool")).unwrap();
+    let mut running = std::process::Command::new(place.path("up/tool")).arg("600").spawn().unwrap();
+    for name in ["small", "large"] {
+        place.link("../there/outside", &format!("up/{name}"));
+    }
+    place.link("../there/new", "up/dangling");
+    let uploaded = fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await;
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(uploaded.unwrap().files, 4);
+    assert_eq!(
+        (place.read("there/outside"), place.names("there")),
+        ("mine".to_owned(), vec!["outside".to_owned()])
+    );
+    local::remove_file(place.path("up/nothing")).unwrap();
+    assert!(picture(&place.path("up")) == picture(&place.path("tree")), "what is there is what was here");
+
+    place.write("tree/directory/file", "x");
+    place.link("../there", "up/directory");
+    let refused = fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await.unwrap_err();
+    assert!(matches!(&refused, Error::Usage(text) if text.contains("link")), "{refused}");
+    assert_eq!(place.names("there"), ["outside"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_refused_speaks_of_its_destination() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.path("missing/file");
+    let refused = fs.upload(&b"x"[..], &path, |_| {}).await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorKind::NotFound));
+    let text = format!("{refused} {:?}", refused.hint());
+    assert!(!text.contains(".remex-"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::new());
+    let path = place.write("file", "old");
+    let broken = broken_reader();
+    let failed = fs.upload(broken, &path, |_| {}).await;
+    assert!(matches!(&failed, Err(Error::Local { .. })), "{failed:?}");
+    settle(&fs, &place).await;
+
+    let (mut writer, reader) = tokio::io::duplex(MIB);
+    writer.write_all(&content(MIB)).await.unwrap();
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let begun = Mutex::new(Some(begun));
+    let uploading = fs.upload(reader, &path, |_| {
+        begun.lock().unwrap().take().map(|it| it.send(()));
+    });
+    let feeding = async {
+        // More than the window, so that something has to be answered first.
+        writer.write_all(&content(2 * MIB)).await.unwrap();
+        has_begun.await.unwrap();
+        assert_eq!(place.names("").len(), 2);
+    };
+    tokio::select! {
+        done = uploading => panic!("the reader has no end: {done:?}"),
+        () = feeding => {}
+    }
+    settle(&fs, &place).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_number_of_transfers_may_be_under_way() {
+    const MANY: usize = 300;
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::in_memory());
+    let source = place.write("source", content(3 * MIB / 2));
+    // What somebody holds is not waited for, and leaves room.
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        held.push(fs.open(&source).await.unwrap());
+    }
+    let mut uploads = tokio::task::JoinSet::new();
+    for number in 0..MANY {
+        let (fs, path) = (fs.clone(), place.path(&format!("copy-{number}")));
+        uploads.spawn(async move { fs.upload(&b"content"[..], path, |_| {}).await });
+    }
+    let sent = timeout(PATIENCE, uploads.join_all()).await.unwrap();
+    assert_eq!(sent, vec![Ok(7); MANY]);
+    drop(held);
+
+    // Each upload waits for its download, so none may keep a download from its turn.
+    local::write(&source, "content").unwrap();
+    let mut copies = tokio::task::JoinSet::new();
+    for number in 0..MANY {
+        let (fs, from, to) = (fs.clone(), source.clone(), place.path(&format!("copy-{number}")));
+        copies.spawn(async move {
+            let (mut writer, reader) = tokio::io::duplex(1024);
+            let download = async {
+                let came = fs.download(from, &mut writer, |_| {}).await;
+                drop(writer);
+                came
+            };
+            tokio::join!(download, fs.upload(reader, to, |_| {}))
+        });
+    }
+    let copied = timeout(PATIENCE, copies.join_all()).await.unwrap();
+    assert_eq!(copied, vec![(Ok(7), Ok(7)); MANY]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_whose_download_is_dropped_leaves_no_temporary_files() {
+    let server = Server::unix(&[]);
+    let (fs, place) = (connect(server.address()).await, Place::in_memory());
+    for number in 0..50 {
+        place.write(&format!("tree/{number}"), "content");
+    }
+    local::create_dir(place.path("down")).unwrap();
+    for step in 0..40 {
+        let download = fs.download_tree(place.path("tree"), place.path("down"), |_| {});
+        let _ = timeout(Duration::from_micros(step * 250), download).await;
+    }
+    let is_clean = || place.names("down").iter().all(|name| !name.starts_with('.'));
+    let cleaned = async {
+        while !is_clean() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, cleaned).await.unwrap();
+}
+
+/// Returns a reader that fails after a while.
+fn broken_reader() -> impl tokio::io::AsyncRead + Unpin {
+    struct Broken;
+    impl tokio::io::AsyncRead for Broken {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            _: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            std::task::Poll::Ready(Err(std::io::Error::other("the disk is on fire")))
+        }
+    }
+    Cursor::new(content(3 * MIB)).chain(Broken)
+}
+
+/// Waits until whatever was to be removed is, and checks what is left.
+async fn settle(fs: &Fs, place: &Place) {
+    for name in place.names("").iter().filter(|name| name.starts_with('.')) {
+        // Requests for one path are done in order.
+        let _ = fs.exists(place.path(name)).await;
+    }
+    assert_eq!(place.names(""), ["file"]);
+    assert_eq!(place.read("file"), "old");
+}
+
+/// What is below a directory: for each name its kind, permissions, and content or target.
+fn picture(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in local::read_dir(directory).unwrap().map(Result::unwrap) {
+            let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+            let mode = metadata.permissions().mode() & 0o7777;
+            let what = if metadata.is_dir() {
+                directories.push(path.clone());
+                ('d', mode, Vec::new())
+            } else if metadata.is_symlink() {
+                ('l', 0, local::read_link(&path).unwrap().as_os_str().as_bytes().to_vec())
+            } else {
+                ('f', mode, local::read(&path).unwrap())
+            };
+            let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec();
+            found.insert(name, what);
+        }
+    }
+    found
+}
+
+/// Makes a tree with everything that a tree can have.
+fn plant(place: &Place) {
+    place.make(&["tree/empty", "tree/deep/er/still"]);
+    for number in 0..40 {
+        place.write(&format!("tree/small/{number}"), format!("{number}"));
+    }
+    place.write("tree/large", content(3 * MIB));
+    place.write("tree/edge", content((256 << 10) + 1));
+    place.write("tree/nothing", "");
+    place.write("tree/a\nb c%", "odd");
+    place.write("tree/deep/er/script", "#!/bin/sh\n");
+    place.link("../large", "tree/deep/link");
+    place.link("/nowhere/at all", "tree/dangling");
+    place.link("deep", "tree/to-directory");
+    place.write("tree/sealed/inside", "kept");
+    let tree = place.path("tree");
+    local::write(tree.join(OsStr::from_bytes(b"\xff\xfe")), "not a text").unwrap();
+    symlink(OsStr::from_bytes(b"\xf0\xf1"), tree.join("to-no-text")).unwrap();
+    for (name, mode) in [("tree/deep/er/script", 0o755), ("tree/nothing", 0o400), ("tree/sealed", 0o555)] {
+        local::set_permissions(place.path(name), local::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+const PLANTED: Summary = Summary { files: 47, directories: 6, links: 4, bytes: 0, skipped: 1 };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_goes_there_and_back_as_it_is() {
+    for server in servers() {
+        let (fs, place) = (connect(server.address()).await, Place::new());
+        plant(&place);
+        let planted = picture(&place.path("tree"));
+        place.fifo("tree/pipe");
+        let bytes = planted.values().filter(|(kind, ..)| *kind == 'f').map(|(.., it)| it.len() as u64).sum();
+        let expected = Summary { bytes, ..PLANTED };
+        let mut last = Progress::default();
+        let mut note = |progress: &Progress| {
+            assert!(progress.bytes >= last.bytes && progress.files >= last.files, "progress only grows");
+            last = progress.clone();
+        };
+        let summary = fs.upload_tree(place.path("tree"), place.path("up/there"), &mut note).await.unwrap();
+        assert_eq!(summary, expected);
+        assert_eq!((last.files, last.bytes), (expected.files, expected.bytes));
+        assert!(picture(&place.path("up/there")) == planted, "what is there is what was here");
+        // Once more, over what is there.
+        fs.upload_tree(place.path("tree"), place.path("up/there"), |_| {}).await.unwrap();
+
+        let summary = fs.download_tree(place.path("tree"), place.path("down/here"), |_| {}).await.unwrap();
+        assert_eq!(summary, expected);
+        assert!(picture(&place.path("down/here")) == planted, "what came is what was there");
+        fs.download_tree(place.path("tree"), place.path("down/here"), |_| {}).await.unwrap();
+        assert!(picture(&place.path("down/here")) == planted, "nothing is left behind");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trees_survive_cuts() {
+    let server = Server::unix(&[]);
+    let plan: Vec<u64> = (1..9).map(|number| number * 77_777).collect();
+    let cutter = Cutter::start(server.address(), &plan);
+    let (fs, place) = (connect(cutter.address()).await, Place::new());
+    plant(&place);
+    fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await.unwrap();
+    fs.download_tree(place.path("tree"), place.path("down"), |_| {}).await.unwrap();
+    let planted = picture(&place.path("tree"));
+    assert!(picture(&place.path("up")) == planted && picture(&place.path("down")) == planted);
+    assert_eq!(cutter.cuts_left(), 0, "the transfers met every cut");
+}
+
+/// A server that we did not write: it answers as the test says.
+fn stranger(answer: impl Fn(&str, &Value) -> Value + Send + Sync + 'static) -> Target {
+    let answer = Arc::new(answer);
+    Target::custom("a stranger", move || {
+        let answer = Arc::clone(&answer);
+        async move {
+            let (here, there) = tokio::io::duplex(MIB);
+            let (reader, writer) = tokio::io::split(here);
+            tokio::spawn(async move { answer_all(there, |method, params| answer(method, params)).await });
+            Ok(Link::lines(Box::new(reader), Box::new(writer)))
+        }
+    })
+}
+
+async fn answer_all(connection: tokio::io::DuplexStream, answer: impl Fn(&str, &Value) -> Value) {
+    let (reader, mut writer) = tokio::io::split(connection);
+    let mut lines = BufReader::new(reader).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let request: Value = serde_json::from_str(&line).unwrap();
+        let Some(id) = request.get("id") else { continue };
+        let mut message = answer(request["method"].as_str().unwrap(), &request["params"]);
+        message["id"] = id.clone();
+        if writer.write_all((message.to_string() + "\n").as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Returns a server that lists what the test says, and has the same content for every file.
+fn liar(entries: Value) -> Target {
+    let metadata = json!({"isDirectory": true, "isFile": false, "isSymlink": false, "size": 0,
+        "createdAtMs": 0, "modifiedAtMs": 0, "kind": "directory", "mode": 0o755});
+    stranger(move |method, _| {
+        let result = match method {
+            "initialize" => json!({"sessionId": "s", "server": {"name": "liar", "version": "1"}}),
+            "fs/getMetadata" => metadata.clone(),
+            "fs/readDirectory" => json!({"entries": entries}),
+            "fs/readFile" => json!({"dataBase64": support::encode("evil")}),
+            "fs/readLink" => json!({"target": "..", "targetBase64": support::encode("..")}),
+            _ => json!({}),
+        };
+        json!({"result": result})
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_server_of_the_base_dialect_an_upload_is_written_in_place() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    let target = stranger(move |method, params| {
+        noted.lock().unwrap().push((method.to_owned(), params["mode"].clone(), params["offset"].clone()));
+        match method {
+            "initialize" => json!({"result": {"sessionId": "s"}}),
+            "fs/getMetadata" => json!({"error": {"code": -32004, "message": "No such file or directory"}}),
+            "fs/open" => json!({"result": {"handleId": params["handleId"]}}),
+            "fs/writeBlock" | "fs/close" => json!({"result": {}}),
+            other => json!({"error": {"code": -32601, "message": format!("no {other} here")}}),
+        }
+    });
+    let client = Client::connect(target).await.unwrap();
+    let sent = client.fs().upload(Cursor::new(content(300 << 10)), "/w/file", |_| {}).await.unwrap();
+    assert_eq!(sent, 300 << 10);
+    client.end().await.unwrap();
+    let row = |method: &str, mode: Value, offset: Value| (method.to_owned(), mode, offset);
+    let expected = [
+        row("initialize", Value::Null, Value::Null),
+        row("fs/getMetadata", Value::Null, Value::Null),
+        row("fs/open", json!("replace"), Value::Null),
+        row("fs/writeBlock", Value::Null, json!(0)),
+        row("fs/writeBlock", Value::Null, json!(256 << 10)),
+        row("fs/close", Value::Null, Value::Null),
+        row("session/end", Value::Null, Value::Null),
+    ];
+    assert_eq!(*asked.lock().unwrap(), expected);
+}
+
+fn entry(name: &str, path: Option<&str>, kind: &str) -> Value {
+    let is = |what: &str| kind == what;
+    json!({"fileName": name, "isDirectory": is("directory"), "isFile": is("file"), "path": path,
+        "isSymlink": is("symlink"),
+        "metadata": {"isDirectory": is("directory"), "isFile": is("file"), "isSymlink": is("symlink"), "size": 4,
+            "createdAtMs": 0, "modifiedAtMs": 0, "kind": kind, "mode": 0o644}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_lead_elsewhere_are_refused() {
+    let lies = [
+        entry("..", None, "directory"),
+        entry("../escape", None, "file"),
+        entry("/tmp/escape", None, "file"),
+        entry("", None, "file"),
+        entry(".", None, "directory"),
+        entry("escape", Some("file:///elsewhere/escape"), "file"),
+        entry("escape", Some("file:///there/.."), "directory"),
+        entry("escape", Some("file:///there"), "directory"),
+    ];
+    for lie in lies {
+        let place = Place::new();
+        let fs = Client::connect(liar(json!([lie]))).await.unwrap().fs();
+        let refused = fs.download_tree("/there", place.path("in"), |_| {}).await;
+        assert!(matches!(refused, Err(Error::Protocol { .. })), "{lie}: {refused:?}");
+        assert_eq!((place.names(""), place.names("in")), (vec!["in".to_owned()], Vec::new()), "{lie}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_came_down_is_not_followed() {
+    let link = entry("a", Some("file:///there/a"), "symlink");
+    for second in ["directory", "file"] {
+        let lie = json!([link, entry("a", None, second)]);
+        let place = Place::new();
+        let fs = Client::connect(liar(lie)).await.unwrap().fs();
+        let outcome = fs.download_tree("/there", place.path("in"), |_| {}).await;
+        assert_eq!(outcome.is_err(), second == "directory", "{outcome:?}");
+        assert_eq!(place.names(""), ["in"], "nothing is written beside the tree");
+    }
+    // Nor is one that was there before.
+    let place = Place::new();
+    place.make(&["in", "outside"]);
+    place.link("../outside", "in/a");
+    let fs = Client::connect(liar(json!([entry("a", None, "directory")]))).await.unwrap().fs();
+    assert!(matches!(fs.download_tree("/there", place.path("in"), |_| {}).await, Err(Error::Local { .. })));
+    assert_eq!(place.names("outside"), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_tells_changes_and_after_a_cut_to_look_again() {
+    for server in servers() {
+        let cutter = Cutter::start(server.address(), &[]);
+        let (fs, place) = (connect(cutter.address()).await, Place::new());
+        place.make(&["d/e"]);
+        let mut watch = fs.watch(place.path(""), Depth::Everything).await.unwrap();
+        let mut shallow = fs.watch(place.path("d"), Depth::Directory).await.unwrap();
+        for round in 0..3 {
+            let name = format!("d/e/{round}");
+            let path = place.write(&name, "x");
+            loop {
+                let news = timeout(PATIENCE, watch.next()).await.unwrap().unwrap();
+                assert!(!news.overflow, "{news:?}");
+                let is_it = |change: &remex_client::fs::Change| {
+                    change.path.native().unwrap() == path && change.kind == ChangeKind::Created
+                };
+                if news.changes.iter().any(is_it) {
+                    break;
+                }
+            }
+            cutter.cut();
+            loop {
+                // What was told before the cut may come first.
+                if timeout(PATIENCE, watch.next()).await.unwrap().unwrap().overflow {
+                    break;
+                }
+            }
+        }
+        place.write("d/f", "x");
+        loop {
+            let news = timeout(PATIENCE, shallow.next()).await.unwrap().unwrap();
+            let below = place.path("d/e");
+            assert!(news.changes.iter().all(|change| change.path.native().unwrap().parent() != Some(&below)));
+            if news.changes.iter().any(|change| change.path.native().unwrap() == place.path("d/f")) {
+                break;
+            }
+            if news.overflow {
+                place.write("d/f", "y");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_of_nothing_is_refused_and_a_lost_session_ends_one() {
+    let server = Server::unix(&[]);
+    let client = Client::connect(Target::parse(server.address()).unwrap()).await.unwrap();
+    let (fs, place) = (client.fs(), Place::new());
+    let refused = fs.watch(place.path("nothing"), Depth::Everything).await.unwrap_err();
+    assert_eq!(refused.refusal(), Some(ErrorKind::NotFound));
+    let mut watch = fs.watch(place.path(""), Depth::Everything).await.unwrap();
+    let (ended, ()) = tokio::join!(watch.next(), client.leave());
+    assert!(matches!(ended, Err(Error::Lost(_))), "{ended:?}");
+}

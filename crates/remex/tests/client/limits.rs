@@ -1,0 +1,155 @@
+//! What must not hold up a client, or make it wait for ever.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::support::{PATIENCE, Server};
+use remex_client::{
+    Client, Condition, Error, Loss, Options, Session, Target,
+    process::{Input, OnDrop, Until},
+};
+use remex_proto::process::{List, State, Wait};
+use rustix::process::Signal;
+use tokio::{io::AsyncWriteExt as _, time::timeout};
+
+async fn connect(server: &Server) -> Client {
+    Client::connect(Target::parse(server.address()).unwrap()).await.unwrap()
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, what).await.expect("it comes to its end in time")
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_is_refused_before_it_is_sent() {
+    for server in [Server::unix(&[]), Server::start()] {
+        let client = connect(&server).await;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("big");
+        let error = in_time(client.fs().write(&path, vec![0; 50 << 20])).await.unwrap_err();
+        assert!(matches!(error, Error::TooLong { method: "fs/writeFile", limit: 67_108_864, .. }), "{error}");
+        let size = in_time(client.fs().upload(&vec![0; 50 << 20][..], &path, |_| {})).await.unwrap();
+        assert_eq!(size, 50 << 20, "in parts it goes");
+    }
+}
+
+#[tokio::test]
+async fn processes_that_take_no_input_hold_up_nobody_else() {
+    let server = Server::unix(&[]);
+    let client = connect(&server).await;
+    let mut stalled = Vec::new();
+    for _ in 0..100 {
+        let process = client.command("sleep").arg("1000").input(Input::Piped).start().await.unwrap();
+        let mut stdin = process.stdin().unwrap();
+        stalled.push((process, tokio::spawn(async move { stdin.write_all(&[0; 4 << 20]).await })));
+    }
+    let waits: Vec<_> = stalled
+        .iter()
+        .flat_map(|(process, _)| std::iter::repeat_n(process.id().to_owned(), 5))
+        .map(|process_id| {
+            let client = client.clone();
+            let wait = Wait {
+                process_id,
+                session_id: None,
+                wait_ms: None,
+                until: remex_proto::process::Until::Exit,
+            };
+            tokio::spawn(async move { client.call(wait).await })
+        })
+        .collect();
+    let echo = client.command("cat").input(Input::Piped).start().await.unwrap();
+    let output = in_time(echo.communicate(b"still here")).await.unwrap();
+    assert_eq!(output.stdout, b"still here");
+    assert!(in_time(client.fs().exists("/")).await.unwrap());
+    in_time(stalled[99].0.kill()).await.unwrap();
+    assert_eq!(in_time(stalled[99].0.wait()).await.unwrap().code, 137);
+    in_time(client.end()).await.unwrap();
+    for (_, write) in stalled {
+        assert!(in_time(write).await.unwrap().is_err(), "every write comes to its end");
+    }
+    for wait in waits {
+        let _ = in_time(wait).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_was_started_after_all_is_ended_with_its_start() {
+    let server = Server::unix(&[]);
+    let options = Options { request_timeout: Some(Duration::from_millis(100)), ..Options::default() };
+    let target = Target::parse(server.address()).unwrap();
+    let hasty = Client::connect_with(target, options).await.unwrap();
+    server.signal(Signal::STOP);
+    for _ in 0..3 {
+        let error = in_time(hasty.command("sleep").arg("1000").output()).await.unwrap_err();
+        assert!(matches!(error, Error::TimedOut { what: "process/start", .. }), "{error}");
+    }
+    server.signal(Signal::CONT);
+    // Nothing that was asked for is left, whether or not it was started.
+    let gone = async {
+        let mut listing = hasty.call_without_limit(List::default()).await.unwrap();
+        while listing.processes.iter().any(|process| process.state != State::Closed) {
+            listing = hasty.call_without_limit(List::default()).await.unwrap();
+        }
+    };
+    in_time(gone).await;
+}
+
+#[test]
+fn a_client_whose_runtime_is_gone_says_so() {
+    let server = Server::unix(&[]);
+    let first = tokio::runtime::Runtime::new().unwrap();
+    let client = first.block_on(connect(&server));
+    let second = tokio::runtime::Runtime::new().unwrap();
+    let process = second.block_on(client.command("sleep").arg("1000").start()).unwrap();
+    first.shutdown_background();
+    let waited = second.block_on(in_time(process.wait()));
+    assert_eq!(waited, Err(Error::Lost(Loss::Stopped)));
+    assert_eq!(second.block_on(in_time(client.info())).map(drop), Ok(()), "what is known stays known");
+    let error = second.block_on(in_time(client.command("true").output())).unwrap_err();
+    assert_eq!(error, Error::Lost(Loss::Stopped));
+}
+
+#[tokio::test]
+async fn whoever_loses_a_session_to_another_is_told_and_does_not_fight_back() {
+    for server in [Server::start(), Server::unix(&[])] {
+        taken_over(&server).await;
+    }
+}
+
+async fn taken_over(server: &Server) {
+    let first = connect(server).await;
+    let process = first.shell("echo here; exec sleep 1000").on_drop(OnDrop::Terminate).start().await.unwrap();
+    in_time(process.wait_for(&Until::Output("here".to_owned()))).await.unwrap();
+    let options = Options { session: Session::TakeOver(first.session_id().to_owned()), ..Options::default() };
+    let target = Target::parse(server.address()).unwrap();
+    let second = Client::connect_with(target, options).await.unwrap();
+    let mut conditions = first.conditions();
+    let lost = in_time(conditions.wait_for(|condition| matches!(condition, Condition::Lost(_)))).await;
+    assert_eq!(*lost.unwrap(), Condition::Lost(Loss::TakenOver));
+    assert_eq!(in_time(process.wait()).await, Err(Error::Lost(Loss::TakenOver)));
+    let taken = in_time(second.process(process.id())).await.unwrap();
+    in_time(taken.wait_for(&Until::Output("here".to_owned()))).await.unwrap();
+    in_time(second.end()).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_clones_that_leave_both_wait_for_the_end() {
+    let server = Server::unix(&[]);
+    let client = connect(&server).await;
+    let clients: Vec<_> = (0..4).map(|_| client.clone()).collect();
+    let watch = client.clone();
+    drop(client);
+    let watch = Arc::new(watch);
+    let leaving: Vec<_> = clients
+        .into_iter()
+        .map(|client| {
+            let watch = Arc::clone(&watch);
+            tokio::spawn(async move {
+                client.leave().await;
+                assert_eq!(watch.condition(), Condition::Lost(Loss::Closed));
+            })
+        })
+        .collect();
+    for left in leaving {
+        in_time(left).await.unwrap();
+    }
+}

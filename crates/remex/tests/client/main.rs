@@ -1,0 +1,17 @@
+//! The client library on real servers, in this process and in others.
+//!
+//! These are one test program, because each would compile and link the harness anew.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+mod agent;
+mod behaviour;
+mod configured;
+mod examples;
+mod faults;
+mod fs;
+mod http;
+mod in_process;
+mod limits;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,78 @@
+//! What a client may ask for, and what it costs others.
+
+use serde_json::json;
+
+use crate::support::Server;
+
+#[test]
+fn a_process_that_nobody_wants_to_read_back_runs_to_its_end() {
+    let server = Server::start();
+    let client = server.client();
+    for tty in [false, true] {
+        let id = format!("p{tty}");
+        let nothing = json!({"tty": tty, "output": {"retainBytes": 0}});
+        client.start(&id, &["/bin/sh", "-c", "seq 1 2000"], nothing);
+        let output = client.collect(&id);
+        assert_eq!(output.exited["exitCode"], 0);
+    }
+}
+
+#[test]
+fn a_session_whose_client_does_not_read_ends_when_it_is_told_to() {
+    let server = Server::start();
+    let stalled = server.connect();
+    let session = stalled.initialize()["sessionId"].clone();
+    stalled.start("flood", &["/usr/bin/yes"], json!({}));
+    stalled.stop_reading();
+    let other = server.client();
+    let full = json!({"processId": "flood", "sessionId": session, "until": {"idleMs": 50}, "waitMs": 500});
+    other.call("process/wait", full).unwrap();
+    other.call("session/end", json!({"sessionId": session})).unwrap();
+    let listing = other.call("session/list", json!({})).unwrap();
+    assert_eq!(listing["sessions"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn an_expression_is_over_bytes_and_has_a_size() {
+    let server = Server::start();
+    let client = server.client();
+    client.shell("p", r"printf 'caf\303\251 ready\n'; exec sleep 1000");
+    let wait = |regex: &str| {
+        let until = json!({"output": {"regex": regex}});
+        client.call("process/wait", json!({"processId": "p", "until": until, "waitMs": 20_000}))
+    };
+    assert_eq!(wait(r"\bready\b").unwrap()["reason"], "output");
+    assert_eq!(wait("café").unwrap()["reason"], "output");
+    for refused in ["a".repeat(1 << 20), "(?:a{1000}){1000}".to_owned(), "a(".to_owned()] {
+        assert_eq!(wait(&refused).unwrap_err()["data"]["kind"], "invalidParams");
+    }
+}
+
+#[test]
+fn texts_that_would_be_kept_for_long_have_a_length() {
+    let server = Server::start();
+    let client = server.client();
+    let long = "x".repeat(1 << 20);
+    for member in [json!({"startId": long}), json!({"labels": {"a": long}}), json!({"processId": long})] {
+        let mut start = json!({"processId": "p", "argv": ["/bin/true"], "cwd": "/", "env": {}, "tty": false});
+        start.as_object_mut().unwrap().extend(member.as_object().unwrap().clone());
+        assert_eq!(client.call("process/start", start).unwrap_err()["code"], -32602);
+    }
+    client.start("p", &["/bin/true"], json!({}));
+    client.event("p", "process/closed");
+}
+
+#[test]
+fn the_wall_clock_of_a_process_runs_on_while_it_is_asked_to_end() {
+    let server = Server::start();
+    let client = server.client();
+    client.start(
+        "p",
+        &["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"],
+        json!({"timeoutMs": 1000}),
+    );
+    client.wait_for_output("p", "up");
+    let patient = json!({"processId": "p", "mode": {"graceful": {"timeoutMs": 3_600_000}}});
+    client.call("process/terminate", patient).unwrap();
+    assert_eq!(client.event("p", "process/exited")["signal"], "SIGKILL");
+}

@@ -1,0 +1,607 @@
+//! HTTP requests that the server makes for its client, answered in one piece.
+
+use std::{
+    io::{BufReader, Read as _, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
+    process::Stdio,
+    sync::{Arc, mpsc::channel},
+    thread,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, PATIENCE, Server, Web, WebRequest, decode, encode, program, read_web_request, web_answer, with,
+};
+
+/// The variables that say how to reach the web.
+const SURROUNDINGS: [&str; 10] = [
+    "http_proxy",
+    "HTTP_PROXY",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+];
+
+/// Starts a server with these variables, and with none that say how to reach the web.
+fn server(env: &[(&str, &str)]) -> Server {
+    let mut command = program(&["serve"]);
+    for name in SURROUNDINGS {
+        command.env_remove(name);
+    }
+    command.envs(env.iter().copied()).stdin(Stdio::null());
+    Server::launch(command, 1)
+}
+
+fn params(url: &str, more: Value) -> Value {
+    with(json!({"method": "GET", "url": url, "requestId": "r", "headers": []}), more)
+}
+
+/// Makes a request and expects an answer.
+fn fetch(client: &Client, url: &str, more: Value) -> Value {
+    client.call("http/request", params(url, more)).expect("the request is answered")
+}
+
+/// Makes a request that fails, and returns code and message.
+fn failure(client: &Client, url: &str, more: Value) -> (i64, String) {
+    client.refusal("http/request", params(url, more))
+}
+
+fn header(name: &str, value: &str) -> Value {
+    json!({"name": name, "value": value})
+}
+
+fn pairs(headers: &[(&str, &str)]) -> Vec<(String, String)> {
+    headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// Answers `/CODE?to=LOCATION` with that redirect, and everything else with `ok`.
+fn redirecting(request: &WebRequest, stream: &mut TcpStream) {
+    let answer = match request.target().split_once("?to=") {
+        Some((code, location)) => {
+            let code = code[1..].parse().expect("the path is a status");
+            web_answer(code, &[&format!("location: {location}")], "elsewhere")
+        }
+        None => web_answer(200, &[], "ok"),
+    };
+    let _ = stream.write_all(&answer);
+}
+
+#[test]
+fn a_request_is_sent_as_it_was_given() {
+    let (server, web) = (server(&[]), Web::answering(web_answer(200, &[], "ok")));
+    let client = server.client();
+    let host = web.address().to_string();
+
+    fetch(&client, &web.url("/a%20b?x=1&y#fragment"), json!({}));
+    let plain = WebRequest {
+        line: "GET /a%20b?x=1&y HTTP/1.1".to_owned(),
+        headers: pairs(&[("accept", "*/*"), ("host", &host)]),
+        body: Vec::new(),
+    };
+    assert_eq!(web.next(), plain, "nothing else is added, above all no accept-encoding");
+
+    let headers =
+        [("B", "1"), ("b", "2"), ("A", "é"), ("Accept", "x/y"), ("User-Agent", "me"), ("Empty", "")];
+    let headers: Vec<Value> = headers.iter().map(|(name, value)| header(name, value)).collect();
+    let more = json!({"method": "frob", "headers": headers, "bodyBase64": encode(b"\0body\xff")});
+    fetch(&client, &web.url("/"), more);
+    let sent = pairs(&[
+        ("b", "1"),
+        ("b", "2"),
+        ("a", "é"),
+        ("accept", "x/y"),
+        ("user-agent", "me"),
+        ("empty", ""),
+        ("host", &host),
+        ("content-length", "6"),
+    ]);
+    let given =
+        WebRequest { line: "frob / HTTP/1.1".to_owned(), headers: sent, body: b"\0body\xff".to_vec() };
+    assert_eq!(web.next(), given);
+
+    let port = web.address().port();
+    fetch(&client, &format!("http://localhost:{port}/named"), json!({}));
+    assert_eq!(web.next().target(), "/named", "names are looked up");
+}
+
+#[test]
+fn an_answer_is_handed_on_as_it_came() {
+    let headers = b"HTTP/1.1 418 Teapot\r\nX-A: 1\r\nX-a: 2\r\nContent-Encoding: gzip\r\nTab: a\tb\r\nBinary: a\xffb\r\nEmpty:\r\nContent-Length: 4\r\n\r\n\x1f\x8b\0\xff";
+    let (server, web) = (server(&[]), Web::answering(headers.as_slice()));
+    let answer = fetch(&server.client(), &web.url("/"), json!({}));
+    let headers = [
+        header("x-a", "1"),
+        header("x-a", "2"),
+        header("content-encoding", "gzip"),
+        header("tab", "a\tb"),
+        header("empty", ""),
+        header("content-length", "4"),
+    ];
+    assert_eq!(answer, json!({"status": 418, "headers": headers, "bodyBase64": encode(b"\x1f\x8b\0\xff")}));
+}
+
+#[test]
+fn every_status_is_an_answer() {
+    let (server, web) = (server(&[]), Web::start(redirecting));
+    let client = server.client();
+    for status in [200, 201, 300, 304, 305, 400, 401, 404, 500, 503] {
+        assert_eq!(fetch(&client, &web.url(&format!("/{status}?to=/x")), json!({}))["status"], status);
+    }
+    let head = fetch(&client, &web.url("/"), json!({"method": "HEAD"}));
+    assert_eq!((&head["status"], &head["bodyBase64"]), (&json!(200), &json!("")));
+}
+
+#[test]
+fn wrong_requests_are_refused_before_anything_is_sent() {
+    let (server, web) = (server(&[]), Web::answering(web_answer(200, &[], "")));
+    let client = server.client();
+    let own = web.url("/");
+    let bad_header = |name: &str, value: &str| json!({"headers": [header(name, value)]});
+    let long = web.url(&format!("/{}", "x".repeat(64 << 10)));
+    let too_many: Vec<Value> = (0..=10_000).map(|number| header(&format!("x-{number}"), "")).collect();
+    let refusals = [
+        (own.as_str(), json!({"method": "a b"}), "http/request method is invalid: invalid HTTP method"),
+        (&own, json!({"method": ""}), "http/request method is invalid: invalid HTTP method"),
+        (
+            &own,
+            json!({"method": "CONNECT"}),
+            "http/request method is invalid: CONNECT opens a tunnel, which is no request",
+        ),
+        (&own, json!({"headers": too_many}), "http/request has 10001 headers; at most 10000 can be sent"),
+        ("/x", json!({}), "http/request url is invalid: relative URL without a base"),
+        (
+            &long,
+            json!({}),
+            "http/request url is invalid: it does not fit into a request, which takes up to 65534 bytes",
+        ),
+        ("http:///", json!({}), "http/request url is invalid: empty host"),
+        ("ftp://x/", json!({}), "http/request only supports http and https URLs, got ftp"),
+        ("file:///etc/passwd", json!({}), "http/request only supports http and https URLs, got file"),
+        (&own, bad_header("a b", "1"), "http/request header name is invalid: invalid HTTP header name"),
+        (&own, bad_header("", "1"), "http/request header name is invalid: invalid HTTP header name"),
+        (
+            &own,
+            bad_header("X-A", "a\nb"),
+            "http/request header value is invalid for X-A: failed to parse header value",
+        ),
+        (
+            &own,
+            bad_header("content-length", "5"),
+            "http/request header value is invalid for content-length: the body has 0 bytes; leave this header out",
+        ),
+    ];
+    for (url, more, message) in refusals {
+        for stream in [false, true] {
+            let more = with(more.clone(), json!({"streamResponse": stream}));
+            assert_eq!(failure(&client, url, more), (-32602, message.to_owned()));
+        }
+    }
+    assert_eq!(web.next_if_any(), None);
+
+    let early = server.connect();
+    let too_early = "client must call initialize before using http methods".to_owned();
+    assert_eq!(failure(&early, &own, json!({})), (-32600, too_early));
+}
+
+#[test]
+fn header_values_come_from_the_servers_environment_but_not_all_of_it() {
+    let (server, web) = (
+        server(&[("TOKEN", "s3cret"), ("EMPTY", ""), ("BAD", "a\nb"), ("OPENAI_API_KEY", "k")]),
+        Web::answering(web_answer(200, &[], "")),
+    );
+    let client = server.client();
+    let from = |variable: &str| {
+        let header = json!({"name": "X-Auth", "value": "Bearer ", "valueEnvVar": variable});
+        json!({"headers": [header]})
+    };
+    fetch(&client, &web.url("/"), from("TOKEN"));
+    assert_eq!(web.next().header("x-auth"), Some("Bearer s3cret"));
+
+    let requires = |what: &str| format!("http/request header X-Auth requires {what}");
+    for missing in ["MISSING", "", "token", "A=B"] {
+        let message = requires(&format!("executor environment variable {missing}"));
+        assert_eq!(failure(&client, &web.url("/"), from(missing)), (-32602, message));
+    }
+    let message = requires("a non-empty executor environment variable EMPTY");
+    assert_eq!(failure(&client, &web.url("/"), from("EMPTY")), (-32602, message));
+    let (code, message) = failure(&client, &web.url("/"), from("BAD"));
+    assert_eq!(code, -32602);
+    assert_eq!(message, "http/request header value is invalid for X-Auth: failed to parse header value");
+
+    let withheld = "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN OPENAI_FEDERATION_RULE_ID OPENAI_IDENTITY_TOKEN_FILE \
+        OPENAI_WORKLOAD_IDENTITY_CONTEXT OPENAI_API_KEY CODEX_API_KEY CODEX_ACCESS_TOKEN CODEX_CONNECTORS_TOKEN \
+        AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AZURE_CLIENT_SECRET AZURE_FEDERATED_TOKEN_FILE \
+        GOOGLE_APPLICATION_CREDENTIALS openai_api_key Aws_Session_Token";
+    for variable in withheld.split_whitespace() {
+        let message =
+            format!("http/request header X-Auth cannot use executor environment variable {variable}");
+        assert_eq!(failure(&client, &web.url("/"), from(variable)), (-32602, message));
+    }
+    assert_eq!(web.next_if_any(), None);
+}
+
+#[test]
+fn redirects_change_the_method_as_browsers_do() {
+    let (server, web) = (server(&[]), Web::start(redirecting));
+    let client = server.client();
+    let cases = [
+        ("POST", 301, "GET"),
+        ("POST", 302, "GET"),
+        ("POST", 303, "GET"),
+        ("POST", 307, "POST"),
+        ("POST", 308, "POST"),
+        ("PUT", 302, "PUT"),
+        ("PUT", 303, "GET"),
+        ("DELETE", 301, "DELETE"),
+        ("GET", 302, "GET"),
+    ];
+    for (method, status, then) in cases {
+        let body = if method == "GET" { Value::Null } else { json!(encode("body")) };
+        let headers = [header("content-type", "text/plain"), header("x-kept", "1")];
+        let more = json!({"method": method, "bodyBase64": body, "headers": headers});
+        let first = web.url(&format!("/{status}?to=/end?q=1"));
+        let answer = fetch(&client, &first, more);
+        assert_eq!(decode(&answer["bodyBase64"]), b"ok");
+        let (sent, followed) = (web.next(), web.next());
+        assert_eq!(sent.header("referer"), None);
+        assert_eq!((followed.method(), followed.target()), (then, "/end?q=1"), "{method} {status}");
+        assert_eq!(followed.header("referer"), Some(first.as_str()));
+        assert_eq!(followed.header("x-kept"), Some("1"));
+        let keeps = method == then && method != "GET";
+        assert_eq!(followed.body, if keeps { sent.body } else { Vec::new() }, "{method} {status}");
+        let keeps_type = method == then;
+        assert_eq!(followed.header("content-type").is_some(), keeps_type, "{method} {status}");
+    }
+}
+
+#[test]
+fn ten_redirects_are_followed_and_no_more() {
+    let web = Web::start(|request, stream| {
+        let left: u32 = request.target()[1..].parse().expect("the path is a number");
+        let answer = match left {
+            0 => web_answer(200, &[], "arrived"),
+            left => web_answer(302, &[&format!("location: {}", left - 1)], ""),
+        };
+        stream.write_all(&answer).expect("the server reads");
+    });
+    let server = server(&[]);
+    let client = server.client();
+    assert_eq!(decode(&fetch(&client, &web.url("/10"), json!({}))["bodyBase64"]), b"arrived");
+    let too_many = (-32603, "http/request failed: too many redirects".to_owned());
+    assert_eq!(failure(&client, &web.url("/11"), json!({})), too_many);
+}
+
+#[test]
+fn a_redirect_may_be_the_answer_itself() {
+    let (server, web) = (server(&[]), Web::start(redirecting));
+    let client = server.client();
+    let stopped = fetch(&client, &web.url("/302?to=/end"), json!({"redirectPolicy": "stop"}));
+    assert_eq!(stopped["status"], 302);
+    assert_eq!(stopped["headers"][0], header("location", "/end"));
+    assert_eq!(decode(&stopped["bodyBase64"]), b"elsewhere");
+    let unusable = fetch(&client, &web.url("/302?to=http://[x"), json!({}));
+    assert_eq!(unusable["status"], 302, "a location that is none leads nowhere");
+    let nowhere = Web::answering(web_answer(302, &[], ""));
+    assert_eq!(fetch(&client, &nowhere.url("/"), json!({}))["status"], 302);
+    let message = "http/request failed: redirect target uses unsupported URL scheme: file".to_owned();
+    assert_eq!(failure(&client, &web.url("/302?to=file:///etc/passwd"), json!({})), (-32603, message));
+}
+
+#[test]
+fn secrets_stay_with_the_host_they_are_for() {
+    let server = server(&[("TOKEN", "s3cret")]);
+    let (own, foreign) = (Web::start(redirecting), Web::start(redirecting));
+    let client = server.client();
+    let headers = json!([
+        header("Authorization", "Bearer mine"),
+        header("Cookie", "a=b"),
+        header("Proxy-Authorization", "Basic x"),
+        {"name": "X-Api-Key", "value": "", "valueEnvVar": "TOKEN"},
+        header("X-Other", "1"),
+    ]);
+    let secrets = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
+    let has = |request: &WebRequest| secrets.map(|name| request.header(name).is_some());
+
+    fetch(&client, &own.url("/307?to=/end"), json!({"headers": headers}));
+    assert_eq!([has(&own.next()), has(&own.next())], [[true; 4]; 2], "the same origin keeps them");
+
+    // There, and back again: what is lost stays lost.
+    let there = foreign.url(&format!("/302?to={}", own.url("/back")));
+    fetch(&client, &own.url(&format!("/307?to={there}")), json!({"headers": headers}));
+    assert_eq!(has(&own.next()), [true; 4]);
+    let elsewhere = foreign.next();
+    assert_eq!(has(&elsewhere), [false; 4], "{elsewhere:?}");
+    assert_eq!(elsewhere.header("x-other"), Some("1"));
+    assert_eq!(elsewhere.header("referer"), Some(own.url("/").as_str()), "others learn the origin only");
+    assert_eq!(has(&own.next()), [false; 4]);
+}
+
+#[test]
+fn credentials_of_a_url_become_a_header_and_go_nowhere_else() {
+    let (server, web) = (server(&[]), Web::start(redirecting));
+    let client = server.client();
+    let with_credentials = web.url("/302?to=/end").replace("http://", "http://user:pass%20word@");
+    fetch(&client, &with_credentials, json!({}));
+    let (sent, followed) = (web.next(), web.next());
+    assert_eq!(sent.header("authorization"), Some(format!("Basic {}", encode("user:pass word")).as_str()));
+    assert_eq!(sent.header("host"), Some(web.address().to_string().as_str()));
+    assert_eq!(followed.header("referer"), Some(web.url("/302?to=/end").as_str()));
+
+    let other = Web::answering(web_answer(200, &[], ""));
+    let target = other.url("/").replace("http://", "http://a:b@");
+    fetch(&client, &web.url(&format!("/302?to={target}")), json!({}));
+    assert_eq!(
+        other.next().header("authorization"),
+        None,
+        "whoever redirects does not choose as whom we come"
+    );
+}
+
+#[test]
+fn an_exchange_ends_when_its_time_is_up() {
+    let web = Web::start(|request, stream| match request.target() {
+        "/body" => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nbegin").expect("it is read");
+        }
+        _ => assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "nothing but the end comes"),
+    });
+    let server = server(&[]);
+    let client = server.client();
+    let late = |prefix: &str, ms: u64| {
+        (-32603, format!("{prefix}: timed out after {ms} ms; allow more with `timeoutMs`, or leave it out"))
+    };
+    assert_eq!(failure(&client, &web.url("/"), json!({"timeoutMs": 0})), late("http/request failed", 0));
+    assert_eq!(web.next_if_any(), None, "nothing is sent when there is no time");
+    assert_eq!(failure(&client, &web.url("/"), json!({"timeoutMs": 50})), late("http/request failed", 50));
+    let in_body = late("failed to read http/request response body", 1000);
+    assert_eq!(failure(&client, &web.url("/body"), json!({"timeoutMs": 1000})), in_body);
+    let (_, message) = failure(&client, &web.url("/"), json!({"timeoutMs": 1, "streamResponse": true}));
+    assert!(message.starts_with("http/request failed: timed out"), "{message}");
+}
+
+#[test]
+fn failures_say_why() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let nobody = format!("http://{}/", free.local_addr().expect("a listener has an address"));
+    drop(free);
+    let server = server(&[]);
+    let client = server.client();
+    let (code, message) = failure(&client, &nobody, json!({}));
+    assert_eq!(code, -32603);
+    assert!(message.starts_with("http/request failed: "), "{message}");
+    assert!(message.ends_with("Connection refused (os error 111)"), "{message}");
+
+    let scripted = |bytes: &'static [u8]| {
+        Web::start(move |_, stream| {
+            stream.write_all(bytes).expect("the server reads");
+            stream.shutdown(Shutdown::Both).expect("a socket can be closed");
+        })
+    };
+    let (code, message) = failure(&client, &scripted(b"what is this\r\n\r\n").url("/"), json!({}));
+    assert_eq!((code, message.starts_with("http/request failed: ")), (-32603, true), "{message}");
+    let cut = scripted(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nbegin");
+    let (code, message) = failure(&client, &cut.url("/?secret"), json!({}));
+    assert_eq!((code, message.starts_with("failed to read http/request response body: ")), (-32603, true));
+    assert!(!message.contains("secret"), "{message}");
+    let lengthy: String = (0..101).map(|number| format!("x-{number}: y\r\n")).collect();
+    let lengthy = Web::answering(format!("HTTP/1.1 200 OK\r\n{lengthy}\r\n"));
+    let (code, message) = failure(&client, &lengthy.url("/"), json!({}));
+    assert_eq!(code, -32603);
+    assert!(message.ends_with("; a response may have up to 100 header fields"), "{message}");
+}
+
+#[test]
+fn a_body_that_no_message_could_carry_is_refused_with_advice() {
+    const MIB: usize = 1 << 20;
+    let web = Web::start(|request, stream| {
+        let len: usize = request.target()[1..].parse().unwrap_or(40 * MIB);
+        let head = match request.target() {
+            "/endless" => "HTTP/1.1 200 OK\r\n\r\n".to_owned(),
+            _ => format!("HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n\r\n"),
+        };
+        let _ = stream.write_all(head.as_bytes());
+        let block = vec![b'x'; MIB];
+        for _ in 0..len / MIB {
+            if stream.write_all(&block).is_err() {
+                break;
+            }
+        }
+        let _ = stream.shutdown(Shutdown::Both);
+    });
+    let server = server(&[]);
+    let client = server.client();
+    let bodies: Vec<Value> = (0..6)
+        .map(|_| client.send("http/request", params(&web.url(&format!("/{}", 32 * MIB)), json!({}))))
+        .collect();
+    for id in bodies {
+        let answer = client.outcome(&id).expect("32 MiB fit, also several at once");
+        assert_eq!(answer["bodyBase64"].as_str().map(str::len), Some((32 * MIB).div_ceil(3) * 4));
+    }
+    let message = "failed to read http/request response body: it is longer than 33554432 bytes; \
+                   ask for it with `streamResponse: true`";
+    for path in ["/33554433", "/endless"] {
+        let error =
+            client.call("http/request", params(&web.url(path), json!({}))).expect_err("it is too long");
+        assert_eq!(error, json!({"code": -32603, "message": message, "data": {"kind": "limitExceeded"}}));
+    }
+}
+
+#[test]
+fn a_request_ends_when_its_client_cancels_it_or_goes_away() {
+    let (ended, ends) = channel();
+    let web = Web::start(move |_, stream| {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        ended.send(rest.len()).expect("the test waits");
+    });
+    let server = server(&[]);
+    let client = server.connect();
+    client.initialize_with(json!({"clientName": "x", "resumeSessionId": null, "capabilities": ["cancel"]}));
+    let id = client.send("http/request", params(&web.url("/"), json!({})));
+    web.next();
+    client.notify("request/cancel", json!({"id": id}));
+    assert_eq!(client.outcome(&id).expect_err("it was cancelled")["data"]["kind"], "cancelled");
+    assert_eq!(ends.recv_timeout(PATIENCE), Ok(0));
+
+    client.send("http/request", params(&web.url("/"), json!({})));
+    web.next();
+    client.cut();
+    assert_eq!(ends.recv_timeout(PATIENCE), Ok(0));
+}
+
+#[test]
+fn hundreds_of_requests_may_wait_while_others_are_answered() {
+    let (go, gone) = channel::<()>();
+    let gone = Arc::new(std::sync::Mutex::new(gone));
+    let web = Web::start(move |_, stream| {
+        let gone = gone.lock().expect("nobody panics");
+        let _ = gone.recv_timeout(PATIENCE);
+        let _ = stream.write_all(&web_answer(200, &[], "ok"));
+    });
+    let server = server(&[]);
+    let client = server.client();
+    let ids: Vec<Value> =
+        (0..300).map(|_| client.send("http/request", params(&web.url("/"), json!({})))).collect();
+    (0..128).for_each(|_| drop(web.next()));
+    client.shell("p", "echo hi");
+    assert_eq!(client.collect("p").text(), "hi\n");
+    assert_eq!(web.next_if_any(), None, "128 run at once");
+    drop(go);
+    for id in ids {
+        assert_eq!(client.outcome(&id).expect("every request is answered")["status"], 200);
+    }
+}
+
+#[test]
+fn proxies_of_the_environment_are_used_except_where_it_says_no() {
+    let proxy = Web::answering(web_answer(200, &[], "from the proxy"));
+    let web = Web::answering(web_answer(200, &[], "from the web"));
+    let (proxy_url, port) = (proxy.url(""), web.address().port());
+    let body = |env: &[(&str, &str)], url: &str| {
+        let server = server(env);
+        let answer = fetch(&server.client(), url, json!({}));
+        String::from_utf8(decode(&answer["bodyBase64"])).expect("the answer is text")
+    };
+    let credentials = proxy_url.replace("http://", "http://user:word@");
+    assert_eq!(body(&[("http_proxy", &credentials)], "http://somewhere.example/x?y"), "from the proxy");
+    let asked = proxy.next();
+    assert_eq!(asked.line, "GET http://somewhere.example/x?y HTTP/1.1");
+    assert_eq!(asked.header("proxy-authorization"), Some(format!("Basic {}", encode("user:word")).as_str()));
+
+    for proxied in ["http_proxy", "all_proxy", "ALL_PROXY"] {
+        assert_eq!(body(&[(proxied, &proxy_url)], &web.url("/")), "from the proxy", "{proxied}");
+    }
+    for direct in ["HTTP_PROXY", "https_proxy", "HTTPS_PROXY"] {
+        assert_eq!(body(&[(direct, &proxy_url)], &web.url("/")), "from the web", "{direct}");
+    }
+    for no_proxy in ["127.0.0.1", "127.0.0.0/8", "*", "x.example, 127.0.0.1"] {
+        for name in ["no_proxy", "NO_PROXY"] {
+            let env = [("http_proxy", proxy_url.as_str()), (name, no_proxy)];
+            assert_eq!(body(&env, &web.url("/")), "from the web", "{name}={no_proxy}");
+        }
+    }
+    let env = [("all_proxy", proxy_url.as_str()), ("no_proxy", "localhost")];
+    assert_eq!(body(&env, &format!("http://localhost:{port}/")), "from the web");
+}
+
+#[test]
+fn https_goes_through_a_tunnel_of_the_proxy() {
+    let proxy = Web::answering(web_answer(403, &[], ""));
+    for name in ["https_proxy", "HTTPS_PROXY", "all_proxy"] {
+        let server = server(&[(name, &proxy.url(""))]);
+        let (code, message) = failure(&server.client(), "https://somewhere.example/", json!({}));
+        assert_eq!((code, message.starts_with("http/request failed: ")), (-32603, true), "{message}");
+        assert_eq!(proxy.next().line, "CONNECT somewhere.example:443 HTTP/1.1");
+    }
+}
+
+#[test]
+fn a_proxy_that_cannot_be_used_is_named_and_stands_in_the_way_of_its_scheme_only() {
+    let web = Web::answering(web_answer(200, &[], "ok"));
+    for (variable, url) in [("http_proxy", web.url("/")), ("https_proxy", "https://127.0.0.1/".to_owned())] {
+        for (proxy, why) in [("not a proxy", ""), ("ftp://127.0.0.1:1", "its scheme is `ftp`; use http, ")] {
+            let server = server(&[(variable, proxy)]);
+            let client = server.client();
+            let (code, message) = failure(&client, &url, json!({}));
+            assert_eq!(code, -32603);
+            let cannot = "with which the server was started, cannot be used";
+            let expected = format!("http/request failed: the proxy in `{variable}`, {cannot}: {why}");
+            assert!(message.starts_with(&expected), "{message}");
+            if variable == "https_proxy" {
+                assert_eq!(fetch(&client, &web.url("/"), json!({}))["status"], 200);
+            }
+        }
+    }
+    assert_eq!(failure(&server(&[("all_proxy", "x://y")]).client(), &web.url("/"), json!({})).0, -32603);
+}
+
+#[test]
+fn roots_that_are_no_file_are_an_error_of_https_and_no_endless_wait() {
+    let path = "/dev/zero";
+    let server = server(&[("SSL_CERT_FILE", path)]);
+    let client = server.client();
+    let message = format!("http/request failed: `SSL_CERT_FILE` names `{path}`, which is not a regular file");
+    assert_eq!(failure(&client, "https://127.0.0.1/", json!({})), (-32603, message));
+    let web = Web::answering(web_answer(200, &[], "ok"));
+    assert_eq!(fetch(&client, &web.url("/"), json!({}))["status"], 200);
+}
+
+#[test]
+fn https_trusts_the_roots_that_the_host_names() {
+    let key =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate can be made");
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let root = directory.path().join("root.pem");
+    std::fs::write(&root, key.cert.pem()).expect("a file can be written");
+    let port = tls_server(&key);
+    let url = format!("https://localhost:{port}/secure");
+
+    let trusting = server(&[("SSL_CERT_FILE", root.to_str().expect("the path is text"))]);
+    let answer = fetch(&trusting.client(), &url, json!({}));
+    assert_eq!(decode(&answer["bodyBase64"]), b"GET /secure HTTP/1.1");
+
+    let strict = server(&[]);
+    let error =
+        strict.client().call("http/request", params(&url, json!({}))).expect_err("nobody vouches for it");
+    assert_eq!(error["data"]["kind"], "httpFailed");
+    let message = error["message"].as_str().expect("an error has a message");
+    assert!(message.contains("invalid peer certificate"), "{message}");
+    let hint = error["data"]["hint"].as_str().expect("what to do is told");
+    assert!(hint.contains("SSL_CERT_FILE"), "{hint}");
+}
+
+/// Starts a server that would rather speak HTTP/2, and answers every TLS request with its first line.
+fn tls_server(key: &rcgen::CertifiedKey<rcgen::KeyPair>) -> u16 {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let private = rustls::pki_types::PrivateKeyDer::Pkcs8(key.signing_key.serialize_der().into());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("there are versions of TLS")
+        .with_no_client_auth()
+        .with_single_cert(vec![key.cert.der().clone()], private)
+        .expect("the key fits the certificate");
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let port = listener.local_addr().expect("a listener has an address").port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, config) = (stream.expect("connections come"), Arc::clone(&config));
+            thread::spawn(move || {
+                let connection = rustls::ServerConnection::new(config).expect("the terms are complete");
+                let mut reader = BufReader::new(rustls::StreamOwned::new(connection, stream));
+                while let Some(request) = read_web_request(&mut reader) {
+                    let answer = web_answer(200, &[], &request.line);
+                    reader.get_mut().write_all(&answer).expect("the client reads");
+                }
+            });
+        }
+    });
+    port
+}

@@ -1,0 +1,32 @@
+//! The server as clients see it: the real program, and messages that are written down by hand.
+//!
+//! These are one test program, because each would compile and link the harness anew.
+
+mod caps;
+mod consumed;
+mod dialects;
+mod endings;
+mod environment;
+mod flow;
+mod fs_copy;
+mod fs_directories;
+mod fs_entries;
+mod fs_files;
+mod fs_handles;
+mod fs_walk;
+mod http;
+mod http_requests;
+mod http_streams;
+mod leftovers;
+mod lifecycle;
+mod messages;
+mod observers;
+mod processes;
+mod reading;
+mod sessions;
+#[path = "../support/mod.rs"]
+mod support;
+mod terminals;
+mod transcripts;
+mod transports;
+mod watching;
