@@ -393,7 +393,11 @@ fn what_asks_for_confinement_is_refused_and_does_nothing() {
 fn unprivileged(place: &Place) -> Server {
     // The program may be where nobody else gets to.
     let program = place.path("remex");
-    fs::copy(env!("CARGO_BIN_EXE_remex"), &program).expect("a program can be copied");
+    // Copied by another process: what other tests start meanwhile could inherit our descriptor, and a file that is
+    // open for writing cannot be executed.
+    let copied =
+        Command::new("cp").args([env!("CARGO_BIN_EXE_remex").as_ref(), program.as_os_str()]).status();
+    assert!(copied.expect("cp is installed").success(), "a program can be copied");
     fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).expect("the place is ours");
     let mut command = Command::new(program);
     command.arg("serve").current_dir("/").stdin(Stdio::null());
