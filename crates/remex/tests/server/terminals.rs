@@ -94,8 +94,12 @@ fn job_control_works() {
     type_in(&client, "p", "jobs -p | wc -l | sed 's/^/jobs: /'\n");
     client.wait_for_output("p", "jobs: 1\r\n");
     type_in(&client, "p", "fg\n");
-    client.wait_for_output("p", "fg\r\nsh -c");
+    // Who answers has the terminal, and a key that interrupts is for him.
+    type_in(&client, "p", "again\n");
+    client.wait_for_output("p", "again\r\nagain\r\n");
     type_in(&client, "p", "\x03");
+    // What is typed before the shell has noticed is thrown away with the interrupted line.
+    client.wait_for_output("p", "^C\r\n$ ");
     type_in(&client, "p", "echo code: $?\n");
     client.wait_for_output("p", "code: 130\r\n");
     type_in(&client, "p", "exit 3\n");
