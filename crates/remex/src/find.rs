@@ -2,11 +2,11 @@
 //!
 //! Start at [`Processes`].
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use remex_client::Client;
+use remex_client::{Client, ErrorKind};
 use remex_proto::{
-    process::{Entry, List, Scope, State},
+    process::{Entry, ExitCause, List, Scope, State},
     session,
 };
 
@@ -26,7 +26,7 @@ pub(crate) struct Processes {
 /// One process, and the session it is in.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// The shortest word that means this process and no other.
+    /// What to call it so that no other process is meant.
     pub(crate) name: String,
     pub(crate) session_name: Option<String>,
     pub(crate) client_name: String,
@@ -43,31 +43,64 @@ impl Row {
         matches!(self.entry.state, State::Starting | State::Running)
     }
 
+    /// Says in a word or two how it is: `running`, `exit 3`, `SIGKILL`, `timeout`.
+    pub(crate) fn state(&self) -> String {
+        let entry = &self.entry;
+        match (entry.state, entry.cause, &entry.signal) {
+            (State::Starting, ..) => "starting".to_owned(),
+            (State::Running, ..) => "running".to_owned(),
+            (_, Some(ExitCause::Timeout), _) => "timeout".to_owned(),
+            (_, Some(ExitCause::IdleTimeout), _) => "idle timeout".to_owned(),
+            (_, Some(ExitCause::OutOfMemory), _) => "out of memory".to_owned(),
+            (_, Some(ExitCause::ServerLost), _) => "server lost".to_owned(),
+            (_, _, Some(signal)) => plain(signal),
+            (..) => format!("exit {}", entry.exit_code.unwrap_or_default()),
+        }
+    }
+
+    /// Returns how long it has been running, or ran.
+    pub(crate) fn age(&self, now_ms: u64) -> Duration {
+        let until = self.entry.ended_at_ms.unwrap_or(now_ms);
+        Duration::from_millis(until.saturating_sub(self.entry.started_at_ms))
+    }
+
+    /// Returns how many bytes it has said.
+    pub(crate) fn said_bytes(&self) -> u64 {
+        let said = &self.entry.produced;
+        said.stdout.saturating_add(said.stderr).saturating_add(said.pty)
+    }
+
     fn long_name(&self) -> String {
         let session = self.session_name.as_deref().unwrap_or(&self.entry.session_id);
         format!("{session}/{}", self.entry.process_id)
     }
 
-    /// Tells how well a word fits: the lower the better.
+    /// Tells how well a word fits, if it does.
     fn fit(&self, word: &str) -> Option<Fit> {
-        let long = self.long_name();
-        let by_id = format!("{}/{}", self.entry.session_id, self.entry.process_id);
-        let names = [&self.entry.process_id, &self.entry.session_id, &long, &by_id];
-        let names = names.into_iter().chain(&self.session_name);
+        let (long, process) = (self.long_name(), &self.entry.process_id);
+        let by_id = format!("{}/{process}", self.entry.session_id);
+        let own = [(process, Fit::Name, Fit::NameBegins), (&long, Fit::Name, Fit::NameBegins)];
+        let by_id = [(&by_id, Fit::Name, Fit::SessionBegins)];
+        let session = [&self.entry.session_id].into_iter().chain(&self.session_name);
+        let session = session.map(|name| (name, Fit::Session, Fit::SessionBegins));
+        let names = own.into_iter().chain(by_id).chain(session);
         names
-            .filter_map(|name| match name.strip_prefix(word) {
-                Some("") => Some(Fit::Exact),
-                Some(_) => Some(Fit::Prefix),
+            .filter_map(|(name, whole, begins)| match name.strip_prefix(word) {
+                Some("") => Some(whole),
+                Some(_) => Some(begins),
                 None => None,
             })
             .min()
     }
 }
 
+/// How a word fits a process, the best first: what a process is called counts more than where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    Exact,
-    Prefix,
+    Name,
+    Session,
+    NameBegins,
+    SessionBegins,
 }
 
 impl Processes {
@@ -81,47 +114,35 @@ impl Processes {
         entries.sort_by(|one, other| {
             (one.started_at_ms, &one.process_id).cmp(&(other.started_at_ms, &other.process_id))
         });
-        let mut rows: Vec<_> = entries.into_iter().map(|entry| row(entry, &sessions)).collect();
-        let mut seen = BTreeMap::<String, usize>::new();
-        for row in &rows {
-            *seen.entry(row.name.clone()).or_default() += 1;
-        }
-        for row in &mut rows {
-            if seen.get(&row.name).is_some_and(|times| *times > 1) {
-                row.name = row.long_name();
-            }
-        }
+        let rows = named(entries.into_iter().map(|entry| row(entry, &sessions)).collect());
         Ok(Self { client: client.clone(), rows })
     }
 
     /// Finds the process that a person means: by its name, its session's name or id, or the beginning of one.
     pub(crate) fn find(&self, word: &str) -> Result<&Row, Failure> {
-        let best = self.rows.iter().filter_map(|row| row.fit(word)).min();
-        let mut fitting: Vec<_> =
-            self.rows.iter().filter(|row| best.is_some() && row.fit(word) == best).collect();
-        if fitting.len() > 1 && fitting.iter().filter(|row| row.is_running()).count() == 1 {
-            fitting.retain(|row| row.is_running());
-        }
-        match fitting[..] {
-            [row] => Ok(row),
-            [] => Err(Failure::of(
-                Kind::NotFound,
-                format!("there is no process `{}`{}", plain(word), self.choices()),
-                "see `remex ps --all`; what has ended is forgotten after a while",
-            )),
-            _ => {
-                let names: Vec<_> = fitting.iter().map(|row| plain(&row.name)).collect();
-                Err(Failure::usage(
-                    format!("`{}` could be any of {}", plain(word), names.join(", ")),
-                    "type more of its name",
-                ))
-            }
-        }
+        find(&self.rows, word)
+    }
+
+    /// Finds several, or fails before anything is done to one.
+    pub(crate) fn find_all(&self, words: &[String]) -> Result<Vec<&Row>, Failure> {
+        words.iter().map(|word| self.find(word)).collect()
     }
 
     /// Finds a process and the way to act on it.
     pub(crate) fn follow(&self, word: &str) -> Result<Followed, Failure> {
         Ok(self.followed(self.find(word)?))
+    }
+
+    /// Asks whether anything of a process lives: itself, or what it started.
+    pub(crate) async fn lives(&self, row: &Row) -> Result<bool, Failure> {
+        let list = List { session_id: Some(row.entry.session_id.clone()), scope: Scope::Session };
+        let listing = match self.client.call(list).await {
+            Err(error) if error.refusal() == Some(ErrorKind::UnknownSession) => return Ok(false),
+            listing => listing?,
+        };
+        let mut entries = listing.processes.into_iter();
+        let entry = entries.find(|entry| entry.process_id == row.entry.process_id);
+        Ok(entry.is_some_and(|entry| entry.resident_bytes.is_some()))
     }
 
     pub(crate) fn followed(&self, row: &Row) -> Followed {
@@ -131,18 +152,60 @@ impl Processes {
             process_id: row.entry.process_id.clone(),
         }
     }
+}
 
-    fn choices(&self) -> String {
-        const MOST: usize = 5;
-        match self.rows.len() {
-            0 => ": there are none".to_owned(),
-            1..=MOST => {
-                let names: Vec<_> = self.rows.iter().map(|row| plain(&row.name)).collect();
-                format!(": there are {}", names.join(", "))
-            }
-            _ => String::new(),
+fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
+    if word.is_empty() {
+        // It would be the beginning of every name, and of the only one.
+        return Err(Failure::usage("the name of a process is empty", "give a name from `remex ps`"));
+    }
+    let best = rows.iter().filter_map(|row| row.fit(word)).min();
+    let mut fitting: Vec<_> = rows.iter().filter(|row| best.is_some() && row.fit(word) == best).collect();
+    if fitting.iter().any(|row| row.is_running()) {
+        // Who names a process rarely means one that has ended.
+        fitting.retain(|row| row.is_running());
+    }
+    match fitting[..] {
+        [row] => Ok(row),
+        [] => Err(Failure::of(
+            Kind::NotFound,
+            format!("there is no process `{}`{}", plain(word), choices(rows)),
+            "see `remex ps --all`; what has ended is forgotten after a while",
+        )),
+        _ => {
+            let names: Vec<_> = fitting.iter().map(|row| plain(&row.name)).collect();
+            Err(Failure::usage(
+                format!("`{}` could be any of {}", plain(word), names.join(", ")),
+                "type more of its name",
+            ))
         }
     }
+}
+
+fn choices(rows: &[Row]) -> String {
+    const MOST: usize = 5;
+    match rows.len() {
+        0 => ": there are none".to_owned(),
+        1..=MOST => {
+            let names: Vec<_> = rows.iter().map(|row| plain(&row.name)).collect();
+            format!(": there are {}", names.join(", "))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Gives longer names to those that share one.
+fn named(mut rows: Vec<Row>) -> Vec<Row> {
+    let mut seen = BTreeMap::<String, usize>::new();
+    for row in &rows {
+        *seen.entry(row.name.clone()).or_default() += 1;
+    }
+    for row in &mut rows {
+        if seen.get(&row.name).is_some_and(|times| *times > 1) {
+            row.name = row.long_name();
+        }
+    }
+    rows
 }
 
 fn row(entry: Entry, sessions: &BTreeMap<String, session::Entry>) -> Row {
@@ -154,5 +217,125 @@ fn row(entry: Entry, sessions: &BTreeMap<String, session::Entry>) -> Row {
         attached: session.is_some_and(|session| session.attached),
         expires_at_ms: session.and_then(|session| session.expires_at_ms),
         entry,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use remex_proto::process::Produced;
+
+    use super::*;
+
+    /// Makes a process as a server would list it, in a session of that name.
+    pub(crate) fn process(session: &str, id: &str, state: State) -> Row {
+        let entry = Entry {
+            process_id: id.to_owned(),
+            session_id: format!("id-of-{session}"),
+            argv: vec!["sleep".to_owned(), "1000".to_owned()],
+            cwd: std::path::PathBuf::from("/").into(),
+            pid: Some(4711),
+            tty: false,
+            labels: BTreeMap::new(),
+            state,
+            started_at_ms: 1_000,
+            ended_at_ms: None,
+            exit_code: None,
+            signal: None,
+            cause: None,
+            produced: Produced::default(),
+            retained_bytes: 0,
+            cpu_ms: Some(0),
+            resident_bytes: Some(0),
+        };
+        let session_name = (!session.is_empty()).then(|| session.to_owned());
+        Row {
+            name: id.to_owned(),
+            session_name,
+            client_name: String::new(),
+            attached: false,
+            expires_at_ms: None,
+            entry,
+        }
+    }
+
+    fn found<'a>(rows: &'a [Row], word: &str) -> Result<&'a str, (Kind, String)> {
+        find(rows, word)
+            .map(|row| row.name.as_str())
+            .map_err(|failure| (failure.kind(), failure.what().to_owned()))
+    }
+
+    #[test]
+    fn a_process_is_found_by_its_name_or_an_unambiguous_beginning() {
+        let rows = named(vec![
+            process("ci", "build", State::Running),
+            process("ci", "builder", State::Running),
+            process("night", "lint", State::Running),
+        ]);
+        for (word, name) in [
+            ("build", "build"),
+            ("builde", "builder"),
+            ("l", "lint"),
+            ("night", "lint"),
+            ("ci/builder", "builder"),
+        ] {
+            assert_eq!(found(&rows, word), Ok(name), "{word}");
+        }
+        let ambiguous = |text: &str| Err((Kind::Usage, text.to_owned()));
+        assert_eq!(found(&rows, "b"), ambiguous("`b` could be any of build, builder"));
+        assert_eq!(found(&rows, "ci"), ambiguous("`ci` could be any of build, builder"));
+        assert_eq!(found(&rows, ""), ambiguous("the name of a process is empty"));
+        let text = "there is no process `x`: there are build, builder, lint".to_owned();
+        assert_eq!(found(&rows, "x"), Err((Kind::NotFound, text)));
+    }
+
+    #[test]
+    fn the_name_of_a_process_counts_more_than_that_of_its_session() {
+        let rows = [process("build", "build", State::Running), process("build", "lint", State::Running)];
+        assert_eq!(found(&rows, "build"), Ok("build"));
+        assert_eq!(found(&rows, "lint"), Ok("lint"));
+    }
+
+    #[test]
+    fn what_runs_is_meant_rather_than_what_has_ended() {
+        let rows = named(vec![
+            process("old", "build", State::Closed),
+            process("new", "build", State::Running),
+            process("older", "bake", State::Closed),
+        ]);
+        assert_eq!(found(&rows, "build"), Ok("new/build"));
+        assert_eq!(found(&rows, "b"), Ok("new/build"));
+        assert_eq!(found(&rows, "ba"), Ok("bake"));
+        assert_eq!(found(&rows, "old/build"), Ok("old/build"));
+        assert_eq!(found(&rows[..1], "bu"), Ok("old/build"));
+    }
+
+    #[test]
+    fn every_process_is_found_by_what_it_is_called() {
+        // Names that begin with each other, the same name in several sessions, sessions named like processes.
+        let words = ["a", "ab", "abc", "b", "ba"];
+        let states = [State::Running, State::Closed];
+        let mut rows = Vec::new();
+        for (number, session) in ["", "a", "ab", "c"].into_iter().enumerate() {
+            for (index, word) in words.iter().enumerate().filter(|(index, _)| (number + index) % 3 > 0) {
+                rows.push(process(session, word, states[(number * index) % 2]));
+            }
+        }
+        let rows = named(rows);
+        for row in &rows {
+            let found = find(&rows, &row.name).unwrap_or_else(|failure| panic!("{}: {failure:?}", row.name));
+            assert_eq!(found.long_name(), row.long_name());
+        }
+    }
+
+    #[test]
+    fn how_a_process_is_takes_a_word_or_two() {
+        let mut row = process("s", "p", State::Closed);
+        row.entry.exit_code = Some(3);
+        assert_eq!(row.state(), "exit 3");
+        (row.entry.exit_code, row.entry.signal) = (Some(137), Some("SIGKILL".to_owned()));
+        assert_eq!(row.state(), "SIGKILL");
+        row.entry.cause = Some(ExitCause::Timeout);
+        assert_eq!(row.state(), "timeout");
+        assert_eq!(process("s", "p", State::Running).state(), "running");
     }
 }

@@ -5,7 +5,7 @@
 use std::{num::NonZeroU16, time::Duration};
 
 use bytes::Bytes;
-use remex_client::{Client, Error};
+use remex_client::{Client, Error, ErrorKind};
 use remex_proto::process::{
     CloseStdin, ExitCause, GapRange, Read, ReadReply, Release, Resize, Signal, SignalName, Snapshot,
     SnapshotReply, Stream, Terminate, TerminateMode, Until, Wait, WaitReason, Write,
@@ -130,6 +130,27 @@ impl Followed {
             if waited.reason != WaitReason::Timeout {
                 let code = waited.exit_code.unwrap_or_default();
                 return Ok(End { code, signal: waited.signal, cause: waited.cause });
+            }
+        }
+    }
+
+    /// Waits until it has exited and nothing holds its output open.
+    pub(crate) async fn wait_closed(&self) -> Result<(), Error> {
+        loop {
+            let (process_id, session_id) = self.ids();
+            let wait = Wait { process_id, session_id, wait_ms: Some(millis(PATIENCE)), until: Until::Closed };
+            match self.client.call(wait).await {
+                Ok(waited) if waited.reason == WaitReason::Timeout => {}
+                // What is forgotten was closed.
+                Err(error)
+                    if !matches!(
+                        error.refusal(),
+                        Some(ErrorKind::UnknownProcess | ErrorKind::UnknownSession)
+                    ) =>
+                {
+                    return Err(error);
+                }
+                _ => return Ok(()),
             }
         }
     }

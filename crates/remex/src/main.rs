@@ -5,8 +5,7 @@
 
 mod arguments;
 mod command;
-mod console;
-mod escape;
+mod cut;
 mod failure;
 mod find;
 mod followed;

@@ -1,14 +1,191 @@
-//! `remex kill`.
+//! `remex kill`: a signal for a process, or the end of everything it started.
+
+use std::time::Duration;
 
 use clap::Args;
+use remex_proto::process::{SignalName, State, TerminateMode};
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    find::{Processes, Row},
+    place::{On, Otherwise},
+    text::{duration, plain},
+};
 
 /// Flags of `remex kill`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// The processes, each by its name or the beginning of it
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+    #[command(flatten)]
+    on: On,
+
+    /// Which signal: a name such as `INT` or `SIGINT`, or its number on Linux; TERM unless given
+    #[arg(short, long, value_name = "SIGNAL", value_parser = signal)]
+    signal: Option<SignalName>,
+
+    /// End it with everything it started, and wait until that is gone: TERM, and KILL for what is left after the
+    /// grace; KILL at once with `--signal KILL`
+    #[arg(short, long)]
+    tree: bool,
+
+    /// How long processes get between TERM and KILL, such as `500ms` or `5s`
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration, requires = "tree")]
+    grace: Duration,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Ask a process to reread its configuration:
+    remex kill build --signal HUP
+  End it with everything it started, gently:
+    remex kill build --tree
+  At once:
+    remex kill build --tree --signal KILL
+";
+
+/// How often it is looked whether something of a tree still lives once its output has ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long the server may take to kill what outlived its grace.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The numbers of signals on Linux, where they have one that every machine agrees on.
+const NUMBERS: [(u8, SignalName); 29] = [
+    (1, SignalName::Hup),
+    (2, SignalName::Int),
+    (3, SignalName::Quit),
+    (4, SignalName::Ill),
+    (5, SignalName::Trap),
+    (6, SignalName::Abrt),
+    (7, SignalName::Bus),
+    (8, SignalName::Fpe),
+    (9, SignalName::Kill),
+    (10, SignalName::Usr1),
+    (11, SignalName::Segv),
+    (12, SignalName::Usr2),
+    (13, SignalName::Pipe),
+    (14, SignalName::Alrm),
+    (15, SignalName::Term),
+    (17, SignalName::Chld),
+    (18, SignalName::Cont),
+    (19, SignalName::Stop),
+    (20, SignalName::Tstp),
+    (21, SignalName::Ttin),
+    (22, SignalName::Ttou),
+    (23, SignalName::Urg),
+    (24, SignalName::Xcpu),
+    (25, SignalName::Xfsz),
+    (26, SignalName::Vtalrm),
+    (27, SignalName::Prof),
+    (28, SignalName::Winch),
+    (29, SignalName::Io),
+    (31, SignalName::Sys),
+];
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let way = way(flags)?;
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let client = place.connect(|_| {}).await?;
+    let processes = Processes::list(&client).await?;
+    let mut failed: Option<Failure> = None;
+    for row in processes.find_all(&flags.names)? {
+        if let Err(failure) = end(&processes, row, way).await
+            && let Some(earlier) = failed.replace(failure)
+        {
+            earlier.print();
+        }
+    }
+    let _ = client.end().await;
+    failed.map_or(Ok(0), Err)
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Signal(SignalName),
+    Tree(TerminateMode),
+}
+
+fn way(flags: &Flags) -> Result<Way, Failure> {
+    match (flags.tree, flags.signal) {
+        (false, signal) => Ok(Way::Signal(signal.unwrap_or(SignalName::Term))),
+        (true, None | Some(SignalName::Term)) => {
+            let timeout_ms = u64::try_from(flags.grace.as_millis()).unwrap_or(u64::MAX);
+            Ok(Way::Tree(TerminateMode::Graceful { timeout_ms }))
+        }
+        (true, Some(SignalName::Kill)) => Ok(Way::Tree(TerminateMode::Force)),
+        (true, Some(other)) => Err(Failure::usage(
+            format!("cannot send {other} to a whole tree: a tree is only ended, with TERM or KILL"),
+            "leave out `--tree` to signal the process and its group",
+        )),
+    }
+}
+
+async fn end(processes: &Processes, row: &Row, way: Way) -> Result<(), Failure> {
+    let followed = processes.followed(row);
+    match way {
+        Way::Signal(signal) if row.is_running() => Ok(followed.signal(signal).await?),
+        // What it left behind in its group holds its output open.
+        Way::Tree(mode) if row.entry.state != State::Closed => {
+            followed.terminate(mode).await?;
+            followed.wait_closed().await?;
+            gone(processes, row, mode).await
+        }
+        _ => Err(Failure::new(
+            format!("cannot kill `{}`: it has ended ({})", plain(&row.name), row.state()),
+            "see `remex ps`",
+        )),
+    }
+}
+
+/// Waits until nothing of the tree lives. Servers do not tell when that is, so they are asked.
+async fn gone(processes: &Processes, row: &Row, mode: TerminateMode) -> Result<(), Failure> {
+    let grace = match mode {
+        TerminateMode::Force => Duration::ZERO,
+        TerminateMode::Graceful { timeout_ms } => Duration::from_millis(timeout_ms),
+    };
+    let mut looks = tokio::time::interval(LOOK);
+    let settled = tokio::time::timeout(grace.saturating_add(PATIENCE), async {
+        loop {
+            looks.tick().await;
+            if !processes.lives(row).await? {
+                return Ok(());
+            }
+        }
+    });
+    settled.await.unwrap_or_else(|_| {
+        Err(Failure::new(
+            format!("something that `{}` started does not end", plain(&row.name)),
+            "look for a process that hangs in the kernel on that machine",
+        ))
+    })
+}
+
+/// Reads `TERM`, `SIGTERM`, `term` or `15`.
+pub(crate) fn signal(text: &str) -> Result<SignalName, String> {
+    let known = "use a name such as `TERM` or `INT`, or its number on Linux".to_owned();
+    if let Ok(number) = text.parse::<u8>() {
+        let found = NUMBERS.iter().find(|(listed, _)| *listed == number);
+        return found.map(|(_, signal)| *signal).ok_or(known);
+    }
+    text.to_ascii_uppercase().parse().map_err(|_| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_goes_by_name_or_number() {
+        for text in ["TERM", "SIGTERM", "term", "sigterm", "15"] {
+            assert_eq!(signal(text), Ok(SignalName::Term), "{text}");
+        }
+        for wrong in ["", "0", "16", "999", "-9", "NO"] {
+            assert!(signal(wrong).is_err(), "{wrong}");
+        }
+    }
 }

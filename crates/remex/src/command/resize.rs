@@ -1,14 +1,75 @@
-//! `remex resize`.
+//! `remex resize`: the size of a process's terminal.
+
+use std::num::NonZeroU16;
 
 use clap::Args;
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    find::Processes,
+    place::{On, Otherwise},
+    text::plain,
+};
 
 /// Flags of `remex resize`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// The process, by its name or the beginning of it
+    #[arg(value_name = "NAME")]
+    name: String,
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+    /// The new size, such as `40x120`
+    #[arg(value_name = "ROWSxCOLS", value_parser = size)]
+    size: (NonZeroU16, NonZeroU16),
+
+    #[command(flatten)]
+    on: On,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  40 rows of 120 columns:
+    remex resize build 40x120
+";
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let client = place.connect(|_| {}).await?;
+    let processes = Processes::list(&client).await?;
+    let row = processes.find(&flags.name)?;
+    let cannot = |why: &str, todo: &str| {
+        Err(Failure::new(format!("cannot resize `{}`: {why}", plain(&row.name)), todo))
+    };
+    if !row.entry.tty {
+        return cannot("it has no terminal", "start it with `remex run -t`");
+    }
+    if !row.is_running() {
+        return cannot(&format!("it has ended ({})", row.state()), "see `remex ps`");
+    }
+    let (rows, cols) = flags.size;
+    processes.followed(row).resize(rows, cols).await?;
+    let _ = client.end().await;
+    Ok(0)
+}
+
+fn size(text: &str) -> Result<(NonZeroU16, NonZeroU16), String> {
+    let wrong = || "expected rows and columns, such as `40x120`, from 1 to 65535 each".to_owned();
+    let (rows, cols) = text.split_once(['x', 'X', '×']).ok_or_else(wrong)?;
+    Ok((rows.parse().map_err(|_| wrong())?, cols.parse().map_err(|_| wrong())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_rows_and_columns() {
+        let size_of = |text| size(text).map(|(rows, cols)| (rows.get(), cols.get()));
+        assert_eq!(size_of("40x120"), Ok((40, 120)));
+        for wrong in ["", "x", "40", "0x1", "1x0", "40x120x3", "65536x1", "-1x2"] {
+            assert!(size_of(wrong).is_err(), "{wrong}");
+        }
+    }
 }

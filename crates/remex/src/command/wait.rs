@@ -1,14 +1,114 @@
-//! `remex wait`.
+//! `remex wait`: until processes have ended.
+
+use std::time::Duration;
 
 use clap::Args;
+use remex_proto::process::ExitCause;
+use serde::Serialize;
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    cut,
+    find::{Processes, Row},
+    followed::End,
+    place::{On, Otherwise},
+    print::{self, Format},
+    text::duration,
+};
 
 /// Flags of `remex wait`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// The processes, each by its name or the beginning of it
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+    #[command(flatten)]
+    on: On,
+
+    /// Give up after this time, such as `30s` or `5m`, with exit code 124
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
+
+    #[command(flatten)]
+    format: Format,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Wait, and exit with the code of the process:
+    remex wait build
+  For some time only; 124 says that it still runs:
+    remex wait build --timeout 5m
+  How it ended, for a program:
+    remex wait build --timeout 1h --json
+";
+
+/// The exit code when the time is up.
+const TIMED_OUT: u8 = 124;
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let client = place.connect(cut::outlive).await?;
+    let processes = Processes::list(&client).await?;
+    let rows = processes.find_all(&flags.names)?;
+    // The first sleep of a timer may not be longer than this, and nobody waits so long.
+    let limit = flags.timeout.unwrap_or(Duration::MAX).min(Duration::from_secs(100 * 365 * 24 * 3600));
+    let deadline = tokio::time::Instant::now() + limit;
+    let mut ended = Vec::new();
+    let mut code = 0;
+    for row in rows {
+        let waiting = processes.followed(row);
+        let waiting = tokio::time::timeout_at(deadline, cut::told(&client, waiting.wait())).await;
+        let end = waiting.ok().transpose()?;
+        code = end.as_ref().map_or(TIMED_OUT, |end| u8::try_from(end.code).unwrap_or(u8::MAX));
+        ended.push((row, end));
+    }
+    if ended.iter().any(|(_, end)| end.is_none()) {
+        code = TIMED_OUT;
+    }
+    if flags.format.json {
+        print::json(&Listing {
+            processes: ended.iter().map(|(row, end)| Shown::of(row, end.as_ref())).collect(),
+        })?;
+    } else if code == TIMED_OUT {
+        for (row, _) in ended.iter().filter(|(_, end)| end.is_none()) {
+            print::note(format!("`{}` still runs", crate::text::plain(&row.name)));
+        }
+    }
+    let _ = client.end().await;
+    Ok(code)
+}
+
+/// The JSON of `wait`; CLI.md documents it.
+#[derive(Serialize)]
+struct Listing<'a> {
+    processes: Vec<Shown<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'a> {
+    name: &'a str,
+    process_id: &'a str,
+    session_id: &'a str,
+    running: bool,
+    exit_code: Option<i32>,
+    signal: Option<&'a str>,
+    cause: Option<ExitCause>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(row: &'a Row, end: Option<&'a End>) -> Self {
+        Self {
+            name: &row.name,
+            process_id: &row.entry.process_id,
+            session_id: &row.entry.session_id,
+            running: end.is_none(),
+            exit_code: end.map(|end| end.code),
+            signal: end.and_then(|end| end.signal.as_deref()),
+            cause: end.and_then(|end| end.cause),
+        }
+    }
 }

@@ -6,10 +6,10 @@
 mod support;
 
 mod home;
+mod left;
 mod screen;
 
 mod attach;
 mod basics;
-mod proxy;
-mod run;
-mod terminal;
+mod logs;
+mod look;

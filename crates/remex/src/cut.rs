@@ -1,0 +1,35 @@
+//! What a command that goes on for long does about a lost connection: it comes back, and says so in one line.
+
+use std::time::Duration;
+
+use remex_client::{Client, Condition, Options};
+
+use crate::print;
+
+/// How long the session of somebody who looks on may be without a connection: longer than one is tried for.
+const AWAY: Duration = Duration::from_secs(120);
+
+/// Lets the session wait for as long as a new connection is tried for.
+pub(crate) fn outlive(options: &mut Options) {
+    options.detach_ttl = Some(AWAY);
+}
+
+/// Does some work, and tells on stderr when it has to wait for the connection.
+pub(crate) async fn told<T>(client: &Client, work: impl Future<Output = T>) -> T {
+    let mut conditions = client.conditions();
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            changed = conditions.changed() => {
+                if changed.is_err() {
+                    return work.await;
+                }
+                if matches!(*conditions.borrow_and_update(), Condition::Recovering { .. }) {
+                    print::note("the connection was lost; waiting for it to come back");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `logs`: what a process has said, and what it says.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    process::Stdio,
+};
+
+use serde_json::json;
+
+use crate::{
+    home::Said,
+    left::{Left, out},
+    support::Cutter,
+};
+
+#[test]
+fn logs_are_the_bytes_that_were_said_each_stream_on_its_own() {
+    let left = Left::behind("night");
+    left.client.shell("both", r"printf 'out\n\377 no end'; printf 'err\n' >&2");
+    left.client.collect("both");
+    let output = left.home.remex(&["logs", "both"]).output().unwrap();
+    assert_eq!(output.stdout, b"out\n\xff no end");
+    assert_eq!((output.stderr, output.status.code()), (b"err\n".to_vec(), Some(0)));
+    left.client.start("tty", &["/bin/echo", "shown"], json!({"tty": true}));
+    left.client.collect("tty");
+    assert_eq!(out(left.say(&["logs", "tty"])), "shown\r\n");
+}
+
+#[test]
+fn lines_are_chosen_by_pattern_and_by_how_new_they_are() {
+    let left = Left::behind("night");
+    let script = r"for n in 1 2 3 4 5 6 7 8 9 10 11 12; do printf 'line '; sleep 0.01; echo $n; done; printf 'line 13'";
+    left.client.shell("lines", script);
+    left.client.collect("lines");
+    assert_eq!(out(left.say(&["logs", "lines", "--grep", "^line 1.*[13]$"])), "line 11\nline 13");
+    assert_eq!(out(left.say(&["logs", "lines", "--tail", "2"])), "line 12\nline 13");
+    assert_eq!(out(left.say(&["logs", "lines", "-n", "1", "--grep", "1"])), "line 13");
+    assert_eq!(out(left.say(&["logs", "lines", "--since", "1h", "-n", "1"])), "line 13");
+    assert_eq!(out(left.say(&["logs", "lines", "--since", "0s"])), "");
+    let times = out(left.say(&["logs", "lines", "--timestamps", "-n", "2"]));
+    for (line, end) in times.lines().zip(["Z line 12", "Z line 13"]) {
+        assert!(line.starts_with("20") && line.ends_with(end) && line.len() == 32, "{times}");
+    }
+    let wrong = left.say(&["logs", "lines", "--grep", "("]);
+    assert!(wrong.code == Some(2) && wrong.err.contains("unclosed group"), "{wrong:?}");
+}
+
+#[test]
+fn what_is_gone_is_told_to_the_byte() {
+    let left = Left::behind("night");
+    let script = "i=0; while [ $i -lt 2000 ]; do echo 0123456789; i=$((i+1)); done; echo end";
+    let small = json!({"output": {"retainBytes": 4096, "overflow": "evict"}});
+    left.client.start("flood", &["/bin/sh", "-c", script], small);
+    left.client.event("flood", "process/closed");
+    let Said { code, out, err } = left.say(&["logs", "flood"]);
+    assert!(code == Some(0) && out.ends_with("0123456789\nend\n"), "{out}");
+    let gone = 2000 * 11 + 4 - out.len();
+    assert!(gone > 0);
+    assert_eq!(err, format!("remex: {gone} bytes are gone here: more was said than the server keeps\n"));
+    // Nobody asked for what is missing.
+    assert_eq!(left.say(&["logs", "flood", "--tail", "1"]).err, "");
+}
+
+#[test]
+fn following_goes_on_until_the_end() {
+    let left = Left::behind("night");
+    left.waiting("talk", "echo more; echo oops >&2; printf last");
+    let mut logs = left.home.remex(&["logs", "talk", "--follow", "--tail", "1"]);
+    let mut logs = logs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(logs.stdout.take().unwrap());
+    let mut first = String::new();
+    stdout.read_line(&mut first).unwrap();
+    left.go("talk");
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    let end = logs.wait_with_output().unwrap();
+    assert_eq!((first.as_str(), rest.as_str()), ("ready\n", "more\nlast"));
+    assert_eq!((end.stderr, end.status.code()), (b"oops\n".to_vec(), Some(0)));
+}
+
+#[test]
+fn a_cut_neither_drops_nor_doubles_a_byte() {
+    let left = Left::behind("night");
+    let script = "i=0; while [ $i -lt 30000 ]; do echo number $i; i=$((i+1)); done";
+    left.ready_with(
+        "count",
+        &format!("echo ready; read go; {script}"),
+        json!({"pipeStdin": true, "output": {"retainBytes": 4_194_304}}),
+    );
+    let cutter = Cutter::start(left.server.address(), &[3_000, 100_000, 200_000]);
+    let mut logs = left.home.remex(&["logs", "count", "-f", "--on", cutter.address()]);
+    let logs = logs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    left.go("count");
+    let end = logs.wait_with_output().unwrap();
+    let expected: String =
+        std::iter::once("ready\n".to_owned()).chain((0..30_000).map(|i| format!("number {i}\n"))).collect();
+    assert!(end.stdout == expected.as_bytes(), "{} bytes instead of {}", end.stdout.len(), expected.len());
+    assert_eq!(end.status.code(), Some(0));
+    assert_eq!(cutter.cuts_left(), 0);
+    let told = "remex: the connection was lost; waiting for it to come back\n";
+    let err = String::from_utf8(end.stderr).unwrap();
+    assert!(!err.is_empty() && err.replace(told, "").is_empty(), "{err}");
+}

@@ -1,0 +1,224 @@
+//! `ps`, `kill`, `wait` and `resize`: a look at what was left running, and a hand on it.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::{
+    home::{Home, Said, said},
+    left::{Left, out},
+    support::Server,
+};
+
+fn ended(code: i32, err: &str) -> Said {
+    Said { code: Some(code), out: String::new(), err: err.to_owned() }
+}
+
+#[test]
+fn without_a_server_nothing_is_listed_and_nothing_found() {
+    let home = Home::new();
+    let listed = home.say(&["ps"]);
+    assert_eq!(listed.code, Some(0));
+    assert_eq!(listed.out, "NAME  STATE  PID  AGE  CPU  MEM  OUT  COMMAND\n");
+    assert_eq!(listed.err, "remex: nothing was left running: your own server is not there\n");
+    assert_eq!(home.say(&["ps", "--json"]).out, "{\"version\":1,\"processes\":[]}\n");
+    let missing = "remex: nothing was left running: your own server is not there\n  \
+                   hint: start something with `remex run --detach -- COMMAND`, or say where to look with `--on`\n";
+    for (args, code) in
+        [(&["logs", "x"][..], 3), (&["kill", "x"], 3), (&["wait", "x"], 125), (&["resize", "x", "1x1"], 3)]
+    {
+        assert_eq!(home.say(args), ended(code, missing), "{args:?}");
+    }
+}
+
+#[test]
+fn ps_lists_what_runs_and_with_all_what_has_ended() {
+    let left = Left::behind("night");
+    left.ready("build", "echo ready; exec sleep 1000");
+    left.client.shell("broken", "exit 3");
+    left.client.collect("broken");
+    let listed = out(left.say(&["ps"]));
+    let lines: Vec<Vec<_>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "STATE", "PID", "AGE", "CPU", "MEM", "OUT", "COMMAND"]);
+    assert_eq!((lines.len(), &lines[1][..2]), (2, &["build", "running"][..]), "{listed}");
+    assert!(listed.contains("6B   /bin/sh -c 'echo ready; exec sleep 1000'\n"), "{listed}");
+    let all = out(left.say(&["ps", "-a"]));
+    assert!(all.contains("\nbroken  exit 3   -  "), "{all}");
+    assert_eq!(out(left.say(&["ps", "-q"])), "build\n");
+    assert_eq!(out(left.say(&["ps", "-aq"])), "build\nbroken\n");
+}
+
+#[test]
+fn ps_tells_programs_everything() {
+    let left = Left::behind("night");
+    left.ready_with("build", "echo ready; exec sleep 1000", json!({"labels": {"for": "tests"}}));
+    let mut listing: Value = serde_json::from_str(&out(left.say(&["ps", "--json"]))).unwrap();
+    let process = &mut listing["processes"][0];
+    for (name, is_right) in [
+        ("pid", process["pid"].as_u64().is_some_and(|pid| pid > 1)),
+        ("sessionId", process["sessionId"].is_string()),
+        ("startedAtMs", process["startedAtMs"].as_u64().is_some_and(|ms| ms > 1_700_000_000_000)),
+        ("cpuMs", process["cpuMs"].is_u64()),
+        ("residentBytes", process["residentBytes"].as_u64().is_some_and(|bytes| bytes > 0)),
+    ] {
+        assert!(is_right, "{name} of {process}");
+        process[name] = Value::Null;
+    }
+    let expected = json!({"version": 1, "processes": [{
+        "name": "build", "processId": "build", "sessionId": null, "sessionName": "night", "clientName": "left",
+        "attached": true, "expiresAtMs": null, "argv": ["/bin/sh", "-c", "echo ready; exec sleep 1000"],
+        "cwd": "/", "pid": null, "tty": false, "labels": {"for": "tests"}, "state": "running",
+        "startedAtMs": null, "endedAtMs": null, "exitCode": null, "signal": null, "cause": null,
+        "stdoutBytes": 6, "stderrBytes": 0, "terminalBytes": 0, "retainedBytes": 6,
+        "cpuMs": null, "residentBytes": null,
+    }]});
+    assert_eq!(listing, expected);
+}
+
+#[test]
+fn a_listing_fits_a_terminal_and_no_name_moves_its_cursor() {
+    let left = Left::behind("night");
+    left.ready("\u{1b}[2Ja-name-that-is-longer-than-a-column", "echo ready; exec sleep 1000");
+    let mut screen = left.screen(&["ps"]);
+    assert_eq!(screen.end(), Some(0));
+    let shown = screen.wait_for("…");
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    assert!(shown.contains("[2Ja-name-that-is-…  running"), "{shown}");
+}
+
+#[test]
+fn names_are_whole_or_the_beginning_of_one() {
+    let left = Left::behind("night");
+    for name in ["build", "builder", "lint"] {
+        left.ready(name, "echo ready; exec sleep 1000");
+    }
+    assert_eq!(
+        left.say(&["kill", "bu"]),
+        ended(2, "remex: `bu` could be any of build, builder\n  hint: type more of its name\n")
+    );
+    assert_eq!(
+        left.say(&["kill", "build", "nothing"]),
+        ended(
+            3,
+            "remex: there is no process `nothing`: there are build, builder, lint\n  \
+             hint: see `remex ps --all`; what has ended is forgotten after a while\n"
+        )
+    );
+    assert_eq!(left.say(&["kill", ""]).code, Some(2));
+    // A name that is wrong keeps all from being killed.
+    assert_eq!(out(left.say(&["ps", "-q"])), "build\nbuilder\nlint\n");
+    assert_eq!(out(left.say(&["kill", "build", "l"])), "");
+    assert_eq!(left.say(&["wait", "build"]), ended(143, ""));
+    assert_eq!(left.say(&["wait", "lint"]), ended(143, ""));
+    assert_eq!(out(left.say(&["ps", "-q"])), "builder\n");
+}
+
+#[test]
+fn a_signal_goes_by_name_or_number_and_only_to_what_runs() {
+    let left = Left::behind("night");
+    left.ready("first", "trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done");
+    left.ready("second", "echo ready; exec sleep 1000");
+    assert_eq!(out(left.say(&["kill", "first", "--signal", "usr1"])), "");
+    assert_eq!(left.say(&["wait", "first"]), ended(7, ""));
+    assert_eq!(out(left.say(&["kill", "second", "-s", "9"])), "");
+    assert_eq!(left.say(&["wait", "second"]), ended(137, ""));
+    assert_eq!(
+        left.say(&["kill", "first"]),
+        ended(1, "remex: cannot kill `first`: it has ended (exit 7)\n  hint: see `remex ps`\n")
+    );
+    assert_eq!(left.say(&["kill", "first", "-s", "NONE"]).code, Some(2));
+}
+
+#[test]
+fn a_tree_is_ended_with_all_that_it_started() {
+    let left = Left::behind("night");
+    // A child of another session that ignores TERM and holds no output.
+    let stubborn = "setsid sh -c 'trap \"\" TERM; echo ready >&2; exec 2>/dev/null; while :; do sleep 1; done' >/dev/null & \
+                    wait";
+    left.ready("stubborn", stubborn);
+    let before = std::time::Instant::now();
+    assert_eq!(out(left.say(&["kill", "stubborn", "--tree", "--grace", "300ms"])), "");
+    assert!(before.elapsed().as_millis() >= 300);
+    let listing = out(left.say(&["ps", "--all", "--json"]));
+    let listing: Value = serde_json::from_str(&listing).unwrap();
+    assert_eq!(listing["processes"][0]["residentBytes"], Value::Null, "{listing}");
+    assert_eq!(listing["processes"][0]["cause"], "terminated", "{listing}");
+    assert_eq!(
+        left.say(&["kill", "stubborn", "--tree"]),
+        ended(1, "remex: cannot kill `stubborn`: it has ended (SIGTERM)\n  hint: see `remex ps`\n")
+    );
+    left.ready("other", stubborn);
+    assert_eq!(out(left.say(&["kill", "other", "--tree", "--signal", "KILL"])), "");
+    assert_eq!(left.say(&["wait", "other"]), ended(137, ""));
+    assert_eq!(
+        left.say(&["kill", "other", "--tree", "--signal", "INT"]),
+        ended(
+            2,
+            "remex: cannot send SIGINT to a whole tree: a tree is only ended, with TERM or KILL\n  \
+             hint: leave out `--tree` to signal the process and its group\n"
+        )
+    );
+}
+
+#[test]
+fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
+    let left = Left::behind("night");
+    left.waiting("first", "exit 3");
+    left.waiting("second", "exit 4");
+    assert_eq!(
+        left.say(&["wait", "first", "second", "--timeout", "50ms"]),
+        ended(124, "remex: `first` still runs\nremex: `second` still runs\n")
+    );
+    let mut wait = left.home.remex(&["wait", "second", "first", "--json"]);
+    let wait = wait.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    left.go("first");
+    left.go("second");
+    let waited = said(&wait.wait_with_output().unwrap());
+    assert_eq!((waited.code, waited.err.as_str()), (Some(3), ""), "{waited:?}");
+    let mut ends: Value = serde_json::from_str(&waited.out).unwrap();
+    for process in ends["processes"].as_array_mut().unwrap() {
+        process["sessionId"] = Value::Null;
+    }
+    let end = |name: &str, code: u8| {
+        json!({
+            "name": name, "processId": name, "sessionId": null, "running": false, "exitCode": code,
+            "signal": null, "cause": "exit"
+        })
+    };
+    assert_eq!(ends, json!({"version": 1, "processes": [end("second", 4), end("first", 3)]}));
+}
+
+#[test]
+fn a_terminal_takes_a_size_and_pipes_do_not() {
+    let left = Left::behind("night");
+    let script = "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.01; done";
+    left.ready_with("screen", script, json!({"tty": true}));
+    left.ready("pipes", "echo ready; exec sleep 1000");
+    assert_eq!(out(left.say(&["resize", "screen", "40x120"])), "");
+    assert_eq!(left.say(&["wait", "screen"]), ended(0, ""));
+    assert!(out(left.say(&["logs", "screen"])).ends_with("40 120\r\n"));
+    let refused = |why: &str, todo: &str| ended(1, &format!("remex: cannot resize {why}\n  hint: {todo}\n"));
+    assert_eq!(
+        left.say(&["resize", "pipes", "40x120"]),
+        refused("`pipes`: it has no terminal", "start it with `remex run -t`")
+    );
+    assert_eq!(
+        left.say(&["resize", "screen", "40x120"]),
+        refused("`screen`: it has ended (exit 0)", "see `remex ps`")
+    );
+    assert_eq!(left.say(&["resize", "screen", "40"]).code, Some(2));
+}
+
+#[test]
+fn another_server_is_looked_at_with_on() {
+    let home = Home::new();
+    let server = Server::start();
+    home.add_environment("far", server.address());
+    let client = server.client();
+    client.shell("distant", "exec sleep 1000");
+    for place in ["far", server.address()] {
+        assert_eq!(out(home.say(&["ps", "-q", "--on", place])), "distant\n");
+    }
+    assert_eq!(out(home.say(&["kill", "distant", "--on", "far"])), "");
+    assert_eq!(home.say(&["wait", "distant", "--on", "far"]).code, Some(143));
+}
