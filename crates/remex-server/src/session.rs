@@ -123,7 +123,7 @@ impl Session {
         self.processes().by_id.get(id).cloned()
     }
 
-    /// Keeps nothing of a process's output for the client any more, until one comes back.
+    /// Keeps nothing of a process's output for a client that is away, until one comes back.
     pub(crate) fn release(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
         self.process(id).ok_or_else(|| crate::process::unknown_process(id))?.release();
         Ok(remex_proto::call::Empty {})

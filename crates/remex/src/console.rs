@@ -18,7 +18,7 @@ use tokio::{
 pub(crate) use self::remote::Remote;
 use self::{output::Output, remote::Feed};
 use crate::{
-    escape::{self, Escape, Key},
+    escape::{self, Escape, Key, Typing},
     failure::Failure,
     input::Input,
     terminal::{self, Raw},
@@ -146,7 +146,7 @@ impl Console {
                 Turn::Event(Err(error)) => return Err(error.into()),
                 Turn::Interrupt => {
                     interrupts += 1;
-                    if let Some(ending) = self.interrupt(interrupts).await {
+                    if let Some(ending) = self.interrupt(interrupts, raw).await {
                         return Ok(ending);
                     }
                 }
@@ -170,8 +170,11 @@ impl Console {
     }
 
     /// Passes Ctrl-C on; the second one forces.
-    async fn interrupt(&self, times: u32) -> Option<Ending> {
+    async fn interrupt(&self, times: u32, raw: bool) -> Option<Ending> {
         if times == 1 {
+            if matches!(self.remote.client().condition(), Condition::Recovering { .. }) {
+                say(raw, "there is no connection now; Ctrl-C once more gives up");
+            }
             self.remote.pass(SignalName::Int);
             return None;
         }
@@ -196,22 +199,28 @@ impl Console {
         let input = Input::open().map_err(|error| Failure::io("read standard input", &error))?;
         let feed = self.remote.feed();
         let orders = std::io::stdin().is_terminal().then_some(orders);
-        let terminal = self.terminal;
+        let (terminal, leaves) = (self.terminal, self.stay.is_none());
         Ok(tokio::spawn(async move {
             // Whoever takes no more input is not asked again; how the process ends says the rest.
-            let _ = forward(input, feed, orders, terminal).await;
+            let _ = forward(input, feed, Keyboard { orders, leaves, terminal }).await;
         }))
     }
 }
 
-/// Returns when the input has ended or nobody wants it.
-async fn forward(
-    mut input: Input,
-    mut feed: Feed,
+/// What our input may mean.
+struct Keyboard {
+    /// Where orders go; only a person gives them.
     orders: Option<mpsc::Sender<Key>>,
+    /// Whether the process can be left running.
+    leaves: bool,
+    /// Whether it has a terminal.
     terminal: bool,
-) -> Result<(), Error> {
-    let mut escape = Escape::new();
+}
+
+/// Returns when the input has ended or nobody wants it.
+async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result<(), Error> {
+    let Keyboard { orders, leaves, terminal } = keyboard;
+    let mut escape = Escape::new(if terminal { Typing::Keys } else { Typing::Lines });
     let mut last = b'\n';
     while let Some(Ok(bytes)) = input.next().await {
         last = bytes.last().copied().unwrap_or(last);
@@ -222,6 +231,11 @@ async fn forward(
         for key in escape.take(&bytes) {
             match key {
                 Key::Bytes(bytes) => feed.write(&bytes).await?,
+                Key::Detach if leaves => {
+                    let _ = orders.send(Key::Detach).await;
+                    // Nothing more reaches the process, and its input stays open.
+                    return std::future::pending().await;
+                }
                 order => drop(orders.send(order).await),
             }
         }

@@ -5,7 +5,17 @@
 /// Finds orders among keystrokes.
 #[derive(Debug)]
 pub(crate) struct Escape {
+    typing: Typing,
     state: State,
+}
+
+/// How input comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Typing {
+    /// Key by key.
+    Keys,
+    /// Line by line: the end of a line with an order belongs to the order.
+    Lines,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +23,8 @@ enum State {
     LineStart,
     /// After `~` at the beginning of a line, which the process has not got yet.
     Tilde,
+    /// After an order.
+    Ordered,
     Within,
 }
 
@@ -33,8 +45,8 @@ pub(crate) enum Key {
 pub(crate) const HELP: &str = "~. leaves it running, ~k ends it with everything it started, ~~ sends ~";
 
 impl Escape {
-    pub(crate) fn new() -> Self {
-        Self { state: State::LineStart }
+    pub(crate) fn new(typing: Typing) -> Self {
+        Self { typing, state: State::LineStart }
     }
 
     /// Takes what was typed; what follows a `~` may come later.
@@ -43,7 +55,11 @@ impl Escape {
         let mut bytes = Vec::with_capacity(typed.len() + 1);
         for &byte in typed {
             let order = match (self.state, byte) {
-                (State::LineStart, b'~') => {
+                (State::Ordered, b'\r' | b'\n') if self.typing == Typing::Lines => {
+                    self.state = State::LineStart;
+                    continue;
+                }
+                (State::LineStart | State::Ordered, b'~') => {
                     self.state = State::Tilde;
                     continue;
                 }
@@ -61,7 +77,7 @@ impl Escape {
                 Some(order) => {
                     flush(&mut bytes, &mut keys);
                     keys.push(order);
-                    self.state = State::LineStart;
+                    self.state = State::Ordered;
                 }
                 None => {
                     bytes.push(byte);
@@ -92,7 +108,7 @@ mod tests {
     use super::*;
 
     fn typed(pieces: &[&str]) -> Vec<Key> {
-        let mut escape = Escape::new();
+        let mut escape = Escape::new(Typing::Keys);
         let mut keys: Vec<_> = pieces.iter().flat_map(|piece| escape.take(piece.as_bytes())).collect();
         keys.extend(escape.end());
         keys
@@ -108,6 +124,13 @@ mod tests {
         assert_eq!(typed(&["ls\r", "~", "."]), [bytes("ls\r"), Key::Detach]);
         assert_eq!(typed(&["ls ~."]), [bytes("ls ~.")]);
         assert_eq!(typed(&["~?~k"]), [Key::Help, Key::Kill]);
+    }
+
+    #[test]
+    fn the_end_of_a_line_with_an_order_is_part_of_it() {
+        let mut escape = Escape::new(Typing::Lines);
+        assert_eq!(escape.take(b"~?\n~.\nmore\n"), [Key::Help, Key::Detach, bytes("more\n")]);
+        assert_eq!(typed(&["~?\r"]), [Key::Help, bytes("\r")]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use remex_client::{
     Client, ErrorKind, Options, Process,
-    process::{Inherit, Input, OnDrop, Overflow, Retain, Secrets},
+    process::{Inherit, Input, Overflow, Retain, Secrets},
 };
 use remex_proto::{process::State, session};
 
@@ -153,8 +153,7 @@ impl Launch<'_> {
         if let Some(limit) = self.timeout {
             command = command.timeout(limit);
         }
-        let on_drop = if self.stay == Stay::Waited { OnDrop::Terminate } else { OnDrop::Leave };
-        Ok(command.input(self.input).retain(self.retain()).on_drop(on_drop).start().await?)
+        Ok(command.input(self.input).retain(self.retain()).start().await?)
     }
 
     fn retain(&self) -> Retain {

@@ -5,7 +5,9 @@
 
 mod arguments;
 mod command;
+mod console;
 mod cut;
+mod escape;
 mod failure;
 mod find;
 mod followed;

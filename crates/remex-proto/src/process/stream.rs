@@ -142,7 +142,7 @@ pub enum WriteStatus {
     Starting,
 }
 
-/// `process/release`: nothing of the output is kept for the client that controls the process, until it comes back.
+/// `process/release`: nothing of the output is kept for the controlling client while it is away, until it comes back.
 /// Repeating it is fine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -17,6 +17,8 @@ pub(super) struct Control {
     /// Everything up to here was got by the controlling client, or consumed if it tells that; also on an earlier
     /// connection of it.
     acknowledged: Seq,
+    /// Nothing is kept for the client while it is away, until it comes back.
+    released: bool,
 }
 
 #[derive(Debug, Default)]
@@ -62,9 +64,13 @@ impl Control {
         matches!(self.holder, Holder::Attached { connection: holder, .. } if holder == connection)
     }
 
-    /// Tells whether its client is expected back.
-    fn is_away(&self) -> bool {
-        matches!(self.holder, Holder::Detached { .. })
+    /// Tells whether its client is away and expected back.
+    fn is_awaited(&self) -> bool {
+        matches!(self.holder, Holder::Detached { .. }) && !self.released
+    }
+
+    fn release(&mut self) {
+        self.released = true;
     }
 
     pub(super) fn detach(&mut self, now: Instant) {
@@ -88,6 +94,7 @@ impl Control {
     }
 
     pub(super) fn resume(&mut self, viewer: &Viewer, newest: Seq, now: Instant) {
+        self.released = false;
         if viewer.consumes {
             self.attach_consumer(viewer.outbox.id);
         } else {
@@ -167,6 +174,7 @@ impl Control {
     fn hold(&mut self, limits: &Limits, now: Instant) -> Hold {
         match &self.holder {
             Holder::Gone => return Hold::Nothing,
+            Holder::Detached { .. } if self.released => return Hold::Nothing,
             Holder::Detached { since } if now >= *since + limits.resume_hold => return Hold::Nothing,
             Holder::Detached { .. } | Holder::Attached { .. } => {}
         }
@@ -252,7 +260,7 @@ impl State {
     pub(super) fn hold(&mut self, about: &About, limits: &Limits, now: Instant) -> Hold {
         match about.overflow {
             Overflow::Evict => Hold::Nothing,
-            Overflow::Hold if self.control.is_away() => Hold::After(self.control.acknowledged()),
+            Overflow::Hold if self.control.is_awaited() => Hold::After(self.control.acknowledged()),
             Overflow::Pause | Overflow::Hold => {
                 if self.control.gave_up(limits, now) {
                     self.note_abandoned();
@@ -282,7 +290,7 @@ impl State {
 
     /// Returns when a full log should be looked at again although nobody acknowledged.
     pub(super) fn look_again_at(&self, about: &About, limits: &Limits) -> Option<Instant> {
-        if about.overflow == Overflow::Hold && self.control.is_away() {
+        if about.overflow == Overflow::Hold && self.control.is_awaited() {
             return None;
         }
         self.full.then(|| self.control.loosens_at(limits)).flatten()
@@ -295,9 +303,9 @@ impl Process {
         self.state().control.resume(viewer, 0, Instant::now());
     }
 
-    /// Keeps nothing for the controller any more, until it comes back.
+    /// Keeps nothing for the controller while it is away, until it comes back.
     pub(crate) fn release(&self) {
-        self.state().control.let_go();
+        self.state().control.release();
         self.wake.notify_one();
     }
 

@@ -53,8 +53,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let processes = Processes::list(&client).await?;
     let row = processes.find(&flags.name)?;
     let followed = processes.followed(row);
-    if !row.attached && row.is_running() {
-        // Its client is away and may have left it waiting for a reader: this is one.
+    if row.is_running() {
+        // A client that went away may have left it waiting for a reader: this is one.
         followed.release().await?;
     }
     let cursor = followed.shortly_before(SHOWN_AGAIN).await?;

@@ -3,7 +3,7 @@
 use std::{io::IsTerminal as _, time::Duration};
 
 use clap::Args;
-use remex_client::{Options, Session, process::Input};
+use remex_client::{Client, Condition, Options, Session, process::Input};
 
 use super::Outcome;
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
     print,
     text::duration,
 };
+
+/// How long the end of a session is waited for.
+const END: Duration = Duration::from_secs(10);
 
 /// Flags of `remex run`.
 #[derive(Debug, Args)]
@@ -139,18 +142,21 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
             say(false, &format!("left running as `{name}`; `{}` comes back to it", come_back(place, &name)));
             Ok(0)
         }
-        Ok(Ending::Exited(code) | Ending::Signalled(code)) => {
-            let _ = client.end().await;
-            Ok(code)
+        ended => {
+            end(client).await;
+            match ended? {
+                Ending::Exited(code) | Ending::Signalled(code) => Ok(code),
+                Ending::Deaf => Ok(141),
+                Ending::Detached => Ok(0),
+            }
         }
-        Ok(Ending::Deaf) => {
-            let _ = client.end().await;
-            Ok(141)
-        }
-        Err(failure) => {
-            let _ = tokio::time::timeout(Duration::from_secs(3), client.end()).await;
-            Err(failure)
-        }
+    }
+}
+
+/// Ends a session with everything in it, if its server can be told; otherwise it ends by itself.
+async fn end(client: Client) {
+    if client.condition() == Condition::Connected {
+        let _ = tokio::time::timeout(END, client.end()).await;
     }
 }
 

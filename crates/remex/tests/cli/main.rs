@@ -5,11 +5,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod home;
-mod left;
-mod screen;
-
 mod attach;
 mod basics;
+mod home;
+mod left;
 mod logs;
 mod look;
+mod proxy;
+mod run;
+mod screen;
+mod terminal;

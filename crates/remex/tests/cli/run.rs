@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufReader, Read as _},
     process::{Child, Stdio},
 };
 
@@ -217,13 +217,13 @@ fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
     let mut child = start(&home, &["run", "--on", server.address(), "--", "sh", "-c", script]);
     let mut out = BufReader::new(child.stdout.take().unwrap());
     assert_eq!(line(&mut out), "ready");
-    drop(server);
-    let told = line(&mut BufReader::new(child.stderr.take().unwrap()));
-    assert!(told.starts_with("remex: "), "{told}");
+    server.signal(Signal::KILL);
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    assert_eq!(line(&mut err), "remex: the connection was lost; waiting for it to come back");
     signal(&child, Signal::INT);
+    assert_eq!(line(&mut err), "remex: there is no connection now; Ctrl-C once more gives up");
     signal(&child, Signal::INT);
-    // A kill that nobody hears is not waited for.
-    assert!(child.wait().unwrap().code().is_some_and(|code| code >= 125));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

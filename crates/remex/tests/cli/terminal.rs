@@ -35,15 +35,12 @@ fn a_terminal_has_the_size_of_ours_and_follows_it() {
         assert!(is_raw(&screen));
         screen.keys("stty size\r");
         screen.wait_for("24 80");
-        screen.keys("trap 'stty size; echo' WINCH\r");
+        screen.keys("trap 'stty size' WINCH; echo tr''apped; while ! test -e stop; do sleep 0.05; done\r");
+        screen.wait_for("trapped");
         screen.resize(40, 132);
-        screen.wait_until("the new size", |shown| {
-            // A shell at its prompt may take the signal only with the next key.
-            shown.contains("40 132") || {
-                screen.keys("\r");
-                false
-            }
-        });
+        screen.wait_for("40 132");
+        screen.keys("\x03");
+        screen.wait_for("^C");
         screen.keys("exit 5\r");
         assert_eq!(screen.end(), Some(5));
         assert!(is_cooked(&screen));
@@ -73,15 +70,14 @@ fn the_terminal_is_as_before_whatever_ends_remex() {
         let mut screen = Screen::remex(&home, &shell(&[]));
         screen.wait_for("> ");
         // The other screen, no cursor: what a program has told the terminal is taken back, too.
-        screen.keys("printf '\\033[?1049h\\033[?25l'; echo other screen\r");
-        screen.wait_for("other screen");
+        screen.keys("printf '\\033[?1049h\\033[?25l'; echo other''screen\r");
+        screen.wait_for("otherscreen");
         let pid = Pid::from_raw(screen.pid().try_into().unwrap()).unwrap();
         kill_process(pid, sent).unwrap();
         assert!(screen.end().is_some_and(|code| code > 128));
         assert!(is_cooked(&screen));
-        screen.wait_until("the first screen", |_| {
-            screen.raw().contains("\u{1b}[?1049l") && screen.raw().contains("\u{1b}[?25h")
-        });
+        screen.wait_until("the first screen, with a cursor", |shown| !shown.contains("otherscreen"));
+        assert!(screen.raw().contains("\u{1b}[?25h"));
     }
 }
 
@@ -103,7 +99,7 @@ fn what_runs_in_this_process_cannot_be_left() {
     screen.wait_for("~k ends it with everything it started");
     screen.keys("~.");
     screen.wait_for("cannot be left running");
-    screen.keys("~~ is a tilde\x03");
+    screen.keys("~~ is a tilde");
     screen.wait_for("~ is a tilde");
     screen.keys("\r~k");
     assert_eq!(screen.end(), Some(137));
