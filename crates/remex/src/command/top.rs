@@ -1,14 +1,346 @@
-//! `remex top`.
+//! `remex top`: a live screen of the processes of one place.
+//!
+//! What is shown is in `state`, how in `draw`; here keys, ticks and answers come together.
+
+mod draw;
+mod rates;
+mod state;
+mod tail;
+mod work;
+
+use std::{
+    io::{self, IsTerminal as _},
+    time::{Duration, Instant},
+};
 
 use clap::Args;
+use ratatui::{
+    DefaultTerminal,
+    crossterm::event::{self, Event, KeyEventKind},
+};
+use remex_client::{Client, Condition};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
 
+use self::{
+    state::{Mode, Order, State},
+    work::{Done, Reading},
+};
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    cut,
+    failure::Failure,
+    place::{On, Otherwise, Place},
+    print::Colour,
+    text::{duration, now_ms},
+};
 
 /// Flags of `remex top`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    on: On,
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+    /// The time between two looks, such as `500ms` or `2s`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]
+    interval: Duration,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  What was left running on this machine:
+    remex top
+  On another machine, every five seconds:
+    remex top --on build --interval 5s
+
+Keys:
+  up, down, j, k   select a process
+  enter, f         follow its output
+  s                send it a signal
+  K                end it with everything it started
+  a                show what has ended
+  /                filter by name or command
+  ?, h             help
+  q, Esc, Ctrl-C   quit
+";
+
+/// Keys that are typed faster than they are shown.
+const KEYS: usize = 64;
+
+/// How long the server is given to take note of our leaving.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+        return Err(Failure::usage(
+            "cannot show a live screen: standard input and output are not a terminal",
+            "use `remex ps`, for programs with `--json`",
+        ));
+    }
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let client = place.connect(cut::outlive).await?;
+    let signals = Signals::listen()?;
+    let top = Top::new(place, client);
+    let screen = Screen::open()?;
+    let (code, client) = top.show(screen, signals, flags.interval).await?;
+    if let Some(client) = client {
+        let _ = tokio::time::timeout(FAREWELL, client.end()).await;
+    }
+    Ok(code)
+}
+
+/// The terminal while it is ours; dropped, it is as it was before. A panic brings it back first, then speaks.
+struct Screen {
+    terminal: DefaultTerminal,
+}
+
+impl Screen {
+    fn open() -> Result<Self, Failure> {
+        let terminal = ratatui::try_init().map_err(|error| {
+            ratatui::restore();
+            Failure::io("use the terminal", &error)
+        })?;
+        Ok(Self { terminal })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.terminal.show_cursor();
+        ratatui::restore();
+    }
+}
+
+/// What others want us to end with.
+struct Signals {
+    terminate: Signal,
+    hang_up: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::io("listen for signals", &error));
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            hang_up: listen(SignalKind::hangup())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for one, and returns the exit code that it stands for.
+    async fn next(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.terminate.recv() => 143,
+            _ = self.hang_up.recv() => 129,
+            _ = self.interrupt.recv() => 130,
+        }
+    }
+}
+
+/// What is shown, and everything that is under way for it.
+struct Top {
+    place: Place,
+    /// None while there is no connection and no hope that it heals by itself.
+    client: Option<Client>,
+    conditions: Option<watch::Receiver<Condition>>,
+    state: State,
+    work: JoinSet<Done>,
+    /// Whether a look or a new connection is under way.
+    looks: bool,
+    reading: Option<Reading>,
+}
+
+impl Top {
+    fn new(place: Place, client: Client) -> Self {
+        let state = State::new(place.name.clone());
+        let conditions = Some(client.conditions());
+        Self {
+            place,
+            client: Some(client),
+            conditions,
+            state,
+            work: JoinSet::new(),
+            looks: false,
+            reading: None,
+        }
+    }
+
+    /// Shows the screen until somebody wants it to end; returns the exit code.
+    async fn show(
+        mut self,
+        mut screen: Screen,
+        mut signals: Signals,
+        pause: Duration,
+    ) -> Result<(u8, Option<Client>), Failure> {
+        let mut keys = keyboard();
+        let mut ticks = interval(pause);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let colour = Colour::of_stdout();
+        loop {
+            let drawn = screen.terminal.draw(|frame| draw::screen(frame, &self.state, now_ms(), colour));
+            drawn.map_err(|error| Failure::io("draw on the terminal", &error))?;
+            tokio::select! {
+                code = signals.next() => return Ok((code, self.client)),
+                event = keys.recv() => match event {
+                    // Without a keyboard there is no terminal.
+                    None => return Ok((129, self.client)),
+                    Some(event) => if self.take_event(&event) { return Ok((0, self.client)) },
+                },
+                _ = ticks.tick() => self.look(),
+                () = changed(&mut self.conditions) => self.take_condition(),
+                Some(done) = self.work.join_next() => match done {
+                    Ok(done) => self.take(done),
+                    Err(error) if error.is_cancelled() => {}
+                    Err(_) => return Err(Failure::new("the screen met a defect", "report it")),
+                },
+            }
+            self.read();
+        }
+    }
+
+    /// Does what a key means, and tells whether it is the end.
+    fn take_event(&mut self, event: &Event) -> bool {
+        let Event::Key(key) = event else { return false };
+        if key.kind == KeyEventKind::Release {
+            return false;
+        }
+        match (self.state.press(*key), &self.client) {
+            (Order::Quit, _) => return true,
+            (Order::Signal(key, name, signal), Some(client)) => {
+                self.work.spawn(work::signal(key.followed(client), name, signal));
+            }
+            (Order::KillTree(key, name), Some(client)) => {
+                self.work.spawn(work::kill(key.followed(client), name));
+            }
+            (Order::Signal(..) | Order::KillTree(..), None) => {
+                self.state.message = Some("there is no connection".to_owned());
+            }
+            (Order::Nothing, _) => {}
+        }
+        false
+    }
+
+    /// Asks what there is, or for a new connection; once at a time.
+    fn look(&mut self) {
+        if let Some(reading) = &mut self.reading {
+            reading.is_due = true;
+        }
+        if std::mem::replace(&mut self.looks, true) {
+            return;
+        }
+        match &self.client {
+            Some(client) => self.work.spawn(work::look(client.clone())),
+            None => self.work.spawn(work::connect(self.place.clone())),
+        };
+    }
+
+    /// Reads what the selected process says: at every tick, or as it comes while it is followed.
+    fn read(&mut self) {
+        let Some(client) = &self.client else { return };
+        let Some(key) = self.state.watched() else {
+            self.reading = None;
+            return;
+        };
+        let follows = self.state.mode == Mode::Follow;
+        if self.reading.as_ref().is_none_or(|reading| reading.key != *key) {
+            self.reading = Some(Reading::new(key.clone()));
+        }
+        if let Some(reading) = &mut self.reading {
+            let said = self.state.selected().map_or(0, |seen| seen.row.said_bytes());
+            reading.go_on(client, follows, said, &mut self.work);
+        }
+    }
+
+    fn take(&mut self, done: Done) {
+        match done {
+            Done::Looked(looked) => {
+                self.looks = false;
+                match looked {
+                    Ok(rows) => {
+                        self.state.trouble = None;
+                        self.state.look(rows, Instant::now());
+                    }
+                    Err(failure) => self.fail(&failure),
+                }
+            }
+            Done::Connected(connected) => {
+                self.looks = false;
+                match connected {
+                    Ok(client) => {
+                        self.conditions = Some(client.conditions());
+                        self.client = Some(client);
+                        self.state.trouble = None;
+                        self.look();
+                    }
+                    Err(failure) => self.fail(&failure),
+                }
+            }
+            Done::Read(key, read) => {
+                if let Some(reading) = self.reading.as_mut().filter(|reading| reading.key == key) {
+                    reading.take(read, &mut self.state.tail);
+                }
+            }
+            Done::Acted(message) => {
+                self.state.message = Some(message);
+                self.look();
+            }
+        }
+    }
+
+    fn take_condition(&mut self) {
+        match self.client.as_ref().map(Client::condition) {
+            Some(Condition::Connected) => self.state.trouble = None,
+            Some(Condition::Recovering { .. }) => {
+                self.state.trouble = Some("connection lost; waiting for it to come back".to_owned());
+            }
+            Some(Condition::Lost(loss)) => {
+                let loss = remex_client::Error::from(loss);
+                self.fail(&Failure::from(loss));
+                (self.client, self.conditions) = (None, None);
+            }
+            None => {}
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        self.state.trouble = Some(format!("connection lost; trying again: {}", failure.what()));
+    }
+}
+
+/// Waits until there is something new about the connection.
+async fn changed(conditions: &mut Option<watch::Receiver<Condition>>) {
+    match conditions {
+        Some(receiver) => {
+            if receiver.changed().await.is_err() {
+                *conditions = None;
+            }
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads keys and sizes in a thread of its own, which ends with the program: reading from a terminal blocks.
+fn keyboard() -> mpsc::Receiver<Event> {
+    let (send, receive) = mpsc::channel(KEYS);
+    std::thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            if send.blocking_send(event).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+fn pause(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_millis(100);
+    const MOST: Duration = Duration::from_secs(24 * 3600);
+    let pause = duration(text)?;
+    if (LEAST..=MOST).contains(&pause) { Ok(pause) } else { Err("expected 100ms to 24h".to_owned()) }
 }

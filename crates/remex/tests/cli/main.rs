@@ -15,3 +15,4 @@ mod proxy;
 mod run;
 mod screen;
 mod terminal;
+mod top;

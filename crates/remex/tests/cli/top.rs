@@ -1,0 +1,191 @@
+//! `top`: keystrokes in, screen out.
+
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    termios::Termios,
+};
+
+use crate::{
+    home::{Home, Said},
+    left::Left,
+    screen::Screen,
+    support::Server,
+};
+
+/// The settings of a terminal as numbers.
+fn modes(settings: &Termios) -> [u32; 4] {
+    [
+        settings.input_modes.bits(),
+        settings.output_modes.bits(),
+        settings.control_modes.bits(),
+        settings.local_modes.bits(),
+    ]
+}
+
+fn top(left: &Left) -> Screen {
+    left.screen(&["top", "--interval", "100ms"])
+}
+
+/// Waits until lines are on the screen, whatever blanks are behind them.
+fn wait_for_lines(screen: &Screen, lines: &str) -> String {
+    screen.wait_until(&format!("`{lines}` on the screen"), |shown| trimmed(shown).contains(lines))
+}
+
+fn trimmed(shown: &str) -> String {
+    shown.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Returns the cells of the row of a process.
+fn row<'a>(screen: &'a str, name: &str) -> Option<Vec<&'a str>> {
+    let cells = |line: &'a str| line.trim_start_matches('>').split_whitespace().collect::<Vec<_>>();
+    screen.lines().map(cells).find(|cells| cells.first() == Some(&name))
+}
+
+/// Waits until the row of a process is as wanted.
+fn wait_for_row(screen: &Screen, name: &str, wanted: impl Fn(&[&str]) -> bool) -> String {
+    screen.wait_until(&format!("the row of {name}"), |shown| row(shown, name).is_some_and(|row| wanted(&row)))
+}
+
+#[test]
+fn processes_are_shown_with_what_they_use_and_say() {
+    let left = Left::behind("night");
+    left.ready("busy", "echo ready; while :; do :; done");
+    left.ready("calm", r"printf '\033]0;evil\007one\n\033[31mtwo\033[0m\nready\n'; exec sleep 1000");
+    let screen = top(&left);
+    let used = |row: &[&str]| row[2].strip_suffix('%').and_then(|cpu| cpu.parse::<f64>().ok());
+    wait_for_row(&screen, "busy", |row| used(row).is_some_and(|cpu| cpu > 5.0));
+    let shown = trimmed(&wait_for_row(&screen, "calm", |row| used(row).is_some_and(|cpu| cpu < 5.0)));
+    assert!(shown.starts_with("local: 2 running, 0 ended\n"), "{shown}");
+    assert!(
+        shown.contains("\n  NAME             STATE     CPU   MEM     OUT/s   OUT     AGE    COMMAND\n"),
+        "{shown}"
+    );
+    assert_eq!(row(&shown, "calm").map(|row| row[1..2].to_vec()), Some(vec!["running"]));
+    screen.wait_for("── busy ─");
+    screen.keys("j");
+    wait_for_lines(&screen, "\none\ntwo\nready\n");
+    assert!(!screen.raw().contains("evil"), "no order of a process reaches the terminal");
+    screen.keys("/bus");
+    screen.wait_until("the filter", |shown| row(shown, "calm").is_none() && shown.contains("filter: bus_"));
+}
+
+#[test]
+fn output_is_followed_as_it_comes() {
+    let left = Left::behind("night");
+    left.waiting("talk", "echo more; exit 3");
+    let mut screen = top(&left);
+    wait_for_lines(&screen, "\nready\n");
+    screen.keys("\r");
+    wait_for_lines(&screen, "talk: running\nready\n");
+    left.go("talk");
+    wait_for_lines(&screen, "talk: exit 3\nready\nmore\n");
+    screen.keys("q");
+    screen.wait_for("0 running, 1 ended");
+    screen.keys("a");
+    wait_for_row(&screen, "talk", |row| row[1..3] == ["exit", "3"]);
+    screen.keys("q");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
+    let left = Left::behind("night");
+    left.ready("first", "trap 'exit 7' INT; echo ready; while :; do sleep 0.01; done");
+    left.ready("second", "sh -c 'echo ready; sleep 1000' & wait");
+    let screen = top(&left);
+    wait_for_row(&screen, "second", |_| true);
+    screen.keys("s");
+    screen.wait_for("send [SIGTERM] to first? enter sends");
+    screen.keys("j");
+    screen.wait_for("send [SIGINT] to first?");
+    screen.keys("\r");
+    screen.wait_for("SIGINT sent to first");
+    screen.wait_for("1 running, 1 ended");
+    screen.keys("K");
+    screen.wait_for("end second with everything it started? y/n");
+    screen.keys("n");
+    screen.wait_for("enter follow");
+    screen.keys("K");
+    screen.wait_for("y/n");
+    screen.keys("y");
+    screen.wait_for("0 running, 2 ended");
+    screen.keys("a");
+    wait_for_row(&screen, "first", |row| row[1..3] == ["exit", "7"]);
+    wait_for_row(&screen, "second", |row| row[1] == "SIGTERM");
+}
+
+#[test]
+fn the_terminal_is_as_before_however_it_ends() {
+    let left = Left::behind("night");
+    left.ready("build", "echo ready; exec sleep 1000");
+    for (end, code) in [("q", 0), ("\u{1b}", 0), ("\u{3}", 0), ("TERM", 143)] {
+        let mut screen = top(&left);
+        let usual = modes(&Screen::open(&left.home, "true", &[]).settings());
+        screen.wait_for("> build");
+        assert_ne!(modes(&screen.settings()), usual);
+        match end {
+            "TERM" => {
+                let pid = Pid::from_raw(i32::try_from(screen.pid()).unwrap()).unwrap();
+                kill_process(pid, Signal::TERM).unwrap();
+            }
+            keys => screen.keys(keys),
+        }
+        assert_eq!(screen.end(), Some(code), "{end:?}");
+        assert_eq!(modes(&screen.settings()), usual, "{end:?}");
+        let shown = screen.wait_until("the usual screen", |shown| !shown.contains("build"));
+        assert!(!shown.contains("NAME"), "{shown}");
+        let raw = screen.raw();
+        assert!(raw.contains("\u{1b}[?1049l") && raw.contains("\u{1b}[?25h"), "{end:?}");
+    }
+}
+
+#[test]
+fn a_small_window_shows_less_and_a_large_one_more() {
+    let left = Left::behind("night");
+    left.ready("build", "echo ready; exec sleep 1000");
+    let mut screen = top(&left);
+    screen.wait_for("COMMAND");
+    for (rows, cols) in [(5, 20), (1, 1), (2, 10), (5, 20)] {
+        screen.resize(rows, cols);
+    }
+    screen.wait_until("a small window", |shown| shown.contains("> build") && !shown.contains("COMMAND"));
+    screen.keys("K");
+    screen.wait_for("end build with every");
+    screen.keys("n?");
+    screen.wait_for("down, j    select th");
+    screen.keys("q");
+    screen.resize(50, 200);
+    screen.wait_for("/bin/sh -c 'echo ready; exec sleep 1000'");
+    screen.keys("q");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn a_lost_server_is_told_and_its_return_too() {
+    let left = Left::behind("night");
+    left.ready("build", "echo ready; exec sleep 1000");
+    let screen = top(&left);
+    screen.wait_for("> build");
+    let Left { home, server, client } = left;
+    drop(client);
+    server.stop();
+    screen.wait_for("connection lost");
+    let listen = format!("unix://{}", home.own_socket().display());
+    let server = Server::serve(&["--listen", &listen]);
+    screen.wait_for("local: 0 running, 0 ended");
+    server.client().shell("again", "exec sleep 1000");
+    wait_for_row(&screen, "again", |_| true);
+}
+
+#[test]
+fn without_a_terminal_ps_is_named() {
+    let home = Home::new();
+    let expected = Said {
+        code: Some(2),
+        out: String::new(),
+        err: "remex: cannot show a live screen: standard input and output are not a terminal\n  \
+              hint: use `remex ps`, for programs with `--json`\n"
+            .to_owned(),
+    };
+    assert_eq!(home.say(&["top"]), expected);
+}
