@@ -7,8 +7,8 @@ use std::{num::NonZeroU16, time::Duration};
 use bytes::Bytes;
 use remex_client::{Client, Error, ErrorKind};
 use remex_proto::process::{
-    CloseStdin, ExitCause, GapRange, Read, ReadReply, Release, Resize, Signal, SignalName, Snapshot,
-    SnapshotReply, Stream, Terminate, TerminateMode, Until, Wait, WaitReason, Write,
+    CloseStdin, ExitCause, GapRange, Read, ReadReply, Release, Resize, Signal, SignalName, Stream, Terminate,
+    TerminateMode, Until, Wait, WaitReason, Write,
 };
 
 /// How much is read at once.
@@ -153,12 +153,6 @@ impl Followed {
                 _ => return Ok(()),
             }
         }
-    }
-
-    /// Returns the beginning and the end of what it has said.
-    pub(crate) async fn snapshot(&self, max_bytes: u64) -> Result<SnapshotReply, Error> {
-        let (process_id, session_id) = self.ids();
-        self.client.call(Snapshot { process_id, session_id, max_bytes: Some(max_bytes) }).await
     }
 
     fn ids(&self) -> (String, Option<String>) {

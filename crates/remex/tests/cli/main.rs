@@ -2,6 +2,8 @@
 //!
 //! Start at [`home::Home`]; [`screen::Screen`] is a terminal with the program on it.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

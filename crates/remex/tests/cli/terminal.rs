@@ -30,18 +30,14 @@ fn a_terminal_has_the_size_of_ours_and_follows_it() {
     let home = Home::new();
     let server = Server::start();
     for place in [&[][..], &["--on", server.address()]] {
-        let mut screen = Screen::remex(&home, &shell(place));
-        screen.wait_for("> ");
+        let script = "stty size; trap 'stty size' WINCH; trap 'exit 5' INT; echo ready; while :; do sleep 0.05; done";
+        let args = [&["run", "-t"], place, &["--", "sh", "-c", script]].concat();
+        let mut screen = Screen::remex(&home, &args);
+        screen.wait_for("24 80\nready");
         assert!(is_raw(&screen));
-        screen.keys("stty size\r");
-        screen.wait_for("24 80");
-        screen.keys("trap 'stty size' WINCH; echo tr''apped; while ! test -e stop; do sleep 0.05; done\r");
-        screen.wait_for("trapped");
         screen.resize(40, 132);
         screen.wait_for("40 132");
         screen.keys("\x03");
-        screen.wait_for("^C");
-        screen.keys("exit 5\r");
         assert_eq!(screen.end(), Some(5));
         assert!(is_cooked(&screen));
     }

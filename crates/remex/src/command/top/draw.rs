@@ -2,8 +2,6 @@
 //!
 //! Everything that comes from a server or a process is plain text before it gets here. Start at [`screen`].
 
-use std::time::Duration;
-
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -216,7 +214,7 @@ fn bytes(amount: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use ratatui::{Terminal, backend::TestBackend};
     use remex_proto::process::{State as Stage, Stream};
