@@ -92,9 +92,10 @@ fn job_control_works() {
     type_in(&client, "p", "\x1a");
     client.wait_for_output("p", "Stopped");
     type_in(&client, "p", "jobs -p | wc -l | sed 's/^/jobs: /'\n");
-    client.wait_for_output("p", "jobs: 1\r\n");
+    client.wait_for_output("p", "jobs: 1\r\n$ ");
     type_in(&client, "p", "fg\n");
-    // Who answers has the terminal, and a key that interrupts is for him.
+    client.wait_for_output("p", "fg\r\nsh -c");
+    // Whoever answers has the terminal, and gets the key that interrupts.
     type_in(&client, "p", "again\n");
     client.wait_for_output("p", "again\r\nagain\r\n");
     type_in(&client, "p", "\x03");
