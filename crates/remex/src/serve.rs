@@ -120,8 +120,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let config = config(flags, &addresses)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        // Scans of the process table; nothing that waits for anybody.
+        // Scans of the process table; nothing that waits for anybody. The next may come long after.
         .max_blocking_threads(16)
+        .thread_keep_alive(Duration::from_secs(1))
         // A flood keeps workers busy; new bytes of others must not wait for 61 turns of it.
         .event_interval(4)
         .thread_name("remex-worker")
