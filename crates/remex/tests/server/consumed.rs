@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::support::{self, Client, Reader, Server, decode, start_params, with};
+use crate::support::{self, Client, Reader, Server, check_numbers, decode, numbers, start_params, with};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -16,25 +16,8 @@ const WINDOW_EVENTS: u64 = 4096;
 /// How long the server waits for a client that is away, or that does not read back.
 const RESUME_HOLD_MS: u64 = 2000;
 
-/// Returns a script that prints `10000000`, `10000001` … up to this many bytes; every byte tells its place.
-fn numbers(bytes: u64) -> String {
-    format!("seq 10000000 99999999 | head -c {bytes}")
-}
-
-/// Fails unless these are the bytes that [`numbers`] prints from `offset` on.
-fn check_numbers(offset: u64, bytes: &[u8]) {
-    let (first, skipped) = (10_000_000 + offset / 9, (offset % 9) as usize);
-    let lines = first..=first + (bytes.len() as u64 + 9) / 9;
-    let expected: String = lines.map(|number| format!("{number}\n")).collect();
-    assert!(expected.as_bytes()[skipped..].starts_with(bytes), "wrong bytes from offset {offset} on");
-}
-
 fn everything() -> Value {
     json!(["consumed", "acks", "processGap"])
-}
-
-fn websocket_and_unix() -> [Server; 2] {
-    [Server::start(), Server::unix(&[])]
 }
 
 /// What was told of one process that prints [`numbers`].
@@ -224,7 +207,7 @@ fn wait(onlooker: &Client, session: &str, process_id: &str, more: Value) -> Valu
 
 #[test]
 fn a_stalled_consumer_holds_up_its_own_process_and_gets_every_byte_later() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
         consumer.run_another("before");
@@ -242,7 +225,7 @@ fn a_stalled_consumer_holds_up_its_own_process_and_gets_every_byte_later() {
         consumer.consume_to_the_end("stalled");
         consumer.assert_is_all("stalled", 48 * MIB);
         assert_eq!(consumer.told["stalled"].closed["evictedBytes"], 0);
-    }
+    });
 }
 
 #[test]
@@ -311,7 +294,7 @@ fn many_small_events_fill_the_window_too() {
 
 #[test]
 fn a_window_is_never_larger_than_what_is_retained_and_one_chunk_always_fits() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         let mut consumer = Consumer::new(&server);
         for (process_id, retain_bytes, window) in [("small", 128 * KIB, 128 * KIB), ("tiny", 1, 64 * KIB)] {
             consumer.start(process_id, &numbers(4 * MIB), &json!({"retainBytes": retain_bytes}));
@@ -321,12 +304,12 @@ fn a_window_is_never_larger_than_what_is_retained_and_one_chunk_always_fits() {
             consumer.consume_to_the_end(process_id);
             consumer.assert_is_all(process_id, 4 * MIB);
         }
-    }
+    });
 }
 
 #[test]
 fn an_exit_waits_in_order_behind_the_window_while_waits_know_at_once() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
         consumer.start("p", &format!("{}; exit 3", numbers(600 * KIB)), &json!({}));
@@ -336,12 +319,12 @@ fn an_exit_waits_in_order_behind_the_window_while_waits_know_at_once() {
         consumer.consume_to_the_end("p");
         consumer.assert_is_all("p", 600 * KIB);
         assert_eq!(consumer.told["p"].exited["exitCode"], 3);
-    }
+    });
 }
 
 #[test]
 fn a_closed_process_is_remembered_until_its_consumer_has_come_to_the_end() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         for overflow in ["pause", "evict"] {
             let onlooker = server.client();
             let mut consumer = Consumer::new(&server);
@@ -358,12 +341,12 @@ fn a_closed_process_is_remembered_until_its_consumer_has_come_to_the_end() {
                 listing["processes"].as_array().unwrap().iter().any(|entry| entry["processId"] == "p");
             assert!(!listed, "{listing}");
         }
-    }
+    });
 }
 
 #[test]
 fn a_cut_during_a_stall_loses_nothing() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
         consumer.start("p", &numbers(16 * MIB), &json!({}));
@@ -381,12 +364,12 @@ fn a_cut_during_a_stall_loses_nothing() {
         }
         consumer.consume_to_the_end("p");
         consumer.assert_is_all("p", 16 * MIB);
-    }
+    });
 }
 
 #[test]
 fn a_client_that_comes_back_without_the_capability_is_served_by_its_acknowledgements() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
         consumer.start("p", &numbers(16 * MIB), &json!({}));
@@ -398,12 +381,12 @@ fn a_client_that_comes_back_without_the_capability_is_served_by_its_acknowledgem
             client.take();
         }
         client.assert_is_all("p", 16 * MIB);
-    }
+    });
 }
 
 #[test]
 fn output_that_may_be_evicted_is_streamed_within_the_window_and_the_gap_is_told() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
         consumer.start("p", &format!("read go; {}", numbers(16 * MIB)), &json!({"overflow": "evict"}));
@@ -421,7 +404,7 @@ fn output_that_may_be_evicted_is_streamed_within_the_window_and_the_gap_is_told(
         assert_eq!(told.offset, 16 * MIB, "got and missing are all there was");
         assert!(told.missing > 14 * MIB, "only {} bytes are missing", told.missing);
         assert_eq!(told.closed["evictedBytes"], told.missing);
-    }
+    });
 }
 
 #[test]

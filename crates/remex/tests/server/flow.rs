@@ -1,20 +1,13 @@
 //! Output under pressure: floods, clients that read slowly or not at all, and cuts in the middle.
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, fs, process::Command, thread};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{self, Client, Reader, Server, decode, start_params, with};
+use crate::support::{self, Client, Reader, Server, check_numbers, decode, numbers, start_params, with};
 
 const MIB: u64 = 1 << 20;
-
-/// Returns a script that prints `10000000`, `10000001` … up to this many bytes.
-///
-/// Each line has nine bytes, so every byte tells its place.
-fn numbers(bytes: u64) -> String {
-    format!("seq 10000000 99999999 | head -c {bytes}")
-}
 
 fn start(reader: &mut Reader, process_id: &str, script: &str, more: Value) {
     let params = with(start_params(process_id, &["/bin/sh", "-c", script]), more);
@@ -63,10 +56,6 @@ fn listed(onlooker: &Client, session: &str, process_id: &str) -> Value {
     let listing = onlooker.call("process/list", json!({"sessionId": session})).expect("lists are free");
     let entries = listing["processes"].as_array().expect("a list is an array");
     entries.iter().find(|entry| entry["processId"] == process_id).cloned().expect("the process is listed")
-}
-
-fn websocket_and_unix() -> [Server; 2] {
-    [Server::start(), Server::unix(&[])]
 }
 
 /// The output of one process that prints [`numbers`], put together over any number of connections.
@@ -175,14 +164,6 @@ fn notice(tails: &mut BTreeMap<&'static str, Tail>, message: &Value) {
     }
 }
 
-/// Fails unless these are the bytes that [`numbers`] prints from `offset` on.
-fn check_numbers(offset: u64, bytes: &[u8]) {
-    let (first, skipped) = (10_000_000 + offset / 9, (offset % 9) as usize);
-    let lines = first..=first + (bytes.len() as u64 + 9) / 9;
-    let expected: String = lines.map(|number| format!("{number}\n")).collect();
-    assert!(expected.as_bytes()[skipped..].starts_with(bytes), "wrong bytes from offset {offset} on");
-}
-
 /// Reads the end of one process from a connection that follows only this one.
 fn read_to_the_end(reader: &mut Reader, tail: &mut Tail) {
     while !tail.is_closed() {
@@ -203,7 +184,7 @@ fn a_quarter_of_a_gibibyte_arrives_byte_for_byte() {
 
 #[test]
 fn a_client_that_stops_reading_pauses_its_child_and_nobody_else() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         let directory = tempfile::tempdir().unwrap();
         let (mut reader, session) = new_session(server.address());
         let onlooker = server.client();
@@ -258,12 +239,12 @@ fn a_client_that_stops_reading_pauses_its_child_and_nobody_else() {
         for tail in tails.into_values() {
             tail.assert_is_all_of(32 * MIB);
         }
-    }
+    });
 }
 
 #[test]
 fn a_flood_never_drowns_a_quiet_process_of_the_same_connection() {
-    for server in websocket_and_unix() {
+    for server in [Server::start(), Server::unix(&[])] {
         let (mut reader, _) = new_session(server.address());
         start(&mut reader, "flood", "exec yes", json!({}));
         start(&mut reader, "echo", "exec cat", json!({"pipeStdin": true}));
@@ -291,7 +272,7 @@ fn a_flood_never_drowns_a_quiet_process_of_the_same_connection() {
 
 #[test]
 fn a_cut_under_flood_loses_nothing_with_a_mebibyte_of_retention() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         let (mut reader, session) = new_session(server.address());
         let onlooker = server.client();
         start(&mut reader, "p", &numbers(64 * MIB), json!({}));
@@ -308,7 +289,7 @@ fn a_cut_under_flood_loses_nothing_with_a_mebibyte_of_retention() {
         tail.read_back(&reader.call("process/read", rest).expect("the process is there"));
         read_to_the_end(&mut reader, &mut tail);
         tail.assert_is_all_of(64 * MIB);
-    }
+    });
 }
 
 /// Numbers that look random and are the same in every run.
@@ -357,24 +338,30 @@ fn read_over_cuts(server: &Server, seed: u64, bytes: u64, output: &Value) -> Vec
 
 #[test]
 fn cuts_at_random_moments_lose_nothing() {
-    for server in websocket_and_unix() {
-        for seed in 1..=5 {
-            for tail in read_over_cuts(&server, seed, 8 * MIB, &json!({})) {
-                tail.assert_is_all_of(8 * MIB);
+    Server::on_websocket_and_unix(|server| {
+        // Their servers wait now and then, so they take their chances at the same time.
+        thread::scope(|scope| {
+            for seed in 1..=5 {
+                let server = &server;
+                scope.spawn(move || {
+                    for tail in read_over_cuts(server, seed, 8 * MIB, &json!({})) {
+                        tail.assert_is_all_of(8 * MIB);
+                    }
+                });
             }
-        }
-    }
+        });
+    });
 }
 
 #[test]
 fn what_is_evicted_between_random_cuts_is_told_to_the_byte() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         for seed in 1..=5 {
             for tail in read_over_cuts(&server, seed, 8 * MIB, &json!({"overflow": "evict"})) {
                 assert_eq!(tail.offset, 8 * MIB, "got and missing are all there was");
             }
         }
-    }
+    });
 }
 
 #[test]
@@ -440,7 +427,7 @@ fn as_much_stays_readable_as_was_asked_for() {
 
 #[test]
 fn nobody_attached_means_nobody_to_wait_for() {
-    for server in websocket_and_unix() {
+    Server::on_websocket_and_unix(|server| {
         let (mut reader, session) = new_session(server.address());
         let onlooker = server.client();
         start(&mut reader, "p", &numbers(16 * MIB), json!({}));
@@ -454,7 +441,7 @@ fn nobody_attached_means_nobody_to_wait_for() {
         tail.read_back(&reader.call("process/read", json!({"processId": "p"})).unwrap());
         assert_eq!(tail.offset, 16 * MIB, "got and missing are all there was");
         assert!(tail.missing >= 15 * MIB, "{} bytes are missing", tail.missing);
-    }
+    });
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn two_thousand_starts_and_ends_leave_nothing_behind() {
 
 #[test]
 fn connections_that_come_and_go_leave_nothing_behind() {
-    for server in [Server::start(), Server::unix(&[])] {
+    Server::on_websocket_and_unix(|server| {
         let visit = || {
             let client = server.connect();
             client.initialize_with(json!({"clientName": "x"}));
@@ -161,7 +161,7 @@ fn connections_that_come_and_go_leave_nothing_behind() {
         let before = Holdings::of(&server);
         (0..200).for_each(|_| visit());
         assert_nothing_is_left(&server, before);
-    }
+    });
 }
 
 #[test]

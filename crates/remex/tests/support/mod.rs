@@ -10,6 +10,7 @@ mod codex;
 mod cutter;
 mod http;
 mod inbox;
+mod numbers;
 mod place;
 mod reader;
 mod server;
@@ -28,6 +29,7 @@ pub(crate) use self::{
     cutter::Cutter,
     http::{Answer, exchange, request, upgrade},
     inbox::End,
+    numbers::{check_numbers, numbers},
     place::{Place, uri},
     reader::Reader,
     server::{Finished, Server, Watched, finish, program},

@@ -48,6 +48,14 @@ impl Server {
         [("websocket", websocket, over_websocket), ("unix", unix, over_unix), ("stdio", stdio, client)]
     }
 
+    /// Runs a test on a server with a WebSocket and on one with a Unix socket, both at the same time.
+    pub(crate) fn on_websocket_and_unix(test: impl Fn(Self) + Sync) {
+        thread::scope(|scope| {
+            scope.spawn(|| test(Self::start()));
+            test(Self::unix(&[]));
+        });
+    }
+
     /// Starts `remex serve` on a WebSocket with a port of its own.
     pub(crate) fn start() -> Self {
         Self::serve(&[])
