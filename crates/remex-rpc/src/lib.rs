@@ -24,7 +24,7 @@ pub use connect::{ConnectError, Target, connect};
 pub use frame_reader::{FrameReader, Incoming};
 pub use framing::{Framing, Role};
 pub use handshake::{NotUpgraded, Readiness, Terms, Upgraded, Verdict, handshake};
-pub use listener::{Accepted, BindError, Listener};
+pub use listener::{Accepted, BindError, Inherited, Listener};
 pub use send_buffer::SendBuffer;
 pub use stdio::stdio;
 

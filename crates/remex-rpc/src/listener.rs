@@ -1,7 +1,8 @@
 //! Where connections come from.
 
-use std::io;
+use std::{io, path::Path};
 
+use rustix::net::sockopt::socket_acceptconn;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::{
@@ -21,9 +22,18 @@ enum Socket {
     Tcp(TcpListener),
     Unix {
         listener: UnixListener,
-        /// Removes the file when dropped.
-        _file: SocketFile,
+        /// Removes the file when dropped; whoever passed the socket to us keeps its file.
+        _file: Option<SocketFile>,
     },
+}
+
+/// A socket that listens already, from whoever started this process.
+#[derive(Debug)]
+pub enum Inherited {
+    /// A TCP port.
+    Tcp(std::net::TcpListener),
+    /// A unix socket.
+    Unix(std::os::unix::net::UnixListener),
 }
 
 /// A new connection.
@@ -102,7 +112,45 @@ impl Listener {
                     unix::Error::PathTooLong => BindError::PathTooLong { address: address.clone() },
                     unix::Error::Io(error) => failed(address, &error),
                 })?;
-                Ok(Listener { socket: Socket::Unix { listener, _file: file }, address: address.clone() })
+                Ok(Listener {
+                    socket: Socket::Unix { listener, _file: Some(file) },
+                    address: address.clone(),
+                })
+            }
+        }
+    }
+
+    /// Accepts connections on a socket that listens already; its file, if it has one, is left alone.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When it does not listen, or is a unix socket without a path.
+    pub fn adopt(inherited: Inherited) -> io::Result<Listener> {
+        let listens = match &inherited {
+            Inherited::Tcp(socket) => socket_acceptconn(socket)?,
+            Inherited::Unix(socket) => socket_acceptconn(socket)?,
+        };
+        if !listens {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not listen"));
+        }
+        match inherited {
+            Inherited::Tcp(socket) => {
+                socket.set_nonblocking(true)?;
+                let listener = TcpListener::from_std(socket)?;
+                let address = ListenAddress::WebSocket(listener.local_addr()?);
+                Ok(Listener { socket: Socket::Tcp(listener), address })
+            }
+            Inherited::Unix(socket) => {
+                socket.set_nonblocking(true)?;
+                let listener = UnixListener::from_std(socket)?;
+                let path = listener.local_addr()?.as_pathname().map(Path::to_owned);
+                let path = path.ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::InvalidInput, "a unix socket without a path")
+                })?;
+                let address = ListenAddress::Unix(path);
+                Ok(Listener { socket: Socket::Unix { listener, _file: None }, address })
             }
         }
     }
@@ -143,7 +191,7 @@ mod tests {
     use std::{
         fs,
         os::unix::{fs::PermissionsExt, net::UnixListener as StdUnixListener},
-        path::{Path, PathBuf},
+        path::PathBuf,
     };
 
     use super::*;
@@ -223,6 +271,27 @@ mod tests {
         assert_eq!(error, BindError::Occupied { address });
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         assert_eq!(names(directory.path()), ["socket"]);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_was_passed_on_accepts_and_keeps_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, address) = unix_address(&directory);
+        let listener = Listener::adopt(Inherited::Unix(StdUnixListener::bind(&path).unwrap())).unwrap();
+        assert_eq!(*listener.address(), address);
+        let (client, accepted) = tokio::join!(UnixStream::connect(&path), listener.accept());
+        client.unwrap();
+        accepted.unwrap();
+        drop(listener);
+        assert_eq!(names(directory.path()), ["socket"]);
+
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = port.local_addr().unwrap();
+        let listener = Listener::adopt(Inherited::Tcp(port)).unwrap();
+        assert_eq!(*listener.address(), ListenAddress::WebSocket(address));
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        client.unwrap();
+        accepted.unwrap();
     }
 
     #[tokio::test]

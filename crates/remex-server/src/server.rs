@@ -1,5 +1,7 @@
-//! The server: listeners, connections, and the orderly end; [`sessions`] has who holds which session.
+//! The server: listeners, connections, and the orderly end; [`sessions`] has who holds which session, [`idle`] the end
+//! that comes by itself.
 
+mod idle;
 mod sessions;
 
 use std::{
@@ -64,6 +66,8 @@ pub struct Server {
     next_connection: AtomicU64,
     retained: AtomicUsize,
     phase: watch::Sender<Phase>,
+    /// Changes whenever something came or went, for who waits for idleness.
+    stirs: watch::Sender<()>,
     tasks: TaskTracker,
     /// The kernel's count of processes killed for want of memory, as last seen.
     oom_kills: AtomicU64,
@@ -107,6 +111,7 @@ impl Server {
             next_connection: AtomicU64::new(1),
             retained: AtomicUsize::new(0),
             phase: watch::Sender::new(Phase::Serving),
+            stirs: watch::Sender::new(()),
             tasks: TaskTracker::new(),
             oom_kills: AtomicU64::new(oom_kills()),
             hurry: CancellationToken::new(),
@@ -136,8 +141,9 @@ impl Server {
                     Ok(door) => {
                         let server = Arc::clone(&self);
                         self.track(async move {
-                            server.welcome(accepted).await;
+                            Arc::clone(&server).welcome(accepted).await;
                             drop(door);
+                            server.stir();
                         });
                     }
                     Err(_) => tracing::warn!("a connection was dropped: there are too many"),
@@ -169,8 +175,9 @@ impl Server {
         };
         let (server, identity) = (Arc::clone(self), self.own_identity());
         self.track(async move {
-            connection::run(server, Link { way: Way::Memory(end), identity }).await;
+            connection::run(Arc::clone(&server), Link { way: Way::Memory(end), identity }).await;
             drop(door);
+            server.stir();
         });
     }
 
@@ -343,11 +350,13 @@ impl Server {
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let outbox = outbox(id);
         self.connections().insert(id, Arc::clone(&outbox));
+        self.stir();
         outbox
     }
 
     pub(crate) fn disconnect(&self, connection: ConnectionId) {
         self.connections().remove(&connection);
+        self.stir();
     }
 
     pub(crate) fn retention_left(&self) -> usize {

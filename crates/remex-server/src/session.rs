@@ -212,6 +212,7 @@ impl Session {
         drop(processes);
         self.finish_start(start_id, &Err(error.clone()));
         self.closed_one.notify_waiters();
+        self.server.stir();
     }
 
     pub(crate) fn start_succeeded(&self, start_id: Option<&str>, reply: &wire::Started) {
@@ -240,6 +241,7 @@ impl Session {
     /// Forgets a closed process: its id is free, its output is gone.
     pub(crate) fn forget(&self, process: &Arc<Process>) {
         self.processes().forget(process);
+        self.server.stir();
     }
 
     /// Gives the session's notifications to a connection that holds it, unless another took it over meanwhile.

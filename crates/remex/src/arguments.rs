@@ -6,7 +6,7 @@ use crate::{command, serve};
 
 /// Hands on any machine: processes, files and HTTP requests on this host for programs and people elsewhere.
 #[derive(Debug, Parser)]
-#[command(name = "remex", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "remex", version, propagate_version = true, arg_required_else_help = true, after_long_help = command::man::GENERAL)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

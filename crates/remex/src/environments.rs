@@ -111,11 +111,9 @@ pub enum Problem {
 /// assert_eq!(found.definitions.default.unwrap().as_str(), "remote");
 /// ```
 pub fn configured(env: impl Fn(&str) -> Option<OsString>) -> Result<Configured, Problem> {
+    let ours = file(&env);
     let env = |name: &str| env(name).filter(|value| !value.is_empty());
     let home = env("HOME").map(PathBuf::from);
-    let config = env("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = config.or_else(|| home.as_ref().map(|home| home.join(".config")));
-    let ours = config.map(|config| config.join("remex/environments.toml"));
     let variable = VARIABLES.into_iter().find_map(|name| Some((name, env(name)?)));
 
     if let Some(path) = ours.as_ref().filter(|path| is_there(path)) {
@@ -135,6 +133,22 @@ pub fn configured(env: impl Fn(&str) -> Option<OsString>) -> Result<Configured, 
     // What is not UTF-8 is no address, and is refused as one.
     let definitions = Definitions::from_url(Some(&value.to_string_lossy()), name)?;
     Ok(Configured { definitions, source: Source::Variable(name), warnings })
+}
+
+/// Returns where the environments file is, or would be; `None` where there is neither a configuration directory nor a
+/// home.
+///
+/// ```
+/// use std::path::Path;
+///
+/// let path = remex::environments::file(|name| (name == "HOME").then(|| "/home/ann".into()));
+/// assert_eq!(path.as_deref(), Some(Path::new("/home/ann/.config/remex/environments.toml")));
+/// ```
+pub fn file(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let directory = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = directory("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
+    let config = config.or_else(|| directory("HOME").map(|home| home.join(".config")))?;
+    Some(config.join("remex/environments.toml"))
 }
 
 /// Reads an environments file, wherever it is, and the token files that it names.
@@ -165,7 +179,31 @@ pub fn read(path: &Path) -> Result<Configured, Problem> {
     let unreadable = |error| Problem::Unreadable { path: path.to_owned(), error };
     let (text, access) = contents(path).map_err(unreadable)?;
     access.allows_programs().map_err(unreadable)?;
-    let mut draft = Definitions::parse(&text, path)?;
+    judged(&text, path, &access)
+}
+
+/// Judges a text as if it were the file at `path` already, of this user and for nobody else.
+///
+/// So whoever changes a file knows before that the new one is good.
+///
+/// # Errors
+///
+/// [`Problem`] when the text has mistakes, or a token file that it names cannot be used.
+///
+/// ```
+/// use std::path::Path;
+/// use remex::environments::judge;
+///
+/// let path = Path::new("environments.toml");
+/// assert!(judge("[[environments]]\nid = 'dev'\nurl = 'ws://dev:4000'\n", path).is_ok());
+/// assert!(judge("default = 'dev'", path).unwrap_err().to_string().starts_with("environments.toml:1: "));
+/// ```
+pub fn judge(text: &str, path: &Path) -> Result<Configured, Problem> {
+    judged(text, path, &Access { owner: Owner::User, mode: 0o600 })
+}
+
+fn judged(text: &str, path: &Path, access: &Access) -> Result<Configured, Problem> {
+    let mut draft = Definitions::parse(text, path)?;
     let mut warnings: Vec<_> = std::mem::take(&mut draft.warnings).into_iter().map(Warning::File).collect();
     if draft.has_token() && access.others_can_read() {
         warnings.push(Warning::Exposed { path: path.to_owned() });

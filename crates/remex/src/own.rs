@@ -14,6 +14,9 @@ use tokio::net::UnixStream;
 
 use crate::failure::{Failure, Kind};
 
+/// How long the server stays when there is nobody and nothing on it.
+const IDLE: &str = "10m";
+
 /// Where the server listens.
 #[derive(Clone, Debug)]
 pub(crate) struct Socket {
@@ -32,7 +35,7 @@ impl Socket {
         Self { path: directory.join("own.sock") }
     }
 
-    fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
@@ -44,7 +47,8 @@ impl Socket {
         self.check()
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    /// Makes sure that nobody else can put a socket into its directory.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         let directory = self.directory();
         let metadata = fs::symlink_metadata(directory)
             .map_err(|error| Failure::io(&format!("look at `{}`", directory.display()), &error))?;
@@ -122,7 +126,7 @@ fn start(socket: &Socket) -> Result<(), Failure> {
     let file = file.map_err(|error| trouble(&error))?;
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
     let mut child = Command::new(std::env::current_exe().map_err(|error| trouble(&error))?)
-        .args(["serve", "--background=fork", "--max-detach-ttl", "forever", "--listen"])
+        .args(["serve", "--background=fork", "--max-detach-ttl", "forever", "--exit-when-idle", IDLE, "--listen"])
         .arg(format!("unix://{}", socket.path.display()))
         .current_dir(home.unwrap_or_else(|| PathBuf::from("/")))
         .stdin(Stdio::null())

@@ -2,13 +2,15 @@
 //!
 //! Start at [`On`].
 
+use std::time::Duration;
+
 use clap::Args;
 use remex::{
     Local,
     environments::{Configured, configured},
 };
 use remex_client::{
-    Client, Options, Target,
+    Client, Error, ErrorKind, Options, Target,
     environment::{Id, Local as Includes},
 };
 
@@ -16,6 +18,10 @@ use crate::{
     failure::{Failure, Kind},
     own, print,
 };
+
+/// How often to come back to the user's own server when it ends at the very moment of our arrival, and after how long.
+const OWN_TRIES: u32 = 10;
+const OWN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where to work.
 #[derive(Clone, Debug, Default, Args)]
@@ -103,7 +109,8 @@ impl Place {
         })
     }
 
-    fn own(socket: own::Socket) -> Self {
+    /// The user's own server.
+    pub(crate) fn own(socket: own::Socket) -> Self {
         Self {
             name: "local".to_owned(),
             kind: PlaceKind::Own,
@@ -179,9 +186,28 @@ impl Place {
 
     /// Connects; the session ends with its last process unless told otherwise in `adapt`.
     pub(crate) async fn connect(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Failure> {
+        Ok(self.dial(adapt).await?)
+    }
+
+    /// Connects, for those who want to know exactly why it failed.
+    pub(crate) async fn dial(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Error> {
         let mut options = self.options.clone();
         adapt(&mut options);
-        Ok(Client::connect_with(self.target.clone(), options).await?)
+        let mut tries = 0;
+        loop {
+            let connected = Client::connect_with(self.target.clone(), options.clone()).await;
+            match connected {
+                Err(error) if self.kind == PlaceKind::Own && tries < OWN_TRIES && is_leaving(&error) => {
+                    tries += 1;
+                    // It goes away in moments; whoever comes next starts a new one.
+                    tokio::time::sleep(OWN_PAUSE).await;
+                    if own::ready().await.is_err() {
+                        return Err(error);
+                    }
+                }
+                other => return other,
+            }
+        }
     }
 }
 
@@ -193,6 +219,12 @@ pub(crate) fn environments() -> Result<Configured, Failure> {
         print::note(warning.to_string());
     }
     Ok(configured)
+}
+
+/// Tells whether a server ends by itself just now, because there was nothing to do.
+fn is_leaving(error: &Error) -> bool {
+    matches!(error, Error::Unreachable { .. } | Error::Protocol { .. })
+        || error.refusal() == Some(ErrorKind::ShuttingDown)
 }
 
 fn unknown(word: &str, environments: &Configured) -> Failure {

@@ -1,23 +1,29 @@
 //! `remex serve`: listeners, logs, signals, and the orderly end.
 
+mod greeting;
+mod passed;
+
 use std::{
-    io::{IsTerminal, Read, Write},
+    io::{IsTerminal, Read},
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    str::FromStr as _,
+    sync::Arc,
     time::Duration,
 };
 
-use crate::text::duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use remex_rpc::{ListenAddress, Listener};
+use remex_rpc::{Inherited, ListenAddress, Listener};
 use remex_server::{Auth, Config, Limits, Server};
-
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
 };
+
+use crate::text::duration;
+use greeting::{Greeting, Token};
 
 /// Sent by Linux to who writes beyond the limit on the size of files.
 const SIGXFSZ: i32 = 25;
@@ -26,7 +32,8 @@ const SIGXFSZ: i32 = 25;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one) or `unix:///path`; repeatable
+    /// Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one), `unix:///path`, or `systemd` for the sockets
+    /// that it passes; repeatable
     #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:0")]
     listen: Vec<String>,
 
@@ -58,6 +65,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lifetime)]
     max_detach_ttl: Lifetime,
 
+    /// End when there was no connection and nothing running for this long, such as `10m`
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    exit_when_idle: Option<Duration>,
+
     /// Leave the starter's tree and terminal, so that their end is not this server's
     #[arg(long, hide = true)]
     background: Option<Background>,
@@ -72,11 +83,11 @@ Examples:
   On a free port of loopback; the first line printed is its URL:
     remex serve
   For programs of the same user:
-    remex serve --listen unix:///run/user/1000/remex.sock
+    remex serve --listen unix://$HOME/remex.sock
   For one client on stdin and stdout, such as ssh:
     remex serve --listen stdio
   For other machines, with a token:
-    remex serve --listen ws://0.0.0.0:7070 --ws-auth capability-token --ws-token-file token.txt
+    remex serve --listen ws://0.0.0.0:0 --ws-auth capability-token --ws-token-file token.txt
 
 SIGTERM and SIGINT end the server in order:
 no new work, processes ended, clients told; a second one skips the grace.
@@ -106,9 +117,20 @@ enum Lifetime {
     Forever,
 }
 
-/// Serves until a signal, the end of stdio, or the end of the parent.
+/// What to serve, where, and until when.
+struct Plan {
+    addresses: Vec<ListenAddress>,
+    inherited: Vec<Inherited>,
+    config: Config,
+    exit_on_stdin_close: bool,
+    exit_when_idle: Option<Duration>,
+    greeting: Greeting,
+}
+
+/// Serves until a signal, the end of stdio, the end of the parent, or the end of all work.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let addresses = flags.listen.iter().map(|url| url.parse()).collect::<Result<Vec<ListenAddress>, _>>()?;
+    let (passed, named): (Vec<_>, Vec<_>) = flags.listen.iter().partition(|url| *url == "systemd");
+    let addresses = named.iter().map(|url| ListenAddress::from_str(url)).collect::<Result<Vec<_>, _>>()?;
     match flags.background {
         None => {}
         Some(Background::Fork) => return fork(),
@@ -117,7 +139,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         }
     }
     start_log(&flags.log)?;
-    let config = config(flags, &addresses)?;
+    let inherited = if passed.is_empty() { Vec::new() } else { passed::take()? };
+    let plan = plan(flags, addresses, inherited)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Scans of the process table; nothing that waits for anybody. The next may come long after.
@@ -128,8 +151,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .thread_name("remex-worker")
         .build()
         .context("cannot start the runtime")?;
-    let exit_on_stdin_close = flags.exit_on_stdin_close;
-    let result = runtime.block_on(serve(addresses, config, exit_on_stdin_close));
+    let result = runtime.block_on(serve(plan));
     // A thread that still reads stdin must not hold up the end.
     runtime.shutdown_background();
     result
@@ -145,35 +167,29 @@ fn fork() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn serve(
-    addresses: Vec<ListenAddress>,
-    config: Config,
-    exit_on_stdin_close: bool,
-) -> anyhow::Result<()> {
-    let server = Server::new(config)?;
+async fn serve(plan: Plan) -> anyhow::Result<()> {
+    let server = Server::new(plan.config)?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     // Whoever listens to it does not die of it: a write beyond the limit is then an error like others.
     let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).context("cannot wait for SIGXFSZ")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    let has_stdio = addresses.contains(&ListenAddress::Stdio);
+    let has_stdio = plan.greeting.has_stdio;
     let mut serving = JoinSet::new();
-    for address in &addresses {
-        if *address != ListenAddress::Stdio {
-            let listener = Listener::bind(address).await?;
-            announce(listener.address(), has_stdio)?;
-            serving.spawn(server.clone().serve(listener));
-        }
+    for listener in listeners(&plan.addresses, plan.inherited).await? {
+        plan.greeting.say(listener.address()).context("cannot print the address")?;
+        serving.spawn(Arc::clone(&server).serve(listener));
     }
     if has_stdio {
         let (reader, writer) = remex_rpc::stdio();
-        serving.spawn(server.clone().serve_stdio(reader, writer));
+        serving.spawn(Arc::clone(&server).serve_stdio(reader, writer));
     }
     tokio::select! {
         // Listeners serve for ever, so this is stdio alone having ended.
         () = async { while serving.join_next().await.is_some() {} } => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = stdin_closed(), if exit_on_stdin_close && !has_stdio => {}
+        () = stdin_closed(), if plan.exit_on_stdin_close && !has_stdio => {}
+        () = idle(&server, plan.exit_when_idle) => {}
     }
     tokio::select! {
         () = server.shut_down() => {}
@@ -190,22 +206,23 @@ async fn serve(
     Ok(())
 }
 
-/// Prints where the server listens: a line for programs and a sentence for people.
-#[allow(clippy::print_stderr)] // A person reads it.
-fn announce(address: &ListenAddress, has_stdio: bool) -> anyhow::Result<()> {
-    if has_stdio {
-        // Standard output belongs to the protocol.
-        eprintln!("{address}");
-    } else {
-        let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "{address}").and_then(|()| stdout.flush()).context("cannot print the address")?;
+async fn listeners(addresses: &[ListenAddress], inherited: Vec<Inherited>) -> anyhow::Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for address in addresses.iter().filter(|address| **address != ListenAddress::Stdio) {
+        listeners.push(Listener::bind(address).await?);
     }
-    if std::io::stderr().is_terminal() {
-        eprintln!("remex listens on {address}; Ctrl-C ends it and everything it started");
-    } else {
-        eprintln!("remex listens on {address}");
+    for socket in inherited {
+        listeners.push(Listener::adopt(socket).context("cannot listen on a socket from systemd")?);
     }
-    Ok(())
+    Ok(listeners)
+}
+
+/// Waits until there was nothing to do for that long, if that is to be the end.
+async fn idle(server: &Server, time: Option<Duration>) {
+    match time {
+        Some(time) => server.idle(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until standard input ends.
@@ -222,13 +239,35 @@ async fn stdin_closed() {
     }
 }
 
-fn config(flags: &Flags, addresses: &[ListenAddress]) -> anyhow::Result<Config> {
+fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>) -> anyhow::Result<Plan> {
     let auth = auth(flags)?;
-    for address in addresses {
+    for address in &addresses {
         if let ListenAddress::WebSocket(socket) = address {
             check_exposure(socket, &auth)?;
         }
     }
+    for socket in &inherited {
+        if let Inherited::Tcp(socket) = socket {
+            check_exposure(&socket.local_addr().context("cannot use a socket from systemd")?, &auth)?;
+        }
+    }
+    let token = match (&auth, &flags.ws_token_file) {
+        (Auth::Open, _) => Token::Nothing,
+        (Auth::Token(_), Some(path)) => Token::File(path.clone()),
+        (Auth::Token(_), None) => Token::Secret,
+    };
+    let has_stdio = addresses.contains(&ListenAddress::Stdio);
+    Ok(Plan {
+        addresses,
+        inherited,
+        config: config(flags, auth),
+        exit_on_stdin_close: flags.exit_on_stdin_close,
+        exit_when_idle: flags.exit_when_idle,
+        greeting: Greeting { has_stdio, token },
+    })
+}
+
+fn config(flags: &Flags, auth: Auth) -> Config {
     let at_once = flags.concurrent_requests.get();
     let defaults = Limits::default();
     let limits = Limits {
@@ -242,7 +281,9 @@ fn config(flags: &Flags, addresses: &[ListenAddress]) -> anyhow::Result<Config> 
         },
         ..defaults
     };
-    Ok(Config { limits, auth, ..remex::surroundings() })
+    let mut config = Config { limits, auth, ..remex::surroundings() };
+    config.host_env.retain(|(name, _)| !passed::VARIABLES.iter().any(|variable| name == variable));
+    config
 }
 
 /// Refuses to open a port to the network without authentication.

@@ -35,12 +35,6 @@ impl Server {
         identity: &Identity,
         connection: ConnectionId,
     ) -> Result<Opened, RpcError> {
-        if self.is_ending() {
-            return Err(RpcError::new(
-                ErrorKind::ShuttingDown,
-                "the server is shutting down; connect to another one",
-            ));
-        }
         let on_detach = self.on_detach(request, identity);
         match request.resume_session_id.session() {
             None => self.create_session(request, identity, connection, on_detach),
@@ -49,6 +43,15 @@ impl Server {
                 self.resume_session(wanted, request, identity, connection, on_detach).await
             }
         }
+    }
+
+    /// Refuses sessions to late comers; asked while `sessions` are held, because that is how an idle server closes.
+    fn still_serves(&self, _sessions: &Sessions) -> Result<(), RpcError> {
+        if !self.is_ending() {
+            return Ok(());
+        }
+        let message = "the server is shutting down; connect to another one";
+        Err(RpcError::new(ErrorKind::ShuttingDown, message))
     }
 
     fn on_detach(&self, request: &Initialize, identity: &Identity) -> OnDetach {
@@ -78,6 +81,7 @@ impl Server {
         on_detach: OnDetach,
     ) -> Result<Opened, RpcError> {
         let mut sessions = self.sessions();
+        self.still_serves(&sessions)?;
         if sessions.by_id.len() >= self.limits().sessions {
             let message = format!(
                 "the server has {} sessions, which is its limit; end some first",
@@ -117,6 +121,7 @@ impl Server {
         loop {
             let (holder, session) = {
                 let mut sessions = self.sessions();
+                self.still_serves(&sessions)?;
                 let now = steady_ms();
                 let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
                 let claim = Claim {
@@ -233,6 +238,7 @@ impl Server {
         };
         let ended = session.end().await;
         self.sessions().by_id.remove(&session.id);
+        self.stir();
         ended?;
         Ok(controller.and_then(|connection| self.connections().get(&connection).cloned()))
     }
@@ -264,6 +270,7 @@ impl Server {
                 tracing::error!(session = %session.id, error = %error.message, "session did not end");
             }
             server.sessions().by_id.remove(&session.id);
+            server.stir();
         });
     }
 }
@@ -277,6 +284,11 @@ impl Sessions {
                 return self.next_number;
             }
         }
+    }
+
+    /// Tells whether a session waits for its client, and not for ever.
+    pub(super) fn expects_somebody(&self) -> bool {
+        self.table.next_deadline().is_some()
     }
 
     fn resolve(&self, wanted: &str, identity: &Identity) -> Option<String> {

@@ -1,14 +1,31 @@
-//! `remex completions`.
+//! `remex completions`: a script for a shell, made of the flags as they are.
 
-use clap::Args;
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{arguments::Arguments, print};
 
 /// Flags of `remex completions`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Which shell reads the script
+    shell: Shell,
+}
 
-pub(crate) fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+const EXAMPLES: &str = "\
+Examples:
+  For bash, in a file that new shells read:
+    remex completions bash > remex.bash
+  For zsh, in a directory of its `fpath`:
+    remex completions zsh > _remex
+  For fish:
+    remex completions fish > remex.fish";
+
+pub(crate) fn run(flags: &Flags) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(flags.shell, &mut Arguments::command(), "remex", &mut script);
+    print::out(script)?;
+    Ok(0)
 }

@@ -1,14 +1,92 @@
-//! `remex doctor`.
+//! `remex doctor`: what is wrong on this machine, or with a server.
+//!
+//! Start at [`run`]; [`host`] has what can be asked of any host, [`here`] what concerns this machine alone.
+
+mod here;
+mod host;
+
+use std::time::Duration;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    finding::{self, Finding, Verdict},
+    place::Place,
+    print::{self, Format},
+    probe::probe,
+    text::duration,
+};
+use host::Host;
 
 /// Flags of `remex doctor`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Look at a server: the name of an environment (`remex env list`), or an address such as `ws://host:7070`
+    #[arg(long, value_name = "ENV|URL")]
+    on: Option<String>,
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+    /// How long the server may take, such as `10s`
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    timeout: Duration,
+
+    #[command(flatten)]
+    format: Format,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Look at this machine:
+    remex doctor
+  Look at a server and its host:
+    remex doctor --on build
+  For programs:
+    remex doctor --json
+
+The exit code is 1 if there is a problem; warnings do not count.";
+
+#[derive(Serialize)]
+struct Listing {
+    ok: bool,
+    checks: Vec<Finding>,
+}
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let checks = match &flags.on {
+        None => here::look(flags.timeout).await,
+        Some(word) => there(&Place::named(word)?, flags.timeout).await,
+    };
+    let ok = !finding::any_failed(&checks);
+    if flags.format.json {
+        print::json(&Listing { ok, checks })?;
+    } else {
+        let count = |verdict| checks.iter().filter(|finding| finding.verdict == verdict).count();
+        let summary = match (count(Verdict::Failed), count(Verdict::Warning)) {
+            (0, 0) => "nothing is wrong".to_owned(),
+            (problems, warnings) => format!("problems: {problems}, warnings: {warnings}"),
+        };
+        print::out(format!("{}{summary}\n", finding::text(&checks, "problem")))?;
+    }
+    Ok(u8::from(!ok))
+}
+
+/// Looks at a server, and at its host as far as it tells.
+async fn there(place: &Place, limit: Duration) -> Vec<Finding> {
+    let report = probe(place, limit).await;
+    let mut checks = report.findings;
+    if let Some(client) = report.client {
+        let asked = tokio::time::timeout(limit, host::look(&Host::There(&client))).await;
+        match asked {
+            Ok(found) => checks.extend(found),
+            Err(_) => checks.push(
+                Finding::new("host", Verdict::Failed, "no answer in time")
+                    .todo("allow more with `--timeout`, or look at what holds the server up"),
+            ),
+        }
+        // Whether it ends in order is nobody's question here.
+        let _ = client.end().await;
+    }
+    checks
 }

@@ -1,14 +1,165 @@
-//! `remex env`.
+//! `remex env`: the places that have names.
 
-use clap::Args;
+mod edit;
+mod test;
+
+use clap::{Args, Subcommand};
+use remex::environments::Source;
+use remex_client::{
+    Target,
+    environment::{Definition, Id, Local},
+};
+use serde::Serialize;
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    place,
+    print::{self, Format},
+};
 
 /// Flags of `remex env`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(arg_required_else_help = true, after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    command: Command,
+}
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the environments there are
+    List(List),
+    /// Add an environment
+    Add(edit::Add),
+    /// Try what works there and what does not
+    Test(test::Flags),
+    /// Remove an environment
+    Remove(edit::Remove),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  See which there are:
+    remex env list
+  Try every one of them:
+    remex env test --all
+
+They are in `~/.config/remex/environments.toml`, which you may edit as well; comments are kept.
+`local` is this machine and always there unless that file excludes it.";
+
+/// Flags of `remex env list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  For people:
+    remex env list
+  For programs:
+    remex env list --json")]
+struct List {
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    match &flags.command {
+        Command::List(flags) => list(flags),
+        Command::Add(flags) => edit::add(flags),
+        Command::Test(flags) => test::run(flags).await,
+        Command::Remove(flags) => edit::remove(flags),
+    }
+}
+
+#[derive(Serialize)]
+struct Listing {
+    environments: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    id: String,
+    default: bool,
+    kind: &'static str,
+    #[serde(rename = "where")]
+    place: String,
+    /// Whether a token is presented.
+    token: bool,
+    connect_timeout_ms: Option<u64>,
+    /// The file or the variable that it comes from; null for what is always there.
+    source: Option<String>,
+}
+
+impl Entry {
+    fn local() -> Self {
+        Self {
+            id: Id::local().to_string(),
+            default: false,
+            kind: "local",
+            place: "this machine".to_owned(),
+            token: false,
+            connect_timeout_ms: None,
+            source: None,
+        }
+    }
+
+    fn of(definition: &Definition, source: &Source) -> Self {
+        let (kind, token) = match &definition.target {
+            Target::WebSocket(socket) => ("webSocket", socket.bearer.is_some()),
+            Target::Unix(_) => ("unix", false),
+            Target::Program(_) => ("program", false),
+            Target::Custom(_) => ("custom", false),
+        };
+        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            id: definition.id.to_string(),
+            default: false,
+            kind,
+            place: definition.target.to_string(),
+            token,
+            connect_timeout_ms: definition.connect_timeout.map(ms),
+            source: match source {
+                Source::File(path) => Some(path.display().to_string()),
+                Source::Variable(name) => Some((*name).to_owned()),
+                Source::BuiltIn => None,
+            },
+        }
+    }
+}
+
+fn list(flags: &List) -> Outcome {
+    let entries = entries()?;
+    if flags.format.json {
+        print::json(&Listing { environments: entries })?;
+        return Ok(0);
+    }
+    let rows: Vec<_> = entries
+        .into_iter()
+        .map(|entry| {
+            let default = if entry.default { "default" } else { "" };
+            [
+                entry.id,
+                default.to_owned(),
+                crate::text::plain(&entry.place),
+                entry.source.unwrap_or("-".to_owned()),
+            ]
+        })
+        .collect();
+    print::table(["NAME", "", "WHERE", "FROM"], &rows)?;
+    Ok(0)
+}
+
+fn entries() -> Result<Vec<Entry>, Failure> {
+    let configured = place::environments()?;
+    let definitions = &configured.definitions;
+    let mut entries = Vec::new();
+    if definitions.local == Local::Included {
+        entries.push(Entry::local());
+    }
+    entries
+        .extend(definitions.environments.iter().map(|definition| Entry::of(definition, &configured.source)));
+    for entry in &mut entries {
+        entry.default = definitions.default.as_ref().is_some_and(|id| id.as_str() == entry.id);
+    }
+    Ok(entries)
 }

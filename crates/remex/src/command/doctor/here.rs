@@ -1,0 +1,168 @@
+//! What concerns this machine alone: terminals, ports, the runtime directory, your own server, your environments.
+//!
+//! Starts nothing that stays. Start at [`look`].
+
+use std::{
+    net::{TcpListener, TcpStream},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    time::{Duration, Instant, SystemTime},
+};
+
+use remex::environments::{Source, configured};
+
+use super::host::{self, Host};
+use crate::{
+    failure::{Failure, Kind},
+    finding::{Finding, Verdict, short},
+    own,
+    place::Place,
+    probe::probe,
+    text::plain,
+};
+
+/// A clock before this has never been set: 2024-01-01, in seconds since 1970.
+const NEVER_SET: u64 = 1_704_067_200;
+
+/// How far the two clocks may drift apart while we look.
+const DRIFT: Duration = Duration::from_millis(100);
+
+pub(super) async fn look(limit: Duration) -> Vec<Finding> {
+    let clocks = Clocks::read();
+    let mut findings = vec![Finding::ok("version", format!("remex {}", env!("CARGO_PKG_VERSION")))];
+    findings.extend(host::look(&Host::Here).await);
+    findings.push(terminals());
+    findings.push(loopback());
+    findings.push(runtime_directory());
+    findings.extend(own_server(limit).await);
+    findings.extend(environments());
+    findings.push(clocks.judge());
+    findings
+}
+
+fn terminals() -> Finding {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, unlockpt};
+    const NAME: &str = "terminals";
+    let opened = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).and_then(|side| {
+        grantpt(&side)?;
+        unlockpt(&side)
+    });
+    match opened {
+        Ok(()) => Finding::ok(NAME, "can be opened"),
+        Err(error) => Finding::new(NAME, Verdict::Failed, format!("cannot be opened: {error}"))
+            .todo("mount devpts at /dev/pts, and check /proc/sys/kernel/pty/max"),
+    }
+}
+
+fn loopback() -> Finding {
+    const NAME: &str = "loopback ports";
+    let tried =
+        TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| TcpStream::connect(listener.local_addr()?));
+    match tried {
+        Ok(_) => Finding::ok(NAME, "can be bound and reached"),
+        Err(error) => Finding::new(NAME, Verdict::Failed, format!("cannot be used: {error}"))
+            .todo("bring the interface `lo` up, or use unix sockets"),
+    }
+}
+
+fn runtime_directory() -> Finding {
+    const NAME: &str = "runtime directory";
+    let socket = own::Socket::usual();
+    let directory = socket.directory();
+    match std::fs::symlink_metadata(directory) {
+        Err(_) if !directory.exists() => {
+            Finding::ok(NAME, format!("`{}` is made when it is needed", directory.display()))
+        }
+        Err(error) => {
+            Finding::failed(NAME, &Failure::io(&format!("look at `{}`", directory.display()), &error))
+        }
+        Ok(metadata) => match socket.check() {
+            Ok(()) => Finding::ok(NAME, format!("`{}` is yours alone", directory.display())),
+            Err(failure) => {
+                let mode = metadata.permissions().mode() & 0o7777;
+                let mut finding = Finding::failed(NAME, &failure);
+                finding.what = format!("{} (owner {}, mode {mode:03o})", finding.what, metadata.uid());
+                finding
+            }
+        },
+    }
+}
+
+/// Looks at the user's own server, if it runs.
+async fn own_server(limit: Duration) -> Vec<Finding> {
+    const NAME: &str = "own server";
+    let place = match own::running().await {
+        Ok(Some(socket)) => Place::own(socket),
+        Ok(None) => return vec![Finding::ok(NAME, "does not run; it is started when it is needed")],
+        Err(failure) => return vec![Finding::failed(NAME, &failure)],
+    };
+    let report = probe(&place, limit).await;
+    if let Some(client) = report.client {
+        // Whether it ends in order is nobody's question here.
+        let _ = client.end().await;
+    }
+    let mut findings = vec![Finding::ok(NAME, format!("runs at {}", place.target))];
+    findings.extend(report.findings.into_iter().filter(|finding| {
+        let interesting = ["handshake", "round trip", "clock", "resume"].contains(&finding.name);
+        interesting || finding.verdict == Verdict::Failed
+    }));
+    findings
+}
+
+fn environments() -> Vec<Finding> {
+    const NAME: &str = "environments";
+    match configured(|name| std::env::var_os(name)) {
+        Err(problem) => {
+            vec![Finding::failed(NAME, &Failure::sentence(Kind::Usage, &problem.to_string()))]
+        }
+        Ok(found) => {
+            let count = found.definitions.environments.len();
+            let what = match &found.source {
+                Source::File(path) => format!("{count} in `{}`", path.display()),
+                Source::Variable(name) => format!("{count} from {name}"),
+                Source::BuiltIn => "none beside `local`".to_owned(),
+            };
+            let warnings = found.warnings.into_iter().map(|warning| {
+                let failure = Failure::sentence(Kind::Failed, &warning.to_string());
+                let finding = Finding::new(NAME, Verdict::Warning, plain(failure.what()));
+                match failure.todo() {
+                    Some(todo) => finding.todo(todo),
+                    None => finding,
+                }
+            });
+            std::iter::once(Finding::ok(NAME, what)).chain(warnings).collect()
+        }
+    }
+}
+
+/// Both clocks at one moment.
+struct Clocks {
+    steady: Instant,
+    wall: SystemTime,
+}
+
+impl Clocks {
+    fn read() -> Self {
+        Self { steady: Instant::now(), wall: SystemTime::now() }
+    }
+
+    /// Compares how far they have come since.
+    fn judge(&self) -> Finding {
+        const NAME: &str = "local clock";
+        let now = Self::read();
+        let since = now.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        if since.as_secs() < NEVER_SET {
+            return Finding::new(NAME, Verdict::Failed, "it shows a time long ago")
+                .todo("set it, or let NTP do so: certificates and listings depend on it");
+        }
+        let steady = now.steady.duration_since(self.steady);
+        let drift = match now.wall.duration_since(self.wall) {
+            Ok(wall) => wall.abs_diff(steady),
+            Err(backwards) => backwards.duration() + steady,
+        };
+        if drift > DRIFT {
+            let what = format!("it was moved by {} while this ran", short(drift));
+            return Finding::new(NAME, Verdict::Warning, what).todo("find out who sets it by hand; use NTP");
+        }
+        Finding::ok(NAME, "runs steadily")
+    }
+}

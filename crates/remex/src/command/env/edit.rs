@@ -1,0 +1,300 @@
+//! `remex env add` and `remex env remove`: the environments file, changed in one step and only into a good one.
+//!
+//! Start at [`EnvironmentsFile`].
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::Args;
+use remex::environments::{self, Configured};
+use remex_client::{Target, environment::Id};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value, value};
+
+use super::Outcome;
+use crate::{
+    failure::{Failure, Kind},
+    print, text,
+};
+
+/// Flags of `remex env add`.
+#[derive(Debug, Args)]
+#[command(after_help = ADD_EXAMPLES)]
+pub(super) struct Add {
+    /// What to call it: letters, digits, `-` and `_`
+    name: String,
+
+    /// Where its server is: `ws://host:port`, `unix:///path` or `/path`
+    #[arg(required_unless_present = "program", conflicts_with = "program")]
+    url: Option<String>,
+
+    /// After `--`: the program that leads there, such as `ssh HOST remex proxy`, with its arguments
+    #[arg(last = true)]
+    program: Vec<String>,
+
+    /// The file that has the token to present
+    #[arg(long, value_name = "PATH", conflicts_with = "program")]
+    token_file: Option<PathBuf>,
+
+    /// Make it the one that programs use when nobody says where
+    #[arg(long)]
+    default: bool,
+
+    /// How long connecting may take, such as `5s`
+    #[arg(long, value_name = "TIME", value_parser = text::duration)]
+    connect_timeout: Option<Duration>,
+}
+
+const ADD_EXAMPLES: &str = "\
+Examples:
+  A server on another port of this machine:
+    remex env add dev ws://127.0.0.1:7070
+  A machine that ssh reaches; what runs there survives a cut:
+    remex env add far -- ssh far.example remex proxy
+  A server that wants a token:
+    remex env add lab ws://lab.example:7070 --token-file token.txt --connect-timeout 5s";
+
+/// Flags of `remex env remove`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  Forget where it is; what runs there goes on:
+    remex env remove gpu")]
+pub(super) struct Remove {
+    /// Which
+    name: String,
+}
+
+pub(super) fn add(flags: &Add) -> Outcome {
+    let id = Id::new(flags.name.as_str()).map_err(|error| {
+        Failure::sentence(Kind::Usage, &format!("cannot call an environment `{}`: {error}", flags.name))
+    })?;
+    let entry = entry(&id, flags)?;
+    let mut file = EnvironmentsFile::open()?;
+    file.insert(&entry)?;
+    if flags.default {
+        file.document["default"] = value(id.as_str());
+    }
+    let configured = file.save()?;
+    if let Some(definition) = configured.definitions.find(&id) {
+        print::out(format!("added `{id}`: {}\n", text::plain(&definition.target.to_string())))?;
+    }
+    print::note(format!("try it with `remex env test {id}`"));
+    Ok(0)
+}
+
+pub(super) fn remove(flags: &Remove) -> Outcome {
+    let mut file = EnvironmentsFile::open()?;
+    let name = flags.name.as_str();
+    if !file.take(name) {
+        return Err(Failure::of(
+            Kind::NotFound,
+            format!("there is no environment `{}` in `{}`", text::plain(name), file.path.display()),
+            "see `remex env list`",
+        ));
+    }
+    let was_default = file.document.get("default").and_then(Item::as_str) == Some(name);
+    if was_default {
+        file.document.remove("default");
+    }
+    let configured = file.save()?;
+    print::out(format!("removed `{name}`\n"))?;
+    if was_default {
+        let default = configured.definitions.default.map_or_else(|| "none".to_owned(), |id| id.to_string());
+        print::note(format!(
+            "`{name}` was the default, which is `{default}` now; choose another with `default = \"…\"` in `{}`",
+            file.path.display()
+        ));
+    }
+    Ok(0)
+}
+
+/// Makes the lines of an environment; paths become absolute, because those in the file begin at its directory.
+fn entry(id: &Id, flags: &Add) -> Result<Table, Failure> {
+    let mut entry = Table::new();
+    entry["id"] = value(id.as_str());
+    match (&flags.url, flags.program.split_first()) {
+        (Some(url), _) => {
+            entry["url"] = value(match Target::parse(url)? {
+                Target::Unix(path) => format!("unix://{}", absolute(&path)?),
+                _ => url.clone(),
+            });
+        }
+        (None, Some((program, args))) => {
+            let relative = program.contains('/') && Path::new(program).is_relative();
+            let program = if relative { absolute(Path::new(program))? } else { program.clone() };
+            entry["program"] = value(program);
+            entry["args"] = value(args.iter().collect::<Array>());
+        }
+        (None, None) => {
+            return Err(Failure::usage(
+                "nothing says where the server is",
+                "give an address, or a program after `--`",
+            ));
+        }
+    }
+    if let Some(path) = &flags.token_file {
+        entry["auth_bearer_token_file"] = value(absolute(path)?);
+    }
+    if let Some(limit) = flags.connect_timeout {
+        entry["connect_timeout_sec"] = match i64::try_from(limit.as_secs()) {
+            Ok(seconds) if limit.subsec_nanos() == 0 => value(seconds),
+            _ => value(limit.as_secs_f64()),
+        };
+    }
+    Ok(entry)
+}
+
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let absolute = std::path::absolute(path)
+        .map_err(|error| Failure::io(&format!("find `{}`", path.display()), &error))?;
+    absolute.into_os_string().into_string().map_err(|path| {
+        Failure::usage(
+            format!("`{}` is not UTF-8, and the environments file is", path.to_string_lossy()),
+            "rename it",
+        )
+    })
+}
+
+/// The environments file, open for a change; nobody else changes it meanwhile.
+struct EnvironmentsFile {
+    path: PathBuf,
+    document: DocumentMut,
+    permissions: Permissions,
+    /// Locked until it is closed.
+    _directory: File,
+}
+
+impl EnvironmentsFile {
+    fn open() -> Result<Self, Failure> {
+        let path = environments::file(|name| std::env::var_os(name)).ok_or_else(|| {
+            Failure::usage("nobody knows where your configuration is", "set HOME or XDG_CONFIG_HOME")
+        })?;
+        // A link to where the user keeps such files stays one.
+        let path = fs::canonicalize(&path).unwrap_or(path);
+        let directory = lock(path.parent().unwrap_or(Path::new("/")))?;
+        let trouble = |error: &io::Error| Failure::io(&format!("read `{}`", path.display()), error);
+        let (text, permissions) = match fs::read_to_string(&path) {
+            Ok(text) => (text, fs::metadata(&path).map_err(|error| trouble(&error))?.permissions()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (String::new(), Permissions::from_mode(0o600))
+            }
+            Err(error) => return Err(trouble(&error)),
+        };
+        let document = text.parse().map_err(|error: toml_edit::TomlError| {
+            // Ours names the line.
+            match environments::judge(&text, &path) {
+                Err(problem) => Failure::sentence(Kind::Failed, &problem.to_string()),
+                Ok(_) => {
+                    Failure::new(format!("cannot read `{}`: {error}", path.display()), "correct the TOML")
+                }
+            }
+        })?;
+        Ok(Self { path, document, permissions, _directory: directory })
+    }
+
+    /// Adds an environment behind the others, in the form that they have.
+    fn insert(&mut self, entry: &Table) -> Result<(), Failure> {
+        match self.document.entry("environments").or_insert_with(|| Item::ArrayOfTables(Default::default())) {
+            Item::ArrayOfTables(tables) => {
+                let mut entry = entry.clone();
+                if !tables.is_empty() {
+                    entry.decor_mut().set_prefix("\n");
+                }
+                tables.push(entry);
+            }
+            Item::Value(Value::Array(array)) => array.push(entry.clone().into_inline_table()),
+            _ => {
+                return Err(Failure::new(
+                    format!("`environments` in `{}` is not a list of tables", self.path.display()),
+                    "begin each environment with `[[environments]]`",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes an environment, and tells whether it was there.
+    fn take(&mut self, name: &str) -> bool {
+        let has_name = |id: Option<&str>| id == Some(name);
+        match self.document.get_mut("environments") {
+            Some(Item::ArrayOfTables(tables)) => {
+                let found = tables.iter().position(|table| has_name(table.get("id").and_then(Item::as_str)));
+                let Some(index) = found else { return false };
+                let heading = tables.get(index).and_then(heading);
+                tables.remove(index);
+                match (heading, tables.get_mut(index)) {
+                    (Some(heading), Some(next)) => {
+                        let prefix =
+                            next.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
+                        let prefix = format!("{heading}{}", prefix.trim_start_matches('\n'));
+                        next.decor_mut().set_prefix(prefix);
+                    }
+                    (Some(heading), None) => {
+                        let trailing = self.document.trailing().as_str().unwrap_or_default().to_owned();
+                        self.document.set_trailing(format!("{heading}{trailing}"));
+                    }
+                    (None, _) => {}
+                }
+                true
+            }
+            Some(Item::Value(Value::Array(array))) => {
+                let id = |value: &Value| value.as_inline_table().and_then(id_of);
+                let found = array.iter().position(|value| has_name(id(value).as_deref()));
+                found.map(|index| array.remove(index)).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts the new file in place of the old one, if it is a good one.
+    fn save(&self) -> Result<Configured, Failure> {
+        let text = self.document.to_string();
+        let configured = environments::judge(&text, &self.path)
+            .map_err(|problem| Failure::sentence(Kind::Usage, &problem.to_string()))?;
+        for warning in &configured.warnings {
+            print::note(warning.to_string());
+        }
+        let temporary = self.path.with_file_name(format!(".environments.toml.{}", std::process::id()));
+        self.replace(&temporary, &text).map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            Failure::io(&format!("write `{}`", self.path.display()), &error)
+        })?;
+        Ok(configured)
+    }
+
+    fn replace(&self, temporary: &Path, text: &str) -> io::Result<()> {
+        let mut file =
+            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(self.permissions.clone())?;
+        file.sync_all()?;
+        fs::rename(temporary, &self.path)
+    }
+}
+
+/// Makes the directory if need be, and waits until nobody else changes what is in it.
+fn lock(directory: &Path) -> Result<File, Failure> {
+    let locked = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let file = File::open(directory)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+        Ok(file)
+    };
+    locked().map_err(|error: io::Error| Failure::io(&format!("lock `{}`", directory.display()), &error))
+}
+
+/// Returns the comments above a table that an empty line sets apart: they are about more than this table.
+fn heading(table: &Table) -> Option<String> {
+    let prefix = table.decor().prefix()?.as_str()?;
+    let (heading, _) = prefix.rsplit_once("\n\n")?;
+    heading.contains('#').then(|| format!("{heading}\n\n"))
+}
+
+fn id_of(table: &InlineTable) -> Option<String> {
+    table.get("id").and_then(Value::as_str).map(str::to_owned)
+}
