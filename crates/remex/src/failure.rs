@@ -148,6 +148,10 @@ impl From<Error> for Failure {
                 _ => Kind::Failed,
             },
         };
+        if let Error::ProgramEnded { program, .. } = &error {
+            let todo = format!("run {program} by hand and see what it says");
+            return Self::of(kind, error.to_string(), todo);
+        }
         let failure = match error.hint() {
             Some(hint) => Self::of(kind, error.to_string(), hint),
             None => Self::sentence(kind, &error.to_string()),

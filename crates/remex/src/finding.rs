@@ -86,7 +86,7 @@ pub(crate) fn text(findings: &[Finding], failed: &str) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
         if let Some(todo) = &finding.todo {
-            text.push_str(&format!("{:38}hint: {}\n", "", plain(todo)));
+            text.push_str(&format!("{:39}hint: {}\n", "", plain(todo)));
         }
     }
     text

@@ -6,7 +6,7 @@ use std::{num::NonZeroU16, time::Duration};
 
 use remex_client::{Client, Error, ErrorKind, Session};
 use remex_proto::{
-    environment::GetInfo,
+    environment::{GetInfo, Info},
     error::METHOD_NOT_FOUND,
     process::{List, Scope},
 };
@@ -98,7 +98,7 @@ fn not_connected(error: Error) -> Vec<Finding> {
     };
     let name = if spoke { "handshake" } else { "reachable" };
     let failed = Finding { todo: None, ..Finding::failed(name, &failure) };
-    let failed = failed.todo(failure.todo().unwrap_or(todo));
+    let failed = failed.todo(failure.todo().filter(|_| !token).unwrap_or(todo));
     if spoke { vec![Finding::ok("reachable", ""), failed] } else { vec![failed] }
 }
 
@@ -227,9 +227,9 @@ async fn terminal(client: &Client) -> Tried {
 /// Writes a file, reads it back, compares its hash, and removes it.
 async fn files(client: &Client) -> Tried {
     let info = client.info().await?;
-    let directory = info.temp_dir.map_or_else(|| "/tmp".to_owned(), |path| path.to_string());
+    let directory = temporary(&info);
     let directory = directory.trim_end_matches('/');
-    let path = format!("{directory}/remex-test-{}-{}", std::process::id(), text::now_ms());
+    let path = format!("{directory}/remex-test-{}", client.session_id());
     let content = path.as_bytes();
     let fs = client.fs();
     fs.write(path.as_str(), content).await?;
@@ -253,6 +253,12 @@ async fn files(client: &Client) -> Tried {
     } else {
         failed(format!("the hash of `{path}` is {hash} there and {expected} here"))
     }
+}
+
+/// Returns the directory for temporary files there, as people write it.
+pub(crate) fn temporary(info: &Info) -> String {
+    let path = info.temp_dir.as_ref().and_then(|path| path.native().ok());
+    path.map_or_else(|| "/tmp".to_owned(), |path| path.display().to_string())
 }
 
 /// Asks for something that nobody serves: a refusal by the host shows that requests are made.

@@ -4,7 +4,7 @@ mod greeting;
 mod passed;
 
 use std::{
-    io::{IsTerminal, Read},
+    io::Read,
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -340,11 +340,7 @@ fn token(path: &Path) -> anyhow::Result<String> {
 fn start_log(filter: &str) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .with_context(|| format!("`--log {filter}` is not a filter; use a level such as `info`"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     Ok(())
 }
 

@@ -26,8 +26,8 @@ const EXAMPLES: &str = "\
 Examples:
   Write all pages where `man` looks for them:
     remex man --dir ~/.local/share/man/man1
-  Read one without installing it:
-    remex man | man -l -";
+  Only the page of `remex` itself:
+    remex man > remex.1";
 
 /// What concerns every command: it ends the help of `remex` itself, and its page.
 pub(crate) const GENERAL: &str = "\

@@ -7,8 +7,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod activation;
 mod attach;
 mod basics;
+mod commands;
+mod doctor;
+mod env;
+mod examples;
+mod generated;
 mod home;
 mod left;
 mod logs;
@@ -16,5 +22,6 @@ mod look;
 mod proxy;
 mod run;
 mod screen;
+mod snapshots;
 mod terminal;
 mod top;

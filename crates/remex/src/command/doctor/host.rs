@@ -6,6 +6,7 @@ use remex_client::Client;
 
 use crate::{
     finding::{Finding, Verdict},
+    probe::temporary,
     text::size,
 };
 
@@ -62,9 +63,8 @@ impl Host<'_> {
                 (directory.display().to_string(), free)
             }
             Self::There(client) => {
-                let info = client.info().await.ok();
-                let directory = info.and_then(|info| info.temp_dir);
-                let directory = directory.map_or_else(|| "/tmp".to_owned(), |path| path.to_string());
+                let info = client.info().await;
+                let directory = info.map_or_else(|_| "/tmp".to_owned(), |info| temporary(&info));
                 let table = client.command("df").args(["-P", "-k", &directory]).output().await.ok();
                 let table = table.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
                 (directory, table.and_then(|table| available(&table)))

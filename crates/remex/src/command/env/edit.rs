@@ -73,8 +73,16 @@ pub(super) fn add(flags: &Add) -> Outcome {
     let id = Id::new(flags.name.as_str()).map_err(|error| {
         Failure::sentence(Kind::Usage, &format!("cannot call an environment `{}`: {error}", flags.name))
     })?;
+    if id.is_reserved() {
+        let what = format!("cannot call an environment `{id}`: the name has a meaning of its own");
+        return Err(Failure::usage(what, "choose another name"));
+    }
     let entry = entry(&id, flags)?;
     let mut file = EnvironmentsFile::open()?;
+    if file.has(id.as_str()) {
+        let what = format!("there is an environment `{id}` in `{}` already", file.path.display());
+        return Err(Failure::usage(what, format!("choose another name, or `remex env remove {id}` first")));
+    }
     file.insert(&entry)?;
     if flags.default {
         file.document["default"] = value(id.as_str());
@@ -218,33 +226,40 @@ impl EnvironmentsFile {
         Ok(())
     }
 
+    fn has(&self, name: &str) -> bool {
+        match self.document.get("environments") {
+            Some(Item::ArrayOfTables(tables)) => {
+                tables.iter().any(|table| table.get("id").and_then(Item::as_str) == Some(name))
+            }
+            Some(Item::Value(Value::Array(array))) => {
+                array.iter().any(|value| value.as_inline_table().and_then(id_of) == Some(name))
+            }
+            _ => false,
+        }
+    }
+
     /// Removes an environment, and tells whether it was there.
     fn take(&mut self, name: &str) -> bool {
-        let has_name = |id: Option<&str>| id == Some(name);
         match self.document.get_mut("environments") {
             Some(Item::ArrayOfTables(tables)) => {
-                let found = tables.iter().position(|table| has_name(table.get("id").and_then(Item::as_str)));
-                let Some(index) = found else { return false };
-                let heading = tables.get(index).and_then(heading);
+                let has_name = |table: &Table| table.get("id").and_then(Item::as_str) == Some(name);
+                let Some(index) = tables.iter().position(has_name) else { return false };
+                let kept = tables.get(index).and_then(heading).unwrap_or_default();
                 tables.remove(index);
-                match (heading, tables.get_mut(index)) {
-                    (Some(heading), Some(next)) => {
-                        let prefix =
-                            next.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
-                        let prefix = format!("{heading}{}", prefix.trim_start_matches('\n'));
-                        next.decor_mut().set_prefix(prefix);
-                    }
-                    (Some(heading), None) => {
-                        let trailing = self.document.trailing().as_str().unwrap_or_default().to_owned();
-                        self.document.set_trailing(format!("{heading}{trailing}"));
-                    }
-                    (None, _) => {}
+                if let Some(next) = tables.get_mut(index) {
+                    let prefix = next.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
+                    let prefix = if kept.is_empty() { prefix } else { prefix.trim_start_matches('\n') };
+                    let prefix = format!("{kept}{prefix}");
+                    next.decor_mut().set_prefix(prefix);
+                } else {
+                    let trailing = self.document.trailing().as_str().unwrap_or_default();
+                    self.document.set_trailing(format!("{kept}{trailing}"));
                 }
                 true
             }
             Some(Item::Value(Value::Array(array))) => {
-                let id = |value: &Value| value.as_inline_table().and_then(id_of);
-                let found = array.iter().position(|value| has_name(id(value).as_deref()));
+                let has_name = |value: &Value| value.as_inline_table().and_then(id_of) == Some(name);
+                let found = array.iter().position(has_name);
                 found.map(|index| array.remove(index)).is_some()
             }
             _ => false,
@@ -254,13 +269,15 @@ impl EnvironmentsFile {
     /// Puts the new file in place of the old one, if it is a good one.
     fn save(&self) -> Result<Configured, Failure> {
         let text = self.document.to_string();
-        let configured = environments::judge(&text, &self.path)
+        // The line that kept the first environment from what is gone.
+        let text = text.trim_start_matches('\n');
+        let configured = environments::judge(text, &self.path)
             .map_err(|problem| Failure::sentence(Kind::Usage, &problem.to_string()))?;
         for warning in &configured.warnings {
             print::note(warning.to_string());
         }
         let temporary = self.path.with_file_name(format!(".environments.toml.{}", std::process::id()));
-        self.replace(&temporary, &text).map_err(|error| {
+        self.replace(&temporary, text).map_err(|error| {
             let _ = fs::remove_file(&temporary);
             Failure::io(&format!("write `{}`", self.path.display()), &error)
         })?;
@@ -295,6 +312,6 @@ fn heading(table: &Table) -> Option<String> {
     heading.contains('#').then(|| format!("{heading}\n\n"))
 }
 
-fn id_of(table: &InlineTable) -> Option<String> {
-    table.get("id").and_then(Value::as_str).map(str::to_owned)
+fn id_of(table: &InlineTable) -> Option<&str> {
+    table.get("id").and_then(Value::as_str)
 }

@@ -1,0 +1,42 @@
+//! Every command there is, as the program itself lists them.
+
+use crate::home::Home;
+
+/// All commands, so that no test can forget one.
+pub(crate) struct Commands {
+    /// The words after `remex`: `run`, `env add`.
+    pub(crate) all: Vec<Vec<String>>,
+}
+
+impl Commands {
+    pub(crate) fn of(home: &Home) -> Self {
+        let mut all = Vec::new();
+        collect(home, &[], &mut all);
+        assert!(all.len() > 15, "the help lists too few commands: {all:?}");
+        Self { all }
+    }
+}
+
+/// Returns the help of a command as it is printed where nobody looks on.
+pub(crate) fn help(home: &Home, words: &[String]) -> String {
+    let words = words.iter().map(String::as_str);
+    let arguments: Vec<_> = std::iter::once("help").chain(words).collect();
+    let said = home.say(&arguments);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{arguments:?}");
+    said.out
+}
+
+fn collect(home: &Home, parent: &[String], all: &mut Vec<Vec<String>>) {
+    let help = help(home, parent);
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    for line in listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        if name == "help" {
+            continue;
+        }
+        let words = [parent, &[name.to_owned()]].concat();
+        all.push(words.clone());
+        collect(home, &words, all);
+    }
+}

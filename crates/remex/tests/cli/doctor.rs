@@ -1,0 +1,96 @@
+//! `remex doctor`: what is wrong, why, and what to do.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+
+use serde_json::Value;
+
+use crate::{
+    home::{Home, said},
+    support::Server,
+};
+
+#[test]
+fn a_healthy_machine_has_nothing_wrong() {
+    let home = Home::new();
+    let said = home.say(&["doctor"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+    for name in [
+        "version",
+        "kernel",
+        "open files",
+        "processes",
+        "memory",
+        "temporary files",
+        "user namespaces",
+        "cgroups",
+        "inotify watches",
+        "terminals",
+        "loopback ports",
+        "runtime directory",
+        "own server",
+        "environments",
+        "local clock",
+    ] {
+        assert!(said.out.contains(&format!("  {name} ")), "nothing about {name}: {said:?}");
+    }
+    assert!(!said.out.contains("problem  "), "{said:?}");
+    let listing: Value = serde_json::from_str(&home.say(&["doctor", "--json"]).out).unwrap();
+    assert_eq!((&listing["version"], &listing["ok"]), (&1.into(), &true.into()));
+    assert_eq!(listing["checks"][0]["name"], "version");
+}
+
+#[test]
+fn problems_are_named_with_what_to_do() {
+    let home = Home::new();
+    let runtime = home.own_socket().parent().unwrap().to_owned();
+    fs::create_dir(&runtime).unwrap();
+    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(home.environments(), "default = 'nobody'\n").unwrap();
+    fs::set_permissions(home.environments(), fs::Permissions::from_mode(0o600)).unwrap();
+    let said = home.say(&["doctor"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains("problem  runtime directory") && said.out.contains("mode 777"), "{said:?}");
+    assert!(said.out.contains("`chmod 700`"), "{said:?}");
+    assert!(said.out.contains("environments.toml:1: there is no environment `nobody`"), "{said:?}");
+}
+
+#[test]
+fn scarcity_is_a_warning_and_no_problem() {
+    let home = Home::new();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 256; exec remex doctor"]);
+    home.dress(&mut command);
+    let said = said(&command.output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("warning  open files") && said.out.contains("ulimit -n"), "{said:?}");
+    assert!(said.out.ends_with("problems: 0, warnings: 1\n"), "{said:?}");
+}
+
+#[test]
+fn your_own_server_is_looked_at_where_it_runs() {
+    let home = Home::new();
+    fs::create_dir(home.own_socket().parent().unwrap()).unwrap();
+    fs::set_permissions(home.own_socket().parent().unwrap(), fs::Permissions::from_mode(0o700)).unwrap();
+    let address = format!("unix://{}", home.own_socket().display());
+    let _server = Server::serve(&["--listen", &address]);
+    let said = home.say(&["doctor"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains(&format!("runs at {address}")), "{said:?}");
+    for name in ["handshake", "round trip", "clock", "resume"] {
+        assert!(said.out.contains(&format!("  ok       {name} ")), "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn a_server_is_looked_at_with_its_host() {
+    let (home, server) = (Home::new(), Server::start());
+    home.add_environment("dev", server.address());
+    let said = home.say(&["doctor", "--on", "dev"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+    for name in ["round trip", "resume", "kernel", "open files", "memory", "temporary files"] {
+        assert!(said.out.contains(&format!("  ok       {name} ")), "{name}: {said:?}");
+    }
+    let said = home.say(&["doctor", "--on", "ws://127.0.0.1:1"]);
+    assert!(said.code == Some(1) && said.out.contains("problem  reachable"), "{said:?}");
+    assert_eq!(home.say(&["doctor", "--on", "nobody"]).code, Some(3));
+}

@@ -1,0 +1,178 @@
+//! `remex env`: places with names, in a file that stays the user's own.
+
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _};
+
+use serde_json::Value;
+
+use crate::{
+    home::{Home, Said},
+    support::Server,
+};
+
+fn mode(path: &std::path::Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn put(home: &Home, text: &str) {
+    fs::write(home.environments(), text).unwrap();
+    fs::set_permissions(home.environments(), fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+fn json(said: &Said) -> Value {
+    let listing: Value = serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    assert_eq!(listing["version"], 1);
+    listing
+}
+
+/// Returns the verdict of each check of the first environment.
+fn verdicts(said: &Said) -> Vec<(String, String)> {
+    let listing = json(said);
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    let checks = listing["environments"][0]["checks"].as_array().unwrap();
+    checks.iter().map(|check| (word(&check["name"]), word(&check["verdict"]))).collect()
+}
+
+#[test]
+fn an_environment_is_added_listed_and_removed() {
+    let home = Home::new();
+    fs::remove_dir_all(home.environments().parent().unwrap()).unwrap();
+    let said =
+        home.say(&["env", "add", "dev", "ws://127.0.0.1:7070", "--default", "--connect-timeout", "1500ms"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "added `dev`: ws://127.0.0.1:7070\n"), "{said:?}");
+    assert_eq!(said.err, "remex: try it with `remex env test dev`\n");
+    assert_eq!((mode(&home.environments()), mode(home.environments().parent().unwrap())), (0o600, 0o700));
+    let said = home.say(&["env", "add", "far", "--", "./bin/way", "far.example", "--", "remex", "proxy"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(
+        fs::read_to_string(home.environments()).unwrap(),
+        format!(
+            "default = \"dev\"\n\n[[environments]]\nid = \"dev\"\nurl = \"ws://127.0.0.1:7070\"\nconnect_timeout_sec = 1.5\n\n\
+             [[environments]]\nid = \"far\"\nprogram = \"{}\"\nargs = [\"far.example\", \"--\", \"remex\", \"proxy\"]\n",
+            home.path("bin/way").display()
+        )
+    );
+
+    let file = home.environments().display().to_string();
+    let said = home.say(&["env", "list"]);
+    let rows: Vec<Vec<_>> = said.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["NAME", "WHERE", "FROM"], "{said:?}");
+    assert_eq!(rows[1], ["local", "this", "machine", "-"]);
+    assert_eq!(rows[2], ["dev", "default", "ws://127.0.0.1:7070", &file]);
+    assert_eq!(rows[3][0], "far");
+    let listing = json(&home.say(&["env", "list", "--json"]));
+    let dev = serde_json::json!({
+        "id": "dev", "default": true, "kind": "webSocket", "where": "ws://127.0.0.1:7070", "token": false,
+        "connectTimeoutMs": 1500, "source": file,
+    });
+    assert_eq!(listing["environments"][1], dev);
+
+    let said = home.say(&["env", "remove", "dev"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "removed `dev`\n"), "{said:?}");
+    assert!(said.err.contains("`dev` was the default, which is `local` now"), "{said:?}");
+    let text = fs::read_to_string(home.environments()).unwrap();
+    assert!(text.starts_with("[[environments]]\nid = \"far\"\n"), "{text}");
+}
+
+#[test]
+fn comments_order_and_permissions_survive_a_change() {
+    let home = Home::new();
+    let one = "# The one that never sleeps.\n[[environments]]\nid = \"one\" # first\nurl = 'ws://one:1'\n";
+    let two = "\n[[environments]]\nid = \"two\"\nurl = \"ws://two:2\"\n";
+    let before = format!("include_local = false\n# My machines\n\n{one}{two}# The end.\n");
+    put(&home, &before);
+    fs::set_permissions(home.environments(), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(home.say(&["env", "add", "three", "/run/three.sock"]).code, Some(0));
+    let added = fs::read_to_string(home.environments()).unwrap();
+    let three = "\n[[environments]]\nid = \"three\"\nurl = \"unix:///run/three.sock\"\n";
+    assert_eq!(added, format!("include_local = false\n# My machines\n\n{one}{two}{three}# The end.\n"));
+    assert_eq!(mode(&home.environments()), 0o644);
+    assert_eq!(home.say(&["env", "remove", "three"]).code, Some(0));
+    assert_eq!(fs::read_to_string(home.environments()).unwrap(), before);
+    assert_eq!(home.say(&["env", "remove", "one"]).code, Some(0));
+    assert_eq!(
+        fs::read_to_string(home.environments()).unwrap(),
+        format!("include_local = false\n# My machines\n{two}# The end.\n")
+    );
+
+    put(&home, "environments = [\n  { id = 'a', url = 'ws://a:1' }, # the first\n]\n");
+    assert_eq!(home.say(&["env", "add", "b", "ws://b:2"]).code, Some(0));
+    assert_eq!(home.say(&["env", "remove", "a"]).code, Some(0));
+    assert_eq!(json(&home.say(&["env", "list", "--json"]))["environments"][1]["id"], "b");
+}
+
+#[test]
+fn a_change_that_would_be_wrong_is_refused_and_the_file_stays() {
+    let home = Home::new();
+    let before = "[[environments]]\nid = \"dev\"\nurl = \"ws://dev:1\"\n";
+    put(&home, before);
+    for (args, code, why) in [
+        (&["add", "dev", "ws://other:1"][..], 2, "there is an environment `dev`"),
+        (&["add", "local", "ws://other:1"], 2, "`local`: the name has a meaning of its own"),
+        (&["add", "a b", "ws://other:1"], 2, "an id has only ASCII letters"),
+        (&["add", "x", "ftp://host"], 2, "cannot use `ftp://host` as a server"),
+        (&["add", "x", "ws://me:secret@host"], 2, "cannot use `ws://…@host` as a server"),
+        (&["add", "x", "ws://host:1", "--token-file", "no-such-file"], 2, "no-such-file"),
+        (&["add", "x"], 2, "required"),
+        (&["add", "x", "ws://host:1", "--", "ssh", "host"], 2, "cannot be used with"),
+        (&["remove", "nobody"], 3, "there is no environment `nobody`"),
+    ] {
+        let said = home.say(&[&["env"], args].concat());
+        assert_eq!(said.code, Some(code), "{args:?}: {said:?}");
+        assert!(said.err.contains(why) && !said.err.contains("secret"), "{args:?}: {said:?}");
+        assert_eq!(fs::read_to_string(home.environments()).unwrap(), before, "{args:?}");
+    }
+    put(&home, "[[environments]\n");
+    let said = home.say(&["env", "add", "x", "ws://host:1"]);
+    assert!(said.code == Some(1) && said.err.contains("environments.toml:1: "), "{said:?}");
+}
+
+#[test]
+fn a_test_says_in_a_moment_that_everything_works() {
+    let (home, server) = (Home::new(), Server::start());
+    home.add_environment("dev", server.address());
+    let said = home.say(&["env", "test", "dev"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+    assert!(said.out.starts_with(&format!("dev: {}\n  ok       reachable", server.address())), "{said:?}");
+    let checks =
+        ["reachable", "handshake", "round trip", "command", "terminal", "files", "http", "clock", "resume"];
+    let expected: Vec<_> = checks.iter().map(|name| ((*name).to_owned(), "ok".to_owned())).collect();
+    assert_eq!(verdicts(&home.say(&["env", "test", server.address(), "--json"])), expected);
+
+    // A program that leads there is another way to the same answers.
+    let program = env!("CARGO_BIN_EXE_remex");
+    assert_eq!(home.say(&["env", "add", "piped", "--", program, "serve", "--listen", "stdio"]).code, Some(0));
+    let said = home.say(&["env", "test", "--all", "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let tested = json(&said);
+    let ids: Vec<_> = tested["environments"].as_array().unwrap().iter().map(|entry| &entry["id"]).collect();
+    assert_eq!(ids, ["local", "dev", "piped"]);
+    assert_eq!(tested["environments"][2]["checks"][8]["verdict"], "skipped", "stdio has no way back");
+}
+
+#[test]
+fn a_test_says_what_does_not_work_and_what_to_do() {
+    let home = Home::new();
+    let said = home.say(&["env", "test", "ws://127.0.0.1:1"]);
+    assert_eq!(said.code, Some(4));
+    assert!(said.out.contains("failed   reachable") && said.out.contains("hint: "), "{said:?}");
+
+    // It accepts and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}", silent.local_addr().unwrap());
+    let said = home.say(&["env", "test", &url, "--timeout", "200ms", "--json"]);
+    assert_eq!((said.code, verdicts(&said)), (Some(4), vec![("reachable".into(), "failed".into())]));
+
+    let token = home.path("token.txt");
+    fs::write(&token, "s3cret\n").unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let token = token.to_str().unwrap();
+    let server = Server::serve(&["--ws-auth", "capability-token", "--ws-token-file", token]);
+    let said = home.say(&["env", "test", server.address()]);
+    assert_eq!(said.code, Some(4));
+    assert!(said.out.contains("ok       reachable") && said.out.contains("failed   handshake"), "{said:?}");
+    assert!(said.out.contains("--token-file"), "{said:?}");
+    let added = home.say(&["env", "add", "lab", server.address(), "--token-file", "token.txt"]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    assert_eq!(home.say(&["env", "test", "lab"]).code, Some(0));
+    assert!(!home.say(&["env", "list", "--json"]).out.contains("s3cret"));
+}

@@ -1,0 +1,169 @@
+//! A user's home with everything that examples speak of, and the ways to run one.
+
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use super::table::{How, Step};
+use crate::{
+    home::{Home, said},
+    screen::Screen,
+    support::{Client, PATIENCE, Server},
+};
+
+/// After this much silence something is done again that an example waits for.
+const NUDGE: Duration = Duration::from_millis(200);
+
+/// A home with `notes.txt`, `app.tar`, `site/` and `token.txt`; servers `build` and `gpu` with the same files in homes
+/// of their own; and a process `build` on a terminal of the user's own server.
+pub(super) struct Scene {
+    home: Home,
+    /// Killed with the scene.
+    _servers: Vec<Server>,
+    /// Holds the session of the process.
+    _left: Client,
+}
+
+impl Scene {
+    pub(super) fn new() -> Self {
+        let home = Home::new();
+        furnish(&home.path(""));
+        fs::write(home.path("token.txt"), "s3cret\n").unwrap();
+        fs::set_permissions(home.path("token.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+        let mut servers = Vec::new();
+        for name in ["build", "gpu"] {
+            let place = home.path("..").join(name);
+            fs::create_dir(&place).unwrap();
+            furnish(&place);
+            let mut command = home.remex(&["serve"]);
+            command.env("HOME", &place).env("no_proxy", "*").current_dir(&place).stdin(Stdio::null());
+            let server = Server::launch(command, 1);
+            home.add_environment(name, server.address());
+            servers.push(server);
+        }
+        let runtime = home.own_socket().parent().unwrap().to_owned();
+        fs::create_dir(&runtime).unwrap();
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).unwrap();
+        let address = format!("unix://{}", home.own_socket().display());
+        let mut command = home.remex(&["serve", "--max-detach-ttl", "forever", "--listen", &address]);
+        command.stdin(Stdio::null());
+        servers.push(Server::launch(command, 1));
+        let left = leave_running(&address);
+        Self { home, _servers: servers, _left: left }
+    }
+
+    /// Runs an example; says what was not as it must be.
+    pub(super) fn play(&self, line: &str, how: &How) -> Result<(), String> {
+        match how {
+            How::Ends { code, shows } => self.to_its_end(line, *code, shows),
+            How::GoesOn { nudge, shows } => self.until_it_shows(line, nudge, shows),
+            How::OnScreen { steps, code } => self.on_screen(line, steps, *code),
+            How::Elsewhere(_) => Ok(()),
+        }
+    }
+
+    fn shell(&self, line: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]);
+        self.home.dress(&mut command);
+        // Whatever an example opens in an editor gets one more line.
+        command.env("EDITOR", self.home.path("../editor")).env("no_proxy", "*");
+        command
+    }
+
+    fn to_its_end(&self, line: &str, code: i32, shows: &str) -> Result<(), String> {
+        let said = said(&self.shell(line).stdin(Stdio::null()).output().unwrap());
+        let seen = said.out.contains(shows) || said.err.contains(shows);
+        if said.code == Some(code) && seen {
+            return Ok(());
+        }
+        Err(format!("expected exit code {code} and `{shows}`, but {said:?}"))
+    }
+
+    /// Runs what would never end by itself.
+    fn until_it_shows(&self, line: &str, nudge: &str, shows: &str) -> Result<(), String> {
+        let mut command = self.shell(&format!("exec {line}"));
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let pieces = pieces(&mut child);
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = String::new();
+        while !seen.contains(shows) {
+            match pieces.recv_timeout(NUDGE) {
+                Ok(piece) => seen.push_str(&String::from_utf8_lossy(&piece)),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {
+                    if !nudge.is_empty() {
+                        self.shell(nudge).status().unwrap();
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        child.wait().unwrap();
+        if seen.contains(shows) { Ok(()) } else { Err(format!("expected `{shows}`, but it said `{seen}`")) }
+    }
+
+    fn on_screen(&self, line: &str, steps: &[Step], code: i32) -> Result<(), String> {
+        let mut screen = Screen::open(&self.home, "sh", &["-c", &format!("exec {line}")]);
+        for Step { shows, keys } in steps {
+            screen.wait_for(shows);
+            screen.keys(keys);
+        }
+        let ended = screen.end();
+        if ended == Some(code) { Ok(()) } else { Err(format!("expected exit code {code}, not {ended:?}")) }
+    }
+}
+
+/// Puts the files of the examples into a directory, and an editor beside it.
+fn furnish(place: &Path) {
+    fs::create_dir(place.join("site")).unwrap();
+    fs::write(place.join("site/index.html"), "<h1>hello</h1>\n").unwrap();
+    fs::write(place.join("notes.txt"), "remember the milk\n").unwrap();
+    let packed = Command::new("tar").args(["-cf", "app.tar", "site"]).current_dir(place).status().unwrap();
+    assert!(packed.success());
+    let editor = place.join("../editor");
+    fs::write(&editor, "#!/bin/sh\necho edited >> \"$1\"\n").unwrap();
+    fs::set_permissions(&editor, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Starts the process `build` in a session of that name, on a terminal, as if it had been left running.
+fn leave_running(address: &str) -> Client {
+    let client = Client::connect(address);
+    client.initialize_with(
+        json!({"clientName": "earlier", "sessionName": "build", "detachTtlMs": u64::MAX >> 1, "resumeSessionId": null}),
+    );
+    let line = "echo building; echo 'error: none so far'; read answer; echo \"got $answer\"; sleep 1000";
+    client.start("build", &["sh", "-c", line], json!({"tty": true, "rows": 24, "cols": 80}));
+    client.wait_for_output("build", "so far");
+    client
+}
+
+/// Reads both streams of a child in the background.
+fn pieces(child: &mut Child) -> Receiver<Vec<u8>> {
+    let (send, receive) = channel();
+    let streams: [Box<dyn std::io::Read + Send>; 2] =
+        [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+    for mut stream in streams {
+        let send = send.clone();
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(len @ 1..) = stream.read(&mut buffer) {
+                if send.send(buffer[..len].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    receive
+}
