@@ -113,22 +113,24 @@ fn lay_out(command: &Command) -> io::Result<Vec<u8>> {
 
 /// Lays out what follows the flags in a help text.
 ///
-/// A line that ends with `:` is a heading; two spaces begin a sentence, or a word and what it means; four spaces begin
+/// A line that ends with `:` above one that is indented is a heading; two spaces begin a sentence, or a word and what it means; four spaces begin
 /// what is to be typed. Anything else is a note.
 fn sections(roff: &mut Roff, text: &str) {
     let mut in_section = false;
-    for line in text.lines() {
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let is_heading = lines.peek().is_some_and(|next| next.starts_with(' '));
         let indent = line.len() - line.trim_start().len();
         let words = line.trim();
         match (indent, words.strip_suffix(':'), words.split_once("  ")) {
             (_, _, _) if words.is_empty() => {
                 roff.control("PP", []);
             }
-            (0, Some(heading), _) => {
+            (0, Some(heading), _) if is_heading => {
                 roff.control("SH", [heading.to_uppercase().as_str()]);
                 in_section = true;
             }
-            (0, None, _) => {
+            (0, _, _) => {
                 if in_section {
                     roff.control("SH", ["NOTES"]);
                     in_section = false;
