@@ -128,7 +128,8 @@ fn a_shell_survives_the_end_of_its_terminal() {
     let home = Home::new();
     let mut screen = Screen::remex(&home, &["shell", "--name", "work"]);
     screen.wait_for("# ");
-    screen.keys("x=remem''bered\r");
+    screen.keys("x=remem''bered; echo no''ted\r");
+    screen.wait_for("noted");
     kill_process(Pid::from_raw(screen.pid().try_into().unwrap()).unwrap(), Signal::HUP).unwrap();
     assert_eq!(screen.end(), Some(0));
     let mut screen = Screen::remex(&home, &["attach", "work"]);
