@@ -126,7 +126,15 @@ fn start(socket: &Socket) -> Result<(), Failure> {
     let file = file.map_err(|error| trouble(&error))?;
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
     let mut child = Command::new(std::env::current_exe().map_err(|error| trouble(&error))?)
-        .args(["serve", "--background=fork", "--max-detach-ttl", "forever", "--exit-when-idle", IDLE, "--listen"])
+        .args([
+            "serve",
+            "--background=fork",
+            "--max-detach-ttl",
+            "forever",
+            "--exit-when-idle",
+            IDLE,
+            "--listen",
+        ])
         .arg(format!("unix://{}", socket.path.display()))
         .current_dir(home.unwrap_or_else(|| PathBuf::from("/")))
         .stdin(Stdio::null())

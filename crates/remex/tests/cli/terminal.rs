@@ -30,7 +30,8 @@ fn a_terminal_has_the_size_of_ours_and_follows_it() {
     let home = Home::new();
     let server = Server::start();
     for place in [&[][..], &["--on", server.address()]] {
-        let script = "stty size; trap 'stty size' WINCH; trap 'exit 5' INT; echo ready; while :; do sleep 0.05; done";
+        let script =
+            "stty size; trap 'stty size' WINCH; trap 'exit 5' INT; echo ready; while :; do sleep 0.05; done";
         let args = [&["run", "-t"], place, &["--", "sh", "-c", script]].concat();
         let mut screen = Screen::remex(&home, &args);
         screen.wait_for("24 80\nready");

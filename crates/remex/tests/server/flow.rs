@@ -445,6 +445,41 @@ fn nobody_attached_means_nobody_to_wait_for() {
 }
 
 #[test]
+fn a_process_that_holds_its_output_waits_for_its_client_however_long_it_is_away() {
+    let server = Server::start();
+    let (mut reader, session) = new_session(server.address());
+    let onlooker = server.client();
+    start(&mut reader, "p", &numbers(4 * MIB), json!({"output": {"overflow": "hold", "retainBytes": 65536}}));
+    wait_until_stuck(&onlooker, &session, "p");
+    reader.cut();
+    // What was held for two seconds only would be gone by now, and the process at its end.
+    let a_while = json!({"processId": "p", "sessionId": session, "until": "closed", "waitMs": 2500});
+    assert_eq!(onlooker.call("process/wait", a_while).unwrap()["reason"], "timeout");
+
+    let mut reader = resume(server.address(), &session, json!({}));
+    let mut tail = Tail::default();
+    tail.read_back(&reader.call("process/read", json!({"processId": "p"})).unwrap());
+    read_to_the_end(&mut reader, &mut tail);
+    tail.assert_is_all_of(4 * MIB);
+}
+
+#[test]
+fn released_output_waits_for_nobody_who_is_away() {
+    let server = Server::start();
+    let (mut reader, session) = new_session(server.address());
+    let onlooker = server.client();
+    start(&mut reader, "p", &numbers(4 * MIB), json!({"output": {"overflow": "hold", "retainBytes": 65536}}));
+    let release = json!({"processId": "p", "sessionId": session});
+    onlooker.call("process/release", release).unwrap();
+    wait_until_stuck(&onlooker, &session, "p");
+    assert_eq!(listed(&onlooker, &session, "p")["state"], "running", "its client is there, so it waits");
+    reader.cut();
+    let closed = json!({"processId": "p", "sessionId": session, "until": "closed"});
+    assert_eq!(onlooker.call("process/wait", closed).unwrap()["exitCode"], 0);
+    assert_eq!(onlooker.refusal("process/release", json!({"processId": "nobody"})).0, -32600);
+}
+
+#[test]
 fn what_a_session_retains_is_bounded_however_much_its_processes_ask_for() {
     let server = Server::start();
     let (mut reader, session) = new_session(server.address());
