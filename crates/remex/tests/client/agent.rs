@@ -2,13 +2,14 @@
 
 use std::{fs, num::NonZeroU16, time::Duration};
 
-use crate::support::{PATIENCE, Server, Watched};
 use remex_client::{
     Client, Command, Target,
     agent::{Agent, Handle, Limits, Progress, Retained, Step, Window, Write},
     process::Input,
 };
 use tokio::time::timeout;
+
+use crate::support::{PATIENCE, Server, Watched};
 
 /// A server, a client and an agent whose steps may be as short as they like, or very long.
 struct Stage {

@@ -14,7 +14,6 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use crate::support::{self, Cutter, PATIENCE, Place, Server};
 use remex_client::{
     Client, Error, ErrorKind, Link, Target,
     fs::{ChangeKind, Depth, Fs, IfMatch, Permissions, Progress, Summary, Times, WalkOptions, Write},
@@ -24,6 +23,8 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     time::timeout,
 };
+
+use crate::support::{self, Cutter, PATIENCE, Place, Server};
 
 const MIB: usize = 1 << 20;
 
@@ -38,7 +39,10 @@ fn servers() -> [Server; 2] {
 
 /// Returns bytes that differ everywhere, so that a block in the wrong place shows.
 fn content(len: usize) -> Vec<u8> {
-    (0_u64..).flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).take(len).collect()
+    let words = (0..len.div_ceil(8) as u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut bytes = words.map(u64::to_le_bytes).collect::<Vec<_>>().into_flattened();
+    bytes.truncate(len);
+    bytes
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,13 +4,17 @@ use std::{
     io::{ErrorKind as Io, Read as _, Write as _},
     net::TcpStream,
     process::Stdio,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
     time::Duration,
 };
 
-use crate::support::{self, Cutter, PATIENCE, Server, Web, web_answer};
 use remex_client::{Client, Error, ErrorKind, Target, http::Redirects};
 use tokio::{io::AsyncReadExt as _, time::timeout};
+
+use crate::support::{self, Cutter, PATIENCE, Server, Web, web_answer};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
 
@@ -102,11 +106,12 @@ async fn a_failed_exchange_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_comes_as_it_arrives_and_byte_exact() {
     const LEN: usize = 30 << 20;
+    let content: Arc<[u8]> = (0..LEN).map(byte).collect();
     for server in servers() {
-        let web = Web::start(|_, stream| {
-            let body: Vec<u8> = (0..LEN).map(byte).collect();
+        let sent = Arc::clone(&content);
+        let web = Web::start(move |_, stream| {
             stream.write_all(HEAD).unwrap();
-            stream.write_all(&body).unwrap();
+            stream.write_all(&sent).unwrap();
             stream.shutdown(std::net::Shutdown::Both).unwrap();
         });
         let http = connect(server.address()).await.http();
@@ -114,7 +119,7 @@ async fn a_body_comes_as_it_arrives_and_byte_exact() {
         assert_eq!((response.status, response.header("content-type")), (200, Some("text/event-stream")));
         let mut body = Vec::new();
         response.body.read_to_end(&mut body).await.unwrap();
-        assert!(body.len() == LEN && body.iter().enumerate().all(|(at, seen)| *seen == byte(at)));
+        assert!(body == *content);
     }
 }
 

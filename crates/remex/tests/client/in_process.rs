@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{PATIENCE, Place, Watched, Web, start_params, web_answer, with};
 use remex::Local;
 use remex_client::Client;
 use remex_proto::{
@@ -15,6 +14,8 @@ use remex_proto::{
 };
 use remex_rpc::memory::{ClientEnd, Reply, ToClient, ToServer};
 use serde_json::{Value, json};
+
+use crate::support::{PATIENCE, Place, Watched, Web, start_params, web_answer, with};
 
 /// The client's side of one link, driven by hand.
 struct Peer {

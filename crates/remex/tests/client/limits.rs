@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::support::{PATIENCE, Server};
 use remex_client::{
     Client, Condition, Error, Loss, Options, Session, Target,
     process::{Input, OnDrop, Until},
@@ -10,6 +9,8 @@ use remex_client::{
 use remex_proto::process::{List, State, Wait};
 use rustix::process::Signal;
 use tokio::{io::AsyncWriteExt as _, time::timeout};
+
+use crate::support::{PATIENCE, Server};
 
 async fn connect(server: &Server) -> Client {
     Client::connect(Target::parse(server.address()).unwrap()).await.unwrap()

@@ -2,9 +2,10 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::support::{Client, Server, program};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::support::{Client, Server, program};
 
 /// Starts a server on stdio whose environment is prepared by `prepare`, and connects to it.
 fn serve(prepare: impl FnOnce(&mut Command)) -> (Server, Client) {

@@ -40,7 +40,7 @@ fn mode(path: &Path) -> u32 {
 fn a_file_is_copied_with_its_content_and_mode() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
-    let content: Vec<u8> = (0..5_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    let content: Vec<u8> = (0..5_000_000).map(u32::to_le_bytes).collect::<Vec<_>>().into_flattened();
     place.write("large", &content);
     fs::set_permissions(place.path("large"), PermissionsExt::from_mode(0o4710)).unwrap();
     copied(&client, &place, "large", "copy");

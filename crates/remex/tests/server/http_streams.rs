@@ -15,7 +15,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    self, Client, PATIENCE, Reader, Server, Web, decode, encode, start_params, web_answer, with,
+    self, Client, PATIENCE, Reader, Seen, Server, Web, decode, encode, start_params, web_answer, with,
 };
 
 const MIB: usize = 1 << 20;
@@ -38,38 +38,34 @@ fn open(client: &Client, url: &str, request_id: &str) -> Value {
     client.call("http/request", params(url, request_id)).expect("the request is answered")
 }
 
+/// Returns the parameters of the frames of a stream.
+fn frames_of<'a>(seen: &'a Seen, request_id: &str) -> impl DoubleEndedIterator<Item = &'a Value> {
+    seen.notifications()
+        .filter(|note| note["method"] == "http/request/bodyDelta")
+        .map(|note| &note["params"])
+        .filter(move |params| params["requestId"] == request_id)
+}
+
 /// Waits for this many frames of a stream, in order, and returns their parameters.
 fn frames(client: &Client, request_id: &str, count: usize) -> Vec<Value> {
     client.wait(&format!("{count} frames of `{request_id}`"), |seen| {
-        let frames: Vec<Value> = seen
-            .notifications()
-            .filter(|note| note["method"] == "http/request/bodyDelta")
-            .map(|note| &note["params"])
-            .filter(|params| params["requestId"] == request_id)
-            .cloned()
-            .collect();
+        let frames: Vec<Value> = frames_of(seen, request_id).cloned().collect();
         (frames.len() >= count).then_some(frames)
     })
 }
 
 /// Waits for the last frame of a stream, and returns body and error.
 fn finish(client: &Client, request_id: &str) -> (Vec<u8>, Value) {
-    let mut count = 1;
-    loop {
-        let frames = frames(client, request_id, count);
-        for (frame, seq) in frames.iter().zip(1..) {
+    client.wait(&format!("the last frame of `{request_id}`"), |seen| {
+        let last = frames_of(seen, request_id).next_back().filter(|last| last["done"] == true)?;
+        assert_eq!(last["deltaBase64"], "");
+        let mut body = Vec::new();
+        for (frame, seq) in frames_of(seen, request_id).zip(1..) {
             assert_eq!(frame["seq"], seq, "frames count 1, 2, 3 …");
+            body.append(&mut decode(&frame["deltaBase64"]));
         }
-        let last = &frames[frames.len() - 1];
-        if last["done"] == true {
-            assert_eq!(last["deltaBase64"], "");
-            return (
-                frames.iter().flat_map(|frame| decode(&frame["deltaBase64"])).collect(),
-                last["error"].clone(),
-            );
-        }
-        count = frames.len() + 1;
-    }
+        Some((body, last["error"].clone()))
+    })
 }
 
 /// A web server that sends what it is told, and tells when its client is gone.
@@ -119,8 +115,13 @@ impl Puppet {
     }
 }
 
+/// What [`flood`] repeats.
+fn block() -> Vec<u8> {
+    (0..MIB).map(|index| (index % 251) as u8).collect()
+}
+
 fn flood(stream: &mut TcpStream, bytes: usize) {
-    let block: Vec<u8> = (0..MIB).map(|index| (index % 251) as u8).collect();
+    let block = block();
     let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\n\r\n").as_bytes());
     for _ in 0..bytes / MIB {
         if stream.write_all(&block).is_err() {
@@ -454,15 +455,14 @@ fn a_slow_reader_holds_up_its_own_streams_and_costs_little_memory() {
     // Meanwhile others are served, streams and all.
     let small = Web::start(|_, stream| flood(stream, 64 * MIB));
     let client = server.client();
+    let sent = block();
     let before = resident_bytes(&server);
     for round in 0..3 {
         let id = format!("r{round}");
         open(&client, &small.url("/"), &id);
         let (body, error) = finish(&client, &id);
         assert_eq!((body.len(), error), (64 * MIB, Value::Null));
-        assert!(
-            body.chunks(MIB).all(|block| block.iter().enumerate().all(|(i, byte)| *byte == (i % 251) as u8))
-        );
+        assert!(body.chunks(MIB).all(|part| part == sent));
     }
     let grown = resident_bytes(&server).saturating_sub(before);
     assert!(grown < 48 * MIB, "{grown} bytes more for streams that pass through");

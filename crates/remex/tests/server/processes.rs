@@ -418,8 +418,9 @@ fn sixteen_mebibytes_of_input_wait_for_a_slow_reader() {
     let client = server.client();
     let script = format!("while [ ! -e {} ]; do sleep 0.01; done; exec sha256sum", gate.display());
     client.start("p", &["/bin/sh", "-c", &script], json!({"pipeStdin": true}));
-    let blocks: Vec<Vec<u8>> =
-        (0..16_u32).map(|n| (0..1_u32 << 18).flat_map(|i| (i * 16 + n).to_le_bytes()).collect()).collect();
+    let blocks: Vec<Vec<u8>> = (0..16_u32)
+        .map(|n| (0..1_u32 << 18).map(|i| (i * 16 + n).to_le_bytes()).collect::<Vec<_>>().into_flattened())
+        .collect();
     let writes: Vec<_> =
         blocks.iter().enumerate().map(|(n, block)| write(&client, "p", &n.to_string(), block)).collect();
     let close = client.send("process/closeStdin", json!({"processId": "p"}));

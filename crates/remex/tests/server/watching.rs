@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::{Client, PATIENCE, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::support::{Client, PATIENCE, Server};
 
 /// A directory to work in, a server, and a client of it.
 struct Place {

@@ -147,12 +147,12 @@ impl Client {
     /// Waits until the process has written `text`, over all streams and chunks.
     pub(crate) fn wait_for_output(&self, process_id: &str, text: &str) -> String {
         self.wait(&format!("`{text}` from process `{process_id}`"), |seen| {
-            let bytes: Vec<u8> = seen
+            let chunks: Vec<_> = seen
                 .events(process_id)
                 .filter(|event| event["method"] == "process/output")
-                .flat_map(|event| decode(&event["params"]["chunk"]))
+                .map(|event| decode(&event["params"]["chunk"]))
                 .collect();
-            let written = String::from_utf8_lossy(&bytes).into_owned();
+            let written = String::from_utf8_lossy(&chunks.concat()).into_owned();
             written.contains(text).then_some(written)
         })
     }

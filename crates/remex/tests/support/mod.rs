@@ -28,7 +28,7 @@ pub(crate) use self::{
     codex::program as codex_program,
     cutter::Cutter,
     http::{Answer, exchange, request, upgrade},
-    inbox::End,
+    inbox::{End, Seen},
     numbers::{check_numbers, numbers},
     place::{Place, uri},
     reader::Reader,
