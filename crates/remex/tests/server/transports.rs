@@ -118,7 +118,7 @@ fn a_listen_url_that_is_no_websocket_address_is_refused() {
     for url in ["ws://localhost:0", "ws://127.0.0.1:65536", "ws://127.0.0.1", "ws://", "ws://1.2.3:4"] {
         let finished = finish(&["serve", "--listen", url]);
         assert_eq!(finished.code(), Some(1), "{finished:?}");
-        let expected = format!("invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`");
+        let expected = format!("invalid websocket --listen URL `{url}`\n  hint: expected `ws://IP:PORT`");
         assert!(finished.stderr.contains(&expected), "{finished:?}");
         assert_eq!(finished.stdout, "");
     }
@@ -129,7 +129,7 @@ fn a_listen_url_with_another_scheme_is_refused() {
     for url in ["http://127.0.0.1:0", "wss://127.0.0.1:0", "tcp://127.0.0.1:0", "127.0.0.1:0", "stdin", ""] {
         let finished = finish(&["serve", "--listen", url]);
         assert_eq!(finished.code(), Some(1), "{finished:?}");
-        let expected = format!("unsupported --listen URL `{url}`; expected `ws://IP:PORT`");
+        let expected = format!("unsupported --listen URL `{url}`\n  hint: expected `ws://IP:PORT`");
         assert!(finished.stderr.contains(&expected), "{finished:?}");
         assert!(finished.stderr.contains("`stdio`"), "{finished:?}");
         assert_eq!(finished.stdout, "");
