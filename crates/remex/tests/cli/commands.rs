@@ -1,6 +1,6 @@
 //! Every command there is, as the program itself lists them.
 
-use crate::home::Home;
+use crate::home::{Home, said};
 
 /// All commands, so that no test can forget one.
 pub(crate) struct Commands {
@@ -17,17 +17,24 @@ impl Commands {
     }
 }
 
-/// Returns the help of a command as it is printed where nobody looks on.
-pub(crate) fn help(home: &Home, words: &[String]) -> String {
+/// The width that help texts are written for.
+pub(crate) const USUAL: u16 = 100;
+
+/// A width at which no line is broken.
+pub(crate) const UNBROKEN: u16 = 1000;
+
+/// Returns the help of a command as it is printed for lines of that width.
+pub(crate) fn help(home: &Home, words: &[String], columns: u16) -> String {
     let words = words.iter().map(String::as_str);
     let arguments: Vec<_> = std::iter::once("help").chain(words).collect();
-    let said = home.say(&arguments);
+    let mut command = home.remex(&arguments);
+    let said = said(&command.env("COLUMNS", columns.to_string()).output().unwrap());
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{arguments:?}");
     said.out
 }
 
 fn collect(home: &Home, parent: &[String], all: &mut Vec<Vec<String>>) {
-    let help = help(home, parent);
+    let help = help(home, parent, UNBROKEN);
     let listed =
         help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     for line in listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    commands::{Commands, help},
+    commands::{Commands, UNBROKEN, help},
     generated::page,
     home::Home,
 };
@@ -47,7 +47,7 @@ fn every_example_works_as_it_stands() {
                     if matches!(table[line.as_str()], How::Elsewhere(_)) {
                         continue;
                     }
-                    if let Err(why) = Scene::new().play(line, table[line.as_str()]) {
+                    if let Err(why) = Scene::new(line).play(line, table[line.as_str()]) {
                         failed.lock().unwrap().push(format!("`{line}`: {why}"));
                     }
                 }
@@ -63,7 +63,7 @@ fn every_command_has_examples_and_its_man_page_has_them_too() {
     let home = Home::new();
     assert_eq!(home.say(&["man", "--dir", "pages"]).code, Some(0));
     for words in &Commands::of(&home).all {
-        let examples = examples_of(&help(&home, words));
+        let examples = examples_of(&help(&home, words, UNBROKEN));
         let page = fs::read_to_string(home.path("pages").join(page(words))).unwrap();
         let page = page.replace("\\-", "-").replace("\\*(Aq", "'").replace("\\fB", "").replace("\\fR", "");
         let page = page.replace("\\\\", "\\").replace("\\&", "");
@@ -79,7 +79,7 @@ fn every_command_has_examples_and_its_man_page_has_them_too() {
 #[test]
 fn lines_of_the_documents_that_are_not_run_here_are_known() {
     for (document, line) in documents() {
-        if !line.starts_with("remex ") {
+        if !is_ours(&line) {
             let known = ELSEWHERE.iter().any(|(beginning, _)| line.starts_with(beginning));
             assert!(
                 known,
@@ -91,11 +91,15 @@ fn lines_of_the_documents_that_are_not_run_here_are_known() {
 
 fn all_examples() -> BTreeSet<String> {
     let home = Home::new();
-    let mut texts = vec![help(&home, &[])];
-    texts.extend(Commands::of(&home).all.iter().map(|words| help(&home, words)));
+    let mut texts = vec![help(&home, &[], UNBROKEN)];
+    texts.extend(Commands::of(&home).all.iter().map(|words| help(&home, words, UNBROKEN)));
     let mut examples: BTreeSet<_> = texts.iter().flat_map(|text| examples_of(text)).collect();
-    examples.extend(documents().into_iter().map(|(_, line)| line).filter(|line| line.starts_with("remex ")));
+    examples.extend(documents().into_iter().map(|(_, line)| line).filter(|line| is_ours(line)));
     examples
+}
+
+fn is_ours(line: &str) -> bool {
+    line.starts_with("remex ")
 }
 
 /// Returns the lines to type in a help text.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    commands::{Commands, help},
+    commands::{Commands, USUAL, help},
     home::Home,
 };
 
@@ -61,9 +61,9 @@ const ERRORS: &[&[&str]] = &[
 fn help_is_as_written_down() {
     let home = Home::new();
     let mut found = BTreeMap::new();
-    found.insert("help.txt".to_owned(), help(&home, &[]));
+    found.insert("help.txt".to_owned(), help(&home, &[], USUAL));
     for words in &Commands::of(&home).all {
-        found.insert(format!("help-{}.txt", words.join("-")), help(&home, words));
+        found.insert(format!("help-{}.txt", words.join("-")), help(&home, words, USUAL));
     }
     compare("help", &home, found);
 }

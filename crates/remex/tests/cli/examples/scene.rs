@@ -17,24 +17,26 @@ use super::table::{How, Step};
 use crate::{
     home::{Home, said},
     screen::Screen,
-    support::{Client, PATIENCE, Server},
+    support::{Client, PATIENCE, Server, Watched},
 };
 
 /// After this much silence something is done again that an example waits for.
 const NUDGE: Duration = Duration::from_millis(200);
 
+/// What a process that was left running does after its first words.
+const WAITS: &str = "; read answer; echo \"got $answer\"; sleep 1000";
+
 /// A home with `notes.txt`, `app.tar`, `site/` and `token.txt`; servers `build` and `gpu` with the same files in homes
-/// of their own; and a process `build` on a terminal of the user's own server.
+/// of their own; and a process `build` on a terminal of the user's own server, or `work` on the server `build`.
 pub(super) struct Scene {
     home: Home,
     /// Killed with the scene.
     _servers: Vec<Server>,
-    /// Holds the session of the process.
-    _left: Client,
 }
 
 impl Scene {
-    pub(super) fn new() -> Self {
+    /// Sets it up for an example.
+    pub(super) fn new(line: &str) -> Self {
         let home = Home::new();
         furnish(&home.path(""));
         fs::write(home.path("token.txt"), "s3cret\n").unwrap();
@@ -57,8 +59,12 @@ impl Scene {
         let mut command = home.remex(&["serve", "--max-detach-ttl", "forever", "--listen", &address]);
         command.stdin(Stdio::null());
         servers.push(Server::launch(command, 1));
-        let left = leave_running(&address);
-        Self { home, _servers: servers, _left: left }
+        // Nobody waits for what goes on for ever.
+        leave_running(&address, "build", if line.starts_with("remex wait") { "" } else { WAITS });
+        if line.starts_with("remex attach --on build") {
+            leave_running(servers[0].address(), "work", WAITS);
+        }
+        Self { home, _servers: servers }
     }
 
     /// Runs an example; says what was not as it must be.
@@ -117,8 +123,13 @@ impl Scene {
     fn on_screen(&self, line: &str, steps: &[Step], code: i32) -> Result<(), String> {
         let mut screen = Screen::open(&self.home, "sh", &["-c", &format!("exec {line}")]);
         for Step { shows, keys } in steps {
-            screen.wait_for(shows);
+            screen.wait_until(&format!("one of {shows:?} for `{line}`"), |screen| {
+                shows.iter().any(|text| screen.contains(text))
+            });
             screen.keys(keys);
+        }
+        if !Watched::printed(&screen.pid().to_string()).ended_within(PATIENCE) {
+            return Err("it does not end".to_owned());
         }
         let ended = screen.end();
         if ended == Some(code) { Ok(()) } else { Err(format!("expected exit code {code}, not {ended:?}")) }
@@ -137,16 +148,15 @@ fn furnish(place: &Path) {
     fs::set_permissions(&editor, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Starts the process `build` in a session of that name, on a terminal, as if it had been left running.
-fn leave_running(address: &str) -> Client {
+/// Starts a process in a session of the same name, on a terminal, as if it had been left running.
+fn leave_running(address: &str, name: &str, then: &str) {
     let client = Client::connect(address);
     client.initialize_with(
-        json!({"clientName": "earlier", "sessionName": "build", "detachTtlMs": u64::MAX >> 1, "resumeSessionId": null}),
+        json!({"clientName": "earlier", "sessionName": name, "detachTtlMs": u64::MAX >> 1, "resumeSessionId": null}),
     );
-    let line = "echo building; echo 'error: none so far'; read answer; echo \"got $answer\"; sleep 1000";
-    client.start("build", &["sh", "-c", line], json!({"tty": true, "rows": 24, "cols": 80}));
-    client.wait_for_output("build", "so far");
-    client
+    let line = format!("echo building; echo 'error: none so far'{then}");
+    client.start(name, &["sh", "-c", &line], json!({"tty": true, "rows": 24, "cols": 80}));
+    client.wait_for_output(name, "so far");
 }
 
 /// Reads both streams of a child in the background.

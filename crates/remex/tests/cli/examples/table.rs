@@ -1,7 +1,6 @@
 //! How each example is run, and what must be seen.
 
 /// How an example is run.
-#[allow(dead_code, reason = "the commands that need a screen are not all there yet")]
 pub(super) enum How {
     /// To its end, with nothing to read.
     Ends {
@@ -22,11 +21,17 @@ pub(super) enum How {
 }
 
 /// What a person waits for, and types then.
-#[allow(dead_code, reason = "the commands that need a screen are not all there yet")]
 pub(super) struct Step {
-    pub(super) shows: &'static str,
+    /// One of these.
+    pub(super) shows: &'static [&'static str],
     pub(super) keys: &'static str,
 }
+
+/// The end of the prompt of a shell, root's and others'.
+const PROMPT: &[&str] = &["# ", "$ "];
+
+/// What somebody types who goes and lets it run.
+const DETACH: &str = "\r~.";
 
 const fn ends(shows: &'static str) -> How {
     How::Ends { code: 0, shows }
@@ -36,8 +41,42 @@ const fn goes_on(shows: &'static str) -> How {
     How::GoesOn { nudge: "", shows }
 }
 
+const fn typed(shows: &'static [Step]) -> How {
+    How::OnScreen { steps: shows, code: 0 }
+}
+
 /// Every example there is.
 pub(super) const EXAMPLES: &[(&str, How)] = &[
+    // run, shell, attach
+    ("remex run -- uname -a", ends("Linux")),
+    ("remex run --on build -- wc -l < notes.txt", ends("1")),
+    ("remex run --on build -t -- top", typed(&[Step { shows: &["PID"], keys: "q" }])),
+    ("remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'", ends("nightly")),
+    ("remex run --on build --timeout 1m --cwd ~ --env LANG=C -- ls", ends("notes.txt")),
+    ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
+    ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
+    ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),
+    ("remex attach --on build --read-only work", typed(&[Step { shows: &["building"], keys: DETACH }])),
+    // ps, logs, kill, wait, resize
+    ("remex ps", ends("build")),
+    ("remex ps --all", ends("build")),
+    ("remex ps --on build --json", ends("\"processes\":[")),
+    ("remex ps -q | xargs -r remex kill --tree", ends("")),
+    ("remex logs build", ends("building")),
+    ("remex logs build --tail 20 --follow", goes_on("building")),
+    ("remex logs build --since 10m --grep '(?i)error' --timestamps", ends("error: none so far")),
+    ("remex kill build --signal HUP", ends("")),
+    ("remex kill build --tree", ends("")),
+    ("remex kill build --tree --signal KILL", ends("")),
+    ("remex wait build", ends("")),
+    ("remex wait build --timeout 5m", ends("")),
+    ("remex wait build --timeout 1h --json", ends("\"version\":1")),
+    ("remex resize build 40x120", ends("")),
+    // proxy
+    (
+        "echo '{\"id\":1,\"method\":\"initialize\",\"params\":{\"clientName\":\"me\",\"resumeSessionId\":null}}' | remex proxy",
+        ends("sessionId"),
+    ),
     // env
     ("remex env list", ends("gpu")),
     ("remex env list --json", ends("\"id\":\"gpu\"")),
@@ -66,7 +105,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex serve --listen unix://$HOME/remex.sock", goes_on("/remex.sock")),
     (
         "remex serve --listen stdio",
-        How::Elsewhere("it says nothing before its client does; tests/transports.rs speaks to it"),
+        How::Elsewhere("it says nothing before its client does; tests/server/transports.rs speaks to it"),
     ),
     (
         "remex serve --listen ws://0.0.0.0:0 --ws-auth capability-token --ws-token-file token.txt",
@@ -81,7 +120,10 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
 /// Lines of the documents that are no commands of ours, by how they begin, and why they are not run here.
 pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("cargo ", "whoever runs this test has just built the program and runs the tests"),
-    ("{ printf '%s\\n' \\", "it needs a release build; tests/transports.rs holds the same conversation"),
+    (
+        "{ printf '%s\\n' \\",
+        "it needs a release build; tests/server/transports.rs holds the same conversation",
+    ),
     ("CODEX_EXEC_SERVER_URL=", "tests/codex runs the real client"),
     ("scripts/", "they build with the release profile for minutes"),
     ("systemctl ", "there is no systemd in a test; tests/cli/activation.rs passes the same sockets"),
