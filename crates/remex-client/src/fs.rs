@@ -1,7 +1,7 @@
 //! Files on the server's host: typed calls, transfers that survive cuts, trees, and watches.
 //!
 //! Start at [`Fs`]; [`Fs::open`] and [`Fs::upload`] are for content of any size, [`Fs::upload_tree`] and
-//! [`Fs::download_tree`] for directories. Paths are those of the server's host.
+//! [`Fs::download_tree`] for directories, [`Transfer`] for a file from one host to another. Paths are those of the server's host.
 
 mod destination;
 mod directory;
@@ -9,6 +9,7 @@ mod download;
 mod entry;
 mod handle;
 mod path;
+mod transfer;
 mod tree;
 mod upload;
 mod watch;
@@ -27,7 +28,8 @@ pub use self::{
     directory::Pages,
     download::Download,
     entry::Times,
-    path::AsHostPath,
+    path::{AsHostPath, entry_name},
+    transfer::{Transfer, Transferred},
     tree::{Progress, Summary},
     upload::Permissions,
     watch::{Changes, Depth, Watch},
@@ -249,6 +251,7 @@ fn write_file(path: HostPath, content: Bytes, how: Write) -> wire::WriteFile {
         follow_symlinks: None,
         atomic: how == Write::Atomic,
         if_match: None,
+        create_mode: None,
         sandbox: Sandbox::default(),
     }
 }

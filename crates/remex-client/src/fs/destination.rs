@@ -141,19 +141,19 @@ impl Temporary {
         self.is_moved = true;
         Ok(())
     }
+}
 
-    /// Lets an error speak of the destination, which is what the caller knows.
-    pub(super) fn hide_from(&self, error: Error, destination: &Destination) -> Error {
-        let (own, asked) = (self.path.to_string(), destination.asked.to_string());
-        match error {
-            Error::Refused(refusal) => Error::Refused(RpcError {
-                message: refusal.message.replace(&own, &asked),
-                hint: refusal.hint.map(|hint| hint.replace(&own, &asked)),
-                ..refusal
-            }),
-            Error::Changed { path } => Error::Changed { path: path.replace(&own, &asked) },
-            error => error,
-        }
+/// Lets an error speak of the destination, which is what the caller knows, and not of where its content gathers.
+pub(super) fn hide(own: &HostPath, error: Error, asked: &HostPath) -> Error {
+    let (own, asked) = (own.to_string(), asked.to_string());
+    match error {
+        Error::Refused(refusal) => Error::Refused(RpcError {
+            message: refusal.message.replace(&own, &asked),
+            hint: refusal.hint.map(|hint| hint.replace(&own, &asked)),
+            ..refusal
+        }),
+        Error::Changed { path } => Error::Changed { path: path.replace(&own, &asked) },
+        error => error,
     }
 }
 

@@ -49,10 +49,21 @@ impl Fs {
     pub async fn open(&self, path: impl AsHostPath) -> Result<Download, Error> {
         // Whoever holds a file may hold it for long: it is not waited for.
         let room = Arc::clone(&self.client.core().files().fetched).try_acquire_owned().ok();
-        self.open_in(path.as_host_path()?, room).await
+        self.open_in(path.as_host_path()?, 0, room).await
     }
 
-    async fn open_in(&self, path: HostPath, room: Option<OwnedSemaphorePermit>) -> Result<Download, Error> {
+    /// Opens a file to read it from an offset on, when there is room for one more.
+    pub(super) async fn open_at(&self, path: HostPath, offset: u64) -> Result<Download, Error> {
+        let room = Arc::clone(&self.client.core().files().fetched).acquire_owned().await.ok();
+        self.open_in(path, offset, room).await
+    }
+
+    async fn open_in(
+        &self,
+        path: HostPath,
+        offset: u64,
+        room: Option<OwnedSemaphorePermit>,
+    ) -> Result<Download, Error> {
         let mut setbacks = Setbacks::default();
         let Opened { handle, before: metadata, .. } = open(&self.client, &path, &mut setbacks).await?;
         let blocks = Blocks {
@@ -62,8 +73,8 @@ impl Fs {
             handle,
             _room: room,
             in_flight: VecDeque::new(),
-            asked: 0,
-            got: 0,
+            asked: offset,
+            got: offset,
             has_ended: false,
             setbacks,
         };
@@ -99,8 +110,7 @@ impl Fs {
     ) -> Result<u64, Error> {
         let path = path.as_host_path()?;
         let failed = |error| Error::local(format!("write what was read from `{path}`"), &error);
-        let room = Arc::clone(&self.client.core().files().fetched).acquire_owned().await.ok();
-        let mut file = self.open_in(path.clone(), room).await?;
+        let mut file = self.open_at(path.clone(), 0).await?;
         let total = Some(file.metadata.size);
         let mut so_far = Progress { files: 0, bytes: 0, total, current: path.to_string() };
         while let Some(chunk) = file.chunk().await? {
@@ -329,7 +339,7 @@ async fn open(client: &Client, path: &HostPath, setbacks: &mut Setbacks) -> Resu
             // All at once: the server takes them in order.
             let look = || client.core().order(get_metadata(path.clone()).into());
             let before = look().await?;
-            let (handle, opened) = Handle::open(client, path.clone(), wire::OpenMode::Read).await?;
+            let (handle, opened) = Handle::open(client, path.clone(), wire::OpenMode::Read, None).await?;
             let after = look().await?;
             opened.await?;
             let (before, after) = (before.await?.decode(METHOD)?, after.await?.decode(METHOD)?);
@@ -343,6 +353,6 @@ async fn open(client: &Client, path: &HostPath, setbacks: &mut Setbacks) -> Resu
 }
 
 /// Tells whether a file is what it was, as far as size and time tell.
-fn is_same(before: &Metadata, now: &Metadata) -> bool {
+pub(super) fn is_same(before: &Metadata, now: &Metadata) -> bool {
     (before.size, before.modified_at_ms) == (now.size, now.modified_at_ms)
 }

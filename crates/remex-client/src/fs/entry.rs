@@ -6,9 +6,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use remex_proto::{Blob, HostPath, fs as wire, sandbox::Sandbox};
+use remex_proto::{Blob, ErrorKind, HostPath, fs as wire, sandbox::Sandbox};
 
-use super::{AsHostPath, Fs, LinkTarget, Metadata, is_not_found};
+use super::{AsHostPath, Fs, LinkTarget, Metadata, handle::Setbacks, is_not_found};
 use crate::Error;
 
 /// Which times of a file to change; what is absent stays.
@@ -275,6 +275,63 @@ impl Fs {
         Ok(())
     }
 
+    /// Makes a symbolic link, in place of the file or link that is there; a directory stays, and is an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when it cannot be made, and those of [`Client::call`](crate::Client::call).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let path = directory.path().join("current");
+    /// fs.write(&path, "a file").await?;
+    /// fs.replace_with_symlink("release-7", &path).await?;
+    /// assert_eq!(fs.read_link(&path).await?.target, "release-7");
+    /// # Ok(()) }
+    /// ```
+    pub async fn replace_with_symlink(
+        &self,
+        target: impl AsRef<OsStr>,
+        path: impl AsHostPath,
+    ) -> Result<(), Error> {
+        let (target, path) = (target.as_ref().as_bytes(), path.as_host_path()?);
+        let mut setbacks = Setbacks::default();
+        loop {
+            match self.client.call_without_limit(symlink(target, path.clone())).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.refusal() == Some(ErrorKind::AlreadyExists) => {
+                    match self.read_link(&path).await {
+                        Ok(there) if there.target_base64[..] == *target => return Ok(()),
+                        Err(gone) if is_not_found(&gone) => {}
+                        Ok(_) | Err(_) => self.make_way(&path, error).await?,
+                    }
+                }
+                Err(error) => setbacks.note(error)?,
+            }
+        }
+    }
+
+    /// Removes the file or link that is in the way of a link.
+    async fn make_way(&self, path: &HostPath, exists: Error) -> Result<(), Error> {
+        if self.metadata(path).await.is_ok_and(|there| there.is_directory && !there.is_symlink) {
+            return Err(exists);
+        }
+        self.remove_if_there(path).await
+    }
+
+    /// Removes a file or a link, whether it is there or not.
+    pub(super) async fn remove_if_there(&self, path: &HostPath) -> Result<(), Error> {
+        let mut setbacks = Setbacks::default();
+        loop {
+            match self.remove(path).await {
+                Err(error) if !is_not_found(&error) => setbacks.note(error)?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Returns where a symbolic link points, whether that exists or not.
     ///
     /// # Errors
@@ -368,6 +425,16 @@ pub(super) fn set_permissions(path: HostPath, mode: u32) -> wire::SetPermissions
 pub(super) fn symlink(target: &[u8], path: HostPath) -> wire::Symlink {
     let target_base64 = Some(Blob::from(target.to_vec()));
     wire::Symlink { path, target: None, target_base64, sandbox: Sandbox::default() }
+}
+
+pub(super) fn set_times(path: HostPath, modified_at_ms: i64) -> wire::SetTimes {
+    wire::SetTimes {
+        path,
+        modified_at_ms: Some(modified_at_ms),
+        accessed_at_ms: None,
+        follow_symlinks: None,
+        sandbox: Sandbox::default(),
+    }
 }
 
 fn copy(from: impl AsHostPath, to: impl AsHostPath) -> Result<wire::Copy, Error> {

@@ -31,10 +31,11 @@ impl Handle {
         client: &Client,
         path: HostPath,
         mode: OpenMode,
+        create_mode: Option<u32>,
     ) -> Result<(Self, Ticket), Error> {
         let handle = Self { client: client.clone(), id: client.core().name("f") };
         let (handle_id, sandbox) = (handle.id.clone(), Sandbox::default());
-        let open = Open { handle_id, path, mode, atomic: false, sandbox };
+        let open = Open { handle_id, path, mode, atomic: false, create_mode, sandbox };
         let ticket = client.core().order(open.into()).await?;
         Ok((handle, ticket))
     }

@@ -1,12 +1,15 @@
 //! Paths of another host.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
 };
 
 use remex_proto::HostPath;
+use sha2::{Digest as _, Sha256};
 
+use super::DirectoryEntry;
 use crate::Error;
 
 /// What names a file on the server's host: a text, a path of this host's kind, or a [`HostPath`].
@@ -104,6 +107,60 @@ pub(super) fn sibling(path: &Path, random: &str) -> Option<PathBuf> {
     Some(path.with_file_name(std::os::unix::ffi::OsStrExt::from_bytes(&sibling[..]) as &OsStr))
 }
 
+/// Returns where the content of `path` waits until it is complete: always the same, so that another try finds it.
+pub(super) fn part(path: &Path) -> Option<PathBuf> {
+    /// With dots, the digits and the ending a name has at most 255 bytes.
+    const KEPT: usize = 200;
+    let name = path.file_name()?.as_encoded_bytes();
+    let mut part = b".".to_vec();
+    part.extend_from_slice(&name[..name.len().min(KEPT)]);
+    if name.len() > KEPT {
+        // Two long names may begin alike.
+        let digest = Sha256::digest(name);
+        part.extend(digest[..8].iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+    }
+    part.extend_from_slice(b".remex-part");
+    Some(path.with_file_name(OsStr::from_bytes(&part)))
+}
+
+/// Returns the exact name of an entry, if it is one of the directory: whoever joins paths with what a server says
+/// would else be led elsewhere.
+///
+/// # Errors
+///
+/// [`Error::Protocol`] for a name that leads elsewhere, such as `..` or `a/b`.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use remex_client::fs::entry_name;
+///
+/// fs.write(directory.path().join("a"), "").await?;
+/// let entries = fs.read_dir(directory.path()).await?;
+/// assert_eq!(entry_name(directory.path(), &entries[0])?, "a");
+/// # Ok(()) }
+/// ```
+pub fn entry_name(directory: &Path, entry: &DirectoryEntry) -> Result<OsString, Error> {
+    let name = match &entry.path {
+        Some(path) => {
+            let path = native(path)?;
+            path.file_name().filter(|name| directory.join(name) == path)
+        }
+        None => Some(OsStr::from_bytes(entry.file_name.as_bytes())),
+    };
+    match name {
+        Some(name) if is_plain_name(name) => Ok(name.to_owned()),
+        _ => Err(Error::Protocol {
+            what: format!(
+                "it listed `{}` in `{}`, which leads elsewhere",
+                entry.path.as_ref().map_or_else(|| entry.file_name.clone(), ToString::to_string),
+                directory.display()
+            ),
+        }),
+    }
+}
+
 /// Tells whether a name is one step down, and nothing else.
 pub(super) fn is_plain_name(name: &OsStr) -> bool {
     let mut components = Path::new(name).components();
@@ -148,5 +205,13 @@ mod tests {
         let sibling = sibling(&Path::new("/d").join("x".repeat(255)), "0123456789abcdef").unwrap();
         assert_eq!(sibling.parent(), Some(Path::new("/d")));
         assert!(sibling.file_name().unwrap().len() <= 255);
+    }
+
+    #[test]
+    fn the_parts_of_long_names_that_begin_alike_differ() {
+        let part_of = |last| part(Path::new(&format!("/d/{}{last}", "x".repeat(254)))).unwrap();
+        assert_ne!(part_of('a'), part_of('b'));
+        assert!(part_of('a').file_name().unwrap().len() <= 255);
+        assert_eq!(part(Path::new("/d/a b")).unwrap(), Path::new("/d/.a b.remex-part"));
     }
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::{
     AsHostPath, Fs, Progress, Write,
-    destination::{Destination, Temporary},
+    destination::{Destination, Temporary, hide},
     entry::set_permissions,
     handle::{BLOCK, Handle, Setbacks, WINDOW},
     write_file,
@@ -16,7 +16,7 @@ use super::{
 use crate::{Client, Error, core::Ticket};
 
 /// What a file has while it is written that has permissions of its own in the end.
-const PRIVATE: u32 = 0o600;
+pub(super) const PRIVATE: u32 = 0o600;
 
 /// Which permissions an uploaded file gets.
 ///
@@ -118,11 +118,14 @@ impl Fs {
         let current = destination.asked.to_string();
         let mut told = Told { so_far: Progress { files: 0, bytes: 0, total: None, current }, progress };
         if self.is_base() {
-            Blocks::open(&self.client, destination.path, Way::InPlace).await?.fill(reader, &mut told).await?;
+            Blocks::open(&self.client, destination.path, Way::InPlace, 0)
+                .await?
+                .fill(reader, &mut told)
+                .await?;
         } else {
             let mut temporary = Temporary::beside(&self.client, &destination.path)?;
             let sent = self.send_beside(reader, &mut temporary, &destination, &mut told).await;
-            sent.map_err(|error| temporary.hide_from(error, &destination))?;
+            sent.map_err(|error| hide(&temporary.path, error, &destination.asked))?;
         }
         told.so_far.files = 1;
         told.tell();
@@ -137,7 +140,7 @@ impl Fs {
         told: &mut Told<impl FnMut(&Progress)>,
     ) -> Result<(), Error> {
         let way = Way::Beside { is_private: destination.mode.is_some() };
-        Blocks::open(&self.client, temporary.path.clone(), way).await?.fill(reader, told).await?;
+        Blocks::open(&self.client, temporary.path.clone(), way, 0).await?.fill(reader, told).await?;
         if self.metadata(&temporary.path).await?.size != told.so_far.bytes {
             return Err(Error::Changed { path: temporary.path.to_string() });
         }
@@ -155,7 +158,7 @@ impl Fs {
         }
         let mut temporary = Temporary::beside(&self.client, &destination.path)?;
         let sent = self.send_small_beside(content, &mut temporary, &destination).await;
-        sent.map_err(|error| temporary.hide_from(error, &destination))
+        sent.map_err(|error| hide(&temporary.path, error, &destination.asked))
     }
 
     async fn send_small_beside(
@@ -165,14 +168,10 @@ impl Fs {
         destination: &Destination,
     ) -> Result<(), Error> {
         let size = content.len() as u64;
-        let write = |content| Call::from(write_file(temporary.path.clone(), content, Write::InPlace));
-        let set = |mode| Call::from(set_permissions(temporary.path.clone(), mode));
-        let mut steps = Vec::new();
-        if let Some(mode) = destination.mode {
-            steps.extend([write(Bytes::new()), set(PRIVATE), write(content), set(mode)]);
-        } else {
-            steps.push(write(content));
-        }
+        let mut write = write_file(temporary.path.clone(), content, Write::InPlace);
+        write.create_mode = destination.mode.map(|_| PRIVATE);
+        let mut steps = vec![Call::from(write)];
+        steps.extend(destination.mode.map(|mode| set_permissions(temporary.path.clone(), mode).into()));
         // The server takes requests for one path in order, so one trip is enough.
         let mut tickets = Vec::new();
         for step in steps {
@@ -199,7 +198,7 @@ impl<P: FnMut(&Progress)> Told<P> {
 
 /// How an upload gets to its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// Over a temporary file, which can be opened again after a cut.
     Beside {
         /// Nobody else may read it before it has its own permissions.
@@ -210,7 +209,7 @@ enum Way {
 }
 
 /// The blocks of a file that is written, a few of them under way.
-struct Blocks {
+pub(super) struct Blocks {
     client: Client,
     path: HostPath,
     way: Way,
@@ -231,7 +230,8 @@ struct Unanswered {
 }
 
 impl Blocks {
-    async fn open(client: &Client, path: HostPath, way: Way) -> Result<Self, Error> {
+    /// Opens a file to write it from an offset on.
+    pub(super) async fn open(client: &Client, path: HostPath, way: Way, offset: u64) -> Result<Self, Error> {
         let mut setbacks = Setbacks::default();
         let handle = open(client, &path, way, &mut setbacks).await?;
         Ok(Self {
@@ -240,8 +240,8 @@ impl Blocks {
             way,
             handle,
             unanswered: VecDeque::new(),
-            offset: 0,
-            done: 0,
+            offset,
+            done: offset,
             setbacks,
         })
     }
@@ -271,7 +271,7 @@ impl Blocks {
     }
 
     /// Writes the next block, when there is room for one more under way.
-    async fn push(&mut self, chunk: Bytes) -> Result<(), Error> {
+    pub(super) async fn push(&mut self, chunk: Bytes) -> Result<(), Error> {
         while self.unanswered.len() >= WINDOW {
             self.settle().await?;
         }
@@ -282,8 +282,13 @@ impl Blocks {
         Ok(())
     }
 
+    /// Returns up to where everything is written.
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+
     /// Waits until everything is written, and returns how much that is.
-    async fn finish(mut self) -> Result<u64, Error> {
+    pub(super) async fn finish(mut self) -> Result<u64, Error> {
         while !self.unanswered.is_empty() {
             self.settle().await?;
         }
@@ -325,21 +330,14 @@ impl Blocks {
 }
 
 async fn open(client: &Client, path: &HostPath, way: Way, setbacks: &mut Setbacks) -> Result<Handle, Error> {
-    let mode = match way {
-        Way::Beside { .. } => wire::OpenMode::Write,
-        Way::InPlace => wire::OpenMode::Replace,
+    let (mode, create_mode) = match way {
+        Way::Beside { is_private } => (wire::OpenMode::Write, is_private.then_some(PRIVATE)),
+        Way::InPlace => (wire::OpenMode::Replace, None),
     };
     loop {
         let opening = async {
-            let (handle, opened) = Handle::open(client, path.clone(), mode).await?;
-            if way == (Way::Beside { is_private: true }) {
-                let closed_to_others =
-                    client.core().order(set_permissions(path.clone(), PRIVATE).into()).await?;
-                opened.await?;
-                closed_to_others.await?;
-            } else {
-                opened.await?;
-            }
+            let (handle, opened) = Handle::open(client, path.clone(), mode, create_mode).await?;
+            opened.await?;
             Ok(handle)
         };
         match opening.await {

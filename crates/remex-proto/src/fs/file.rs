@@ -65,6 +65,9 @@ pub struct WriteFile {
     /// What the writer believes is there; anything else is an error and nothing is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub if_match: Option<IfMatch>,
+    /// With which permissions a file is created that is not there: 0 to octal 777, less the umask; absent: 0666.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create_mode: Option<u32>,
     /// The confinement asked for.
     #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
     pub sandbox: Sandbox,

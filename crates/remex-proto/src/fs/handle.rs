@@ -19,6 +19,9 @@ pub struct Open {
     /// With `replace`: the old file stays whole until `fs/close`, which replaces it in one step.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub atomic: bool,
+    /// With which permissions a file is created that is not there: 0 to octal 777, less the umask; absent: 0666.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create_mode: Option<u32>,
     /// The confinement asked for.
     #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
     pub sandbox: Sandbox,

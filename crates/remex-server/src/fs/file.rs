@@ -11,7 +11,7 @@ use remex_proto::{
     Blob, ErrorKind, RequestId, RpcError,
     fs::{self as wire, ContentHash, IfMatch},
 };
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -196,32 +196,45 @@ impl FileWork for wire::WriteFile {
         if let Some(IfMatch::Content(expected)) = self.if_match {
             check_content(path, links, expected, wanted)?;
         }
-        let is_new = self.if_match == Some(IfMatch::Absent);
+        let new = New {
+            is_required: self.if_match == Some(IfMatch::Absent),
+            mode: open::create_mode(self.create_mode)?,
+        };
         if self.atomic {
-            write_atomically(path, links, is_new, &bytes)?;
+            write_atomically(path, links, new, &bytes)?;
         } else {
-            write_in_place(path, links, is_new, &bytes)?;
+            write_in_place(path, links, new, &bytes)?;
         }
         let hash = self.if_match.map(|_| ContentHash(Sha256::digest(&bytes[..]).into()));
         Ok(wire::WriteFileReply { hash })
     }
 }
 
-fn write_in_place(path: &Path, links: Links, is_new: bool, bytes: &[u8]) -> Result<(), RpcError> {
-    let mut file = if is_new {
-        open::create(path, links, OFlags::WRONLY | OFlags::EXCL).map_err(|error| match error.kind {
-            ErrorKind::AlreadyExists => changed(path, "something is there"),
-            _ => error,
+/// What to do where no file is.
+#[derive(Clone, Copy)]
+struct New {
+    /// Nothing may be there.
+    is_required: bool,
+    mode: Mode,
+}
+
+fn write_in_place(path: &Path, links: Links, new: New, bytes: &[u8]) -> Result<(), RpcError> {
+    let mut file = if new.is_required {
+        open::create(path, links, OFlags::WRONLY | OFlags::EXCL, new.mode).map_err(|error| {
+            match error.kind {
+                ErrorKind::AlreadyExists => changed(path, "something is there"),
+                _ => error,
+            }
         })?
     } else {
-        open::for_writing(path, links, OFlags::WRONLY)?
+        open::for_writing(path, links, OFlags::WRONLY, new.mode)?
     };
     file.set_len(0).and_then(|()| file.write_all(bytes)).map_err(|error| io_error(&error, path))
 }
 
-fn write_atomically(path: &Path, links: Links, is_new: bool, bytes: &[u8]) -> Result<(), RpcError> {
-    let replacement = Replacement::begin(path, links)?;
-    if is_new && replacement.has_predecessor() {
+fn write_atomically(path: &Path, links: Links, new: New, bytes: &[u8]) -> Result<(), RpcError> {
+    let replacement = Replacement::begin(path, links, new.mode)?;
+    if new.is_required && replacement.has_predecessor() {
         return Err(changed(path, "something is there"));
     }
     replacement.file().write_all(bytes).map_err(|error| io_error(&error, path))?;

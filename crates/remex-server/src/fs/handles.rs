@@ -331,18 +331,18 @@ impl Handle {
 }
 
 fn open(request: &wire::Open) -> Result<Opened, RpcError> {
-    let path = native(&request.path)?;
+    let (path, mode) = (native(&request.path)?, open::create_mode(request.create_mode)?);
     match request.mode {
         OpenMode::Read => Ok(Opened::Reading(open::for_reading(path, Links::Follow)?.0)),
         OpenMode::Replace if request.atomic => {
-            Ok(Opened::Replacing(Mutex::new(Some(Replacement::begin(path, Links::Follow)?))))
+            Ok(Opened::Replacing(Mutex::new(Some(Replacement::begin(path, Links::Follow, mode)?))))
         }
         OpenMode::Replace => {
-            let file = open::for_writing(path, Links::Follow, OFlags::WRONLY)?;
+            let file = open::for_writing(path, Links::Follow, OFlags::WRONLY, mode)?;
             file.set_len(0).map_err(|error| io_error(&error, path))?;
             Ok(Opened::Writing(file))
         }
-        OpenMode::Write => Ok(Opened::Writing(open::for_writing(path, Links::Follow, OFlags::WRONLY)?)),
+        OpenMode::Write => Ok(Opened::Writing(open::for_writing(path, Links::Follow, OFlags::WRONLY, mode)?)),
     }
 }
 

@@ -39,10 +39,22 @@ pub(super) fn for_reading(path: &Path, links: Links) -> Result<(File, u64), RpcE
     Ok((file, u64::try_from(found.stat.st_size).unwrap_or(0)))
 }
 
+/// Returns the permissions of a file that is to be created.
+pub(super) fn create_mode(wanted: Option<u32>) -> Result<Mode, RpcError> {
+    match wanted {
+        None => Ok(Mode::from_raw_mode(0o666)),
+        Some(mode @ ..=0o777) => Ok(Mode::from_raw_mode(mode)),
+        Some(mode) => {
+            let text = format!("createMode {mode} is none: a file is created with 0 to 511 (octal 777)");
+            Err(RpcError::new(ErrorKind::InvalidInput, text))
+        }
+    }
+}
+
 /// Opens a regular file with `access`, or creates it; what is in it stays.
-pub(super) fn for_writing(path: &Path, links: Links, access: OFlags) -> Result<File, RpcError> {
+pub(super) fn for_writing(path: &Path, links: Links, access: OFlags, mode: Mode) -> Result<File, RpcError> {
     let found = match look(path, links) {
-        Err(error) if error.kind == ErrorKind::NotFound => return create(path, links, access),
+        Err(error) if error.kind == ErrorKind::NotFound => return create(path, links, access, mode),
         found => found?,
     };
     check_writable(&found.stat, path, links)?;
@@ -50,10 +62,9 @@ pub(super) fn for_writing(path: &Path, links: Links, access: OFlags) -> Result<F
 }
 
 /// Creates a file that was not there a moment ago, or opens what came there meanwhile, unless `access` excludes that.
-pub(super) fn create(path: &Path, links: Links, access: OFlags) -> Result<File, RpcError> {
+pub(super) fn create(path: &Path, links: Links, access: OFlags, mode: Mode) -> Result<File, RpcError> {
     // A FIFO that came there meanwhile does not block, and is refused below.
     let flags = access | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(0o666);
     let created = match links {
         Links::Follow => openat(CWD, path, flags, mode).map_err(io::Error::from),
         Links::Refuse => nofollow::find(path)

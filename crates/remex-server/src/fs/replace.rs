@@ -51,8 +51,8 @@ struct Predecessor {
 }
 
 impl Replacement {
-    /// Begins to replace, or create, the regular file at `path`.
-    pub(super) fn begin(path: &Path, links: Links) -> Result<Self, RpcError> {
+    /// Begins to replace the regular file at `path`, or to create it with `mode`.
+    pub(super) fn begin(path: &Path, links: Links, mode: Mode) -> Result<Self, RpcError> {
         let failed = |error: io::Error| io_error(&error, path);
         let (directory, name) = place(path, links).map_err(failed)?;
         let predecessor = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -67,7 +67,7 @@ impl Replacement {
             Err(Errno::NOENT) => None,
             Err(error) => return Err(failed(error.into())),
         };
-        let (file, temporary) = create(&directory).map_err(failed)?;
+        let (file, temporary) = create(&directory, mode).map_err(failed)?;
         let replacement = Replacement { directory, name, file, temporary, predecessor };
         replacement.inherit().map_err(failed)?;
         Ok(replacement)
@@ -147,8 +147,7 @@ fn place(path: &Path, links: Links) -> io::Result<(OwnedFd, OsString)> {
 }
 
 /// Creates the new file, without a name if that is possible.
-fn create(directory: &OwnedFd) -> io::Result<(File, Option<OsString>)> {
-    let mode = Mode::from_raw_mode(0o666);
+fn create(directory: &OwnedFd, mode: Mode) -> io::Result<(File, Option<OsString>)> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     match openat(directory, ".", flags | OFlags::TMPFILE, mode) {
         Ok(file) => return Ok((File::from(file), None)),

@@ -1,10 +1,9 @@
 //! A directory of the server's host to this one.
 
 use std::{
-    ffi::OsStr,
     io,
     os::unix::{
-        ffi::{OsStrExt as _, OsStringExt as _},
+        ffi::OsStringExt as _,
         fs::{OpenOptionsExt as _, PermissionsExt as _, symlink},
     },
     path::{Path, PathBuf},
@@ -21,7 +20,7 @@ use crate::{
     core::random_word,
     fs::{
         AsHostPath, DirectoryEntry, Fs, Metadata, Pages,
-        path::{is_plain_name, native, sibling},
+        path::{entry_name, native, sibling},
     },
 };
 
@@ -96,7 +95,7 @@ impl Download {
                 }
                 continue;
             };
-            let name = name(&frame.from, &entry)?;
+            let name = entry_name(&frame.from, &entry)?;
             let (from, to) = (frame.from.join(&name), frame.to.join(&name));
             let metadata = match entry.metadata {
                 Some(metadata) => *metadata,
@@ -226,27 +225,6 @@ impl Drop for Temporary {
             // There is nobody to tell; the cause of the failure is on its way to the caller.
             let _ = std::fs::remove_file(&self.0);
         }
-    }
-}
-
-/// Returns the name of an entry, if it is one of the directory.
-fn name(directory: &Path, entry: &DirectoryEntry) -> Result<std::ffi::OsString, Error> {
-    let name = match &entry.path {
-        Some(path) => {
-            let path = native(path)?;
-            path.file_name().filter(|name| directory.join(name) == path)
-        }
-        None => Some(OsStr::from_bytes(entry.file_name.as_bytes())),
-    };
-    match name {
-        Some(name) if is_plain_name(name) => Ok(name.to_owned()),
-        _ => Err(Error::Protocol {
-            what: format!(
-                "it listed `{}` in `{}`, which leads elsewhere",
-                entry.path.as_ref().map_or_else(|| entry.file_name.clone(), ToString::to_string),
-                directory.display()
-            ),
-        }),
     }
 }
 

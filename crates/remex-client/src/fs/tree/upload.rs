@@ -2,12 +2,12 @@
 
 use std::{
     io,
-    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use remex_proto::{ErrorKind, HostPath};
+use remex_proto::HostPath;
 use tokio::{
     fs::{self as local, ReadDir},
     io::AsyncReadExt as _,
@@ -16,7 +16,7 @@ use tokio::{
 use super::{Jobs, OWNER, Progress, SMALL, Summary, Tally};
 use crate::{
     Error,
-    fs::{AsHostPath, Fs, entry, handle::Setbacks, is_not_found, path::native},
+    fs::{AsHostPath, Fs, path::native},
 };
 
 impl Fs {
@@ -155,33 +155,9 @@ impl Upload {
     async fn link(&self, from: &Path, to: HostPath) -> Result<(), Error> {
         self.tally.begin(from);
         let target = local::read_link(from).await.map_err(unreadable(from))?;
-        let target = target.as_os_str().as_bytes();
-        let mut setbacks = Setbacks::default();
-        loop {
-            let request = entry::symlink(target, to.clone());
-            match self.fs.client.call_without_limit(request).await {
-                Ok(_) => break,
-                Err(error) if error.refusal() == Some(ErrorKind::AlreadyExists) => {
-                    match self.fs.read_link(&to).await {
-                        Ok(there) if there.target_base64[..] == *target => break,
-                        Err(gone) if is_not_found(&gone) => {}
-                        Ok(_) | Err(_) => self.make_way(&to, error).await?,
-                    }
-                }
-                Err(error) => setbacks.note(error)?,
-            }
-        }
+        self.fs.replace_with_symlink(target, to).await?;
         self.tally.count(&self.tally.links, 1);
         Ok(())
-    }
-
-    /// Removes the file or link that is in the way of a link; directories stay, and are an error.
-    async fn make_way(&self, path: &HostPath, exists: Error) -> Result<(), Error> {
-        match self.fs.remove(path).await {
-            Err(error) if error.refusal() == Some(ErrorKind::NotEmpty) => Err(exists),
-            Err(error) if !is_not_found(&error) && !matches!(error, Error::Interrupted { .. }) => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        }
     }
 }
 
