@@ -19,6 +19,7 @@ mod place;
 mod print;
 mod probe;
 mod serve;
+mod spot;
 mod terminal;
 mod text;
 

@@ -1,14 +1,84 @@
-//! `remex cat`.
+//! `remex cat`: files to standard output, as they are.
 
 use clap::Args;
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    failure::{Failure, Kind},
+    print,
+    spot::{Connections, Site, Spot},
+};
 
 /// Flags of `remex cat`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Files: `ENV:path` elsewhere, `[URL]:path` at an address, a plain path here
+    #[arg(required = true, value_name = "[ENV:]PATH")]
+    paths: Vec<Spot>,
+}
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+const EXAMPLES: &str = "\
+Examples:
+  A file in the home of `build`:
+    remex cat build:notes.txt
+  Two files one after the other, one of them here:
+    remex cat notes.txt gpu:notes.txt
+  What is in an archive there:
+    remex cat build:app.tar | tar -t";
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let mut connections = Connections::default();
+    let mut failures = Failures::default();
+    for spot in &flags.paths {
+        let printed = match connections.reach(spot, |text| print::note(text)).await {
+            Ok(site) => cat(&site).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = printed {
+            failures.add(failure)?;
+        }
+    }
+    connections.close().await;
+    Ok(failures.code())
+}
+
+async fn cat(site: &Site) -> Result<(), Failure> {
+    let failed =
+        |error| Failure::from(error).context(&format!("cannot read `{}`", crate::text::plain(&site.shown)));
+    let mut file = site.at.fs.open(&site.path).await.map_err(failed)?;
+    while let Some(chunk) = file.chunk().await.map_err(failed)? {
+        print::out(&chunk)?;
+    }
+    Ok(())
+}
+
+/// What went wrong with some of several things, said at once; the others go on.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    count: usize,
+    not_found: usize,
+}
+
+impl Failures {
+    /// Says a failure; returns it when it makes no sense to go on.
+    pub(crate) fn add(&mut self, failure: Failure) -> Result<(), Failure> {
+        match failure.kind() {
+            Kind::BrokenPipe | Kind::Unreachable | Kind::Usage => return Err(failure),
+            Kind::NotFound => self.not_found += 1,
+            _ => {}
+        }
+        self.count += 1;
+        failure.print();
+        Ok(())
+    }
+
+    /// Returns the exit code: 3 when all that went wrong is that things are not there.
+    pub(crate) fn code(&self) -> u8 {
+        match self.count {
+            0 => 0,
+            count if count == self.not_found => 3,
+            _ => 1,
+        }
+    }
 }

@@ -1,14 +1,108 @@
-//! `remex watch`.
+//! `remex watch`: what changes, as it happens.
+
+use std::path::Path;
 
 use clap::Args;
+use remex_client::fs::{ChangeKind, Changes, Depth, HostPath};
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Outcome;
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    print::{self, Format},
+    spot::{Connections, Spot},
+    text,
+};
 
 /// Flags of `remex watch`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// A directory or file: `ENV:path` elsewhere, `[URL]:path` at an address, a plain path here
+    #[arg(value_name = "[ENV:]PATH", default_value = ".")]
+    path: Spot,
 
-pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    Err(Failure::new("not there yet", "wait"))
+    /// Only what is in the directory itself, not what is below
+    #[arg(long)]
+    flat: bool,
+
+    #[command(flatten)]
+    format: Format,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Everything below a directory of `build`, until Ctrl-C:
+    remex watch build:site
+  Only the directory itself, for a program:
+    remex watch --flat --json build:site
+
+Ctrl-C ends it with exit code 0.";
+
+/// One change, as a program reads it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    event: &'static str,
+    path: String,
+    uri: String,
+}
+
+impl Event {
+    fn new(event: &'static str, path: &HostPath) -> Self {
+        let uri = path.to_uri();
+        let path = path.native().map_or_else(|_| uri.clone(), |path| path.display().to_string());
+        Self { event, path, uri }
+    }
+}
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let mut interrupts =
+        signal(SignalKind::interrupt()).map_err(|error| Failure::io("wait for Ctrl-C", &error))?;
+    let mut connections = Connections::default();
+    let site = connections.reach(&flags.path, |text| print::note(text)).await?;
+    let shown = text::plain(&site.shown);
+    let failed = |error| Failure::from(error).context(&format!("cannot watch `{shown}`"));
+    let depth = if flags.flat { Depth::Directory } else { Depth::Everything };
+    let mut watch = site.at.fs.watch(&site.path, depth).await.map_err(failed)?;
+    if flags.format.json {
+        print::json(&Event::new("watching", &HostPath::from(site.path.clone())))?;
+    } else {
+        print::note(format!("watching `{shown}`; Ctrl-C ends it"));
+    }
+    loop {
+        tokio::select! {
+            changes = watch.next() => tell(&changes.map_err(failed)?, &site.path, &flags.format)?,
+            _ = interrupts.recv() => break,
+        }
+    }
+    drop(watch);
+    connections.close().await;
+    Ok(0)
+}
+
+fn tell(changes: &Changes, watched: &Path, format: &Format) -> Result<(), Failure> {
+    let mut events: Vec<_> = changes.changes.iter().map(|change| (word(change.kind), &change.path)).collect();
+    let watched = HostPath::from(watched.to_owned());
+    if changes.overflow {
+        events.push(("overflow", &watched));
+    }
+    for (word, path) in events {
+        let event = Event::new(word, path);
+        if format.json {
+            print::json(&event)?;
+        } else {
+            print::out(format!("{word:8}  {}\n", text::plain(&event.path)))?;
+        }
+    }
+    Ok(())
+}
+
+fn word(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Created => "created",
+        ChangeKind::Modified => "modified",
+        ChangeKind::Removed => "removed",
+    }
 }

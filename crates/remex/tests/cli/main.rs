@@ -14,6 +14,7 @@ mod commands;
 mod doctor;
 mod env;
 mod examples;
+mod files;
 mod generated;
 mod home;
 mod left;

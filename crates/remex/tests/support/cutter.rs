@@ -113,7 +113,7 @@ impl Shared {
     }
 
     fn carry(&self, mut from: Socket, mut to: Socket, left: &Mutex<u64>) {
-        let mut buffer = [0; 16 << 10];
+        let mut buffer = [0; 64 << 10];
         while let Ok(len @ 1..) = from.stream().read(&mut buffer) {
             let allowed = {
                 let mut left = lock(left);

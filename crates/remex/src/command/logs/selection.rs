@@ -140,7 +140,7 @@ fn item(line: Line, times: bool) -> Item {
     if !times {
         return Item::Bytes(line.stream, line.bytes);
     }
-    let mut bytes = line.at_ms.map_or_else(|| "-".to_owned(), utc).into_bytes();
+    let mut bytes = line.at_ms.map_or_else(|| "-".to_owned(), |ms| utc(ms.cast_signed())).into_bytes();
     bytes.push(b' ');
     bytes.extend_from_slice(&line.bytes);
     if !bytes.ends_with(b"\n") {

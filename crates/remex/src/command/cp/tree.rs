@@ -1,0 +1,450 @@
+//! The copy itself: one walk, in pages, and many files under way.
+//!
+//! Memory does not grow with the tree: the walk keeps a page for each level, and waits when enough is under way.
+
+use std::{
+    ffi::OsString,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+    vec,
+};
+
+use remex_client::{
+    Error,
+    fs::{AsHostPath as _, DirectoryEntry, Metadata, MetadataKind, Pages, Times, Transfer, entry_name},
+};
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use super::{goal::Errand, report::Report};
+use crate::{failure::Failure, spot::Site, text};
+
+/// How many files are under way at once, so that a long way is no brake.
+const JOBS: usize = 32;
+
+/// How many of them may be large: each has some blocks in memory.
+const LARGE_JOBS: usize = 4;
+
+/// What is longer is copied in blocks, and can be continued; in bytes.
+const LARGE: u64 = 256 << 10;
+
+/// Set-user-id and its like do not come from elsewhere.
+const PERMISSIONS: u32 = 0o777;
+
+/// Whoever made a directory has to be able to work in it.
+const OWNER: u32 = 0o700;
+
+/// Does all errands; what goes wrong with single files is reported, and the others go on.
+pub(super) async fn copy(errands: Vec<Errand>, report: &Arc<Report>) -> Result<(), Failure> {
+    let mut counting = JoinSet::new();
+    if report.is_watched() {
+        let roots = errands.iter().map(|errand| (errand.from.clone(), errand.metadata.clone())).collect();
+        counting.spawn(count(roots, Arc::clone(report)));
+    }
+    let mut copy = Copy {
+        report: Arc::clone(report),
+        jobs: JoinSet::new(),
+        large: Arc::new(Semaphore::new(LARGE_JOBS)),
+    };
+    for errand in errands {
+        copy.errand(errand).await?;
+    }
+    copy.finish().await
+}
+
+struct Copy {
+    report: Arc<Report>,
+    jobs: JoinSet<Ended>,
+    large: Arc<Semaphore>,
+}
+
+/// What a job leaves: the directory that it worked in, and what went wrong.
+struct Ended {
+    directory: Option<Arc<Directory>>,
+    outcome: Result<(), Failure>,
+}
+
+/// A directory that was made; whoever has work to do in it holds it, and after the last it gets its time.
+struct Directory {
+    to: Site,
+    metadata: Metadata,
+    parent: Option<Arc<Directory>>,
+}
+
+/// A directory that is being read.
+struct Frame {
+    from: Listing,
+    to: Site,
+    /// What is at the destination, if it was there before.
+    there: Option<Listing>,
+    directory: Option<Arc<Directory>>,
+}
+
+/// What to do with one entry.
+struct Item {
+    from: Site,
+    metadata: Metadata,
+    to: Site,
+    there: Option<Metadata>,
+    directory: Option<Arc<Directory>>,
+}
+
+impl Copy {
+    async fn errand(&mut self, errand: Errand) -> Result<(), Failure> {
+        let Errand { from, metadata, to, there } = errand;
+        let metadata = Metadata { is_symlink: false, ..metadata };
+        if !metadata.is_directory {
+            let is_named = there.as_ref().is_some_and(|there| is_same(&metadata, there));
+            // Whoever names a file means its content, not what a time says about it.
+            let there = if is_named && !has_same_content(&from, &to).await { None } else { there };
+            return self.item(Item { from, metadata, to, there, directory: None }).await;
+        }
+        let keeps_root = from.is_content;
+        let item = Item { from, metadata, to, there, directory: None };
+        let mut frames = Vec::new();
+        match self.enter(item).await {
+            Ok(mut frame) => {
+                if keeps_root {
+                    frame.directory = None;
+                }
+                frames.push(frame);
+            }
+            Err(failure) => self.report.failure(failure)?,
+        }
+        while let Some(frame) = frames.last_mut() {
+            match self.next(frame).await {
+                Ok(Some(item)) if is_directory(&item.metadata) => match self.enter(item).await {
+                    Ok(frame) => frames.push(frame),
+                    Err(failure) => self.report.failure(failure)?,
+                },
+                Ok(Some(item)) => self.item(item).await?,
+                Ok(None) => {
+                    let directory = frames.pop().and_then(|frame| frame.directory);
+                    self.release(directory);
+                }
+                Err(failure) => {
+                    self.report.failure(failure)?;
+                    let directory = frames.pop().and_then(|frame| frame.directory);
+                    self.release(directory);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the next entry of a directory.
+    async fn next(&self, frame: &mut Frame) -> Result<Option<Item>, Failure> {
+        let Some((name, metadata)) = frame.from.next().await? else { return Ok(None) };
+        let there = match &mut frame.there {
+            Some(there) => there.find(&name).await?,
+            None => None,
+        };
+        Ok(Some(Item {
+            from: frame.from.site.join(&name),
+            metadata,
+            to: frame.to.join(&name),
+            there,
+            directory: frame.directory.clone(),
+        }))
+    }
+
+    /// Makes a directory, and begins to read its counterpart.
+    async fn enter(&mut self, item: Item) -> Result<Frame, Failure> {
+        let Item { from, metadata, to, there, directory: parent } = item;
+        let is_there = there.as_ref().is_some_and(|there| there.is_directory && !there.is_symlink);
+        if there.is_some() && !is_there {
+            return Err(Failure::new(
+                format!("{}: `{}` is not a directory", cannot_copy(&from), text::plain(&to.shown)),
+                "remove it, or copy to another name",
+            ));
+        }
+        let make = async {
+            if self.report.is_dry() || is_there {
+                return Ok(());
+            }
+            to.at.fs.create_dir_all(&to.path).await?;
+            to.at.fs.set_permissions(&to.path, permissions(&metadata) | OWNER).await
+        };
+        let reading = Listing::new(from.clone());
+        let reading_there = async {
+            match is_there {
+                true => Listing::new(to.clone()).await.map(Some),
+                false => Ok(None),
+            }
+        };
+        let (made, reading, there) = tokio::join!(make, reading, reading_there);
+        made.map_err(|error| failed(&from, error))?;
+        if !is_there {
+            self.report.did("make", &from.shown, &to.shown)?;
+        }
+        let directory =
+            (!self.report.is_dry()).then(|| Arc::new(Directory { to: to.clone(), metadata, parent }));
+        Ok(Frame { from: reading?, to, there: there?, directory })
+    }
+
+    /// Begins to copy what is no directory.
+    async fn item(&mut self, item: Item) -> Result<(), Failure> {
+        while self.jobs.len() >= JOBS {
+            self.join_one().await?;
+        }
+        let (report, large) = (Arc::clone(&self.report), Arc::clone(&self.large));
+        self.jobs.spawn(async move {
+            let outcome = Box::pin(item.copy(&report, &large)).await;
+            Ended { directory: item.directory, outcome }
+        });
+        Ok(())
+    }
+
+    /// Lets go of a directory; the last one to do so gives it its permissions and its time.
+    fn release(&mut self, directory: Option<Arc<Directory>>) {
+        let Some(directory) = directory.and_then(Arc::into_inner) else { return };
+        self.jobs.spawn(async move {
+            let outcome = directory.complete().await;
+            Ended { directory: directory.parent, outcome }
+        });
+    }
+
+    async fn join_one(&mut self) -> Result<(), Failure> {
+        match self.jobs.join_next().await {
+            None => Ok(()),
+            Some(Ok(Ended { directory, outcome })) => {
+                self.release(directory);
+                outcome.or_else(|failure| self.report.failure(failure))
+            }
+            Some(Err(failed)) => match failed.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Only who drops the set ends a job.
+                Err(_) => Ok(()),
+            },
+        }
+    }
+
+    async fn finish(&mut self) -> Result<(), Failure> {
+        while !self.jobs.is_empty() {
+            self.join_one().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Directory {
+    async fn complete(&self) -> Result<(), Failure> {
+        let (fs, path, mode) = (&self.to.at.fs, &self.to.path, permissions(&self.metadata));
+        let times = Times { modified: time(self.metadata.modified_at_ms), accessed: None };
+        let done = async {
+            fs.set_permissions(path, mode).await?;
+            fs.set_times(path, times).await
+        };
+        done.await.map_err(|error| failed(&self.to, error))
+    }
+}
+
+impl Item {
+    async fn copy(&self, report: &Report, large: &Semaphore) -> Result<(), Failure> {
+        let Self { from, metadata, to, there, .. } = self;
+        report.begin(&from.shown);
+        let there = there.as_ref();
+        if there.is_some_and(|there| there.is_directory && !there.is_symlink) {
+            return Err(Failure::new(
+                format!("{}: `{}` is a directory", cannot_copy(from), text::plain(&to.shown)),
+                "remove it, or copy to another name",
+            ));
+        }
+        match kind(metadata) {
+            Some(MetadataKind::Symlink) => self.link(report).await,
+            Some(MetadataKind::File) if there.is_some_and(|there| is_same(metadata, there)) => {
+                self.skip(report).await
+            }
+            Some(MetadataKind::File) => {
+                let _room = if metadata.size > LARGE { large.acquire().await.ok() } else { None };
+                self.file(report).await
+            }
+            _ => Err(Failure::new(
+                format!("{}: it is a pipe, socket or device, and is skipped", cannot_copy(from)),
+                "copy what is read from it with `remex run`, if that is what you want",
+            )),
+        }
+    }
+
+    async fn file(&self, report: &Report) -> Result<(), Failure> {
+        let Self { from, metadata, to, .. } = self;
+        if !report.is_dry() {
+            let path = |site: &Site| site.path.as_host_path();
+            let transfer = Transfer {
+                from: from.at.fs.clone(),
+                source: path(from).map_err(|error| failed(from, error))?,
+                metadata: metadata.clone(),
+                to: to.at.fs.clone(),
+                destination: path(to).map_err(|error| failed(to, error))?,
+            };
+            let (mut so_far, mut is_found) = (0, metadata.size > LARGE);
+            let done = transfer.run(|bytes| {
+                // A large file first tells what an earlier copy has left.
+                if std::mem::take(&mut is_found) {
+                    report.found(bytes - so_far);
+                } else {
+                    report.moved(bytes - so_far);
+                }
+                so_far = bytes;
+            });
+            done.await.map_err(|error| failed(from, error))?;
+        }
+        report.files.fetch_add(1, Relaxed);
+        report.did("copy", &from.shown, &to.shown)
+    }
+
+    async fn link(&self, report: &Report) -> Result<(), Failure> {
+        let Self { from, to, there, .. } = self;
+        let target = from.at.fs.read_link(&from.path).await.map_err(|error| failed(from, error))?;
+        let target: OsString = std::os::unix::ffi::OsStringExt::from_vec(target.target_base64.to_vec());
+        let is_same = there.as_ref().is_some_and(|there| {
+            there.is_symlink && there.link_target.as_deref() == target.to_str() && target.to_str().is_some()
+        });
+        if is_same {
+            report.skipped.fetch_add(1, Relaxed);
+            return report.did("skip", &from.shown, &to.shown);
+        }
+        if !report.is_dry() {
+            let made = to.at.fs.replace_with_symlink(target, &to.path).await;
+            made.map_err(|error| failed(from, error))?;
+        }
+        report.files.fetch_add(1, Relaxed);
+        report.did("link", &from.shown, &to.shown)
+    }
+
+    /// Leaves what is there, but for its permissions.
+    async fn skip(&self, report: &Report) -> Result<(), Failure> {
+        let Self { from, metadata, to, there, .. } = self;
+        let mode = permissions(metadata);
+        let is_other = there.as_ref().is_some_and(|there| permissions(there) != mode);
+        if is_other && !report.is_dry() {
+            let set = to.at.fs.set_permissions(&to.path, mode).await;
+            set.map_err(|error| failed(from, error))?;
+        }
+        report.found(metadata.size);
+        report.skipped.fetch_add(1, Relaxed);
+        report.did("skip", &from.shown, &to.shown)
+    }
+}
+
+/// What is in a directory, in the order of the names, a page at a time.
+struct Listing {
+    site: Site,
+    pages: Pages,
+    page: vec::IntoIter<DirectoryEntry>,
+    /// Taken from the page, and not yet asked for.
+    ahead: Option<(OsString, Metadata)>,
+}
+
+impl Listing {
+    /// Reads the first page.
+    async fn new(site: Site) -> Result<Self, Failure> {
+        let mut pages = site.at.fs.read_dir_pages(&site.path).map_err(|error| failed(&site, error))?;
+        let page = pages.next().await.map_err(|error| failed(&site, error))?;
+        Ok(Self { site, pages, page: page.unwrap_or_default().into_iter(), ahead: None })
+    }
+
+    async fn next(&mut self) -> Result<Option<(OsString, Metadata)>, Failure> {
+        if let Some(ahead) = self.ahead.take() {
+            return Ok(Some(ahead));
+        }
+        loop {
+            if let Some(entry) = self.page.next() {
+                let name = entry_name(&self.site.path, &entry).map_err(|error| failed(&self.site, error))?;
+                let metadata = match entry.metadata {
+                    Some(metadata) => *metadata,
+                    // It went between the listing and the look at it, or comes now.
+                    None => match self.site.at.fs.metadata(self.site.path.join(&name)).await {
+                        Ok(metadata) => metadata,
+                        Err(Error::Refused(_)) => continue,
+                        Err(error) => return Err(failed(&self.site, error)),
+                    },
+                };
+                return Ok(Some((name, metadata)));
+            }
+            let page = self.pages.next().await.map_err(|error| failed(&self.site, error))?;
+            let Some(page) = page else { return Ok(None) };
+            self.page = page.into_iter();
+        }
+    }
+
+    /// Finds an entry; names are asked for in their order.
+    async fn find(&mut self, name: &OsString) -> Result<Option<Metadata>, Failure> {
+        while let Some((found, metadata)) = self.next().await? {
+            if found == *name {
+                return Ok(Some(metadata));
+            }
+            if found > *name {
+                self.ahead = Some((found, metadata));
+                break;
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Counts what there is to do. What cannot be read is said by the copy itself.
+async fn count(roots: Vec<(Site, Metadata)>, report: Arc<Report>) {
+    for (root, metadata) in roots {
+        let mut listings = Vec::new();
+        if metadata.is_directory {
+            listings.extend(Listing::new(root).await.ok());
+        } else {
+            report.total_files.fetch_add(1, Relaxed);
+            report.total_bytes.fetch_add(metadata.size, Relaxed);
+        }
+        while let Some(listing) = listings.last_mut() {
+            match listing.next().await {
+                Ok(Some((name, metadata))) if is_directory(&metadata) => {
+                    let site = listing.site.join(&name);
+                    listings.extend(Listing::new(site).await.ok());
+                }
+                Ok(Some((_, metadata))) => {
+                    let is_file = kind(&metadata) == Some(MetadataKind::File);
+                    report.total_files.fetch_add(1, Relaxed);
+                    report.total_bytes.fetch_add(if is_file { metadata.size } else { 0 }, Relaxed);
+                }
+                Ok(None) | Err(_) => drop(listings.pop()),
+            }
+        }
+    }
+    report.counted();
+}
+
+/// Compares what is in two files.
+async fn has_same_content(from: &Site, to: &Site) -> bool {
+    let hashes = tokio::join!(from.at.fs.hash(&from.path), to.at.fs.hash(&to.path));
+    matches!(hashes, (Ok(from), Ok(to)) if from == to)
+}
+
+/// Tells whether a file need not be copied, as far as size and time tell.
+fn is_same(from: &Metadata, there: &Metadata) -> bool {
+    there.is_file
+        && !there.is_symlink
+        && (from.size, from.modified_at_ms) == (there.size, there.modified_at_ms)
+}
+
+fn is_directory(metadata: &Metadata) -> bool {
+    metadata.is_directory && !metadata.is_symlink
+}
+
+fn kind(metadata: &Metadata) -> Option<MetadataKind> {
+    if metadata.is_symlink { Some(MetadataKind::Symlink) } else { metadata.kind }
+}
+
+fn permissions(metadata: &Metadata) -> u32 {
+    metadata.mode.unwrap_or(0o755) & PERMISSIONS
+}
+
+fn time(ms: i64) -> Option<std::time::SystemTime> {
+    let distance = Duration::from_millis(ms.unsigned_abs());
+    if ms < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
+}
+
+fn cannot_copy(from: &Site) -> String {
+    format!("cannot copy `{}`", text::plain(&from.shown))
+}
+
+fn failed(site: &Site, error: Error) -> Failure {
+    Failure::from(error).context(&cannot_copy(site))
+}

@@ -1,0 +1,249 @@
+//! Paths at places, as they are typed: `ENV:path`, `[URL]:path`, or a path of this machine.
+//!
+//! Start at [`Spot`]; [`Connections::reach`] leads to a [`Site`].
+
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
+
+use remex_client::{Client, Condition, fs::Fs};
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::{
+    cut,
+    failure::{Failure, Kind},
+    place::Place,
+    text,
+};
+
+/// How long a lost connection goes unmentioned: most are back before anybody could read about it.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// How long a server gets to hear that a session has ended.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A path and where it is, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) typed: String,
+    place: Where,
+    path: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Where {
+    Here,
+    /// An environment's name or an address.
+    There(String),
+}
+
+impl FromStr for Spot {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Self, String> {
+        if typed.is_empty() {
+            return Err("it is empty; `.` is the current directory, and `ENV:` the home elsewhere".to_owned());
+        }
+        let spot = |place, path: &str| Self { typed: typed.to_owned(), place, path: path.to_owned() };
+        if let Some(bracketed) = typed.strip_prefix('[')
+            && let Some((address, path)) = bracketed.split_once("]:")
+        {
+            return Ok(spot(Where::There(address.to_owned()), path));
+        }
+        match typed.split_once(':') {
+            Some((scheme, rest)) if rest.starts_with("//") && !scheme.contains('/') => {
+                Err(format!("an address is written in brackets: `[{typed}]:path`"))
+            }
+            // A slash before the colon makes it a path, as in `./a:b`.
+            Some((name, path)) if !name.is_empty() && !name.contains('/') => {
+                Ok(spot(Where::There(name.to_owned()), path))
+            }
+            _ => Ok(spot(Where::Here, typed)),
+        }
+    }
+}
+
+/// The places that a command works with, each connected once.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    reached: Vec<(Where, Arc<Reached>)>,
+    /// Tell of connections that are lost.
+    watchers: JoinSet<()>,
+}
+
+/// A place with its files.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pub(crate) client: Client,
+    pub(crate) fs: Fs,
+    /// What to call it.
+    pub(crate) name: String,
+    /// What relative paths there are relative to.
+    base: Option<PathBuf>,
+}
+
+/// A path at a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) at: Arc<Reached>,
+    /// Absolute, without slashes at its end.
+    pub(crate) path: PathBuf,
+    /// As typed, for messages.
+    pub(crate) shown: String,
+    /// It was typed with a slash at its end, so it is to be a directory.
+    pub(crate) is_directory: bool,
+    /// It was typed as `.`, or with `/.` at its end: what is in it, not itself.
+    pub(crate) is_content: bool,
+}
+
+impl Connections {
+    /// Leads to a path; `say` is called with a sentence when a connection is lost for longer than a moment.
+    pub(crate) async fn reach(
+        &mut self,
+        spot: &Spot,
+        say: impl Fn(&str) + Send + 'static,
+    ) -> Result<Site, Failure> {
+        let known = self.reached.iter().find(|(place, _)| *place == spot.place);
+        let at = match known {
+            Some((_, at)) => Arc::clone(at),
+            None => {
+                let at = Arc::new(Reached::connect(&spot.place).await?);
+                self.watchers.spawn(tell_of_cuts(at.client.conditions(), at.name.clone(), say));
+                self.reached.push((spot.place.clone(), Arc::clone(&at)));
+                at
+            }
+        };
+        Site::new(at, spot)
+    }
+
+    /// Ends the sessions.
+    pub(crate) async fn close(mut self) {
+        self.watchers.shutdown().await;
+        for (_, at) in self.reached {
+            // There is nothing in the session; if the server does not hear of its end, it forgets it by itself.
+            let _ = tokio::time::timeout(FAREWELL, at.client.clone().end()).await;
+        }
+    }
+}
+
+impl Reached {
+    async fn connect(place: &Where) -> Result<Self, Failure> {
+        let (place, is_here) = match place {
+            Where::Here => (Place::here()?, true),
+            Where::There(word) => (Place::named(word)?, false),
+        };
+        let client = place.connect(cut::outlive).await?;
+        let base = if is_here {
+            let directory = std::env::current_dir()
+                .map_err(|error| Failure::io("find out what the current directory is", &error))?;
+            Some(directory)
+        } else {
+            let home = client.info().await?.user_home_dir;
+            home.and_then(|home| home.native().ok().map(Path::to_owned))
+        };
+        Ok(Self { fs: client.fs(), client, name: place.name, base })
+    }
+}
+
+impl Site {
+    fn new(at: Arc<Reached>, spot: &Spot) -> Result<Self, Failure> {
+        let mut path = spot.path.as_str();
+        if spot.place != Where::Here {
+            path = match path {
+                "~" => "",
+                _ => path.strip_prefix("~/").map_or(path, |rest| rest.trim_start_matches('/')),
+            };
+        }
+        if path.contains('\0') {
+            return Err(Failure::usage(
+                format!("`{}` has a zero byte in it", text::plain(&spot.typed)),
+                "give a path",
+            ));
+        }
+        let is_absolute = path.starts_with('/');
+        let is_content = path == "." || path.ends_with("/.");
+        let bare = if is_content { &path[..path.len() - 1] } else { path };
+        let trimmed = bare.trim_end_matches('/');
+        let path = if is_absolute {
+            Path::new(if trimmed.is_empty() { "/" } else { trimmed }).to_owned()
+        } else {
+            let base = at.base.as_ref().ok_or_else(|| {
+                Failure::of(
+                    Kind::Failed,
+                    format!(
+                        "cannot tell where `{}` is: the server does not say which home it has",
+                        spot.typed
+                    ),
+                    "give an absolute path",
+                )
+            })?;
+            if trimmed.is_empty() { base.clone() } else { base.join(trimmed) }
+        };
+        let is_directory = is_content || bare != trimmed || trimmed.is_empty();
+        Ok(Self { at, path, shown: spot.typed.clone(), is_directory, is_content })
+    }
+
+    /// Returns the site of an entry of this directory.
+    pub(crate) fn join(&self, name: &std::ffi::OsStr) -> Self {
+        Self {
+            at: Arc::clone(&self.at),
+            path: self.path.join(name),
+            shown: joined(&self.shown, name),
+            is_directory: false,
+            is_content: false,
+        }
+    }
+}
+
+/// Returns how an entry of a directory is shown that is shown like this.
+pub(crate) fn joined(directory: &str, name: &std::ffi::OsStr) -> String {
+    let name = name.to_string_lossy();
+    let directory = directory.strip_suffix("/.").unwrap_or(directory);
+    if directory.ends_with(['/', ':']) { format!("{directory}{name}") } else { format!("{directory}/{name}") }
+}
+
+async fn tell_of_cuts(mut conditions: watch::Receiver<Condition>, name: String, say: impl Fn(&str)) {
+    loop {
+        let is_cut = |condition: &Condition| matches!(condition, Condition::Recovering { .. });
+        if conditions.wait_for(is_cut).await.is_err() {
+            return;
+        }
+        let back = conditions.wait_for(|condition| !is_cut(condition));
+        if tokio::time::timeout(QUIET, back).await.is_err() {
+            say(&format!("the connection to {name} is lost; waiting for it"));
+        }
+        if conditions.wait_for(|condition| !is_cut(condition)).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_colon_names_a_place_unless_a_slash_comes_first() {
+        let there = |name: &str| Where::There(name.to_owned());
+        for (typed, place, path) in [
+            ("a", Where::Here, "a"),
+            ("./a:b", Where::Here, "./a:b"),
+            ("/a:b", Where::Here, "/a:b"),
+            (":a", Where::Here, ":a"),
+            ("build:", there("build"), ""),
+            ("build:src/app", there("build"), "src/app"),
+            ("build:a:b", there("build"), "a:b"),
+            ("[ws://127.0.0.1:7070]:/a", there("ws://127.0.0.1:7070"), "/a"),
+            ("[a", Where::Here, "[a"),
+        ] {
+            let spot: Spot = typed.parse().unwrap();
+            assert_eq!((spot.place, spot.path.as_str()), (place, path), "{typed}");
+        }
+        for wrong in ["", "ws://host:1", "unix:///a"] {
+            assert!(wrong.parse::<Spot>().is_err(), "{wrong}");
+        }
+    }
+}

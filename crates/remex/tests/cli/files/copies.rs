@@ -1,0 +1,296 @@
+//! What `remex cp` copies, and what it refuses.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, Permissions},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    },
+    path::Path,
+    process::Command,
+    time::{Duration, SystemTime},
+};
+
+use super::{World, assert_same_content, said, serve, sparse, tree};
+use crate::{home::Home, screen::Screen};
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn set_time(path: &Path, seconds: u64) {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    fs::File::open(path).unwrap().set_modified(time).unwrap();
+}
+
+/// Makes a small tree `site` with a file and a directory.
+fn make_site(home: &Home) {
+    fs::create_dir_all(home.path("site/css")).unwrap();
+    fs::write(home.path("site/index"), "<html>").unwrap();
+    fs::write(home.path("site/css/main"), "body {}").unwrap();
+}
+
+#[test]
+fn a_file_goes_there_and_back_with_its_permissions_and_its_time() {
+    let world = World::new();
+    let notes = world.here.path("notes.txt");
+    fs::write(&notes, "buy milk\n").unwrap();
+    set_mode(&notes, 0o4640);
+    set_time(&notes, 1_000_000_000);
+    world.quietly(&["cp", "notes.txt", "build:"]);
+    world.quietly(&["cp", "build:notes.txt", "again"]);
+    world.quietly(&["cp", "notes.txt", "here-too"]);
+    for copy in [world.there.path("notes.txt"), world.here.path("again"), world.here.path("here-too")] {
+        let metadata = copy.metadata().unwrap();
+        // Set-user-id does not travel: the owner is another.
+        assert_eq!((metadata.mode() & 0o7777, metadata.mtime()), (0o640, 1_000_000_000));
+        assert_eq!(fs::read_to_string(copy).unwrap(), "buy milk\n");
+    }
+}
+
+#[test]
+fn trees_end_where_cp_r_puts_them() {
+    let world = World::new();
+    make_site(&world.here);
+    fs::write(world.here.path("notes"), "notes").unwrap();
+    fs::create_dir(world.there.path("into")).unwrap();
+    world.quietly(&["cp", "site", "build:new"]);
+    world.quietly(&["cp", "site/", "build:new-too/"]);
+    world.quietly(&["cp", "-r", "site", "build:into"]);
+    world.quietly(&["cp", "site/.", "build:into"]);
+    world.quietly(&["cp", "site/css", "notes", "build:into/"]);
+    world.quietly(&["cp", "build:~/into/site", &world.here.path("back").display().to_string()]);
+    let site = tree(&world.here.path("site"));
+    for copy in ["new", "new-too", "into/site"] {
+        assert_eq!(tree(&world.there.path(copy)), site, "{copy}");
+    }
+    assert_eq!(tree(&world.here.path("back")), site);
+    let mut names: Vec<_> = tree(&world.there.path("into")).into_keys().collect();
+    names.retain(|name| !name.starts_with(b"site"));
+    assert_eq!(names, [&b"css"[..], b"css/main", b"index", b"notes"]);
+}
+
+#[test]
+fn links_permissions_times_and_odd_names_survive() {
+    let world = World::new();
+    let root = world.here.path("odd");
+    fs::create_dir_all(root.join("closed/empty")).unwrap();
+    for name in [&b"a b"[..], b"a\nb", b"\xff\xfe", b"-rf", b"%41", b"a:b", "é".as_bytes()] {
+        fs::write(root.join(OsStr::from_bytes(name)), name).unwrap();
+    }
+    fs::write(root.join("x".repeat(255)), "long").unwrap();
+    fs::write(root.join("script"), "#!/bin/sh").unwrap();
+    fs::write(root.join("closed/key"), "secret").unwrap();
+    set_mode(&root.join("script"), 0o755);
+    set_mode(&root.join("closed/key"), 0o400);
+    for (target, name) in
+        [("nowhere", "dangling"), ("/etc", "absolute"), ("closed", "directory"), (".", "loop")]
+    {
+        symlink(target, root.join(name)).unwrap();
+    }
+    symlink(OsStr::from_bytes(b"\xff"), root.join("bytes")).unwrap();
+    for (name, seconds) in [("closed/empty", 1), ("closed", 1_111_111_111), ("script", 2_222_222_222)] {
+        set_time(&root.join(name), seconds);
+    }
+    set_mode(&root.join("closed"), 0o500);
+    world.quietly(&["cp", "odd", "build:odd"]);
+    world.quietly(&["cp", "build:odd", "back"]);
+    world.quietly(&["cp", "build:odd/.", "build:odd-2"]);
+    let before = tree(&root);
+    assert_eq!(tree(&world.there.path("odd")), before);
+    assert_eq!(tree(&world.here.path("back")), before);
+    assert_eq!(tree(&world.there.path("odd-2")), before);
+    // A link that is named itself is followed.
+    world.quietly(&["cp", "odd/directory", "build:followed"]);
+    assert!(world.there.path("followed/key").symlink_metadata().unwrap().is_file());
+}
+
+#[test]
+fn environments_and_addresses_copy_to_each_other() {
+    let world = World::new();
+    let gpu = Home::new();
+    let server = serve(&gpu);
+    world.here.add_environment("gpu", server.address());
+    make_site(&world.there);
+    world.quietly(&["cp", "build:site", "gpu:"]);
+    world.quietly(&["cp", "gpu:site/index", &format!("[{}]:index", world.server.address())]);
+    assert_eq!(tree(&gpu.path("site")), tree(&world.there.path("site")));
+    assert_eq!(fs::read_to_string(world.there.path("index")).unwrap(), "<html>");
+}
+
+#[test]
+fn what_is_there_already_is_skipped_and_what_differs_is_copied() {
+    let world = World::new();
+    make_site(&world.here);
+    world.quietly(&["cp", "site", "build:"]);
+    fs::write(world.here.path("site/index"), "<html>2").unwrap();
+    set_mode(&world.here.path("site/css/main"), 0o600);
+    let copied = world.say(&["cp", "-v", "site", "build:"]);
+    let mut lines: Vec<_> = copied.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        ["copy site/index -> build:site/index", "skip site/css/main -> build:site/css/main"],
+        "{copied:?}"
+    );
+    assert!(copied.err.starts_with("remex: 1 file copied, 7B in "), "{copied:?}");
+    assert!(copied.err.ends_with("; 1 file skipped, with the same size and time\n"), "{copied:?}");
+    assert_eq!(tree(&world.there.path("site")), tree(&world.here.path("site")));
+
+    // Whoever names a file means its content.
+    let (here, there) = (world.here.path("site/index"), world.there.path("site/index"));
+    fs::write(&there, "<html>3").unwrap();
+    for path in [&here, &there] {
+        set_time(path, 1_000_000_000);
+    }
+    world.quietly(&["cp", "site/index", "build:site/index"]);
+    assert_same_content(&here, &there);
+}
+
+#[test]
+fn a_dry_run_tells_what_would_be_done_and_touches_nothing() {
+    let world = World::new();
+    make_site(&world.here);
+    fs::create_dir_all(world.there.path("site/css")).unwrap();
+    fs::copy(world.here.path("site/css/main"), world.there.path("site/css/main")).unwrap();
+    for home in [&world.here, &world.there] {
+        set_time(&home.path("site/css/main"), 1_000_000_000);
+    }
+    let before = tree(&world.there.path("."));
+    let said = world.say(&["cp", "--dry-run", "site", "build:"]);
+    let mut lines: Vec<_> = said.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(lines, ["copy site/index -> build:site/index", "skip site/css/main -> build:site/css/main"]);
+    assert_eq!(tree(&world.there.path(".")), before);
+}
+
+#[test]
+fn what_is_no_file_is_said_and_the_rest_is_copied() {
+    let world = World::new();
+    make_site(&world.here);
+    assert!(Command::new("mkfifo").arg(world.here.path("site/pipe")).status().unwrap().success());
+    fs::create_dir_all(world.there.path("site/index")).unwrap();
+    let copied = world.say(&["cp", "site", "missing", "build:"]);
+    assert_eq!(copied.code, Some(1));
+    assert_eq!(copied.out, "");
+    for part in [
+        "remex: cannot copy `missing`: No such file or directory (os error 2)\n",
+        "remex: cannot copy `site/pipe`: it is a pipe, socket or device, and is skipped\n",
+        "remex: cannot copy `site/index`: `build:site/index` is a directory\n  hint: remove it, or copy to another name\n",
+    ] {
+        assert!(copied.err.contains(part), "{copied:?}");
+    }
+    assert_eq!(fs::read_to_string(world.there.path("site/css/main")).unwrap(), "body {}");
+}
+
+#[test]
+fn nothing_is_copied_into_itself_whatever_it_is_called() {
+    let world = World::new();
+    make_site(&world.there);
+    let there = world.there.path("site").display().to_string();
+    symlink("site/css", world.there.path("link")).unwrap();
+    for (from, to) in [
+        ("build:site", "build:site"),
+        ("build:site", "build:site/css"),
+        ("build:site", "build:link/new"),
+        ("build:site/.", "build:link"),
+        (there.as_str(), "build:link"),
+        ("build:site", there.as_str()),
+    ] {
+        let refused = world.say(&["cp", from, to]);
+        assert_eq!(refused.code, Some(1), "{from} {to} {refused:?}");
+        assert!(refused.err.contains("is in it\n  hint: copy to a place outside of it"), "{refused:?}");
+    }
+    let refused = world.say(&["cp", "build:site/index", "build:site/"]);
+    assert_eq!(
+        refused,
+        said(
+            1,
+            "",
+            "remex: cannot copy `build:site/index`: it is `build:site/index` itself\n  hint: copy to another name\n"
+        )
+    );
+    assert_eq!(tree(&world.there.path("site")).len(), 3);
+}
+
+#[test]
+fn mistakes_are_told_with_what_to_do() {
+    let world = World::new();
+    make_site(&world.here);
+    let home = world.there.path("");
+    let home = home.display().to_string();
+    let home = home.trim_end_matches('/');
+    for (args, code, what, hint) in [
+        (
+            &["cp", "site", "site/index", "build:none"][..],
+            2,
+            "cannot copy 2 things to `build:none`: there is no such directory".to_owned(),
+            "name a directory that is there, or copy one thing",
+        ),
+        (
+            &["cp", "site", "build:no/such"],
+            3,
+            format!("cannot copy to `build:no/such`: there is no directory `{home}/no`"),
+            "check the path, or make the directory first",
+        ),
+        (
+            &["cp", "site/index", "build:none/"],
+            1,
+            "cannot copy `site/index`: there is no directory `build:none/`".to_owned(),
+            "make it first, or leave out the slash at the end",
+        ),
+        (
+            &["cp", "site/index/", "build:"],
+            1,
+            "cannot copy `site/index/`: it is not a directory".to_owned(),
+            "leave out the slash at the end",
+        ),
+        (
+            &["cp", "site/index", "site/../site/index", "build:"],
+            2,
+            "cannot copy both `site/index` and `site/../site/index`: each would be `build:index`".to_owned(),
+            "copy one of them to another name",
+        ),
+        (
+            &["cp", "elsewhere:a", "b"],
+            3,
+            "there is no environment `elsewhere`: there are build".to_owned(),
+            "see `remex env list`, add it with `remex env add`, or give an address such as `ws://host:7070`",
+        ),
+    ] {
+        assert_eq!(world.say(args), said(code, "", &format!("remex: {what}\n  hint: {hint}\n")), "{args:?}");
+    }
+    let refused = world.say(&["cp", "ws://127.0.0.1:1", "b"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.err.contains("an address is written in brackets: `[ws://127.0.0.1:1]:path`"),
+        "{refused:?}"
+    );
+    let unreachable = world.say(&["cp", "[ws://127.0.0.1:1]:a", "b"]);
+    assert_eq!(unreachable.code, Some(4), "{unreachable:?}");
+}
+
+#[test]
+fn a_person_sees_progress_and_a_pipe_sees_nothing() {
+    let world = World::new();
+    sparse(&world.here.path("image"), 48);
+    let mut screen = Screen::remex(&world.here, &["cp", "image", "build:"]);
+    let shown = screen.wait_for("1 file copied, 48MiB in ");
+    assert_eq!(screen.end(), Some(0));
+    // One line, which is gone at the end.
+    assert_eq!(shown.lines().count(), 1, "{shown}");
+    let raw = screen.raw();
+    let lines: Vec<_> = raw.split('\r').filter(|line| line.contains('%')).collect();
+    assert!(!lines.is_empty(), "{raw:?}");
+    for line in lines {
+        let text = line.trim_end_matches("\u{1b}[K");
+        assert!(text.contains("] ") && text.contains("/48MiB ") && text.contains("/s "), "{line:?}");
+        assert!(text.chars().count() < 80, "{line:?}");
+    }
+    let mut quiet = Screen::remex(&world.here, &["cp", "-q", "image", "build:other"]);
+    assert_eq!(quiet.end(), Some(0));
+    assert_eq!(quiet.raw(), "");
+    assert_same_content(&world.here.path("image"), &world.there.path("other"));
+}

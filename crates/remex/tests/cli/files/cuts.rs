@@ -1,0 +1,180 @@
+//! Copies whose connection is cut, whose process is killed, or whose server goes.
+
+use std::{
+    fs::{self, OpenOptions, Permissions},
+    io::Write as _,
+    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    sync::{Arc, OnceLock, mpsc},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{World, assert_same_content, said, serve, sparse, tree};
+use crate::{
+    home::Home,
+    screen::Screen,
+    support::{Cutter, Server},
+};
+
+const MEBIBYTE: u64 = 1 << 20;
+
+#[test]
+fn two_gibibytes_arrive_byte_by_byte_through_five_cuts() {
+    let cuts = [100, 500, 7, 900, 300].map(|mebibytes| mebibytes * MEBIBYTE);
+    let (world, cutter) = World::behind(|address| Cutter::start(address, &cuts));
+    sparse(&world.here.path("image"), 2048);
+    world.quietly(&["cp", "image", "build:"]);
+    assert_eq!(cutter.cuts_left(), 0);
+    assert_same_content(&world.here.path("image"), &world.there.path("image"));
+    assert!(!world.there.path(".image.remex-part").exists());
+}
+
+#[test]
+fn twenty_thousand_files_arrive_through_five_cuts() {
+    let (world, cutter) =
+        World::behind(|address| Cutter::start(address, &[300_000, 1_000_000, 50_000, 2_000_000, 700_000]));
+    for directory in 0..100 {
+        let directory = world.here.path(&format!("many/{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for number in 0..200 {
+            fs::write(directory.join(number.to_string()), format!("{} {number}\n", directory.display()))
+                .unwrap();
+        }
+    }
+    world.quietly(&["cp", "many", "build:"]);
+    assert_eq!(cutter.cuts_left(), 0);
+    assert!(tree(&world.there.path("many")) == tree(&world.here.path("many")), "the copy differs");
+    // Nothing of it travels again.
+    let carried = cutter.carried();
+    let again = world.say(&["cp", "-v", "many", "build:"]);
+    assert!(again.err.contains("0 files copied, 0B in "), "{}", again.err);
+    assert!(again.err.contains("; 20000 files skipped, "), "{}", again.err);
+    assert!(cutter.carried() - carried < 8 * MEBIBYTE);
+}
+
+#[test]
+fn a_copy_that_was_killed_goes_on_where_it_stopped() {
+    let victim = Arc::new(OnceLock::new());
+    let killed = Arc::clone(&victim);
+    let (world, cutter) = World::behind(|address| {
+        Cutter::with_notice(address, &[48 * MEBIBYTE], move || {
+            let _ = kill_process(*killed.wait(), Signal::KILL);
+        })
+    });
+    sparse(&world.here.path("image"), 64);
+    let mut child = world.here.remex(&["cp", "image", "build:"]).spawn().unwrap();
+    victim.set(Pid::from_child(&child)).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    let part = world.there.path(".image.remex-part").metadata().unwrap();
+    assert!(part.len() > 30 * MEBIBYTE, "{part:?}");
+    assert_eq!(part.permissions().mode() & 0o777, 0o600);
+    let carried = cutter.carried();
+    world.quietly(&["cp", "image", "build:"]);
+    // 64 MiB are 86 on the wire.
+    assert!(cutter.carried() - carried < 48 * MEBIBYTE, "{}", cutter.carried() - carried);
+    assert_same_content(&world.here.path("image"), &world.there.path("image"));
+    assert_eq!(tree(&world.there.path(".")).len(), 1);
+}
+
+#[test]
+fn a_part_of_something_else_is_begun_anew() {
+    let world = World::new();
+    sparse(&world.here.path("image"), 2);
+    fs::write(world.here.path("small"), "small").unwrap();
+    for (name, content) in [(".image.remex-part", vec![9; 1 << 20]), (".small.remex-part", vec![9; 100])] {
+        fs::write(world.there.path(name), content).unwrap();
+        fs::set_permissions(world.there.path(name), Permissions::from_mode(0o600)).unwrap();
+    }
+    world.quietly(&["cp", "image", "small", "build:"]);
+    assert_same_content(&world.here.path("image"), &world.there.path("image"));
+    assert_eq!(tree(&world.there.path(".")).len(), 2);
+
+    // Nor is anything written through a link that somebody put there.
+    fs::write(world.there.path("victim"), "mine").unwrap();
+    for name in ["image", "small"] {
+        fs::remove_file(world.there.path(name)).unwrap();
+        std::os::unix::fs::symlink("victim", world.there.path(&format!(".{name}.remex-part"))).unwrap();
+    }
+    world.quietly(&["cp", "image", "small", "build:"]);
+    assert_eq!(fs::read_to_string(world.there.path("victim")).unwrap(), "mine");
+    assert_same_content(&world.here.path("image"), &world.there.path("image"));
+}
+
+#[test]
+fn a_source_that_changes_meanwhile_leaves_the_destination_as_it_was() {
+    let here = Arc::new(Home::new());
+    let (there, changed) = (Home::new(), here.path("image"));
+    let server = serve(&there);
+    let cutter = Cutter::with_notice(server.address(), &[8 * MEBIBYTE], move || {
+        OpenOptions::new().append(true).open(&changed).unwrap().write_all(b"more").unwrap();
+    });
+    here.add_environment("build", cutter.address());
+    sparse(&here.path("image"), 16);
+    fs::write(there.path("image"), "old").unwrap();
+    let path = here.path("image").display().to_string();
+    assert_eq!(
+        here.say(&["cp", "image", "build:"]),
+        said(
+            1,
+            "",
+            &format!(
+                "remex: cannot copy `image`: `{path}` changed while it was transferred\n  \
+                 hint: try again when nobody writes to it\n"
+            )
+        )
+    );
+    assert_eq!(fs::read_to_string(there.path("image")).unwrap(), "old");
+    assert_eq!(tree(&there.path(".")).len(), 1);
+}
+
+#[test]
+fn when_the_server_is_gone_for_good_the_next_copy_goes_on() {
+    let there = Home::new();
+    let address = format!("unix://{}", there.path("socket").display());
+    let server = Server::serve(&["--listen", &address]);
+    let (cut, was_cut) = mpsc::channel();
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+    let cutter = Cutter::with_notice(&address, &[24 * MEBIBYTE], move || {
+        let _ = kill_process(pid, Signal::KILL);
+        let _ = cut.send(());
+    });
+    let here = Home::new();
+    here.add_environment("build", cutter.address());
+    sparse(&here.path("image"), 32);
+    let to = format!("build:{}", there.path("image").display());
+    let child = here.remex(&["cp", "image", &to]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    was_cut.recv().unwrap();
+    drop(server);
+    let _another = Server::serve(&["--listen", &address]);
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{err}");
+    assert!(err.ends_with("\n  hint: when it is back, the same command goes on where it stopped\n"), "{err}");
+    let carried = cutter.carried();
+    assert_eq!(here.say(&["cp", "image", &to]), said(0, "", ""));
+    assert!(cutter.carried() - carried < 32 * MEBIBYTE, "{}", cutter.carried() - carried);
+    assert_same_content(&here.path("image"), &there.path("image"));
+}
+
+#[test]
+fn a_long_cut_is_told_once_and_ctrl_c_ends_in_order() {
+    // Connections that carry nothing keep the client trying for more than a second.
+    let plan = [&[16 * MEBIBYTE][..], &[0; 200]].concat();
+    let (world, cutter) = World::behind(|address| Cutter::start(address, &plan));
+    sparse(&world.here.path("image"), 32);
+    let mut screen = Screen::remex(&world.here, &["cp", "image", "build:"]);
+    screen.wait_for("remex: the connection to build is lost; waiting for it\n");
+    screen.keys("\u{3}");
+    let shown = screen.wait_for("remex: interrupted; the same command goes on where it stopped");
+    assert_eq!(screen.end(), Some(130));
+    assert!(!shown.contains('%'), "{shown}");
+    assert!(cutter.cuts_left() > 0);
+
+    // Now there is a way.
+    world.here.add_environment("again", world.server.address());
+    let copied = world.say(&["cp", "-v", "image", "again:"]);
+    assert_eq!(copied.out, "copy image -> again:image\n");
+    // 16 MiB on the wire were 12, and those are not copied again.
+    assert!(copied.err.starts_with("remex: 1 file copied, 2"), "{copied:?}");
+    assert_same_content(&world.here.path("image"), &world.there.path("image"));
+}

@@ -1,0 +1,146 @@
+//! `remex edit`: what is written back, and what is not.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::Stdio,
+};
+
+use super::{World, said};
+use crate::{
+    home::{self, Said},
+    screen::Screen,
+};
+
+/// Edits with a script that has the name of the copy in `$1`; temporary files are in the home.
+fn edit(world: &World, path: &str, script: &str) -> Said {
+    fs::write(world.here.path("editor"), script).unwrap();
+    fs::create_dir_all(world.here.path("tmp")).unwrap();
+    let mut command = world.here.remex(&["edit", path]);
+    command.env("EDITOR", "sh '../home/editor'").env("TMPDIR", world.here.path("tmp"));
+    home::said(&command.stdin(Stdio::null()).output().unwrap())
+}
+
+/// Returns the copies that were kept.
+fn kept(world: &World) -> Vec<PathBuf> {
+    let directories = fs::read_dir(world.here.path("tmp")).unwrap().map(|entry| entry.unwrap().path());
+    directories.flat_map(|path| fs::read_dir(path).unwrap()).map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn a_changed_file_is_written_back_in_one_step_with_its_permissions() {
+    let world = World::new();
+    let file = world.there.path("notes.txt");
+    fs::write(&file, "one\n").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o751)).unwrap();
+    let script = "case $1 in */notes.txt) ;; *) exit 9 ;; esac\n\
+                  test \"$(stat -c %a \"$(dirname \"$1\")\" \"$1\" | tr '\\n' ' ')\" = '700 600 ' || exit 8\n\
+                  echo two >> \"$1\"\n";
+    assert_eq!(edit(&world, "build:notes.txt", script), said(0, "", ""));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one\ntwo\n");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o751);
+    assert_eq!(kept(&world), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn what_was_not_changed_is_not_written() {
+    let world = World::new();
+    let file = world.there.path("notes.txt");
+    fs::write(&file, "one\n").unwrap();
+    let before = file.metadata().unwrap().modified().unwrap();
+    assert_eq!(edit(&world, "build:notes.txt", "touch \"$1\""), said(0, "", "remex: nothing was changed\n"));
+    assert_eq!(file.metadata().unwrap().modified().unwrap(), before);
+    let nothing = said(0, "", "remex: nothing was written, so there is no new file\n");
+    assert_eq!(edit(&world, "build:new", "true"), nothing);
+    assert_eq!(edit(&world, "build:new", ": > \"$1\""), nothing);
+    assert!(!world.there.path("new").exists());
+    assert_eq!(edit(&world, "build:new", "echo new > \"$1\""), said(0, "", ""));
+    assert_eq!(fs::read_to_string(world.there.path("new")).unwrap(), "new\n");
+}
+
+#[test]
+fn two_people_do_not_overwrite_each_other() {
+    let world = World::new();
+    let file = world.there.path("notes.txt");
+    for before in [Some("one\n"), None] {
+        let _ = fs::remove_dir_all(world.here.path("tmp"));
+        let _ = fs::remove_file(&file);
+        if let Some(before) = before {
+            fs::write(&file, before).unwrap();
+        }
+        let script = format!("echo mine > \"$1\"; echo theirs > '{}'", file.display());
+        let refused = edit(&world, "build:notes.txt", &script);
+        let kept = kept(&world);
+        assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "mine\n");
+        let kept = kept[0].display();
+        assert_eq!(
+            refused,
+            said(
+                1,
+                "",
+                &format!(
+                    "remex: cannot edit `build:notes.txt`: somebody else changed it meanwhile\n  \
+                     hint: your version is in {kept}; compare the two, then try again\n"
+                )
+            )
+        );
+        assert_eq!(fs::read_to_string(&file).unwrap(), "theirs\n");
+    }
+}
+
+#[test]
+fn an_editor_that_fails_changes_nothing() {
+    let world = World::new();
+    let file = world.there.path("notes.txt");
+    fs::write(&file, "one\n").unwrap();
+    let failed = edit(&world, "build:notes.txt", "exit 3");
+    assert_eq!(
+        failed,
+        said(
+            1,
+            "",
+            "remex: cannot edit `build:notes.txt`: the editor failed (exit status: 3), so nothing was written\n  \
+             hint: save and leave the editor without an error, or name another one in EDITOR\n"
+        )
+    );
+    assert_eq!(kept(&world), Vec::<PathBuf>::new());
+    let failed = edit(&world, "build:notes.txt", "echo half > \"$1\"; exit 3");
+    assert_eq!(fs::read_to_string(&kept(&world)[0]).unwrap(), "half\n");
+    assert!(failed.err.contains("hint: your version is in "), "{failed:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one\n");
+}
+
+#[test]
+fn what_cannot_be_edited_is_said_before_the_editor_starts() {
+    let world = World::new();
+    super::sparse(&world.there.path("image"), 33);
+    fs::create_dir(world.there.path("site")).unwrap();
+    for (path, code, err) in [
+        (
+            "build:image",
+            1,
+            "cannot edit `build:image`: it has 33MiB, and at most 32MiB can be edited\n  \
+             hint: copy it here with `remex cp`, edit it, and copy it back\n",
+        ),
+        ("build:site", 1, "cannot edit `build:site`: it is a directory\n  hint: name a file in it\n"),
+        ("build:site/", 2, "cannot edit `build:site/`: it names a directory\n  hint: name the file\n"),
+    ] {
+        assert_eq!(edit(&world, path, "exit 7"), said(code, "", &format!("remex: {err}")));
+    }
+    assert_eq!(edit(&world, "build:no/such", "exit 7").code, Some(3));
+}
+
+#[test]
+fn ctrl_c_in_the_editor_is_for_the_editor() {
+    let world = World::new();
+    fs::write(world.there.path("notes.txt"), "one\n").unwrap();
+    let script = "trap 'echo two > \"$1\"; exit 0' INT; echo ready; while :; do read x; done";
+    fs::write(world.here.path("editor"), script).unwrap();
+    let command = "EDITOR='sh editor' exec remex edit build:notes.txt";
+    let mut screen = Screen::open(&world.here, "sh", &["-c", command]);
+    screen.wait_for("ready");
+    screen.keys("\u{3}");
+    assert_eq!(screen.end(), Some(0));
+    assert_eq!(fs::read_to_string(world.there.path("notes.txt")).unwrap(), "two\n");
+}

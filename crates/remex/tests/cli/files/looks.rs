@@ -1,0 +1,207 @@
+//! `remex ls`, `remex cat` and `remex watch`.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File, Permissions},
+    io::{BufRead as _, BufReader, Read as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{PermissionsExt as _, symlink},
+    },
+    path::Path,
+    process::{Child, Stdio},
+    time::{Duration, SystemTime},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::{World, said, sparse};
+use crate::screen::Screen;
+
+fn make_entries(world: &World) {
+    let site = world.there.path("site");
+    fs::create_dir_all(site.join("css")).unwrap();
+    fs::write(site.join("index"), "<html>").unwrap();
+    fs::write(site.join(".hidden"), "").unwrap();
+    symlink("index", site.join("link")).unwrap();
+    for (name, mode) in [("css", 0o2750), ("index", 0o644)] {
+        fs::set_permissions(site.join(name), Permissions::from_mode(mode)).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_794_747_851);
+        File::open(site.join(name)).unwrap().set_modified(time).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_is_listed_in_the_order_of_its_names() {
+    let world = World::new();
+    make_entries(&world);
+    assert_eq!(world.say(&["ls", "build:"]), said(0, "site\n", ""));
+    assert_eq!(world.say(&["ls", "build:site"]), said(0, "css\nindex\nlink\n", ""));
+    assert_eq!(world.say(&["ls", "-a", "build:site/"]), said(0, ".hidden\ncss\nindex\nlink\n", ""));
+    assert_eq!(
+        world.say(&["ls", "build:site/index", "build:site/css"]),
+        said(0, "build:site/index\n\nbuild:site/css:\n", "")
+    );
+    let long = world.say(&["ls", "-l", "build:site"]);
+    let lines: Vec<_> = long.out.lines().collect();
+    assert!(
+        lines[0].starts_with("drwxr-s--- ") && lines[0].ends_with(" 2026-11-15 13:04:11 css"),
+        "{long:?}"
+    );
+    assert!(
+        lines[1].starts_with("-rw-r--r-- ") && lines[1].ends_with("6 2026-11-15 13:04:11 index"),
+        "{long:?}"
+    );
+    assert!(lines[2].starts_with("lrwxrwxrwx ") && lines[2].ends_with(" link -> index"), "{long:?}");
+    fs::write(world.here.path("a"), "").unwrap();
+    assert_eq!(world.say(&["ls"]), said(0, "a\n", ""));
+    let missing = world.say(&["ls", "build:none", "build:"]);
+    assert_eq!((missing.code, missing.out.as_str()), (Some(3), "build::\nsite\n"));
+    assert!(missing.err.starts_with("remex: cannot list `build:none`: No such file"), "{missing:?}");
+}
+
+#[test]
+fn programs_get_every_name_exactly() {
+    let world = World::new();
+    make_entries(&world);
+    let listing: Value = serde_json::from_str(&world.say(&["ls", "--json", "build:site"]).out).unwrap();
+    let mut index = listing["entries"][1].clone();
+    let path = world.there.path("site/index");
+    assert_eq!(listing["version"], 1);
+    for member in ["uid", "gid"] {
+        assert!(index.as_object_mut().unwrap().remove(member).unwrap().is_u64());
+    }
+    assert_eq!(
+        index,
+        json!({
+            "name": "index",
+            "path": path.to_str().unwrap(),
+            "uri": format!("file://{}", path.display()),
+            "kind": "file",
+            "sizeBytes": 6,
+            "modifiedAtMs": 1_794_747_851_000_i64,
+            "mode": 0o644,
+        })
+    );
+    assert_eq!(listing["entries"][2]["linkTarget"], "index");
+    let odd = world.there.path("odd");
+    fs::create_dir(&odd).unwrap();
+    fs::write(odd.join(OsStr::from_bytes(b"\xff\x1b[2J")), "").unwrap();
+    let raw = world.here.remex(&["ls", "build:odd"]).output().unwrap();
+    assert_eq!(raw.stdout, b"\xff\x1b[2J\n");
+    let listing: Value = serde_json::from_str(&world.say(&["ls", "--json", "build:odd"]).out).unwrap();
+    assert!(listing["entries"][0]["uri"].as_str().unwrap().ends_with("/odd/%FF%1B[2J"), "{listing}");
+    // A terminal is not given orders by a name.
+    let mut screen = Screen::remex(&world.here, &["ls", "build:odd"]);
+    assert_eq!(screen.end(), Some(0));
+    screen.wait_for("[2J");
+    assert!(!screen.raw().contains('\u{1b}'));
+}
+
+#[test]
+fn a_huge_directory_comes_in_pages() {
+    let world = World::new();
+    let many = world.there.path("many");
+    fs::create_dir(&many).unwrap();
+    for number in 0..2500 {
+        File::create(many.join(format!("{number:04}"))).unwrap();
+    }
+    let listed = world.say(&["ls", "build:many"]);
+    let expected: String = (0..2500).map(|number| format!("{number:04}\n")).collect();
+    assert!(listed == said(0, &expected, ""), "{} lines", listed.out.lines().count());
+    let listing: Value = serde_json::from_str(&world.say(&["ls", "--json", "build:many"]).out).unwrap();
+    assert_eq!(listing["entries"].as_array().unwrap().len(), 2500);
+}
+
+#[test]
+fn files_are_printed_byte_by_byte_and_those_that_cannot_be_are_said() {
+    let world = World::new();
+    let bytes: Vec<_> = (0..=255).cycle().take(1_000_000).collect();
+    fs::write(world.there.path("bytes"), &bytes).unwrap();
+    fs::write(world.here.path("here"), "here\n").unwrap();
+    let output = world.here.remex(&["cat", "here", "build:bytes"]).output().unwrap();
+    assert!(output.stdout == [b"here\n", &bytes[..]].concat(), "{output:?}");
+    let home = world.there.path("none").display().to_string();
+    assert_eq!(
+        world.say(&["cat", "build:none", "here"]),
+        said(
+            3,
+            "here\n",
+            &format!(
+                "remex: cannot read `build:none`: No such file or directory (os error 2)\n  \
+                 hint: nothing is at `{home}`, or a directory on the way to it is missing\n"
+            )
+        )
+    );
+    let directory = world.say(&["cat", "build:none", "build:"]);
+    assert_eq!(directory.code, Some(1), "{directory:?}");
+    // Whoever has read enough is not told about it.
+    sparse(&world.there.path("large"), 8);
+    let mut child = world
+        .here
+        .remex(&["cat", "build:large"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(141), ""));
+}
+
+/// Starts a watch, and returns its lines.
+fn watch(world: &World, flags: &[&str]) -> (Child, impl Iterator<Item = String>) {
+    let args = [&["watch", "--json"], flags].concat();
+    let mut child = world.here.remex(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    (child, lines)
+}
+
+fn event(line: Option<String>) -> (String, String) {
+    let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+    assert_eq!(event["version"], 1);
+    let text = |member: &str| event[member].as_str().unwrap().to_owned();
+    assert!(text("uri").starts_with("file:///"));
+    (text("event"), text("path"))
+}
+
+#[test]
+fn changes_are_told_until_ctrl_c() {
+    let world = World::new();
+    let site = world.there.path("site");
+    fs::create_dir_all(site.join("css")).unwrap();
+    let (mut child, mut lines) = watch(&world, &["build:site"]);
+    let text = |path: &Path| path.display().to_string();
+    assert_eq!(event(lines.next()), ("watching".to_owned(), text(&site)));
+    fs::write(site.join("css/main"), "").unwrap();
+    assert_eq!(event(lines.next()), ("created".to_owned(), text(&site.join("css/main"))));
+    fs::remove_file(site.join("css/main")).unwrap();
+    while event(lines.next()) != ("removed".to_owned(), text(&site.join("css/main"))) {}
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+
+    let (mut child, mut lines) = watch(&world, &["--flat", "build:site"]);
+    assert_eq!(event(lines.next()).0, "watching");
+    fs::write(site.join("css/deep"), "").unwrap();
+    fs::write(site.join("shallow"), "").unwrap();
+    while event(lines.next()) != ("created".to_owned(), text(&site.join("shallow"))) {}
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert!(!lines.any(|line| line.contains("deep")));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_person_reads_changes_one_a_line() {
+    let world = World::new();
+    let mut screen = Screen::remex(&world.here, &["watch", "build:"]);
+    screen.wait_for("remex: watching `build:`; Ctrl-C ends it");
+    fs::create_dir(world.there.path("new")).unwrap();
+    screen.wait_for("created   /");
+    screen.keys("\u{3}");
+    assert_eq!(screen.end(), Some(0));
+    let missing = world.say(&["watch", "build:none"]);
+    assert_eq!(missing.code, Some(3));
+    assert!(missing.err.starts_with("remex: cannot watch `build:none`: No such file"), "{missing:?}");
+}
