@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, PermissionsExt as _},
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -54,6 +54,31 @@ fn a_file_is_read_in_blocks_in_any_order() {
     close(&client, "h");
     let gone = client.refusal("fs/readBlock", json!({"handleId": "h", "offset": 0, "len": 1}));
     assert_eq!(gone, (-32004, "unknown file handle `h`".to_owned()));
+}
+
+#[test]
+fn a_new_file_has_the_permissions_that_were_asked_for_from_its_first_moment() {
+    let (server, place) = (Server::start(), Place::new());
+    let client = server.client();
+    let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o7777;
+    for (name, atomic) in [("written", false), ("replaced", true)] {
+        let write = json!({"path": place.uri(name), "dataBase64": "", "atomic": atomic, "createMode": 0o600});
+        assert_eq!(client.call("fs/writeFile", write), Ok(json!({})));
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    let open = |mode: u32| json!({"handleId": "h", "path": place.uri("opened"), "mode": "write", "createMode": mode});
+    assert_eq!(client.call("fs/open", open(0o400)), Ok(json!({"handleId": "h"})));
+    assert_eq!(mode("opened"), 0o400);
+    // What is there keeps its own.
+    close(&client, "h");
+    assert_eq!(client.call("fs/open", open(0o600)), Ok(json!({"handleId": "h"})));
+    assert_eq!(mode("opened"), 0o400);
+    close(&client, "h");
+    let refused = client.refusal("fs/open", open(0o1000));
+    assert_eq!(
+        refused,
+        (-32600, "createMode 512 is none: a file is created with 0 to 511 (octal 777)".to_owned())
+    );
 }
 
 #[test]
