@@ -56,7 +56,10 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),
-    ("remex attach --on build --read-only work", typed(&[Step { shows: &["building"], keys: DETACH }])),
+    (
+        "remex attach --on build --read-only work",
+        How::OnScreen { steps: &[Step { shows: &["building"], keys: "\u{3}" }], code: 130 },
+    ),
     // ps, logs, kill, wait, resize
     ("remex ps", ends("build")),
     ("remex ps --all", ends("build")),
@@ -72,11 +75,11 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex wait build --timeout 5m", ends("")),
     ("remex wait build --timeout 1h --json", ends("\"version\":1")),
     ("remex resize build 40x120", ends("")),
+    // top
+    ("remex top", typed(&[Step { shows: &["building"], keys: "q" }])),
+    ("remex top --on build --interval 5s", typed(&[Step { shows: &["q quit"], keys: "q" }])),
     // proxy
-    (
-        "echo '{\"id\":1,\"method\":\"initialize\",\"params\":{\"clientName\":\"me\",\"resumeSessionId\":null}}' | remex proxy",
-        ends("sessionId"),
-    ),
+    ("remex proxy < /dev/null", ends("")),
     // env
     ("remex env list", ends("gpu")),
     ("remex env list --json", ends("\"id\":\"gpu\"")),
