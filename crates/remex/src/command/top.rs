@@ -14,10 +14,8 @@ use std::{
 };
 
 use clap::Args;
-use ratatui::{
-    DefaultTerminal,
-    crossterm::event::{self, Event, KeyEventKind},
-};
+use crossterm::event::{self, Event, KeyEventKind};
+use ratatui::DefaultTerminal;
 use remex_client::{Client, Condition};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},

@@ -112,7 +112,7 @@ impl Remote {
 impl Feed {
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         match self {
-            Self::Own(Some(stdin)) => Ok(stdin.write_all(bytes).await.map_err(of)?),
+            Self::Own(Some(stdin)) => Ok(stdin.write_all(bytes).await.map_err(|error| of(&error))?),
             Self::Own(None) => Ok(()),
             Self::Other { followed, name, written } => {
                 *written += 1;
@@ -123,14 +123,14 @@ impl Feed {
 
     pub(super) async fn close(&mut self) -> Result<(), Error> {
         match self {
-            Self::Own(Some(stdin)) => Ok(stdin.shutdown().await.map_err(of)?),
+            Self::Own(Some(stdin)) => Ok(stdin.shutdown().await.map_err(|error| of(&error))?),
             Self::Own(None) => Ok(()),
             Self::Other { followed, .. } => followed.close_stdin().await,
         }
     }
 }
 
-fn of(error: std::io::Error) -> Error {
+fn of(error: &std::io::Error) -> Error {
     Error::Local { action: "write to the process".to_owned(), kind: error.kind(), message: error.to_string() }
 }
 
