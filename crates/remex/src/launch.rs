@@ -16,7 +16,7 @@ use remex_proto::{process::State, session};
 use crate::{
     failure::{Failure, Kind},
     find::Processes,
-    place::{Place, PlaceKind},
+    place::{CLIENT_NAME, Place, PlaceKind},
     terminal,
 };
 
@@ -27,7 +27,7 @@ const CUT: Duration = Duration::from_secs(300);
 const LEFT_BYTES: u64 = 16 << 20;
 
 /// How long that is kept after the end.
-const LEFT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+const LEFT_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// How much output is kept of what somebody waits for, beyond what has arrived.
 const WAITED_BYTES: u64 = 4 << 20;
@@ -126,6 +126,9 @@ impl Launch<'_> {
         if self.stay == Stay::Left && client.welcome().detach_ttl_ms == Some(0) {
             return Err(cannot_leave(&self.place.name));
         }
+        if self.stay != Stay::Waited {
+            tidy(client).await?;
+        }
         let (program, args) = self
             .argv
             .split_first()
@@ -183,6 +186,17 @@ impl Launch<'_> {
         })?;
         Ok(Some(text))
     }
+}
+
+/// Ends sessions of earlier runs of this program in which nothing is remembered any more.
+async fn tidy(client: &Client) -> Result<(), Failure> {
+    for session in client.call(session::List {}).await?.sessions {
+        if session.processes == 0 && !session.attached && session.client_name == CLIENT_NAME {
+            // Somebody else may be tidying up, too.
+            let _ = client.call(session::End { session_id: session.session_id }).await;
+        }
+    }
+    Ok(())
 }
 
 /// Says that a place ends what was started when the connection ends.

@@ -23,6 +23,9 @@ use crate::{
 const OWN_TRIES: u32 = 10;
 const OWN_PAUSE: Duration = Duration::from_millis(50);
 
+/// What this program calls itself to servers.
+pub(crate) const CLIENT_NAME: &str = "remex-cli";
+
 /// Where to work.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct On {
@@ -243,5 +246,5 @@ fn unknown(word: &str, environments: &Configured) -> Failure {
 }
 
 fn options() -> Options {
-    Options { name: "remex-cli".to_owned(), ..Options::default() }
+    Options { name: CLIENT_NAME.to_owned(), ..Options::default() }
 }
