@@ -75,6 +75,28 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex wait build --timeout 5m", ends("")),
     ("remex wait build --timeout 1h --json", ends("\"version\":1")),
     ("remex resize build 40x120", ends("")),
+    // cp, ls, cat, edit, watch
+    ("remex cp notes.txt build:", ends("")),
+    ("remex cp site build:site-copy", ends("")),
+    ("remex cp site/. build:site-copy", ends("")),
+    ("remex cp build:app.tar gpu:app-of-build.tar", ends("")),
+    ("remex cp --dry-run site notes.txt build:", ends("notes.txt")),
+    ("remex ls build:", ends("notes.txt")),
+    ("remex ls -l build:site", ends("index.html")),
+    ("remex ls --json build:site", ends("index.html")),
+    ("remex cat build:notes.txt", ends("remember the milk")),
+    ("remex cat notes.txt gpu:notes.txt", ends("remember the milk")),
+    ("remex cat build:app.tar | tar -t", ends("site/index.html")),
+    ("remex edit build:notes.txt", ends("")),
+    ("EDITOR='sed -i s/old/new/' remex edit build:notes.txt", ends("")),
+    (
+        "remex watch build:site",
+        How::GoesOn { nudge: "echo more >> ../build/site/index.html", shows: "index.html" },
+    ),
+    (
+        "remex watch --flat --json build:site",
+        How::GoesOn { nudge: "echo more >> ../build/site/index.html", shows: "index.html" },
+    ),
     // top
     ("remex top", typed(&[Step { shows: &["building"], keys: "q" }])),
     ("remex top --on build --interval 5s", typed(&[Step { shows: &["q quit"], keys: "q" }])),
