@@ -41,6 +41,16 @@ pub(crate) struct Console {
     /// Why it cannot be left running, if it cannot.
     pub(crate) stay: Option<String>,
     pub(crate) when_ended: WhenEnded,
+    pub(crate) interrupts: Interrupts,
+}
+
+/// What Ctrl-C means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupts {
+    /// It is for the process, and a second one kills it.
+    Pass,
+    /// We go.
+    Leave,
 }
 
 /// What becomes of the process when a signal ends us, or our terminal goes away.
@@ -144,6 +154,9 @@ impl Console {
                     ));
                 }
                 Turn::Event(Err(error)) => return Err(error.into()),
+                Turn::Interrupt | Turn::Quit if self.interrupts == Interrupts::Leave => {
+                    return Ok(Ending::Detached);
+                }
                 Turn::Interrupt => {
                     interrupts += 1;
                     if let Some(ending) = self.interrupt(interrupts, raw).await {

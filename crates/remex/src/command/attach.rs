@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Outcome;
 use crate::{
-    console::{Console, Ending, Remote, WhenEnded, say},
+    console::{Console, Ending, Interrupts, Remote, WhenEnded, say},
     failure::Failure,
     find::Processes,
     followed::Followed,
@@ -69,6 +69,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         forward,
         stay: None,
         when_ended: WhenEnded::Leave,
+        interrupts: if flags.read_only { Interrupts::Leave } else { Interrupts::Pass },
     };
     let ending = console.show().await;
     let outcome = match ending {

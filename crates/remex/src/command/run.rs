@@ -7,7 +7,7 @@ use remex_client::{Client, Condition, Options, Session, process::Input};
 
 use super::Outcome;
 use crate::{
-    console::{Console, Ending, Remote, WhenEnded, say},
+    console::{Console, Ending, Interrupts, Remote, WhenEnded, say},
     failure::Failure,
     followed::Followed,
     launch::{Launch, Launched, Stay},
@@ -134,6 +134,7 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
             _ => None,
         },
         when_ended: shown.when_ended,
+        interrupts: Interrupts::Pass,
     };
     let ending = console.show().await;
     match ending {

@@ -58,7 +58,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),
     (
         "remex attach --on build --read-only work",
-        How::OnScreen { steps: &[Step { shows: &["building"], keys: "\u{3}" }], code: 130 },
+        How::OnScreen { steps: &[Step { shows: &["building"], keys: "\u{3}" }], code: 0 },
     ),
     // ps, logs, kill, wait, resize
     ("remex ps", ends("build")),
