@@ -187,6 +187,7 @@ async fn ask_processes(peer: &mut Peer) {
     assert_eq!(peer.ask::<process::Wait>(cat).await.exit_code, Some(0));
     peer.ask::<process::Resize>(with(tty.clone(), json!({"rows": 10, "cols": 20}))).await;
     peer.ask::<process::Signal>(with(tty.clone(), json!({"signal": "CONT"}))).await;
+    peer.ask::<process::Release>(tty.clone()).await;
     assert_eq!(peer.ask::<process::List>(json!({})).await.processes.len(), 2);
     assert!(peer.ask::<process::Terminate>(tty).await.running);
     assert_eq!(peer.ask::<session::List>(json!({})).await.sessions.len(), 1);
