@@ -372,6 +372,7 @@ impl Connection {
             self.finish().await;
         }
         let connection = self.outbox.id;
+        self.outbox.let_go();
         if self.reaches_out {
             for session in self.server.sessions_of(&self.identity) {
                 session.cancel(|responder| responder.outbox().id == connection);

@@ -11,7 +11,10 @@ mod size;
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -80,6 +83,8 @@ pub(crate) struct Outbox {
     leaving: Notify,
     /// Held by whoever makes a large answer: one at a time.
     making: Semaphore,
+    /// Its client is somewhere else by now, and sends again there what was not answered here.
+    gone: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -174,6 +179,7 @@ impl Outbox {
             heard: Notify::new(),
             leaving: Notify::new(),
             making: Semaphore::new(1),
+            gone: AtomicBool::new(false),
         }
     }
 
@@ -363,6 +369,15 @@ impl Outbox {
             }
             leaving.await;
         }
+    }
+
+    /// Notes that the client is gone: input that it sent and that waits is not for a process any more.
+    pub(crate) fn let_go(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -175,6 +175,11 @@ impl Process {
     /// it when there is no task.
     pub(crate) fn order(&self, order: Order) {
         let mut state = self.state();
+        // Sent again by its client elsewhere, it would come before what was sent before it.
+        if order.is_input() && order.responder().outbox().is_gone() {
+            drop(state);
+            return;
+        }
         match state.phase {
             Phase::Starting | Phase::Running { .. } => {
                 state.orders.push_back(order);
@@ -237,7 +242,7 @@ impl Process {
 
     /// Drops the requests of a connection that wait for this process, all of them or only one.
     pub(crate) fn cancel(&self, is_cancelled: impl Fn(&Responder) -> bool) -> bool {
-        let cancelled = self.state().input.cancel(is_cancelled);
+        let cancelled = self.state().cancel_input(is_cancelled);
         !cancelled.is_empty()
     }
 
@@ -311,6 +316,17 @@ impl Drop for Process {
 }
 
 impl State {
+    /// Takes out the input that `is_cancelled` names, wherever it waits.
+    fn cancel_input(&mut self, is_cancelled: impl Fn(&Responder) -> bool) -> Vec<Responder> {
+        let (cancelled, kept) = std::mem::take(&mut self.orders)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|order| order.is_input() && is_cancelled(order.responder()));
+        self.orders = kept;
+        let mut cancelled: Vec<_> = cancelled.into_iter().map(Order::into_responder).collect();
+        cancelled.extend(self.input.cancel(is_cancelled));
+        cancelled
+    }
+
     fn exited(&mut self, exit: Exit) {
         self.exit = Some(exit);
         self.ended_at_ms = Some(now_ms());

@@ -261,8 +261,9 @@ impl Session {
         let _changing = self.changing();
         {
             let mut audience = self.audience();
-            if audience.controller.as_ref().is_some_and(|listener| listener.outbox.id == connection) {
-                audience.controller = None;
+            let controller = audience.controller.take_if(|listener| listener.outbox.id == connection);
+            if let Some(listener) = controller {
+                listener.outbox.let_go();
             }
         }
         for process in self.all_processes() {

@@ -5,7 +5,10 @@
 mod output;
 mod remote;
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    time::Duration,
+};
 
 use remex_client::{Client, Condition, Error, process::Event};
 use remex_proto::process::{ExitCause, SignalName, TerminateMode};
@@ -16,19 +19,28 @@ use tokio::{
 };
 
 pub(crate) use self::remote::Remote;
-use self::{output::Output, remote::Feed};
+use self::{
+    output::{Broken, Output},
+    remote::Feed,
+};
 use crate::{
     escape::{self, Escape, Key, Typing},
     failure::Failure,
     input::Input,
-    terminal::{self, Raw},
+    terminal::{self, Keys, Raw},
 };
 
 /// How long the end of a process is waited for when it is asked to end because we are.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How long a kill may take before we go without knowing.
-const FORCE: Duration = Duration::from_secs(3);
+const FORCE: Duration = Duration::from_secs(2);
+
+/// What a program tells a terminal to show its other screen.
+const OTHER_SCREEN: &[u8] = b"\x1b[?1049h";
+
+/// What it tells it to go back.
+const FIRST_SCREEN: &[u8] = b"\x1b[?1049l";
 
 /// How the process is shown.
 #[derive(Debug)]
@@ -82,9 +94,10 @@ enum Turn {
     Quit,
     Ended(u8),
     Resized,
+    Continued,
     Order(Key),
     Condition,
-    Deaf,
+    Deaf(Broken),
 }
 
 /// The signals that a person or the system sends us.
@@ -94,25 +107,32 @@ struct Signals {
     terminate: Signal,
     hangup: Signal,
     window: Signal,
+    resumed: Signal,
 }
 
 impl Console {
     /// Shows it until it ends or we leave.
     pub(crate) async fn show(self) -> Result<Ending, Failure> {
-        let raw = if self.terminal && self.forward { Raw::enter()? } else { None };
+        let raw = match (self.terminal, self.forward) {
+            (true, true) => Raw::enter(Keys::All)?,
+            // Who only watches still leaves with Ctrl-C.
+            (true, false) if self.interrupts == Interrupts::Leave => Raw::enter(Keys::ButSignals)?,
+            _ => None,
+        };
+        let mut screen = Screen::First;
         let signals = Signals::listen()?;
         let (orders, keys) = mpsc::channel(1);
         let keyboard = match self.forward {
             true => Some(self.keyboard(orders)?),
             false => None,
         };
-        let ending = Box::pin(self.watch(signals, keys, raw.is_some())).await;
+        let ending = Box::pin(self.watch(signals, keys, raw.as_ref(), &mut screen)).await;
         // Who leaves a process keeps its input open: dropped, it would be closed.
         if let Some(keyboard) = keyboard.filter(|_| !matches!(ending, Ok(Ending::Detached))) {
             keyboard.abort();
         }
         if raw.is_some() && !matches!(ending, Ok(Ending::Exited(_))) {
-            Raw::undo();
+            Raw::undo(screen);
         }
         drop(raw);
         ending
@@ -122,8 +142,10 @@ impl Console {
         mut self,
         mut signals: Signals,
         mut keys: mpsc::Receiver<Key>,
-        raw: bool,
+        terminal: Option<&Raw>,
+        screen: &mut Screen,
     ) -> Result<Ending, Failure> {
+        let raw = terminal.is_some();
         let client = self.remote.client().clone();
         let mut conditions = client.conditions();
         let mut output = Output::open()?;
@@ -137,15 +159,23 @@ impl Console {
                     None => { listens = false; continue }
                 },
                 _ = conditions.changed() => Turn::Condition,
-                () = output.broken() => Turn::Deaf,
+                broken = output.broken() => Turn::Deaf(broken),
                 event = self.remote.next(&output) => Turn::Event(event),
             };
             match turn {
-                Turn::Event(Ok(Some(Event::Output(chunk)))) => output.write(chunk.stream, chunk.bytes),
+                Turn::Event(Ok(Some(Event::Output(chunk)))) => {
+                    screen.note(&chunk.bytes);
+                    output.write(chunk.stream, chunk.bytes);
+                }
                 Turn::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gone(gap.bytes)),
                 Turn::Event(Ok(Some(Event::Exited(exit)))) => {
-                    output.finish(&mut signals.interrupt).await;
-                    return Ok(Ending::Exited(code(exit.code, exit.cause)));
+                    if exit.cause == Some(ExitCause::Terminated) && interrupts == 0 {
+                        say(raw, "the command was ended by its server, or by somebody else");
+                    }
+                    return match output.finish(&mut signals.interrupt).await {
+                        None => Ok(Ending::Exited(code(exit.code, exit.cause))),
+                        Some(broken) => broken.ending(),
+                    };
                 }
                 Turn::Event(Ok(Some(Event::Closed(_)) | None)) => {
                     return Err(Failure::new(
@@ -166,17 +196,30 @@ impl Console {
                 Turn::Quit => self.remote.pass(SignalName::Quit),
                 Turn::Ended(code) => return self.end(code).await,
                 Turn::Resized => self.remote.resize(terminal::size()),
+                Turn::Continued => {
+                    if let Some(terminal) = terminal {
+                        terminal.again()?;
+                    }
+                    self.remote.resize(terminal::size());
+                }
                 Turn::Order(Key::Detach) => match &self.stay {
                     None => return Ok(Ending::Detached),
                     Some(why) => say(raw, why),
                 },
-                Turn::Order(Key::Kill) => self.remote.kill(TerminateMode::Force),
+                Turn::Order(Key::Kill) => {
+                    interrupts = 1;
+                    self.warn_if_away(raw);
+                    self.remote.kill(TerminateMode::Force);
+                }
+                Turn::Order(Key::HangUp) => return self.end(129).await,
                 Turn::Order(Key::Help) => say(raw, escape::HELP),
                 Turn::Order(Key::Bytes(_)) => {}
                 Turn::Condition => tell(raw, &conditions),
-                Turn::Deaf => {
-                    let _ = tokio::time::timeout(FORCE, self.remote.killed(TerminateMode::Force)).await;
-                    return Ok(Ending::Deaf);
+                Turn::Deaf(broken) => {
+                    if self.when_ended == WhenEnded::End {
+                        let _ = tokio::time::timeout(FORCE, self.remote.killed(TerminateMode::Force)).await;
+                    }
+                    return broken.ending();
                 }
             }
         }
@@ -185,21 +228,36 @@ impl Console {
     /// Passes Ctrl-C on; the second one forces.
     async fn interrupt(&self, times: u32, raw: bool) -> Option<Ending> {
         if times == 1 {
-            if matches!(self.remote.client().condition(), Condition::Recovering { .. }) {
-                say(raw, "there is no connection now; Ctrl-C once more gives up");
-            }
+            self.warn_if_away(raw);
             self.remote.pass(SignalName::Int);
             return None;
         }
         let killed = tokio::time::timeout(FORCE, self.remote.killed(TerminateMode::Force)).await;
         // Once it is known to be gone, how it ended arrives; otherwise nobody can tell any more.
-        if matches!(killed, Ok(Ok(()))) && times == 2 { None } else { Some(Ending::Signalled(130)) }
+        if matches!(killed, Ok(Ok(()))) && times == 2 {
+            return None;
+        }
+        say(raw, "the server does not answer; the command may run on until its session ends");
+        Some(Ending::Signalled(130))
+    }
+
+    fn warn_if_away(&self, raw: bool) {
+        if self.is_away() {
+            say(raw, "there is no connection now; Ctrl-C once more gives up");
+        }
+    }
+
+    fn is_away(&self) -> bool {
+        matches!(self.remote.client().condition(), Condition::Recovering { .. })
     }
 
     /// Ends the process because we are to end.
     async fn end(&self, code: u8) -> Result<Ending, Failure> {
         if self.when_ended == WhenEnded::Leave {
             return Ok(Ending::Detached);
+        }
+        if self.is_away() {
+            return Ok(Ending::Signalled(code));
         }
         let grace = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
         let mode = TerminateMode::Graceful { timeout_ms: grace };
@@ -234,8 +292,16 @@ struct Keyboard {
 async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result<(), Error> {
     let Keyboard { orders, leaves, terminal } = keyboard;
     let mut escape = Escape::new(if terminal { Typing::Keys } else { Typing::Lines });
-    let mut last = b'\n';
-    while let Some(Ok(bytes)) = input.next().await {
+    let (mut last, mut wanted) = (b'\n', true);
+    while let Some(read) = input.next().await {
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(_) if orders.is_some() => break,
+            Err(error) => {
+                say(false, &format!("cannot read standard input: {error}"));
+                break;
+            }
+        };
         last = bytes.last().copied().unwrap_or(last);
         let Some(orders) = &orders else {
             feed.write(&bytes).await?;
@@ -243,8 +309,11 @@ async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result
         };
         for key in escape.take(&bytes) {
             match key {
-                Key::Bytes(bytes) => feed.write(&bytes).await?,
+                // A process that takes no input can still be left.
+                Key::Bytes(bytes) => wanted = wanted && feed.write(&bytes).await.is_ok(),
                 Key::Detach if leaves => {
+                    // What was typed before is on its way, and arrives unless the process takes nothing.
+                    let _ = tokio::time::timeout(FORCE, feed.flush()).await;
                     let _ = orders.send(Key::Detach).await;
                     // Nothing more reaches the process, and its input stays open.
                     return std::future::pending().await;
@@ -252,6 +321,13 @@ async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result
                 order => drop(orders.send(order).await),
             }
         }
+    }
+    if let Some(orders) = &orders
+        && terminal::is_gone()
+    {
+        // Nobody has typed the end of anything.
+        let _ = orders.send(Key::HangUp).await;
+        return std::future::pending().await;
     }
     if let Some(Key::Bytes(held)) = escape.end() {
         feed.write(&held).await?;
@@ -273,6 +349,7 @@ impl Signals {
             terminate: of(SignalKind::terminate())?,
             hangup: of(SignalKind::hangup())?,
             window: of(SignalKind::window_change())?,
+            resumed: of(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
         })
     }
 
@@ -283,6 +360,7 @@ impl Signals {
             _ = self.terminate.recv() => Turn::Ended(143),
             _ = self.hangup.recv() => Turn::Ended(129),
             _ = self.window.recv(), if raw => Turn::Resized,
+            _ = self.resumed.recv(), if raw => Turn::Continued,
         }
     }
 }
@@ -307,13 +385,39 @@ fn gone(bytes: Option<u64>) -> String {
     format!("{amount} are gone here: they were dropped before anybody read them")
 }
 
-/// Says one quiet line, also on a raw terminal.
-#[allow(clippy::print_stderr)] // A person reads it.
+/// Says one quiet line, also on a raw terminal, if there still is somebody to read it.
 pub(crate) fn say(raw: bool, text: &str) {
-    if raw {
-        eprint!("\r\nremex: {text}\r\n");
-    } else {
-        eprintln!("remex: {text}");
+    let line = if raw { format!("\r\nremex: {text}\r\n") } else { format!("remex: {text}\n") };
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+impl Broken {
+    fn ending(self) -> Result<Ending, Failure> {
+        match self {
+            Self::NobodyReads => Ok(Ending::Deaf),
+            Self::Failed(reason) => Err(Failure::new(
+                format!("cannot write the output of the command: {reason}"),
+                "make room, or send the output somewhere else",
+            )),
+        }
+    }
+}
+
+/// Which of its two screens a program has a terminal show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Screen {
+    First,
+    Other,
+}
+
+impl Screen {
+    /// Takes note of what is shown; an order that is split between two pieces is missed.
+    fn note(&mut self, bytes: &[u8]) {
+        let last = |order| memchr::memmem::rfind(bytes, order);
+        match (last(OTHER_SCREEN), last(FIRST_SCREEN)) {
+            (None, None) => {}
+            (other, first) => *self = if other > first { Self::Other } else { Self::First },
+        }
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) enum Key {
     Kill,
     /// `~?`: say which orders there are.
     Help,
+    /// No key: the terminal is gone.
+    HangUp,
 }
 
 /// What `~?` prints.

@@ -4,6 +4,7 @@
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -68,8 +69,7 @@ pub(crate) struct Launched {
 
 impl Launch<'_> {
     pub(crate) async fn start(self) -> Result<Launched, Failure> {
-        let name = self.name.clone().unwrap_or_else(|| name_for(&self.argv));
-        let client = self.connect(&name).await?;
+        let (client, name) = self.connect().await?;
         match self.start_in(&client, &name).await {
             Ok(process) => Ok(Launched { client, process, name }),
             Err(failure) => {
@@ -79,19 +79,38 @@ impl Launch<'_> {
         }
     }
 
-    async fn connect(&self, name: &str) -> Result<Client, Failure> {
+    /// Connects under the name that was asked for, or one that nobody has.
+    async fn connect(&self) -> Result<(Client, String), Failure> {
+        if let Some(name) = &self.name {
+            return Ok((self.connect_as(name).await?, name.clone()));
+        }
+        loop {
+            let name = name_for(&self.argv);
+            match self.dial(&name).await {
+                Ok(client) => return Ok((client, name)),
+                Err(failure) if failure.refusal() == Some(ErrorKind::SessionNameTaken) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    async fn connect_as(&self, name: &str) -> Result<Client, Failure> {
+        let connected = self.dial(name).await;
+        let Err(failure) = connected else { return connected };
+        if failure.refusal() != Some(ErrorKind::SessionNameTaken) {
+            return Err(failure);
+        }
+        self.make_room(name).await?;
+        self.dial(name).await
+    }
+
+    async fn dial(&self, name: &str) -> Result<Client, Failure> {
         let kept = self.stay != Stay::Waited;
         let adapt = |options: &mut Options| {
             options.session_name = (kept || self.name.is_some()).then(|| name.to_owned());
             options.detach_ttl = Some(if kept { Duration::MAX } else { CUT });
             options.recover_for = CUT;
         };
-        let connected = self.place.connect(adapt).await;
-        let Err(failure) = connected else { return connected };
-        if failure.refusal() != Some(ErrorKind::SessionNameTaken) {
-            return Err(failure);
-        }
-        self.make_room(name).await?;
         self.place.connect(adapt).await
     }
 
@@ -177,7 +196,7 @@ impl Launch<'_> {
         }
         let here =
             std::env::current_dir().map_err(|error| Failure::io("tell the current directory", &error))?;
-        let directory = self.cwd.as_ref().map_or_else(|| here.clone(), |path| here.join(path));
+        let directory = self.cwd.as_ref().map_or_else(|| here.clone(), |path| here.join(at_home(path)));
         let text = directory.into_os_string().into_string().map_err(|path| {
             Failure::usage(
                 format!("cannot run in {}: its name is not UTF-8", path.display()),
@@ -199,6 +218,16 @@ async fn tidy(client: &Client) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Puts the home in the place of `~`, as the other places do.
+fn at_home(path: &str) -> PathBuf {
+    let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
+    match (path.strip_prefix('~'), home) {
+        (Some(""), Some(home)) => home,
+        (Some(rest), Some(home)) if rest.starts_with('/') => home.join(rest.trim_start_matches('/')),
+        _ => PathBuf::from(path),
+    }
+}
+
 /// Says that a place ends what was started when the connection ends.
 pub(crate) fn cannot_leave(place: &str) -> Failure {
     Failure::of(
@@ -215,7 +244,7 @@ fn own_env() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// Makes a name that is easy to type: the program's, and four letters.
+/// Makes a name that is easy to type: the program's, and six letters, of which the first few will do.
 fn name_for(argv: &[String]) -> String {
     const MOST: usize = 20;
     let program = argv.first().map(String::as_str).unwrap_or_default();
@@ -227,5 +256,5 @@ fn name_for(argv: &[String]) -> String {
         .collect();
     let stem = if stem.is_empty() { "run".to_owned() } else { stem };
     let random = RandomState::new().build_hasher().finish();
-    format!("{stem}-{:04x}", random & 0xffff)
+    format!("{stem}-{:06x}", random & 0xff_ffff)
 }

@@ -114,8 +114,12 @@ fn hold(socket: &Socket) -> Result<File, Failure> {
     let action = format!("lock `{}`", path.display());
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
     let file = file.map_err(|error| Failure::io(&action, &error))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|error| Failure::io(&action, &error.into()))?;
+    let lock = |operation| rustix::fs::flock(&file, operation);
+    let locked = match lock(rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => lock(rustix::fs::FlockOperation::LockExclusive),
+        other => other,
+    };
+    locked.map_err(|error| Failure::io(&action, &error.into()))?;
     Ok(file)
 }
 
@@ -153,7 +157,7 @@ fn start(socket: &Socket) -> Result<(), Failure> {
         return Ok(());
     }
     let said = fs::read_to_string(&log).unwrap_or_default();
-    let reason = said.lines().next().unwrap_or("it said nothing");
+    let reason = said.lines().next().unwrap_or("it left no word, perhaps because its disk is full");
     Err(Failure::of(
         Kind::Unreachable,
         format!("your own server did not start: {}", reason.trim_start_matches("remex: ")),

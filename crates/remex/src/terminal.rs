@@ -8,33 +8,48 @@ use std::{
     sync::Mutex,
 };
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-use crate::failure::Failure;
+use crate::{console::Screen, failure::Failure};
 
-/// What a terminal may have been told by a program that it no longer shows: the other screen, a hidden cursor, marked
-/// pastes, the mouse, a colour.
-const UNDO: &str = "\u{1b}[?1049l\u{1b}[?25h\u{1b}[?2004l\u{1b}[?1000l\u{1b}[?1002l\u{1b}[?1003l\u{1b}[?1006l\u{1b}[?1l\u{1b}>\u{1b}[0m";
+/// What a terminal may have been told by a program that it no longer shows: a hidden cursor, marked pastes, the mouse, a
+/// colour.
+const UNDO: &str =
+    "\u{1b}[?25h\u{1b}[?2004l\u{1b}[?1000l\u{1b}[?1002l\u{1b}[?1003l\u{1b}[?1006l\u{1b}[?1l\u{1b}>\u{1b}[0m";
 
 /// What the settings were, for whoever has to bring them back: the guard, or a thread that panics.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
+/// Goes back from the other screen; only for who is there, because it moves the cursor.
+const FIRST_SCREEN: &str = "\u{1b}[?1049l";
+
 /// A terminal in raw mode; dropped, it is as it was before.
 #[derive(Debug)]
-pub(crate) struct Raw {}
+pub(crate) struct Raw {
+    settings: Termios,
+}
+
+/// Which keys come as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    All,
+    /// Ctrl-C and its kin are signals.
+    ButSignals,
+}
 
 impl Raw {
     /// Makes standard input raw, if it is a terminal.
-    pub(crate) fn enter() -> Result<Option<Self>, Failure> {
+    pub(crate) fn enter(keys: Keys) -> Result<Option<Self>, Failure> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
             return Ok(None);
         }
-        let trouble =
-            |error: rustix::io::Errno| Failure::io("change the mode of the terminal", &error.into());
         let before = tcgetattr(&stdin).map_err(trouble)?;
         let mut raw = before.clone();
         raw.make_raw();
+        if keys == Keys::ButSignals {
+            raw.local_modes |= LocalModes::ISIG;
+        }
         if let Ok(mut place) = BEFORE.lock() {
             *place = Some(before);
         }
@@ -43,15 +58,22 @@ impl Raw {
             restore();
             usual(panic);
         }));
-        tcsetattr(&stdin, OptionalActions::Now, &raw).map_err(trouble)?;
-        Ok(Some(Self {}))
+        let entered = Self { settings: raw };
+        entered.again()?;
+        Ok(Some(entered))
+    }
+
+    /// Makes it raw once more, after a shell has had it.
+    pub(crate) fn again(&self) -> Result<(), Failure> {
+        tcsetattr(io::stdin(), OptionalActions::Now, &self.settings).map_err(trouble)
     }
 
     /// Takes back what a program that is no longer shown has told the terminal.
-    pub(crate) fn undo() {
+    pub(crate) fn undo(screen: Screen) {
         let mut stdout = io::stdout().lock();
         if stdout.is_terminal() {
-            let _ = stdout.write_all(UNDO.as_bytes()).and_then(|()| stdout.flush());
+            let first = if screen == Screen::Other { FIRST_SCREEN } else { "" };
+            let _ = write!(stdout, "{first}{UNDO}").and_then(|()| stdout.flush());
         }
     }
 }
@@ -68,6 +90,15 @@ fn restore() {
         // What has been written is shown first.
         let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &before);
     }
+}
+
+fn trouble(error: rustix::io::Errno) -> Failure {
+    Failure::io("change the mode of the terminal", &error.into())
+}
+
+/// Tells whether standard input was a terminal and that has gone away.
+pub(crate) fn is_gone() -> bool {
+    tcgetattr(io::stdin()).is_err_and(|error| error == rustix::io::Errno::IO)
 }
 
 /// Returns the rows and columns of the terminal on any of the standard streams; 24 × 80 where there is none.

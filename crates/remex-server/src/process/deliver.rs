@@ -164,7 +164,7 @@ impl Process {
         if state.control.is(connection) {
             state.control.detach(Instant::now());
         }
-        let cancelled = state.input.cancel(|responder| responder.outbox().id == connection);
+        let cancelled = state.cancel_input(|responder| responder.outbox().id == connection);
         let overdue = state.overdue;
         drop(state);
         drop(cancelled);

@@ -133,6 +133,21 @@ pub(super) struct Announce {
 }
 
 impl Order {
+    /// Tells whether it is one of those whose order among each other counts.
+    pub(super) fn is_input(&self) -> bool {
+        matches!(self, Order::Write(_) | Order::CloseStdin(..))
+    }
+
+    pub(super) fn responder(&self) -> &Responder {
+        match self {
+            Order::Write(feed) => &feed.responder,
+            Order::Signal(_, responder)
+            | Order::Terminate(_, responder)
+            | Order::CloseStdin(responder, _)
+            | Order::Resize(_, responder, _) => responder,
+        }
+    }
+
     pub(crate) fn into_responder(self) -> Responder {
         match self {
             Order::Write(feed) => feed.responder,

@@ -7,7 +7,10 @@ use tokio::{
 };
 
 use super::Outcome;
-use crate::{failure::Failure, own};
+use crate::{
+    failure::{Failure, Kind},
+    own,
+};
 
 /// How much is passed on at once.
 const PIECE: usize = 64 << 10;
@@ -45,7 +48,10 @@ pub(crate) async fn run(_flags: &Flags) -> Outcome {
     };
     tokio::pin!(forth, back);
     let passed = tokio::select! {
-        passed = &mut back => passed,
+        passed = &mut back => {
+            passed.map_err(|error| Failure::io("pass messages on", &error))?;
+            return Err(Failure::of(Kind::Unreachable, "your own server has closed the connection", "connect again"));
+        }
         passed = &mut forth => match passed {
             Ok(()) => back.await,
             Err(error) => Err(error),

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How long the end of a session is waited for.
-const END: Duration = Duration::from_secs(10);
+const END: Duration = Duration::from_secs(3);
 
 /// Flags of `remex run`.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(crate) struct Flags {
     detach: bool,
 
     /// What to call it in `remex ps` and the others; a name whose command has ended is given to the new one
-    #[arg(long)]
+    #[arg(long, value_parser = process_name)]
     name: Option<String>,
 
     /// Where to run, relative to the directory of the server, `~` is the home there
@@ -139,8 +139,13 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
     let ending = console.show().await;
     match ending {
         Ok(Ending::Detached) => {
-            keep(place, &followed, &name).await?;
-            say(false, &format!("left running as `{name}`; `{}` comes back to it", come_back(place, &name)));
+            let come_back = come_back(place, &name);
+            keep(place, &followed, &name).await.map_err(|failure| {
+                failure.context(&format!(
+                    "left `{name}` without a word to its server; `{come_back}` tries to come back"
+                ))
+            })?;
+            say(false, &format!("left running as `{name}`; `{come_back}` comes back to it"));
             Ok(0)
         }
         ended => {
@@ -198,6 +203,18 @@ fn come_back(place: &Place, name: &str) -> String {
         PlaceKind::Elsewhere => format!("remex attach --on {} {name}", place.name),
         PlaceKind::Here | PlaceKind::Own => format!("remex attach {name}"),
     }
+}
+
+/// Checks a name that people are to type, and listings to show, later.
+pub(super) fn process_name(text: &str) -> Result<String, String> {
+    const MOST: usize = 64;
+    let fits = |letter: char| !letter.is_control() && !letter.is_whitespace() && letter != '/';
+    if text.is_empty() || text.len() > MOST || text.starts_with('-') || !text.chars().all(fits) {
+        let rule =
+            "a name has up to 64 bytes, begins with no `-`, and has no space, slash or control character";
+        return Err(rule.to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

@@ -5,7 +5,7 @@ use remex_client::process::Input;
 
 use super::{
     Outcome,
-    run::{Shown, show},
+    run::{Shown, process_name, show},
 };
 use crate::{
     console::WhenEnded,
@@ -21,7 +21,7 @@ pub(crate) struct Flags {
     on: On,
 
     /// What to call it in `remex ps` and the others
-    #[arg(long)]
+    #[arg(long, value_parser = process_name)]
     name: Option<String>,
 
     /// Where to begin, relative to the directory of the server, `~` is the home there

@@ -22,10 +22,17 @@ pub(super) struct Output {
     state: watch::Receiver<State>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    Broken,
+    Broken(Broken),
+}
+
+/// Why nothing more can be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    NobodyReads,
+    Failed(String),
 }
 
 impl Output {
@@ -54,19 +61,25 @@ impl Output {
     }
 
     /// Waits until nobody reads any more.
-    pub(super) async fn broken(&self) {
+    pub(super) async fn broken(&self) -> Broken {
         let mut state = self.state.clone();
-        if state.wait_for(|state| *state == State::Broken).await.is_err() {
-            std::future::pending::<()>().await;
+        let broken = state.wait_for(|state| *state != State::Open).await.map(|state| state.clone());
+        match broken {
+            Ok(State::Broken(broken)) => broken,
+            Ok(State::Open) | Err(_) => std::future::pending().await,
         }
     }
 
-    /// Waits until everything is written, or a person has no more patience.
-    pub(super) async fn finish(&mut self, interrupt: &mut Signal) {
+    /// Waits until everything is written, or a person has no more patience; tells what went wrong.
+    pub(super) async fn finish(&mut self, interrupt: &mut Signal) -> Option<Broken> {
         self.pieces = None;
         tokio::select! {
             () = async { while self.state.changed().await.is_ok() {} } => {}
             _ = interrupt.recv() => {}
+        }
+        match self.state.borrow().clone() {
+            State::Open => None,
+            State::Broken(broken) => Some(broken),
         }
     }
 }
@@ -75,11 +88,14 @@ fn pump(mut pieces: mpsc::Receiver<(Stream, Bytes)>, state: &watch::Sender<State
     while let Some((stream, bytes)) = pieces.blocking_recv() {
         let written = match stream {
             Stream::Stdout | Stream::Pty => put(io::stdout().lock(), &bytes),
-            // Where nobody reads errors, the output still counts.
-            Stream::Stderr => put(io::stderr().lock(), &bytes).or(Ok(())),
+            Stream::Stderr => put(io::stderr().lock(), &bytes),
         };
-        if written.is_err() {
-            state.send_replace(State::Broken);
+        if let Err(error) = written {
+            let broken = match error.kind() {
+                io::ErrorKind::BrokenPipe => Broken::NobodyReads,
+                _ => Broken::Failed(error.to_string()),
+            };
+            state.send_replace(State::Broken(broken));
             return;
         }
     }

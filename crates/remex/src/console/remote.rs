@@ -121,6 +121,14 @@ impl Feed {
         }
     }
 
+    /// Waits until everything written has been taken.
+    pub(super) async fn flush(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Own(Some(stdin)) => Ok(stdin.flush().await.map_err(|error| of(&error))?),
+            Self::Own(None) | Self::Other { .. } => Ok(()),
+        }
+    }
+
     pub(super) async fn close(&mut self) -> Result<(), Error> {
         match self {
             Self::Own(Some(stdin)) => Ok(stdin.shutdown().await.map_err(|error| of(&error))?),

@@ -4,7 +4,11 @@ use std::{io::Read as _, os::unix::fs::PermissionsExt as _, process::Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{home::Home, screen::Screen, support::Server};
+use crate::{
+    home::Home,
+    screen::{Screen, hang_up},
+    support::Server,
+};
 
 #[test]
 fn a_command_is_left_on_the_users_own_server_which_is_started_for_it() {
@@ -138,6 +142,46 @@ fn a_shell_survives_the_end_of_its_terminal() {
     screen.wait_for("remembered");
     screen.keys("exit 3\r");
     assert_eq!(screen.end(), Some(3));
+}
+
+#[test]
+fn who_loses_the_terminal_loses_nothing_else() {
+    let home = Home::new();
+    for round in 0..4 {
+        let name = format!("work-{round}");
+        let mut child = hang_up(&home, &["shell", "--name", &name], "# ");
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        let mut child = hang_up(&home, &["attach", &name], "# ");
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        let mut screen = Screen::remex(&home, &["attach", &name]);
+        screen.wait_for("# ");
+        screen.keys("exit 4\r");
+        assert_eq!(screen.end(), Some(4));
+    }
+}
+
+#[test]
+fn what_takes_no_input_can_be_left_after_some_was_typed() {
+    let home = Home::new();
+    home.say(&["run", "--detach", "--name", "deaf", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
+    let mut screen = Screen::remex(&home, &["attach", "deaf"]);
+    screen.wait_for("ready");
+    screen.keys("hello?\r");
+    screen.wait_for("hello?");
+    screen.keys("~.\r");
+    screen.wait_for("`deaf` runs on");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn who_only_watches_leaves_with_ctrl_c() {
+    let home = Home::new();
+    home.say(&["run", "--detach", "-t", "--name", "work", "--", "sh", "-c", "echo ready; exec cat"]);
+    let mut screen = Screen::remex(&home, &["attach", "--read-only", "work"]);
+    screen.wait_for("ready");
+    screen.keys("\x03");
+    assert_eq!(screen.end(), Some(0));
+    assert!(home.say(&["ps"]).out.contains("running"));
 }
 
 #[test]

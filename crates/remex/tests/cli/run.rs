@@ -87,6 +87,7 @@ fn here_it_has_the_environment_and_the_directory_of_the_caller() {
     command.arg("echo $API_TOKEN $B $C; basename $(pwd)").env("API_TOKEN", "t").env("C", "3").env("B", "1");
     let said = said(&command.stdin(Stdio::null()).output().unwrap());
     assert_eq!(said.out, "t 2 3\nsub\n");
+    assert_eq!(home.say(&["run", "--cwd", "~/sub", "--", "sh", "-c", "basename $PWD"]).out, "sub\n");
     assert_eq!(home.say(&["run", "--env", "UNSET", "--", "true"]).code, Some(2));
 }
 
@@ -173,6 +174,11 @@ fn who_stops_reading_ends_the_command() {
     out.read_exact(&mut [0; 2]).unwrap();
     drop(out);
     assert_eq!(child.wait().unwrap().code(), Some(141));
+    let mut child = start(&home, &["run", "--", "sh", "-c", "yes >&2"]);
+    let mut err = child.stderr.take().unwrap();
+    err.read_exact(&mut [0; 2]).unwrap();
+    drop(err);
+    assert_eq!(child.wait().unwrap().code(), Some(141));
 }
 
 #[test]
@@ -198,6 +204,54 @@ fn input_across_cuts_is_written_once() {
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.out == input, "{} instead of {} bytes", said.out.len(), input.len());
     assert_eq!(cutter.cuts_left(), 0);
+}
+
+#[test]
+fn input_that_waits_for_a_slow_reader_stays_in_order_across_cuts() {
+    let home = Home::new();
+    let server = Server::start();
+    let input: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    // Each cut comes while writes wait for the reader.
+    let cutter = Cutter::start(server.address(), &[1_700_000; 8]);
+    let script = "i=0; while [ $i -lt 40 ]; do head -c 400000; sleep 0.01; i=$((i+1)); done | cksum";
+    let said = home.say_with(&["run", "--on", cutter.address(), "--", "sh", "-c", script], &input);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let here = home.say_with(&["run", "--", "cksum"], &input);
+    assert_eq!((said.out, cutter.cuts_left()), (here.out, 0));
+}
+
+#[test]
+fn output_that_cannot_be_written_is_told() {
+    let home = Home::new();
+    for script in ["echo hi", "echo hi >&2"] {
+        let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").unwrap());
+        let mut command = home.remex(&["run", "--", "sh", "-c", script]);
+        command.stdin(Stdio::null());
+        if script.ends_with('2') {
+            command.stderr(full())
+        } else {
+            command.stdout(full())
+        };
+        let said = said(&command.output().unwrap());
+        assert_eq!(said.code, Some(125), "{said:?}");
+        if said.err.is_empty() {
+            continue; // That is where it was said.
+        }
+        assert_eq!(
+            said.err,
+            "remex: cannot write the output of the command: No space left on device (os error 28)\n  hint: make room, or \
+             send the output somewhere else\n"
+        );
+    }
+}
+
+#[test]
+fn names_are_such_that_people_can_type_them() {
+    let home = Home::new();
+    for name in ["", "two words", "-x", "a/b", "a\u{1b}[31m"] {
+        let name = format!("--name={name}");
+        assert_eq!(home.say(&["run", &name, "--", "true"]).code, Some(2), "{name}");
+    }
 }
 
 #[test]

@@ -42,20 +42,7 @@ impl Screen {
 
     /// Puts a program on a terminal.
     pub(crate) fn open(home: &Home, program: &str, args: &[&str]) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-        let slave = File::options().read(true).write(true).open(name).unwrap();
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&master, size).unwrap();
-        // `setsid -c` makes its standard input the controlling terminal, and then becomes the program.
-        let mut command = Command::new("setsid");
-        command.args(["-c", "--", program]).args(args);
-        home.dress(&mut command);
-        let side = || Stdio::from(slave.try_clone().unwrap());
-        let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
-        let master = File::from(master);
+        let (master, slave, child) = on_terminal(home, program, args);
         let state = State { parser: vt100::Parser::new(24, 80, 0), raw: Vec::new() };
         let shown = Arc::new(Shown { state: Mutex::new(state), changed: Condvar::new() });
         let (mut reader, watched) = (master.try_clone().unwrap(), Arc::clone(&shown));
@@ -120,6 +107,35 @@ impl Screen {
     pub(crate) fn end(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
+}
+
+/// Puts `remex` on a terminal, waits until that shows something, and takes the terminal away.
+pub(crate) fn hang_up(home: &Home, args: &[&str], text: &str) -> Child {
+    let (mut master, _, child) = on_terminal(home, env!("CARGO_BIN_EXE_remex"), args);
+    let (mut shown, mut buffer) = (String::new(), [0; 4096]);
+    while !shown.contains(text) {
+        let len = master.read(&mut buffer).unwrap();
+        shown.push_str(&String::from_utf8_lossy(&buffer[..len]));
+    }
+    child
+}
+
+/// Starts a program whose controlling terminal is the second file.
+fn on_terminal(home: &Home, program: &str, args: &[&str]) -> (File, File, Child) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let slave = File::options().read(true).write(true).open(name).unwrap();
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&master, size).unwrap();
+    // `setsid -c` makes its standard input the controlling terminal, and then becomes the program.
+    let mut command = Command::new("setsid");
+    command.args(["-c", "--", program]).args(args);
+    home.dress(&mut command);
+    let side = || Stdio::from(slave.try_clone().unwrap());
+    let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+    (File::from(master), slave, child)
 }
 
 impl Drop for Screen {
