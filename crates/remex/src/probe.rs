@@ -34,6 +34,19 @@ pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
     /// `None` where the server cannot be reached.
     pub(crate) client: Option<Client>,
+    /// When there is no more time.
+    pub(crate) deadline: Instant,
+}
+
+impl Report {
+    /// Ends the session if there is time; otherwise the server ends it, some seconds after the connection.
+    pub(crate) async fn end(self) -> Vec<Finding> {
+        if let Some(client) = self.client {
+            // Whether it ends in order is nobody's question here.
+            let _ = timeout_at(self.deadline, client.end()).await;
+        }
+        self.findings
+    }
 }
 
 /// One kind of trial: its name, and what to do when it fails and nobody knows better.
@@ -56,7 +69,7 @@ type Tried = Result<Said, Failure>;
 /// Tries everything at a place, within `limit`.
 pub(crate) async fn probe(place: &Place, limit: Duration) -> Report {
     let deadline = Instant::now() + limit;
-    let mut report = Report { findings: Vec::new(), client: None };
+    let mut report = Report { findings: Vec::new(), client: None, deadline };
     let begun = Instant::now();
     let connecting = place.dial(|options| options.detach_ttl = Some(DETACH_TTL));
     let dialled = match timeout_at(deadline, connecting).await {
@@ -154,7 +167,7 @@ impl Trials<'_> {
 async fn judge(trial: Trial, deadline: Instant, tried: impl Future<Output = Tried>) -> Finding {
     let begun = Instant::now();
     if begun >= deadline {
-        return Finding::new(trial.name, Verdict::Skipped, "no time is left")
+        return Finding::new(trial.name, Verdict::Failed, "no time was left for it")
             .todo("allow more with `--timeout`");
     }
     match timeout_at(deadline, tried).await {

@@ -74,19 +74,16 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 
 /// Looks at a server, and at its host as far as it tells.
 async fn there(place: &Place, limit: Duration) -> Vec<Finding> {
-    let report = probe(place, limit).await;
-    let mut checks = report.findings;
-    if let Some(client) = report.client {
-        let asked = tokio::time::timeout(limit, host::look(&Host::There(&client))).await;
+    let mut report = probe(place, limit).await;
+    if let Some(client) = &report.client {
+        let asked = tokio::time::timeout_at(report.deadline, host::look(&Host::There(client))).await;
         match asked {
-            Ok(found) => checks.extend(found),
-            Err(_) => checks.push(
+            Ok(found) => report.findings.extend(found),
+            Err(_) => report.findings.push(
                 Finding::new("host", Verdict::Failed, "no answer in time")
                     .todo("allow more with `--timeout`, or look at what holds the server up"),
             ),
         }
-        // Whether it ends in order is nobody's question here.
-        let _ = client.end().await;
     }
-    checks
+    report.end().await
 }

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use tokio::task::JoinSet;
 
 use super::Outcome;
 use crate::{
-    failure::Failure,
+    failure::{Failure, Kind},
     finding::{self, Finding},
     place::Place,
     print::{self, Colour, Format, Tone},
-    probe::{self, probe},
+    probe::probe,
     text::{duration, plain},
 };
 
@@ -63,23 +64,25 @@ struct Tested {
 
 pub(super) async fn run(flags: &Flags) -> Outcome {
     let names = if flags.all { all()? } else { flags.names.clone() };
-    let places = names.iter().map(|name| Place::named(name)).collect::<Result<Vec<_>, _>>()?;
+    let places = places(&names)?;
     let limit = flags.timeout;
-    let probes: Vec<_> = places
-        .into_iter()
-        .map(|place| tokio::spawn(async move { (probe(&place, limit).await, place) }))
-        .collect();
+    let mut tests = JoinSet::new();
+    for (index, (name, place)) in places.into_iter().enumerate() {
+        tests.spawn(async move { (index, test(name, place, limit).await) });
+    }
     let mut tested = Vec::new();
-    for probe in probes {
-        let (report, place) = probe.await.map_err(|error| {
+    // Whoever answers first is shown first: a server that hangs holds up nobody else's answer.
+    while let Some(finished) = tests.join_next().await {
+        let (index, environment) = finished.map_err(|error| {
             Failure::new(format!("a test ended early: {error}"), "report this as a defect")
         })?;
-        let environment = end(report, &place).await;
         if !flags.format.json {
             print::out(text(&environment))?;
         }
-        tested.push(environment);
+        tested.push((index, environment));
     }
+    tested.sort_by_key(|(index, _)| *index);
+    let tested: Vec<_> = tested.into_iter().map(|(_, environment)| environment).collect();
     let code = match () {
         () if tested.iter().all(|environment| environment.ok) => 0,
         () if tested.iter().any(|environment| !environment.reached) => 4,
@@ -95,19 +98,28 @@ fn all() -> Result<Vec<String>, Failure> {
     Ok(super::entries()?.into_iter().map(|entry| entry.id).collect())
 }
 
-async fn end(report: probe::Report, place: &Place) -> Tested {
+/// Finds the places; one whose token cannot be had is a result like others.
+fn places(names: &[String]) -> Result<Vec<(String, Result<Place, Failure>)>, Failure> {
+    let named = |name: &String| match Place::named(name) {
+        Err(failure) if failure.kind() != Kind::Failed => Err(failure),
+        found => Ok((name.clone(), found)),
+    };
+    names.iter().map(named).collect()
+}
+
+async fn test(name: String, place: Result<Place, Failure>, limit: Duration) -> Tested {
+    let place = match place {
+        Ok(place) => place,
+        Err(failure) => {
+            let checks = vec![Finding::failed("configuration", &failure)];
+            return Tested { place: name.clone(), id: name, reached: false, ok: false, checks };
+        }
+    };
+    let report = probe(&place, limit).await;
     let reached = report.client.is_some();
-    if let Some(client) = report.client {
-        // Whether it ends in order is nobody's question here.
-        let _ = client.end().await;
-    }
-    Tested {
-        id: place.name.clone(),
-        place: place.target.to_string(),
-        reached,
-        ok: !finding::any_failed(&report.findings),
-        checks: report.findings,
-    }
+    let checks = report.end().await;
+    let ok = !finding::any_failed(&checks);
+    Tested { id: place.name, place: place.target.to_string(), reached, ok, checks }
 }
 
 fn text(tested: &Tested) -> String {
