@@ -48,5 +48,6 @@ pub use client::{Client, Condition, Options, Session};
 pub use error::{Error, Loss};
 pub use link::Link;
 pub use process::{Command, Process};
+pub use program::programs_ended;
 pub use remex_proto::ErrorKind;
 pub use target::{Custom, Dial, Program, Target, WebSocket};

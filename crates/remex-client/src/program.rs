@@ -14,6 +14,7 @@ use std::{
     io::{self, PipeWriter},
     os::unix::process::CommandExt,
     process::{self, Stdio},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -57,6 +58,50 @@ struct Life {
     silent: bool,
 }
 
+/// How many programs have a keeper that has not finished.
+static KEPT: Mutex<usize> = Mutex::new(0);
+
+/// Told whenever one has finished.
+static FINISHED: Condvar = Condvar::new();
+
+/// Counts as one program until it is dropped.
+struct Kept(());
+
+impl Kept {
+    fn new() -> Self {
+        *kept() += 1;
+        Self(())
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        *kept() -= 1;
+        FINISHED.notify_all();
+    }
+}
+
+fn kept() -> MutexGuard<'static, usize> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until every program that clients of this process have started is ended, and tells whether it is.
+///
+/// Programs are ended in the background when nobody uses them any more, which takes some seconds with one that does
+/// not want to. Whoever returns from `main` before leaves such a program running; so call this last, when no client is
+/// left. It blocks, so call it outside of a runtime.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// // No program was started.
+/// assert!(remex_client::programs_ended(Duration::from_secs(5)));
+/// ```
+pub fn programs_ended(limit: Duration) -> bool {
+    let waited = FINISHED.wait_timeout_while(kept(), limit, |kept| *kept > 0);
+    *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+}
+
 /// Starts a program; it answers on the two halves, which are its standard output and input.
 ///
 /// Dropping the future leaves nothing behind.
@@ -69,7 +114,13 @@ pub(crate) async fn start(program: &Program) -> Result<(ReadHalf, WriteHalf, Chi
     let (born, birth) = oneshot::channel();
     thread::Builder::new()
         .name("remex-program".to_owned())
-        .spawn(move || keeper::keep(command, &hangup, news, born))
+        .spawn({
+            let kept = Kept::new();
+            move || {
+                let _kept = kept;
+                keeper::keep(command, &hangup, news, born);
+            }
+        })
         .map_err(failed)?;
     let Streams { stdin, stdout } = birth
         .await

@@ -22,7 +22,7 @@ pub(crate) mod top;
 pub(crate) mod wait;
 pub(crate) mod watch;
 
-use crate::{arguments::Command, failure::Failure, serve};
+use crate::{arguments::Command, failure::Failure, interrupt, serve};
 
 /// What a command ends with: its exit code, or why it could not.
 pub(crate) type Outcome = Result<u8, Failure>;
@@ -36,8 +36,24 @@ pub(crate) fn run(command: &Command) -> Outcome {
         }
         Command::Completions(flags) => completions::run(flags),
         Command::Man(flags) => man::run(flags),
-        other => block_on(client(other)),
+        other if listens(other) => block_on(client(other)),
+        other => block_on(interrupt::or_interrupted(client(other))),
     }
+}
+
+/// Tells whether a command listens to signals itself, or must not outlive them by a moment.
+fn listens(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Run(_)
+            | Command::Shell(_)
+            | Command::Attach(_)
+            | Command::Top(_)
+            | Command::Cp(_)
+            | Command::Edit(_)
+            | Command::Watch(_)
+            | Command::Proxy(_)
+    )
 }
 
 async fn client(command: &Command) -> Outcome {
@@ -76,5 +92,6 @@ fn block_on(work: impl Future<Output = Outcome>) -> Outcome {
     let outcome = runtime.block_on(work);
     // A thread that still reads stdin must not hold up the end.
     runtime.shutdown_background();
+    interrupt::end_programs();
     outcome
 }

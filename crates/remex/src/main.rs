@@ -13,6 +13,7 @@ mod find;
 mod finding;
 mod followed;
 mod input;
+mod interrupt;
 mod launch;
 mod own;
 mod place;

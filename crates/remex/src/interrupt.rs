@@ -1,0 +1,46 @@
+//! Signals that end a command from outside, for those that do not listen to them themselves.
+//!
+//! Start at [`or_interrupted`].
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::command::Outcome;
+
+/// How long programs that lead to servers may take to end: what the client library needs for one that does not want to.
+const LAST_PROGRAM: Duration = Duration::from_secs(5);
+
+/// Does some work until it is done or a signal comes; then the exit code says which, as a shell would.
+pub(crate) async fn or_interrupted(work: impl Future<Output = Outcome>) -> Outcome {
+    tokio::select! {
+        biased;
+        outcome = work => outcome,
+        () = came(SignalKind::interrupt()) => Ok(130),
+        () = came(SignalKind::terminate()) => Ok(143),
+        () = came(SignalKind::hangup()) => Ok(129),
+    }
+}
+
+/// Waits until no program runs that was started to lead to a server.
+pub(crate) fn end_programs() {
+    if !remex_client::programs_ended(LAST_PROGRAM) {
+        crate::print::note("a program that leads to a server does not end; look for it with `ps`");
+    }
+}
+
+/// Waits for a signal; for ever if whoever started us wants it ignored, as `nohup` does.
+async fn came(kind: SignalKind) {
+    if let (false, Ok(mut signals)) = (is_ignored(kind), signal(kind)) {
+        signals.recv().await;
+    } else {
+        std::future::pending().await
+    }
+}
+
+fn is_ignored(kind: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask >> (kind.as_raw_value() - 1) & 1 == 1
+}
