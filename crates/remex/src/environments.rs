@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex_client::environment::{Definitions, InvalidVariable, Mistake, Mistakes};
+use remex_client::environment::{Definitions, Id, InvalidVariable, Mistake, Mistakes};
 
 /// The variables with an address, in the order in which they are asked.
 const VARIABLES: [&str; 2] = ["REMEX_URL", "CODEX_EXEC_SERVER_URL"];
@@ -25,8 +25,18 @@ pub struct Configured {
     pub definitions: Definitions,
     /// Where they come from.
     pub source: Source,
-    /// What to tell the user: nothing of it makes them unusable.
+    /// What to tell the user: nothing of it makes all of them unusable.
     pub warnings: Vec<Warning>,
+}
+
+impl Configured {
+    /// Returns why an environment cannot be used although it is there: its token cannot be had.
+    pub fn obstacle(&self, id: &Id) -> Option<&Mistake> {
+        self.warnings.iter().find_map(|warning| match warning {
+            Warning::Token(mistake) if mistake.environment.as_deref() == Some(id.as_str()) => Some(mistake),
+            _ => None,
+        })
+    }
 }
 
 /// Where environments come from.
@@ -46,6 +56,9 @@ pub enum Warning {
     /// Something in the file is ignored, or will not work.
     #[error("{0}")]
     File(Mistake),
+    /// The token of an environment cannot be had; the others are none the worse for it.
+    #[error("{0}")]
+    Token(Mistake),
     /// A file with a token in it that others can read.
     #[error("`{}` has a token in it, and others can read it; run `chmod 600` on it, or use `auth_bearer_token_file`", path.display())]
     Exposed {
@@ -163,7 +176,8 @@ pub fn file(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// [`Problem`] when a file cannot be read or is refused, or has mistakes.
+/// [`Problem`] when the environments file cannot be read or is refused, or has mistakes. What is wrong with a token file
+/// concerns one environment alone: see [`Configured::obstacle`].
 ///
 /// ```
 /// use std::{fs, os::unix::fs::PermissionsExt};
@@ -188,7 +202,7 @@ pub fn read(path: &Path) -> Result<Configured, Problem> {
 ///
 /// # Errors
 ///
-/// [`Problem`] when the text has mistakes, or a token file that it names cannot be used.
+/// [`Problem`] when the text has mistakes.
 ///
 /// ```
 /// use std::path::Path;
@@ -208,10 +222,11 @@ fn judged(text: &str, path: &Path, access: &Access) -> Result<Configured, Proble
     if draft.has_token() && access.others_can_read() {
         warnings.push(Warning::Exposed { path: path.to_owned() });
     }
-    let definitions = draft.with_tokens(|path| {
+    let (definitions, mistakes) = draft.with_readable_tokens(|path| {
         let (token, access) = contents(path)?;
         access.allows_token().map(|()| token)
-    })?;
+    });
+    warnings.extend(mistakes.into_iter().map(Warning::Token));
     Ok(Configured { definitions, source: Source::File(path.to_owned()), warnings })
 }
 

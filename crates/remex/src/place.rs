@@ -2,12 +2,16 @@
 //!
 //! Start at [`On`].
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use clap::Args;
 use remex::{
     Local,
-    environments::{Configured, configured},
+    environments::{Configured, Warning, configured},
 };
 use remex_client::{
     Client, Error, ErrorKind, Options, Target,
@@ -133,13 +137,22 @@ impl Place {
                 options: options(),
             });
         }
-        let environments = environments()?;
+        let environments = configured_environments()?;
         let id = Id::new(word).map_err(|error| {
             Failure::usage(
                 format!("`{word}` is no environment: {error}"),
                 "give a name from `remex env list`, or an address such as `ws://host:7070` or `unix:///path`",
             )
         })?;
+        let obstacle = environments.obstacle(&id);
+        tell(environments.warnings.iter().filter(|warning| match warning {
+            // It is about to be told as an error.
+            Warning::Token(mistake) => Some(mistake) != obstacle,
+            _ => true,
+        }));
+        if let Some(obstacle) = obstacle {
+            return Err(Failure::sentence(Kind::Failed, &obstacle.to_string()));
+        }
         if id == Id::local() && environments.definitions.local == Includes::Included {
             return Self::here();
         }
@@ -216,12 +229,26 @@ impl Place {
 
 /// Reads which environments there are, and says what the user may not expect.
 pub(crate) fn environments() -> Result<Configured, Failure> {
-    let configured = configured(|name| std::env::var_os(name))
-        .map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))?;
-    for warning in &configured.warnings {
-        print::note(warning.to_string());
-    }
+    let configured = configured_environments()?;
+    tell(&configured.warnings);
     Ok(configured)
+}
+
+fn configured_environments() -> Result<Configured, Failure> {
+    configured(|name| std::env::var_os(name))
+        .map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))
+}
+
+/// Says what the user may not expect, each thing once.
+fn tell<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    for warning in warnings.into_iter().map(Warning::to_string) {
+        if !told.contains(&warning) {
+            print::note(&warning);
+            told.insert(warning);
+        }
+    }
 }
 
 /// Tells whether a server ends by itself just now, because there was nothing to do.

@@ -82,10 +82,29 @@ impl Draft {
     /// });
     /// assert!(!format!("{:?}", definitions.unwrap()).contains("s3cret"));
     /// ```
-    pub fn with_tokens(
+    pub fn with_tokens(self, read: impl FnMut(&Path) -> io::Result<String>) -> Result<Definitions, Mistakes> {
+        let (definitions, mistakes) = self.with_readable_tokens(read);
+        if mistakes.is_empty() { Ok(definitions) } else { Err(Mistakes(mistakes)) }
+    }
+
+    /// Puts in the tokens that can be had, as [`Draft::with_tokens`] does, and returns a mistake for each of the others.
+    ///
+    /// The environments of those are there without a token; better say what is wrong than connect to one of them.
+    ///
+    /// ```
+    /// use std::{io, path::Path};
+    /// use remex_client::environment::Definitions;
+    ///
+    /// let text = "environments = [{ id = 'dev', url = 'ws://dev', auth_bearer_token_file = 'gone' }]";
+    /// let draft = Definitions::parse(text, Path::new("environments.toml")).unwrap();
+    /// let (definitions, mistakes) = draft.with_readable_tokens(|_| Err(io::ErrorKind::NotFound.into()));
+    /// assert_eq!(definitions.environments.len(), 1);
+    /// assert_eq!(mistakes[0].environment.as_deref(), Some("dev"));
+    /// ```
+    pub fn with_readable_tokens(
         self,
         mut read: impl FnMut(&Path) -> io::Result<String>,
-    ) -> Result<Definitions, Mistakes> {
+    ) -> (Definitions, Vec<Mistake>) {
         let mut definitions = self.definitions;
         let mut mistakes = Vec::new();
         for Wanted { index, path, file, line } in self.wanted {
@@ -99,7 +118,7 @@ impl Draft {
                 }
             }
         }
-        if mistakes.is_empty() { Ok(definitions) } else { Err(Mistakes(mistakes)) }
+        (definitions, mistakes)
     }
 }
 

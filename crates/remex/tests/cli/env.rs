@@ -1,15 +1,24 @@
 //! `remex env`: places with names, in a file that stays the user's own.
 
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+    os::unix::{fs::PermissionsExt as _, net::UnixListener},
+    path::Path,
+    process::Stdio,
+    time::Instant,
+};
 
-use serde_json::Value;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value, json};
 
 use crate::{
     home::{Home, Said},
-    support::Server,
+    support::{PATIENCE, Server},
 };
 
-fn mode(path: &std::path::Path) -> u32 {
+fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
@@ -18,7 +27,7 @@ fn put(home: &Home, text: &str) {
     fs::set_permissions(home.environments(), fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-fn json(said: &Said) -> Value {
+fn listing(said: &Said) -> Value {
     let listing: Value = serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"));
     assert_eq!(listing["version"], 1);
     listing
@@ -26,7 +35,7 @@ fn json(said: &Said) -> Value {
 
 /// Returns the verdict of each check of the first environment.
 fn verdicts(said: &Said) -> Vec<(String, String)> {
-    let listing = json(said);
+    let listing = listing(said);
     let word = |value: &Value| value.as_str().unwrap().to_owned();
     let checks = listing["environments"][0]["checks"].as_array().unwrap();
     checks.iter().map(|check| (word(&check["name"]), word(&check["verdict"]))).collect()
@@ -59,8 +68,8 @@ fn an_environment_is_added_listed_and_removed() {
     assert_eq!(rows[1], ["local", "this", "machine", "-"]);
     assert_eq!(rows[2], ["dev", "default", "ws://127.0.0.1:7070", &file]);
     assert_eq!(rows[3][0], "far");
-    let listing = json(&home.say(&["env", "list", "--json"]));
-    let dev = serde_json::json!({
+    let listing = listing(&home.say(&["env", "list", "--json"]));
+    let dev = json!({
         "id": "dev", "default": true, "kind": "webSocket", "where": "ws://127.0.0.1:7070", "token": false,
         "connectTimeoutMs": 1500, "source": file,
     });
@@ -97,7 +106,7 @@ fn comments_order_and_permissions_survive_a_change() {
     put(&home, "environments = [\n  { id = 'a', url = 'ws://a:1' }, # the first\n]\n");
     assert_eq!(home.say(&["env", "add", "b", "ws://b:2"]).code, Some(0));
     assert_eq!(home.say(&["env", "remove", "a"]).code, Some(0));
-    assert_eq!(json(&home.say(&["env", "list", "--json"]))["environments"][1]["id"], "b");
+    assert_eq!(listing(&home.say(&["env", "list", "--json"]))["environments"][1]["id"], "b");
 }
 
 #[test]
@@ -143,7 +152,7 @@ fn a_test_says_in_a_moment_that_everything_works() {
     assert_eq!(home.say(&["env", "add", "piped", "--", program, "serve", "--listen", "stdio"]).code, Some(0));
     let said = home.say(&["env", "test", "--all", "--json"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    let tested = json(&said);
+    let tested = listing(&said);
     let ids: Vec<_> = tested["environments"].as_array().unwrap().iter().map(|entry| &entry["id"]).collect();
     assert_eq!(ids, ["local", "dev", "piped"]);
     assert_eq!(tested["environments"][2]["checks"][8]["verdict"], "skipped", "stdio has no way back");
@@ -175,4 +184,88 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
     assert_eq!(added.code, Some(0), "{added:?}");
     assert_eq!(home.say(&["env", "test", "lab"]).code, Some(0));
     assert!(!home.say(&["env", "list", "--json"]).out.contains("s3cret"));
+}
+
+#[test]
+fn a_server_that_says_nothing_after_the_handshake_is_found_out_in_time() {
+    let home = Home::new();
+    let socket = home.path("mute.sock");
+    let mute = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for connection in mute.incoming().map(Result::unwrap) {
+            let mut line = String::new();
+            BufReader::new(&connection).read_line(&mut line).unwrap();
+            let hello: Value = serde_json::from_str(&line).unwrap();
+            writeln!(&connection, "{}", json!({"id": hello["id"], "result": {"sessionId": "s"}})).unwrap();
+            open.push(connection);
+        }
+    });
+    let server = Server::start();
+    let begun = Instant::now();
+    let mute = socket.to_str().unwrap();
+    let said = home.say(&["env", "test", mute, server.address(), "--timeout", "2s", "--json"]);
+    assert!(begun.elapsed() < PATIENCE / 2);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let environments = &listing(&said)["environments"];
+    assert_eq!(environments[0]["checks"][2]["name"], "round trip");
+    assert_eq!(environments[0]["checks"][2]["what"], "no answer in time");
+    // What could not be tried does not count as working.
+    assert_eq!(environments[0]["checks"][3]["verdict"], "failed");
+    assert_eq!((&environments[0]["ok"], &environments[1]["ok"]), (&json!(false), &json!(true)), "{said:?}");
+}
+
+#[test]
+fn a_program_that_leads_nowhere_ends_with_us() {
+    let home = Home::new();
+    let pid_in = |name: &str| {
+        let begun = Instant::now();
+        loop {
+            let text = fs::read_to_string(home.path(name)).unwrap_or_default();
+            if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) {
+                return pid;
+            }
+            assert!(begun.elapsed() < PATIENCE, "`{name}` was not started");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    for name in ["one", "two"] {
+        let script = format!("echo $$ > {}; exec sleep 1000", home.path(name).display());
+        assert_eq!(home.say(&["env", "add", name, "--", "sh", "-c", &script]).code, Some(0));
+    }
+    let mut interrupted = home.remex(&["ps", "--on", "one"]).stdin(Stdio::null()).spawn().unwrap();
+    let one = pid_in("one");
+    kill_process(Pid::from_child(&interrupted), Signal::INT).unwrap();
+    assert_eq!(home.say(&["env", "test", "two", "--timeout", "100ms"]).code, Some(4));
+    assert_eq!(interrupted.wait().unwrap().code(), Some(130));
+    for pid in [one, pid_in("two")] {
+        assert!(test_kill_process(pid).is_err(), "{pid:?} was left running");
+    }
+}
+
+#[test]
+fn a_bad_token_file_concerns_its_environment_alone() {
+    let (home, server) = (Home::new(), Server::start());
+    home.add_environment("good", server.address());
+    let bad = "[[environments]]\nid = \"bad\"\nurl = \"ws://bad:1\"\nauth_bearer_token_file = \"gone\"\n";
+    put(&home, &(fs::read_to_string(home.environments()).unwrap() + bad));
+    let told = "environment `bad`: cannot read the token file";
+    for (args, code, out) in [
+        (&["env", "list"][..], 0, "bad "),
+        (&["run", "--on", "good", "--", "echo", "hi"], 0, "hi\n"),
+        (&["env", "test", "good"], 0, "ok       resume"),
+        (&["ps", "--on", "bad"], 1, ""),
+        (&["env", "add", "other", "ws://other:1"], 0, "added `other`"),
+    ] {
+        let said = home.say(args);
+        assert_eq!(said.code, Some(code), "{args:?}: {said:?}");
+        assert!(said.out.contains(out), "{args:?}: {said:?}");
+        assert_eq!(said.err.matches(told).count(), 1, "{args:?}: {said:?}");
+    }
+    let said = home.say(&["env", "test", "bad", "good"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.out.contains("failed   configuration") && said.out.contains(told), "{said:?}");
+    assert!(said.out.contains("ok       resume"), "{said:?}");
+    let said = home.say(&["env", "remove", "bad"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
 }

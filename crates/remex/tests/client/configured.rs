@@ -134,8 +134,9 @@ fn a_token_file_is_read_unless_others_can() {
     };
     assert_eq!(socket.bearer.as_deref(), Some("s3cret"));
     home.write(".config/remex/token", "s3cret\n", 0o640);
+    let found = home.configured().unwrap();
     assert_eq!(
-        told(&home),
+        found.obstacle(&found.definitions.environments[0].id).unwrap().to_string(),
         format!(
             "{}:4: environment `dev`: cannot read the token file `{}`: others can read it; run `chmod 600` on it, and change the token",
             path.display(),

@@ -87,7 +87,7 @@ pub(super) fn add(flags: &Add) -> Outcome {
     if flags.default {
         file.document["default"] = value(id.as_str());
     }
-    let configured = file.save()?;
+    let configured = file.save(Some(&id))?;
     if let Some(definition) = configured.definitions.find(&id) {
         print::out(format!("added `{id}`: {}\n", text::plain(&definition.target.to_string())))?;
     }
@@ -109,7 +109,7 @@ pub(super) fn remove(flags: &Remove) -> Outcome {
     if was_default {
         file.document.remove("default");
     }
-    let configured = file.save()?;
+    let configured = file.save(None)?;
     print::out(format!("removed `{name}`\n"))?;
     if was_default {
         let default = configured.definitions.default.map_or_else(|| "none".to_owned(), |id| id.to_string());
@@ -266,13 +266,16 @@ impl EnvironmentsFile {
         }
     }
 
-    /// Puts the new file in place of the old one, if it is a good one.
-    fn save(&self) -> Result<Configured, Failure> {
+    /// Puts the new file in place of the old one, if it is a good one and `added` can be used.
+    fn save(&self, added: Option<&Id>) -> Result<Configured, Failure> {
         let text = self.document.to_string();
         // The line that kept the first environment from what is gone.
         let text = text.trim_start_matches('\n');
         let configured = environments::judge(text, &self.path)
             .map_err(|problem| Failure::sentence(Kind::Usage, &problem.to_string()))?;
+        if let Some(obstacle) = added.and_then(|id| configured.obstacle(id)) {
+            return Err(Failure::sentence(Kind::Usage, &obstacle.to_string()));
+        }
         for warning in &configured.warnings {
             print::note(warning.to_string());
         }
