@@ -5,12 +5,14 @@ use std::time::Duration;
 use clap::Args;
 use remex_proto::process::ExitCause;
 use serde::Serialize;
+use tokio::time::{Instant, timeout_at};
 
 use super::Outcome;
 use crate::{
     cut,
+    failure::Failure,
     find::{Processes, Row},
-    followed::End,
+    followed::{End, Followed},
     place::{On, Otherwise},
     print::{self, Format},
     text::duration,
@@ -55,19 +57,25 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let rows = processes.find_all(&flags.names)?;
     // The first sleep of a timer may not be longer than this, and nobody waits so long.
     let limit = flags.timeout.unwrap_or(Duration::MAX).min(Duration::from_secs(100 * 365 * 24 * 3600));
-    let deadline = tokio::time::Instant::now() + limit;
-    let mut ended = Vec::new();
-    let mut code = 0;
-    for row in rows {
-        let waiting = processes.followed(row);
-        let waiting = tokio::time::timeout_at(deadline, cut::told(&client, waiting.wait())).await;
-        let end = waiting.ok().transpose()?;
-        code = end.as_ref().map_or(TIMED_OUT, |end| u8::try_from(end.code).unwrap_or(u8::MAX));
-        ended.push((row, end));
-    }
-    if ended.iter().any(|(_, end)| end.is_none()) {
-        code = TIMED_OUT;
-    }
+    let deadline = Instant::now() + limit;
+    // All at once, so that one that goes on does not hide that others have ended.
+    let waiting: Vec<_> =
+        rows.iter().map(|row| tokio::spawn(end(processes.followed(row), known_end(row), deadline))).collect();
+    let gathered = cut::told(&client, async {
+        let mut ended = Vec::new();
+        for (row, waiting) in rows.into_iter().zip(waiting) {
+            let end = waiting.await.map_err(|error| {
+                Failure::new(format!("a wait ended early: {error}"), "report this as a defect")
+            })?;
+            ended.push((row, end?));
+        }
+        Ok::<_, Failure>(ended)
+    });
+    let ended = gathered.await?;
+    let code = match ended.iter().map(|(_, end)| end.as_ref()).collect::<Option<Vec<_>>>() {
+        Some(ends) => ends.last().map_or(0, |end| u8::try_from(end.code).unwrap_or(u8::MAX)),
+        None => TIMED_OUT,
+    };
     if flags.format.json {
         print::json(&Listing {
             processes: ended.iter().map(|(row, end)| Shown::of(row, end.as_ref())).collect(),
@@ -79,6 +87,21 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     }
     let _ = client.end().await;
     Ok(code)
+}
+
+/// Waits until a process has ended; `None` when the time is up before.
+async fn end(process: Followed, known: Option<End>, deadline: Instant) -> Result<Option<End>, Failure> {
+    if known.is_some() {
+        return Ok(known);
+    }
+    Ok(timeout_at(deadline, process.wait()).await.ok().transpose()?)
+}
+
+/// Returns how a process ended that had ended when it was listed.
+fn known_end(row: &Row) -> Option<End> {
+    let entry = &row.entry;
+    let code = entry.exit_code.filter(|_| !row.is_running())?;
+    Some(End { code, signal: entry.signal.clone(), cause: entry.cause })
 }
 
 /// The JSON of `wait`; CLI.md documents it.
