@@ -80,6 +80,20 @@ pub fn members(scope: Scope) -> io::Result<Vec<Member>> {
     Ok(found)
 }
 
+/// Looks for the living processes that came of any start of the server that made a tag, in one look for all of them.
+///
+/// Those that have lost the mark are not found.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn marked(tag: Tag) -> io::Result<Vec<Member>> {
+    let marked = proc::pids()?.into_iter().filter_map(|pid| {
+        let own = proc::tag(pid).filter(|own| own.same_server(tag))?;
+        proc::member(pid, Some(own))
+    });
+    Ok(marked.collect())
+}
+
 /// Sends a signal to every process of a scope, and returns how many got it.
 ///
 /// # Errors

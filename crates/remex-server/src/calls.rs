@@ -1,9 +1,12 @@
 //! What each call does: one exhaustive match from the method table to the sessions and processes.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use remex_process::{
-    Scope, Signal, Size,
+    Signal, Size, Tag,
     tree::{self, Member},
 };
 use remex_proto::{
@@ -402,13 +405,19 @@ fn too_many_searches(limit: usize) -> RpcError {
 
 /// Lists processes with CPU time and memory of their trees.
 fn listing(sessions: &[Arc<Session>]) -> wire::Listing {
+    // One look for all of them: there may be as many sessions as processes on this host.
+    let members = sessions.first().and_then(|session| tree::marked(session.tag()).ok()).unwrap_or_default();
+    let mut trees = HashMap::<Tag, Vec<&Member>>::new();
+    for member in &members {
+        if let Some(tag) = member.tag {
+            trees.entry(tag).or_default().push(member);
+        }
+    }
     let mut processes = Vec::new();
     for session in sessions {
-        let members = tree::members(Scope::Session(session.tag())).unwrap_or_default();
         for process in session.all_processes() {
             let mut entry = process.entry(session);
-            let own: Vec<&Member> = members.iter().filter(|member| member.tag == Some(process.tag)).collect();
-            if !own.is_empty() {
+            if let Some(own) = trees.get(&process.tag) {
                 let cpu: std::time::Duration = own.iter().map(|member| member.cpu).sum();
                 entry.cpu_ms = Some(u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
                 entry.resident_bytes = Some(own.iter().map(|member| member.resident_bytes).sum());
