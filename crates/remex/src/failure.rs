@@ -6,7 +6,7 @@ use std::io;
 
 use remex_client::{Error, ErrorKind};
 
-use crate::arguments::Command;
+use crate::{arguments::Command, print};
 
 /// Why a command could not do its work.
 #[derive(Debug)]
@@ -98,14 +98,13 @@ impl Failure {
     }
 
     /// Says it on stderr, once.
-    #[allow(clippy::print_stderr)] // The place where errors reach people.
     pub(crate) fn print(&self) {
         if self.kind == Kind::BrokenPipe {
             return;
         }
-        eprintln!("remex: {}", self.what);
+        print::note(&self.what);
         if let Some(todo) = &self.todo {
-            eprintln!("  hint: {todo}");
+            print::aside(&format!("  hint: {todo}"));
         }
     }
 

@@ -45,9 +45,13 @@ pub(crate) fn json(listing: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// Says something beside the output, in one line on stderr.
-#[allow(clippy::print_stderr)] // A person reads it.
 pub(crate) fn note(text: impl AsRef<str>) {
-    eprintln!("remex: {}", text.as_ref());
+    aside(&format!("remex: {}", text.as_ref()));
+}
+
+/// Writes a line on stderr; when nobody reads it any more, there is nobody to tell.
+pub(crate) fn aside(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Whether and how standard output is coloured.

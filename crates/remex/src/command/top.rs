@@ -10,11 +10,16 @@ mod work;
 
 use std::{
     io::{self, IsTerminal as _},
+    mem::ManuallyDrop,
     time::{Duration, Instant},
 };
 
 use clap::Args;
-use crossterm::event::{self, Event, KeyEventKind};
+use crossterm::{
+    event::{self, Event, KeyEventKind},
+    execute,
+    terminal::{EnterAlternateScreen, enable_raw_mode},
+};
 use ratatui::DefaultTerminal;
 use remex_client::{Client, Condition};
 use tokio::{
@@ -64,11 +69,14 @@ Keys:
   a                show what has ended
   /                filter by name or command
   ?, h             help
-  q, Esc, Ctrl-C   quit
+  q, Esc, Ctrl-C   quit; Esc takes a filter away first
 ";
 
 /// Keys that are typed faster than they are shown.
 const KEYS: usize = 64;
+
+/// The exit code when the terminal has gone.
+const GONE: u8 = 129;
 
 /// How long the server is given to take note of our leaving.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -80,9 +88,12 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             "use `remex ps`, for programs with `--json`",
         ));
     }
+    let mut signals = Signals::listen()?;
     let place = flags.on.place(Otherwise::OwnIfThere).await?;
-    let client = place.connect(cut::outlive).await?;
-    let signals = Signals::listen()?;
+    let client = tokio::select! {
+        client = place.connect(cut::outlive) => client?,
+        code = signals.end() => return Ok(code),
+    };
     let top = Top::new(place, client);
     let screen = Screen::open()?;
     let (code, client) = top.show(screen, signals, flags.interval).await?;
@@ -94,31 +105,68 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 
 /// The terminal while it is ours; dropped, it is as it was before. A panic brings it back first, then speaks.
 struct Screen {
-    terminal: DefaultTerminal,
+    /// Never dropped by itself: it would complain about a terminal that has gone, to that terminal.
+    terminal: ManuallyDrop<DefaultTerminal>,
 }
 
 impl Screen {
     fn open() -> Result<Self, Failure> {
         let terminal = ratatui::try_init().map_err(|error| {
-            ratatui::restore();
+            let _ = ratatui::try_restore();
             Failure::io("use the terminal", &error)
         })?;
-        Ok(Self { terminal })
+        Ok(Self { terminal: ManuallyDrop::new(terminal) })
+    }
+
+    /// Gives the terminal back.
+    fn leave(&mut self) {
+        let _ = self.terminal.show_cursor();
+        let _ = ratatui::try_restore();
+    }
+
+    /// Takes the terminal again, whatever somebody did with it meanwhile.
+    fn enter(&mut self) -> io::Result<()> {
+        enable_raw_mode()?;
+        execute!(io::stdout(), EnterAlternateScreen)?;
+        self.terminal.clear()
+    }
+
+    /// Lets the shell have the terminal, until it wants us to go on.
+    fn suspend(&mut self) -> io::Result<()> {
+        self.leave();
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
+        self.enter()
+    }
+
+    /// Begins anew on a terminal that others may have changed while we were stopped.
+    fn renew(&mut self) -> io::Result<()> {
+        self.leave();
+        self.enter()
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let _ = self.terminal.show_cursor();
-        ratatui::restore();
+        self.leave();
     }
 }
 
-/// What others want us to end with.
+/// What others want of us.
 struct Signals {
     terminate: Signal,
     hang_up: Signal,
     interrupt: Signal,
+    quit: Signal,
+    stop: Signal,
+    go_on: Signal,
+}
+
+/// What a signal says.
+enum Wish {
+    /// End with this exit code.
+    End(u8),
+    Stop,
+    GoOn,
 }
 
 impl Signals {
@@ -128,17 +176,38 @@ impl Signals {
             terminate: listen(SignalKind::terminate())?,
             hang_up: listen(SignalKind::hangup())?,
             interrupt: listen(SignalKind::interrupt())?,
+            quit: listen(SignalKind::quit())?,
+            stop: listen(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
+            go_on: listen(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
         })
     }
 
-    /// Waits for one, and returns the exit code that it stands for.
-    async fn next(&mut self) -> u8 {
+    async fn next(&mut self) -> Wish {
         tokio::select! {
-            _ = self.terminate.recv() => 143,
-            _ = self.hang_up.recv() => 129,
-            _ = self.interrupt.recv() => 130,
+            _ = self.terminate.recv() => Wish::End(143),
+            _ = self.hang_up.recv() => Wish::End(129),
+            _ = self.interrupt.recv() => Wish::End(130),
+            _ = self.quit.recv() => Wish::End(131),
+            _ = self.stop.recv() => Wish::Stop,
+            _ = self.go_on.recv() => Wish::GoOn,
         }
     }
+
+    /// Waits for one that wants the end, and returns the exit code that it stands for.
+    async fn end(&mut self) -> u8 {
+        loop {
+            if let Wish::End(code) = self.next().await {
+                return code;
+            }
+        }
+    }
+}
+
+/// What is to be done after keys.
+enum Next {
+    Draw,
+    Suspend,
+    Quit,
 }
 
 /// What is shown, and everything that is under way for it.
@@ -182,34 +251,64 @@ impl Top {
         let colour = Colour::of_stdout();
         loop {
             let drawn = screen.terminal.draw(|frame| draw::screen(frame, &self.state, now_ms(), colour));
-            drawn.map_err(|error| Failure::io("draw on the terminal", &error))?;
-            tokio::select! {
-                code = signals.next() => return Ok((code, self.client)),
-                event = keys.recv() => match event {
-                    // Without a keyboard there is no terminal.
-                    None => return Ok((129, self.client)),
-                    Some(event) => if self.take_event(&event) { return Ok((0, self.client)) },
+            if drawn.is_err() {
+                return Ok((GONE, self.client));
+            }
+            let changed = tokio::select! {
+                wish = signals.next() => match wish {
+                    Wish::End(code) => return Ok((code, self.client)),
+                    Wish::Stop => screen.suspend(),
+                    Wish::GoOn => screen.renew(),
                 },
-                _ = ticks.tick() => self.look(),
-                () = changed(&mut self.conditions) => self.take_condition(),
+                event = keys.recv() => {
+                    // Without a keyboard there is no terminal.
+                    let Some(event) = event else { return Ok((GONE, self.client)) };
+                    // What was typed meanwhile is drawn once.
+                    match self.take_events(event, &mut keys) {
+                        Next::Quit => return Ok((0, self.client)),
+                        Next::Suspend => screen.suspend(),
+                        Next::Draw => Ok(()),
+                    }
+                }
+                _ = ticks.tick() => { self.look(); Ok(()) }
+                () = changed(&mut self.conditions) => { self.take_condition(); Ok(()) }
                 Some(done) = self.work.join_next() => match done {
-                    Ok(done) => self.take(done),
-                    Err(error) if error.is_cancelled() => {}
+                    Ok(done) => { self.take(done); Ok(()) }
+                    Err(error) if error.is_cancelled() => Ok(()),
                     Err(_) => return Err(Failure::new("the screen met a defect", "report it")),
                 },
+            };
+            if changed.is_err() {
+                return Ok((GONE, self.client));
             }
             self.read();
         }
     }
 
-    /// Does what a key means, and tells whether it is the end.
-    fn take_event(&mut self, event: &Event) -> bool {
-        let Event::Key(key) = event else { return false };
+    /// Does what a key means, and what those mean that wait behind it.
+    fn take_events(&mut self, first: Event, keys: &mut mpsc::Receiver<Event>) -> Next {
+        let mut event = first;
+        loop {
+            match self.take_event(&event) {
+                Next::Draw => {}
+                other => return other,
+            }
+            match keys.try_recv() {
+                Ok(next) => event = next,
+                Err(_) => return Next::Draw,
+            }
+        }
+    }
+
+    /// Does what a key means.
+    fn take_event(&mut self, event: &Event) -> Next {
+        let Event::Key(key) = event else { return Next::Draw };
         if key.kind == KeyEventKind::Release {
-            return false;
+            return Next::Draw;
         }
         match (self.state.press(*key), &self.client) {
-            (Order::Quit, _) => return true,
+            (Order::Quit, _) => return Next::Quit,
+            (Order::Suspend, _) => return Next::Suspend,
             (Order::Signal(key, name, signal), Some(client)) => {
                 self.work.spawn(work::signal(key.followed(client), name, signal));
             }
@@ -221,7 +320,7 @@ impl Top {
             }
             (Order::Nothing, _) => {}
         }
-        false
+        Next::Draw
     }
 
     /// Asks what there is, or for a new connection; once at a time.

@@ -76,6 +76,8 @@ pub(super) enum Mode {
 pub(super) enum Order {
     Nothing,
     Quit,
+    /// Let the shell have the terminal.
+    Suspend,
     Signal(Key, String, SignalName),
     KillTree(Key, String),
 }
@@ -156,7 +158,11 @@ impl State {
     /// Does what a key means.
     pub(super) fn press(&mut self, key: KeyEvent) -> Order {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Order::Quit } else { Order::Nothing };
+            return match key.code {
+                KeyCode::Char('c') => Order::Quit,
+                KeyCode::Char('z') => Order::Suspend,
+                _ => Order::Nothing,
+            };
         }
         self.message = None;
         match self.mode.clone() {
@@ -179,6 +185,11 @@ impl State {
 
     fn press_in_list(&mut self, code: KeyCode) -> Order {
         match code {
+            KeyCode::Esc if !self.filter.is_empty() => {
+                let before = self.index();
+                self.filter.clear();
+                self.keep_selection(before);
+            }
             KeyCode::Char('q') | KeyCode::Esc => return Order::Quit,
             KeyCode::Up | KeyCode::Char('k') => self.go(|at, _| at.saturating_sub(1)),
             KeyCode::Down | KeyCode::Char('j') => self.go(|at, _| at + 1),
@@ -341,6 +352,9 @@ mod tests {
         assert_eq!((selected(&state), state.filter.as_str()), (None, "LINqK"));
         press(&mut state, "\u{1b}/sleep 1\n");
         assert_eq!((state.listed().len(), &state.mode), (2, &Mode::List));
+        // The first takes the filter away, the second leaves.
+        assert_eq!((press(&mut state, "\u{1b}"), state.filter.as_str()), (Order::Nothing, ""));
+        assert_eq!(press(&mut state, "\u{1b}"), Order::Quit);
     }
 
     #[test]
