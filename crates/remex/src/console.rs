@@ -215,6 +215,7 @@ impl Console {
                 Turn::Order(Key::Help) => say(raw, escape::HELP),
                 Turn::Order(Key::Bytes(_)) => {}
                 Turn::Condition => tell(raw, &conditions),
+                Turn::Deaf(_) if terminal::is_gone() => return self.end(129).await,
                 Turn::Deaf(broken) => {
                     if self.when_ended == WhenEnded::End {
                         let _ = tokio::time::timeout(FORCE, self.remote.killed(TerminateMode::Force)).await;
