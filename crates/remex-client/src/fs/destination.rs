@@ -120,6 +120,11 @@ impl Temporary {
         Ok(Self { client: client.clone(), path: path.into(), is_moved: false })
     }
 
+    /// Lets go of it: it is something else by now.
+    pub(super) fn was_moved(mut self) {
+        self.is_moved = true;
+    }
+
     /// Moves it to its destination, in one step.
     pub(super) async fn put_in_place(&mut self, destination: &HostPath, size: u64) -> Result<(), Error> {
         let fs = self.client.fs();

@@ -50,6 +50,28 @@ impl Fs {
         Ok(())
     }
 
+    /// Makes a directory as [`Fs::create_dir_all`], and refuses symbolic links anywhere in its path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for a link, and those of [`Fs::create_dir_all`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let link = directory.path().join("link");
+    /// fs.symlink("/", &link).await?;
+    /// fs.create_dir_all(&link).await?;
+    /// assert!(fs.create_dir_all_without_links(&link).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn create_dir_all_without_links(&self, path: impl AsHostPath) -> Result<(), Error> {
+        let request = create_directory(path.as_host_path()?);
+        self.client.call(wire::CreateDirectory { follow_symlinks: Some(false), ..request }).await?;
+        Ok(())
+    }
+
     /// Returns what is in a directory, in the order of the names, with the metadata of each entry.
     ///
     /// A server of the base dialect tells neither order nor metadata nor broken links.

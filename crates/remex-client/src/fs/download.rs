@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     AsHostPath, Fs, Metadata, Progress,
     entry::get_metadata,
-    handle::{BLOCK, Handle, Setbacks, WINDOW},
+    handle::{Access, BLOCK, Handle, Setbacks, WINDOW},
 };
 use crate::{Client, Error, core::Ticket};
 
@@ -339,7 +339,7 @@ async fn open(client: &Client, path: &HostPath, setbacks: &mut Setbacks) -> Resu
             // All at once: the server takes them in order.
             let look = || client.core().order(get_metadata(path.clone()).into());
             let before = look().await?;
-            let (handle, opened) = Handle::open(client, path.clone(), wire::OpenMode::Read, None).await?;
+            let (handle, opened) = Handle::open(client, path.clone(), Access::default()).await?;
             let after = look().await?;
             opened.await?;
             let (before, after) = (before.await?.decode(METHOD)?, after.await?.decode(METHOD)?);

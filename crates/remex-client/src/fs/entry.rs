@@ -374,6 +374,27 @@ impl Fs {
         Ok(())
     }
 
+    /// Sets the permission bits as [`Fs::set_permissions`], and refuses symbolic links anywhere in the path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for a link, and those of [`Fs::set_permissions`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// let link = directory.path().join("link");
+    /// fs.symlink(".", &link).await?;
+    /// assert!(fs.set_permissions_without_links(&link, 0o700).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn set_permissions_without_links(&self, path: impl AsHostPath, mode: u32) -> Result<(), Error> {
+        let request = set_permissions(path.as_host_path()?, mode);
+        self.client.call(wire::SetPermissions { follow_symlinks: Some(false), ..request }).await?;
+        Ok(())
+    }
+
     /// Sets times, to the millisecond.
     ///
     /// # Errors

@@ -18,6 +18,14 @@ pub(super) const WINDOW: usize = 4;
 /// How often a transfer may be cut without getting any further.
 const SETBACKS: u32 = 8;
 
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Access {
+    pub(super) mode: OpenMode,
+    pub(super) create_mode: Option<u32>,
+    pub(super) exclusive: bool,
+}
+
 /// One open file; closed when dropped.
 #[derive(Debug)]
 pub(super) struct Handle {
@@ -30,12 +38,12 @@ impl Handle {
     pub(super) async fn open(
         client: &Client,
         path: HostPath,
-        mode: OpenMode,
-        create_mode: Option<u32>,
+        access: Access,
     ) -> Result<(Self, Ticket), Error> {
         let handle = Self { client: client.clone(), id: client.core().name("f") };
         let (handle_id, sandbox) = (handle.id.clone(), Sandbox::default());
-        let open = Open { handle_id, path, mode, atomic: false, create_mode, sandbox };
+        let Access { mode, create_mode, exclusive } = access;
+        let open = Open { handle_id, path, mode, atomic: false, create_mode, exclusive, sandbox };
         let ticket = client.core().order(open.into()).await?;
         Ok((handle, ticket))
     }

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     ContentHash, Fs, IfMatch, Metadata, Write,
-    destination::hide,
+    destination::{Temporary, hide},
     download::is_same,
     entry::{rename, set_permissions, set_times},
     handle::{BLOCK, Setbacks},
@@ -20,10 +20,14 @@ use crate::Error;
 /// Set-user-id and its like do not come from elsewhere.
 const PERMISSIONS: u32 = 0o777;
 
+/// How often a small file is read again that changes meanwhile, and a part is begun anew that somebody else writes to.
+const TRIES: u32 = 3;
+
 /// A file that is to be copied from one server's host to another's, or within one.
 ///
-/// The content gathers in `.NAME.remex-part` beside the destination, which nobody else can read, and takes its place in
-/// one step when its hash is that of what was read. Permissions (but for set-user-id, set-group-id and sticky) and the
+/// The content gathers beside the destination in a file that nobody else can read, and takes its place in one step when
+/// its hash is that of what was read. For a large file that is `.NAME.remex-part`, unless somebody else owns that or
+/// another transfer is at work on it. Permissions (but for set-user-id, set-group-id and sticky) and the
 /// time of the last change are kept. Cuts of either connection are survived; after anything worse the part of a large
 /// file stays, and the next transfer to the same destination goes on from there, if the source still begins with it.
 ///
@@ -82,8 +86,8 @@ impl Transfer {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when it cannot be read or written; [`Error::Changed`] when the source changed meanwhile, or
-    /// somebody else wrote to the part; [`Error::Usage`] for a destination without a name. The destination is then
+    /// [`Error::Refused`] when it cannot be read or written; [`Error::Changed`] when the source changes meanwhile, or
+    /// somebody else writes to the part, again and again; [`Error::Usage`] for a destination without a name. The destination is then
     /// what it was.
     ///
     /// ```
@@ -113,20 +117,36 @@ impl Transfer {
         let part = path::part(path::native(&self.destination)?).ok_or_else(|| {
             Error::Usage(format!("cannot copy to `{}`: it has no name; name the file", self.destination))
         })?;
-        let under_way = UnderWay { transfer: self, part: part.into() };
-        let mut setbacks = Setbacks::default();
+        let mut under_way =
+            UnderWay { transfer: self, metadata: self.metadata.clone(), part: part.into(), own: None };
+        let (mut setbacks, mut tries) = (Setbacks::default(), TRIES);
         loop {
-            let tried = if self.metadata.size <= BLOCK as u64 {
+            let is_small = under_way.metadata.size <= BLOCK as u64;
+            let tried = if is_small {
                 Box::pin(under_way.in_one_message(&mut progress)).await
             } else {
                 Box::pin(under_way.in_blocks(&mut progress)).await
             };
-            match tried {
+            let error = match tried {
                 Ok(done) => return Ok(done),
-                // What was asked before a cut may take effect after it, and is then in the way of this try.
-                Err(error) => {
-                    setbacks.note(error).map_err(|error| hide(&under_way.part, error, &self.destination))?;
+                Err(error) => hide(under_way.part(), error, &self.destination),
+            };
+            let is_of_others = matches!(
+                error.refusal(),
+                Some(ErrorKind::AlreadyExists | ErrorKind::NotAFile | ErrorKind::PermissionDenied)
+            );
+            match error {
+                // A small file is soon read again; and whoever else wrote to the part has gone on with another.
+                Error::Changed { path } if tries > 0 && (is_small || path != self.source.to_string()) => {
+                    tries -= 1;
+                    under_way.metadata = self.from.metadata(&self.source).await?;
                 }
+                // The part is somebody else's, or another copy is at work on it.
+                _ if is_of_others && under_way.own.is_none() && !is_small => {
+                    under_way.own = Some(Temporary::beside(&self.to.client, &self.destination)?);
+                }
+                // What was asked before a cut may take effect after it, and is then in the way of this try.
+                error => setbacks.note(error)?,
             }
         }
     }
@@ -135,104 +155,107 @@ impl Transfer {
 /// A transfer, and where its content gathers.
 struct UnderWay<'a> {
     transfer: &'a Transfer,
+    /// What the source was when it was looked at last.
+    metadata: Metadata,
+    /// Where another transfer finds what this one leaves.
     part: HostPath,
+    /// Where it gathers when that is not to be had; and always for a small file, which nobody continues.
+    own: Option<Temporary>,
 }
 
 impl UnderWay<'_> {
-    async fn in_one_message(&self, progress: &mut impl FnMut(u64)) -> Result<Transferred, Error> {
-        let Transfer { from, source, to, .. } = self.transfer;
+    fn part(&self) -> &HostPath {
+        self.own.as_ref().map_or(&self.part, |own| &own.path)
+    }
+
+    async fn in_one_message(&mut self, progress: &mut impl FnMut(u64)) -> Result<Transferred, Error> {
+        let Transfer { from, source, to, destination, .. } = self.transfer;
+        let part = self.own.insert(Temporary::beside(&to.client, destination)?).path.clone();
         let content = from.read(source).await?;
         let (size, read) = (content.len() as u64, ContentHash(Sha256::digest(&content).into()));
-        let mut write = write_file(self.part.clone(), content, Write::InPlace);
-        // Whatever is there, a link of somebody else's perhaps, is not written to.
+        if size != self.metadata.size {
+            return self.changed();
+        }
+        let mut write = write_file(part, content, Write::InPlace);
         (write.if_match, write.create_mode) = (Some(IfMatch::Absent), Some(PRIVATE));
-        let written = match to.client.call_without_limit(write).await {
-            Ok(written) => written.hash,
-            Err(error) => {
-                let is_in_the_way = error.refusal() == Some(ErrorKind::ContentChanged);
-                if is_in_the_way || matches!(error, Error::Interrupted { .. }) {
-                    to.remove_if_there(&self.part).await?;
-                    return Err(Error::Interrupted { method: "fs/writeFile" });
-                }
-                return Err(error);
-            }
-        };
-        if written != Some(read) {
-            return self.give_up().await;
+        let (written, now) = tokio::try_join!(to.client.call_without_limit(write), from.metadata(source))?;
+        if !is_same(&self.metadata, &now) {
+            return self.changed();
+        }
+        if written.hash != Some(read) {
+            return Err(Error::Changed { path: self.part().to_string() });
         }
         self.put_in_place(size).await?;
         progress(size);
         Ok(Transferred { bytes: size, found: 0 })
     }
 
-    async fn in_blocks(&self, progress: &mut impl FnMut(u64)) -> Result<Transferred, Error> {
-        let Transfer { from, source, to, metadata, .. } = self.transfer;
-        let found = self.found().await?;
-        progress(found);
-        let (size, read) = self.copy_from(found, progress).await?;
-        let (written, now) =
-            tokio::try_join!(to.hash_part(&self.part, found, size - found), from.metadata(source))?;
-        if (written.hash, written.size) != (read, size) || !is_same(metadata, &now) {
-            return self.give_up().await;
-        }
-        self.put_in_place(size).await?;
-        Ok(Transferred { bytes: size, found })
-    }
-
-    /// Returns how much of the content is there; what is no part of it is removed.
-    async fn found(&self) -> Result<u64, Error> {
-        let Transfer { from, source, to, metadata, .. } = self.transfer;
-        let len = match to.metadata(&self.part).await {
-            Ok(there) if is_ours(&there) => there.size,
-            Err(error) if is_not_found(&error) => 0,
-            Ok(_) => u64::MAX,
-            Err(error) => return Err(error),
-        };
-        if (1..=metadata.size).contains(&len) {
-            let (here, there) =
-                tokio::try_join!(from.hash_part(source, 0, len), to.hash_part(&self.part, 0, len))?;
-            if here == (wire::FileHash { size: here.size, ..there }) {
-                return Ok(len);
-            }
-        }
-        if len > 0 {
-            to.remove_if_there(&self.part).await?;
-        }
-        Ok(0)
-    }
-
-    /// Copies what follows `found`; returns the size of all and the hash of what was copied.
-    async fn copy_from(
-        &self,
-        found: u64,
-        progress: &mut impl FnMut(u64),
-    ) -> Result<(u64, ContentHash), Error> {
+    async fn in_blocks(&mut self, progress: &mut impl FnMut(u64)) -> Result<Transferred, Error> {
         let Transfer { from, source, to, .. } = self.transfer;
-        let mut reading = from.open_at(source.clone(), found).await?;
         // Held to the end, as long as the file is open.
         let _room = to.client.core().files().sent.acquire().await;
-        let way = Way::Beside { is_private: true };
-        let mut writing = Blocks::open(&to.client, self.part.clone(), way, found).await?;
+        let (mut writing, found) = self.take_up().await?;
+        progress(found);
+        let mut reading = from.open_at(source.clone(), found).await?;
         let mut hasher = Sha256::new();
         while let Some(chunk) = reading.chunk().await? {
             hasher.update(&chunk);
             writing.push(chunk).await?;
             progress(writing.done());
         }
-        let size = writing.finish().await?;
+        let (size, read) = (writing.finish().await?, ContentHash(hasher.finalize().into()));
         progress(size);
-        Ok((size, ContentHash(hasher.finalize().into())))
+        let (written, now) =
+            tokio::try_join!(to.hash_part(self.part(), found, size - found), from.metadata(source))?;
+        let is_source_same = is_same(&self.metadata, &now);
+        if is_source_same && (written.hash, written.size) == (read, size) {
+            self.put_in_place(size).await?;
+            return Ok(Transferred { bytes: size, found });
+        }
+        to.remove_if_there(self.part()).await?;
+        if is_source_same { Err(Error::Changed { path: self.part().to_string() }) } else { self.changed() }
+    }
+
+    /// Opens the part, and tells how much of the content is in it; what is no part of it is removed.
+    async fn take_up(&self) -> Result<(Blocks, u64), Error> {
+        let Transfer { from, source, to, .. } = self.transfer;
+        for _ in 0..TRIES {
+            let mut writing = Blocks::open(&to.client, self.part().clone(), Way::Alone).await?;
+            let len = match to.metadata(self.part()).await {
+                Err(error) if is_not_found(&error) => continue,
+                found => found?.size,
+            };
+            if len == 0 {
+                return Ok((writing, 0));
+            }
+            if len <= self.metadata.size {
+                let (here, there) =
+                    tokio::try_join!(from.hash_part(source, 0, len), to.hash_part(self.part(), 0, len))?;
+                if here == (wire::FileHash { size: here.size, ..there }) {
+                    writing.skip_to(len);
+                    return Ok((writing, len));
+                }
+            }
+            // While it is held, so that nobody else takes it up.
+            to.remove_if_there(self.part()).await?;
+        }
+        Err(Error::Changed { path: self.part().to_string() })
+    }
+
+    fn changed<T>(&self) -> Result<T, Error> {
+        Err(Error::Changed { path: self.transfer.source.to_string() })
     }
 
     /// Gives the part its permissions, its time and its name.
-    async fn put_in_place(&self, size: u64) -> Result<(), Error> {
-        let Transfer { metadata, to, destination, .. } = self.transfer;
+    async fn put_in_place(&mut self, size: u64) -> Result<(), Error> {
+        let Transfer { to, destination, .. } = self.transfer;
+        let (metadata, part) = (&self.metadata, self.part());
         let mode = metadata.mode.unwrap_or(0o644) & PERMISSIONS;
         let core = to.client.core();
         // The server takes requests for one path in order, so one trip is enough.
-        let permitted = core.order(set_permissions(self.part.clone(), mode).into()).await?;
-        let timed = core.order(set_times(self.part.clone(), metadata.modified_at_ms).into()).await?;
-        let renamed = core.order(rename(self.part.clone(), destination.clone()).into()).await?;
+        let permitted = core.order(set_permissions(part.clone(), mode).into()).await?;
+        let timed = core.order(set_times(part.clone(), metadata.modified_at_ms).into()).await?;
+        let renamed = core.order(rename(part.clone(), destination.clone()).into()).await?;
         let earlier = [permitted.await, timed.await];
         match renamed.await {
             Ok(_) => {
@@ -240,31 +263,25 @@ impl UnderWay<'_> {
                     // Repeated after a cut, they find nothing: they were done before the rename.
                     done.map(drop).or_else(|error| if is_not_found(&error) { Ok(()) } else { Err(error) })?;
                 }
-                Ok(())
             }
             Err(cut @ Error::Interrupted { .. }) => {
                 let there = to.metadata(destination).await;
                 let is_done = there.is_ok_and(|there| {
                     !there.is_symlink && (there.size, there.modified_at_ms) == (size, metadata.modified_at_ms)
                 });
-                if is_done && !to.exists(&self.part).await? { Ok(()) } else { Err(cut) }
+                if !is_done || to.exists(part).await? {
+                    return Err(cut);
+                }
             }
             Err(error) => {
                 // Whatever is in the way stays there; the part must not, which the next try could not continue.
-                let _ = to.remove_if_there(&self.part).await;
-                Err(error)
+                let _ = to.remove_if_there(part).await;
+                return Err(error);
             }
         }
+        if let Some(own) = self.own.take() {
+            own.was_moved();
+        }
+        Ok(())
     }
-
-    /// Removes what is not the content of the source.
-    async fn give_up<T>(&self) -> Result<T, Error> {
-        self.transfer.to.remove_if_there(&self.part).await?;
-        Err(Error::Changed { path: self.transfer.source.to_string() })
-    }
-}
-
-/// Tells whether a part can be of an earlier transfer, and not of somebody who wants to read along.
-fn is_ours(part: &Metadata) -> bool {
-    part.is_file && !part.is_symlink && part.mode == Some(PRIVATE)
 }

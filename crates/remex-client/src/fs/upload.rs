@@ -3,20 +3,30 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use remex_proto::{Blob, Call, HostPath, fs as wire};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use remex_proto::{Blob, Call, ErrorKind, HostPath, fs as wire};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    time::{Duration, Instant},
+};
 
 use super::{
     AsHostPath, Fs, Progress, Write,
     destination::{Destination, Temporary, hide},
     entry::set_permissions,
-    handle::{BLOCK, Handle, Setbacks, WINDOW},
+    handle::{Access, BLOCK, Handle, Setbacks, WINDOW},
     write_file,
 };
 use crate::{Client, Error, core::Ticket};
 
 /// What a file has while it is written that has permissions of its own in the end.
 pub(super) const PRIVATE: u32 = 0o600;
+
+/// How long a file may be somebody else's until it is taken for theirs: a server may not yet know that a connection,
+/// perhaps an earlier one of this client, has ended.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Nobody tells when a file becomes free.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Which permissions an uploaded file gets.
 ///
@@ -118,10 +128,7 @@ impl Fs {
         let current = destination.asked.to_string();
         let mut told = Told { so_far: Progress { files: 0, bytes: 0, total: None, current }, progress };
         if self.is_base() {
-            Blocks::open(&self.client, destination.path, Way::InPlace, 0)
-                .await?
-                .fill(reader, &mut told)
-                .await?;
+            Blocks::open(&self.client, destination.path, Way::InPlace).await?.fill(reader, &mut told).await?;
         } else {
             let mut temporary = Temporary::beside(&self.client, &destination.path)?;
             let sent = self.send_beside(reader, &mut temporary, &destination, &mut told).await;
@@ -140,7 +147,7 @@ impl Fs {
         told: &mut Told<impl FnMut(&Progress)>,
     ) -> Result<(), Error> {
         let way = Way::Beside { is_private: destination.mode.is_some() };
-        Blocks::open(&self.client, temporary.path.clone(), way, 0).await?.fill(reader, told).await?;
+        Blocks::open(&self.client, temporary.path.clone(), way).await?.fill(reader, told).await?;
         if self.metadata(&temporary.path).await?.size != told.so_far.bytes {
             return Err(Error::Changed { path: temporary.path.to_string() });
         }
@@ -204,6 +211,8 @@ pub(super) enum Way {
         /// Nobody else may read it before it has its own permissions.
         is_private: bool,
     },
+    /// Over a file that nobody else writes to meanwhile, and nobody else can read.
+    Alone,
     /// Directly; opened again it would be empty.
     InPlace,
 }
@@ -230,8 +239,8 @@ struct Unanswered {
 }
 
 impl Blocks {
-    /// Opens a file to write it from an offset on.
-    pub(super) async fn open(client: &Client, path: HostPath, way: Way, offset: u64) -> Result<Self, Error> {
+    /// Opens a file to write it from its beginning.
+    pub(super) async fn open(client: &Client, path: HostPath, way: Way) -> Result<Self, Error> {
         let mut setbacks = Setbacks::default();
         let handle = open(client, &path, way, &mut setbacks).await?;
         Ok(Self {
@@ -240,10 +249,15 @@ impl Blocks {
             way,
             handle,
             unanswered: VecDeque::new(),
-            offset,
-            done: offset,
+            offset: 0,
+            done: 0,
             setbacks,
         })
+    }
+
+    /// Goes on after what is there; nothing was written yet.
+    pub(super) fn skip_to(&mut self, offset: u64) {
+        (self.offset, self.done) = (offset, offset);
     }
 
     /// Writes everything that `reader` has, and tells how much that is.
@@ -287,8 +301,8 @@ impl Blocks {
         self.done
     }
 
-    /// Waits until everything is written, and returns how much that is.
-    pub(super) async fn finish(mut self) -> Result<u64, Error> {
+    /// Waits until everything is written, and returns how much that is; the file stays open.
+    pub(super) async fn finish(&mut self) -> Result<u64, Error> {
         while !self.unanswered.is_empty() {
             self.settle().await?;
         }
@@ -316,6 +330,10 @@ impl Blocks {
     /// Opens the file again after a cut, and writes again what was not answered.
     async fn reopen(&mut self) -> Result<(), Error> {
         self.handle = open(&self.client, &self.path, self.way, &mut self.setbacks).await?;
+        if self.way == Way::Alone && self.client.fs().metadata(&self.path).await?.size < self.done {
+            // Somebody else has taken it up and moved it to its place, and this is a new one.
+            return Err(Error::Interrupted { method: "fs/writeBlock" });
+        }
         for (offset, chunk) in std::mem::take(&mut self.unanswered).into_iter().map(|u| (u.offset, u.chunk)) {
             let ticket = self.send(offset, &chunk).await?;
             self.unanswered.push_back(Unanswered { offset, chunk, ticket });
@@ -332,16 +350,24 @@ impl Blocks {
 async fn open(client: &Client, path: &HostPath, way: Way, setbacks: &mut Setbacks) -> Result<Handle, Error> {
     let (mode, create_mode) = match way {
         Way::Beside { is_private } => (wire::OpenMode::Write, is_private.then_some(PRIVATE)),
+        Way::Alone => (wire::OpenMode::Write, Some(PRIVATE)),
         Way::InPlace => (wire::OpenMode::Replace, None),
     };
+    let access = Access { mode, create_mode, exclusive: way == Way::Alone };
+    let patient_until = Instant::now() + PATIENCE;
     loop {
         let opening = async {
-            let (handle, opened) = Handle::open(client, path.clone(), mode, create_mode).await?;
+            let (handle, opened) = Handle::open(client, path.clone(), access).await?;
             opened.await?;
-            Ok(handle)
+            Ok::<_, Error>(handle)
         };
         match opening.await {
             Ok(handle) => return Ok(handle),
+            Err(error)
+                if error.refusal() == Some(ErrorKind::AlreadyExists) && Instant::now() < patient_until =>
+            {
+                tokio::time::sleep(PAUSE).await;
+            }
             Err(error) => setbacks.note(error)?,
         }
     }

@@ -22,6 +22,10 @@ pub struct Open {
     /// With which permissions a file is created that is not there: 0 to octal 777, less the umask; absent: 0666.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create_mode: Option<u32>,
+    /// With `write`: only a file that belongs to the server's user alone (one name, closed to everybody else), and that
+    /// nobody else has open like this.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
     /// The confinement asked for.
     #[serde(default, skip_serializing_if = "Sandbox::is_disabled")]
     pub sandbox: Sandbox,

@@ -133,6 +133,11 @@ impl Connection {
             let message = "`atomic` goes with `mode: \"replace\"` only; leave it out, or replace the file";
             return Err(RpcError::new(ErrorKind::InvalidParams, message));
         }
+        if request.exclusive && request.mode != OpenMode::Write {
+            let message =
+                "`exclusive` goes with `mode: \"write\"` only; leave it out, or open the file to write";
+            return Err(RpcError::new(ErrorKind::InvalidParams, message));
+        }
         let claims = match request.mode {
             OpenMode::Read => Claims::reads(&request.path),
             OpenMode::Replace | OpenMode::Write => Claims::writes(&request.path),
@@ -342,6 +347,7 @@ fn open(request: &wire::Open) -> Result<Opened, RpcError> {
             file.set_len(0).map_err(|error| io_error(&error, path))?;
             Ok(Opened::Writing(file))
         }
+        OpenMode::Write if request.exclusive => Ok(Opened::Writing(open::exclusively(path, mode)?)),
         OpenMode::Write => Ok(Opened::Writing(open::for_writing(path, Links::Follow, OFlags::WRONLY, mode)?)),
     }
 }

@@ -4,7 +4,7 @@
 //! and to open a device can mean anything.
 
 use std::{
-    fs::File,
+    fs::{File, TryLockError},
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
@@ -12,11 +12,15 @@ use std::{
 
 use remex_proto::{ErrorKind, RpcError};
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat},
     io::Errno,
+    process::geteuid,
 };
 
 use super::{io_error, nofollow};
+
+/// How often a file may be moved away while it is being opened.
+const MOVES: usize = 16;
 
 /// What becomes of symbolic links in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +77,56 @@ pub(super) fn create(path: &Path, links: Links, access: OFlags, mode: Mode) -> R
     let descriptor = created.map_err(|error| io_error(&error, path))?;
     check_writable(&stat(&descriptor, path)?, path, links)?;
     Ok(File::from(descriptor))
+}
+
+/// Opens a file that belongs to this user alone, or creates it; until it is closed, nobody else opens it like this.
+pub(super) fn exclusively(path: &Path, mode: Mode) -> Result<File, RpcError> {
+    for _ in 0..MOVES {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match openat(CWD, path, flags, Mode::empty()) {
+            Ok(found) => {
+                check_alone(&stat(&found, path)?, path)?;
+                reopen(&found, OFlags::WRONLY).map_err(|error| io_error(&error, path))?
+            }
+            Err(Errno::NOENT) => match create(path, Links::Follow, OFlags::WRONLY | OFlags::EXCL, mode) {
+                Err(error) if error.kind == ErrorKind::AlreadyExists => continue,
+                created => created?,
+            },
+            Err(error) => return Err(io_error(&error.into(), path)),
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(in_use(path)),
+            Err(TryLockError::Error(error)) => return Err(io_error(&error, path)),
+        }
+        let locked = stat(&file, path)?;
+        // Whoever had it until a moment ago may have moved it to its place.
+        let there = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (locked.st_dev, locked.st_ino)) {
+            check_alone(&locked, path)?;
+            return Ok(file);
+        }
+    }
+    Err(in_use(path))
+}
+
+fn check_alone(stat: &Stat, path: &Path) -> Result<(), RpcError> {
+    let is_open_to_others = stat.st_mode & 0o077 != 0;
+    if file_type(stat) == FileType::RegularFile
+        && stat.st_uid == geteuid().as_raw()
+        && stat.st_nlink == 1
+        && !is_open_to_others
+    {
+        return Ok(());
+    }
+    let message = format!("`{}` does not belong to the server's user alone", path.display());
+    let hint = "an exclusive file has one name, this owner, and no permissions for others; name another";
+    Err(RpcError::new(ErrorKind::NotAFile, message).with_hint(hint))
+}
+
+fn in_use(path: &Path) -> RpcError {
+    let message = format!("somebody else has `{}` open exclusively", path.display());
+    RpcError::new(ErrorKind::AlreadyExists, message).with_hint("name another file, or wait")
 }
 
 struct Found {

@@ -82,6 +82,34 @@ fn a_new_file_has_the_permissions_that_were_asked_for_from_its_first_moment() {
 }
 
 #[test]
+fn a_file_that_is_open_exclusively_is_nobody_elses() {
+    let (server, place) = (Server::start(), Place::new());
+    let (client, other) = (server.client(), server.client());
+    let open = |name: &str| json!({"handleId": "h", "path": place.uri(name), "mode": "write", "createMode": 0o600, "exclusive": true});
+    assert_eq!(client.call("fs/open", open("part")), Ok(json!({"handleId": "h"})));
+    let path = place.path("part").display().to_string();
+    let refused = (-32603, format!("somebody else has `{path}` open exclusively"));
+    assert_eq!(other.refusal("fs/open", open("part")), refused);
+    // It is the file that is held, not its name.
+    fs::rename(place.path("part"), place.path("whole")).unwrap();
+    assert_eq!(other.call("fs/open", open("part")), Ok(json!({"handleId": "h"})));
+    close(&client, "h");
+    assert_eq!(client.call("fs/open", open("whole")), Ok(json!({"handleId": "h"})));
+    close(&client, "h");
+
+    place.write("readable", "");
+    fs::set_permissions(place.path("readable"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::hard_link(place.path("whole"), place.path("shared")).unwrap();
+    std::os::unix::fs::symlink("nowhere", place.path("link")).unwrap();
+    for name in ["readable", "shared", "link"] {
+        let path = place.path(name).display().to_string();
+        let refused = (-32600, format!("`{path}` does not belong to the server's user alone"));
+        assert_eq!(client.refusal("fs/open", open(name)), refused);
+    }
+    assert!(!place.path("nowhere").exists());
+}
+
+#[test]
 fn a_handle_keeps_the_file_that_it_opened() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
