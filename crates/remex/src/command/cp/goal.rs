@@ -11,7 +11,10 @@ use remex_client::{
     fs::{HostPath, Metadata},
 };
 
-use super::report::Report;
+use super::{
+    report::Report,
+    tree::{is_special, special_is_there},
+};
 use crate::{
     failure::{Failure, Kind},
     spot::Site,
@@ -27,6 +30,21 @@ pub(super) struct Errand {
     pub(super) to: Site,
     /// What is there.
     pub(super) there: Option<Metadata>,
+    /// What marks the directory while it is new and unfinished.
+    pub(super) marker: Marker,
+}
+
+/// The name of the file that marks a new directory until everything is in it, so that the same command goes on there
+/// instead of copying into it.
+pub(super) const MARKER: &str = ".remex-part";
+
+/// What marks a directory as unfinished.
+#[derive(Debug)]
+pub(super) struct Marker {
+    /// Tells what is being copied.
+    pub(super) text: String,
+    /// It is there: an earlier copy did not come to its end.
+    pub(super) is_continued: bool,
 }
 
 /// Decides what becomes of each source; those that are not there are reported and left out.
@@ -51,8 +69,9 @@ pub(super) async fn errands(
     }
     let resolved = resolve(destination).await?;
     let mut errands: Vec<Errand> = Vec::new();
+    let is_only = sources.len() == 1;
     for from in sources {
-        match errand(from, destination, &resolved, is_directory).await {
+        match errand(from, destination, &resolved, Into { is_directory, is_only }).await {
             Ok(errand) => {
                 check_twice(&errands, &errand)?;
                 errands.push(errand);
@@ -105,12 +124,16 @@ async fn resolve(destination: &Site) -> Result<PathBuf, Failure> {
     Ok(native(parent).join(name))
 }
 
-async fn errand(
-    from: Site,
-    destination: &Site,
-    resolved: &Path,
-    into_directory: bool,
-) -> Result<Errand, Failure> {
+/// What is known about the destination.
+#[derive(Clone, Copy)]
+struct Into {
+    /// A directory is there.
+    is_directory: bool,
+    /// One thing is to go there.
+    is_only: bool,
+}
+
+async fn errand(from: Site, destination: &Site, resolved: &Path, into: Into) -> Result<Errand, Failure> {
     let failed = |error: Error| Failure::from(error).context(&cannot_copy(&from));
     let metadata = from.at.fs.metadata(&from.path).await.map_err(failed)?;
     if from.is_directory && !metadata.is_directory {
@@ -119,7 +142,7 @@ async fn errand(
             "leave out the slash at the end",
         ));
     }
-    if destination.is_directory && !into_directory && !metadata.is_directory {
+    if destination.is_directory && !into.is_directory && !metadata.is_directory {
         return Err(Failure::new(
             format!("{}: there is no directory `{}`", cannot_copy(&from), text::plain(&destination.shown)),
             "make it first, or leave out the slash at the end",
@@ -129,7 +152,13 @@ async fn errand(
     let real =
         real.native().map_err(|error| Failure::new(error.to_string(), "name another path"))?.to_owned();
     let mut to = Site { path: resolved.to_owned(), ..destination.clone() };
-    if into_directory
+    let mut marker =
+        Marker { text: format!("remex cp {}:{}\n", from.at.name, real.display()), is_continued: false };
+    if into.is_directory && into.is_only && metadata.is_directory && !from.is_content {
+        marker.is_continued = is_marked(&to, &marker.text).await;
+    }
+    if into.is_directory
+        && !marker.is_continued
         && !from.is_content
         && let Some(name) = name(&from, &real)
     {
@@ -143,7 +172,17 @@ async fn errand(
     }
     check_kinds(&from, &metadata, &to, there.as_ref())?;
     check_itself(&from, &real, &metadata, &to).await?;
-    Ok(Errand { from, metadata, to, there })
+    Ok(Errand { from, metadata, to, there, marker })
+}
+
+/// Tells whether a directory is one that an earlier copy of the same source left unfinished.
+async fn is_marked(directory: &Site, text: &str) -> bool {
+    let (fs, path) = (&directory.at.fs, directory.path.join(MARKER));
+    let is_likely = fs
+        .metadata(&path)
+        .await
+        .is_ok_and(|there| there.is_file && !there.is_symlink && there.size == text.len() as u64);
+    is_likely && fs.read(&path).await.is_ok_and(|content| content == text.as_bytes())
 }
 
 /// Returns the name that a source has in a directory; the root of a file system has none.
@@ -160,6 +199,7 @@ fn check_kinds(from: &Site, metadata: &Metadata, to: &Site, there: Option<&Metad
     let (what, todo) = match (metadata.is_directory, there.is_directory) {
         (true, false) => ("is not a directory", "remove it, or copy to another name"),
         (false, true) => ("is a directory", "copy to another name"),
+        (false, false) if is_special(there) => return Err(special_is_there(from, to)),
         _ => return Ok(()),
     };
     Err(Failure::new(format!("{}: `{}` {what}", cannot_copy(from), text::plain(&to.shown)), todo))

@@ -3,7 +3,7 @@
 //! Memory does not grow with the tree: the walk keeps a page for each level, and waits when enough is under way.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
     vec,
@@ -16,7 +16,10 @@ use remex_client::{
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{goal::Errand, report::Report};
+use super::{
+    goal::{Errand, MARKER, Marker},
+    report::Report,
+};
 use crate::{failure::Failure, spot::Site, text};
 
 /// How many files are under way at once, so that a long way is no brake.
@@ -31,8 +34,17 @@ const LARGE: u64 = 256 << 10;
 /// Set-user-id and its like do not come from elsewhere.
 const PERMISSIONS: u32 = 0o777;
 
+/// What keeps the users of a directory from removing each other's files.
+const STICKY: u32 = 0o1000;
+
+/// How many directories may be in each other: more than a path has room for.
+const DEEPEST: usize = 2048;
+
 /// Whoever made a directory has to be able to work in it.
 const OWNER: u32 = 0o700;
+
+/// For what nobody else has to read.
+const PRIVATE: u32 = 0o600;
 
 /// Does all errands; what goes wrong with single files is reported, and the others go on.
 pub(super) async fn copy(errands: Vec<Errand>, report: &Arc<Report>) -> Result<(), Failure> {
@@ -45,6 +57,7 @@ pub(super) async fn copy(errands: Vec<Errand>, report: &Arc<Report>) -> Result<(
         report: Arc::clone(report),
         jobs: JoinSet::new(),
         large: Arc::new(Semaphore::new(LARGE_JOBS)),
+        goes_on: false,
     };
     for errand in errands {
         copy.errand(errand).await?;
@@ -56,6 +69,8 @@ struct Copy {
     report: Arc<Report>,
     jobs: JoinSet<Ended>,
     large: Arc<Semaphore>,
+    /// The tree is one that an earlier copy began, so its directories are not somebody else's.
+    goes_on: bool,
 }
 
 /// What a job leaves: the directory that it worked in, and what went wrong.
@@ -64,10 +79,14 @@ struct Ended {
     outcome: Result<(), Failure>,
 }
 
-/// A directory that was made; whoever has work to do in it holds it, and after the last it gets its time.
+/// A directory that is filled; whoever has work to do in it holds it, and after the last it gets its time.
 struct Directory {
     to: Site,
     metadata: Metadata,
+    /// It was there before, and keeps its permissions.
+    is_kept: bool,
+    /// It has the marker of a copy that goes on.
+    is_marked: bool,
     parent: Option<Arc<Directory>>,
 }
 
@@ -77,6 +96,7 @@ struct Frame {
     to: Site,
     /// What is at the destination, if it was there before.
     there: Option<Listing>,
+    is_marked: bool,
     directory: Option<Arc<Directory>>,
 }
 
@@ -91,7 +111,7 @@ struct Item {
 
 impl Copy {
     async fn errand(&mut self, errand: Errand) -> Result<(), Failure> {
-        let Errand { from, metadata, to, there } = errand;
+        let Errand { from, metadata, to, there, marker } = errand;
         let metadata = Metadata { is_symlink: false, ..metadata };
         if !metadata.is_directory {
             let is_named = there.as_ref().is_some_and(|there| is_same(&metadata, there));
@@ -100,9 +120,11 @@ impl Copy {
             return self.item(Item { from, metadata, to, there, directory: None }).await;
         }
         let keeps_root = from.is_content;
+        self.goes_on = marker.is_continued;
+        let marker = (marker.is_continued || there.is_none() && !keeps_root).then_some(marker);
         let item = Item { from, metadata, to, there, directory: None };
         let mut frames = Vec::new();
-        match self.enter(item).await {
+        match self.enter(item, marker).await {
             Ok(mut frame) => {
                 if keeps_root {
                     frame.directory = None;
@@ -113,7 +135,16 @@ impl Copy {
         }
         while let Some(frame) = frames.last_mut() {
             match self.next(frame).await {
-                Ok(Some(item)) if is_directory(&item.metadata) => match self.enter(item).await {
+                Ok(Some(item)) if is_directory(&item.metadata) && frames.len() >= DEEPEST => {
+                    self.report.failure(Failure::new(
+                        format!(
+                            "{}: more than {DEEPEST} directories are in each other",
+                            cannot_copy(&item.from)
+                        ),
+                        "copy it by itself",
+                    ))?;
+                }
+                Ok(Some(item)) if is_directory(&item.metadata) => match self.enter(item, None).await {
                     Ok(frame) => frames.push(frame),
                     Err(failure) => self.report.failure(failure)?,
                 },
@@ -134,7 +165,12 @@ impl Copy {
 
     /// Returns the next entry of a directory.
     async fn next(&self, frame: &mut Frame) -> Result<Option<Item>, Failure> {
-        let Some((name, metadata)) = frame.from.next().await? else { return Ok(None) };
+        let mut next = frame.from.next().await?;
+        if frame.is_marked && next.as_ref().is_some_and(|(name, _)| name == MARKER) {
+            // An unfinished copy is being copied; what marks it is not content.
+            next = frame.from.next().await?;
+        }
+        let Some((name, metadata)) = next else { return Ok(None) };
         let there = match &mut frame.there {
             Some(there) => there.find(&name).await?,
             None => None,
@@ -149,7 +185,7 @@ impl Copy {
     }
 
     /// Makes a directory, and begins to read its counterpart.
-    async fn enter(&mut self, item: Item) -> Result<Frame, Failure> {
+    async fn enter(&mut self, item: Item, marker: Option<Marker>) -> Result<Frame, Failure> {
         let Item { from, metadata, to, there, directory: parent } = item;
         let is_there = there.as_ref().is_some_and(|there| there.is_directory && !there.is_symlink);
         if there.is_some() && !is_there {
@@ -162,8 +198,15 @@ impl Copy {
             if self.report.is_dry() || is_there {
                 return Ok(());
             }
-            to.at.fs.create_dir_all(&to.path).await?;
-            to.at.fs.set_permissions(&to.path, permissions(&metadata) | OWNER).await
+            // The path of the root has no links any more, and below it none is followed, whoever put it there.
+            to.at.fs.create_dir_all_without_links(&to.path).await?;
+            if let Some(marker) = &marker {
+                let path = to.path.join(MARKER);
+                to.at.fs.write(&path, &marker.text).await?;
+                to.at.fs.set_permissions(&path, PRIVATE).await?;
+            }
+            let mode = directory_permissions(&metadata) | OWNER;
+            to.at.fs.set_permissions_without_links(&to.path, mode).await
         };
         let reading = Listing::new(from.clone());
         let reading_there = async {
@@ -177,9 +220,10 @@ impl Copy {
         if !is_there {
             self.report.did("make", &from.shown, &to.shown)?;
         }
-        let directory =
-            (!self.report.is_dry()).then(|| Arc::new(Directory { to: to.clone(), metadata, parent }));
-        Ok(Frame { from: reading?, to, there: there?, directory })
+        let (is_kept, is_marked) = (is_there && !self.goes_on, marker.is_some());
+        let directory = Directory { to: to.clone(), metadata, is_kept, is_marked, parent };
+        let directory = (!self.report.is_dry()).then(|| Arc::new(directory));
+        Ok(Frame { from: reading?, to, there: there?, is_marked, directory })
     }
 
     /// Begins to copy what is no directory.
@@ -229,10 +273,15 @@ impl Copy {
 
 impl Directory {
     async fn complete(&self) -> Result<(), Failure> {
-        let (fs, path, mode) = (&self.to.at.fs, &self.to.path, permissions(&self.metadata));
+        let (fs, path) = (&self.to.at.fs, &self.to.path);
         let times = Times { modified: time(self.metadata.modified_at_ms), accessed: None };
         let done = async {
-            fs.set_permissions(path, mode).await?;
+            if self.is_marked {
+                fs.remove_all(path.join(MARKER)).await?;
+            }
+            if !self.is_kept {
+                fs.set_permissions_without_links(path, directory_permissions(&self.metadata)).await?;
+            }
             fs.set_times(path, times).await
         };
         done.await.map_err(|error| failed(&self.to, error))
@@ -249,6 +298,9 @@ impl Item {
                 format!("{}: `{}` is a directory", cannot_copy(from), text::plain(&to.shown)),
                 "remove it, or copy to another name",
             ));
+        }
+        if there.is_some_and(|there| is_special(there) && !there.is_symlink) {
+            return Err(special_is_there(from, to));
         }
         match kind(metadata) {
             Some(MetadataKind::Symlink) => self.link(report).await,
@@ -280,12 +332,14 @@ impl Item {
             let (mut so_far, mut is_found) = (0, metadata.size > LARGE);
             let done = transfer.run(|bytes| {
                 // A large file first tells what an earlier copy has left.
+                let more = bytes.saturating_sub(so_far);
                 if std::mem::take(&mut is_found) {
-                    report.found(bytes - so_far);
+                    report.found(more);
                 } else {
-                    report.moved(bytes - so_far);
+                    report.moved(more);
                 }
-                so_far = bytes;
+                // It may have to begin anew.
+                so_far = so_far.max(bytes);
             });
             done.await.map_err(|error| failed(from, error))?;
         }
@@ -334,6 +388,8 @@ struct Listing {
     page: vec::IntoIter<DirectoryEntry>,
     /// Taken from the page, and not yet asked for.
     ahead: Option<(OsString, Metadata)>,
+    /// The name that was read last.
+    last: Option<OsString>,
 }
 
 impl Listing {
@@ -341,7 +397,7 @@ impl Listing {
     async fn new(site: Site) -> Result<Self, Failure> {
         let mut pages = site.at.fs.read_dir_pages(&site.path).map_err(|error| failed(&site, error))?;
         let page = pages.next().await.map_err(|error| failed(&site, error))?;
-        Ok(Self { site, pages, page: page.unwrap_or_default().into_iter(), ahead: None })
+        Ok(Self { site, pages, page: page.unwrap_or_default().into_iter(), ahead: None, last: None })
     }
 
     async fn next(&mut self) -> Result<Option<(OsString, Metadata)>, Failure> {
@@ -351,6 +407,18 @@ impl Listing {
         loop {
             if let Some(entry) = self.page.next() {
                 let name = entry_name(&self.site.path, &entry).map_err(|error| failed(&self.site, error))?;
+                // A name that comes twice could first be a link, and then be followed as a directory.
+                if !is_after(&name, self.last.as_deref()) {
+                    return Err(Failure::new(
+                        format!(
+                            "{}: its server lists `{}` twice, or out of order",
+                            cannot_copy(&self.site),
+                            text::plain(&name.to_string_lossy())
+                        ),
+                        "try again; if it stays so, do not trust that server",
+                    ));
+                }
+                self.last = Some(name.clone());
                 let metadata = match entry.metadata {
                     Some(metadata) => *metadata,
                     // It went between the listing and the look at it, or comes now.
@@ -381,6 +449,10 @@ impl Listing {
         }
         Ok(None)
     }
+}
+
+fn is_after(name: &OsStr, last: Option<&OsStr>) -> bool {
+    last.is_none_or(|last| name > last)
 }
 
 /// Counts what there is to do. What cannot be read is said by the copy itself.
@@ -424,6 +496,18 @@ fn is_same(from: &Metadata, there: &Metadata) -> bool {
         && (from.size, from.modified_at_ms) == (there.size, there.modified_at_ms)
 }
 
+/// Tells what is neither file nor directory nor link.
+pub(super) fn is_special(metadata: &Metadata) -> bool {
+    !metadata.is_file && !metadata.is_directory && metadata.kind != Some(MetadataKind::Symlink)
+}
+
+pub(super) fn special_is_there(from: &Site, to: &Site) -> Failure {
+    Failure::new(
+        format!("{}: `{}` is a pipe, socket or device", cannot_copy(from), text::plain(&to.shown)),
+        "remove it, or copy to another name",
+    )
+}
+
 fn is_directory(metadata: &Metadata) -> bool {
     metadata.is_directory && !metadata.is_symlink
 }
@@ -434,6 +518,10 @@ fn kind(metadata: &Metadata) -> Option<MetadataKind> {
 
 fn permissions(metadata: &Metadata) -> u32 {
     metadata.mode.unwrap_or(0o755) & PERMISSIONS
+}
+
+fn directory_permissions(metadata: &Metadata) -> u32 {
+    metadata.mode.unwrap_or(0o755) & (PERMISSIONS | STICKY)
 }
 
 fn time(ms: i64) -> Option<std::time::SystemTime> {
@@ -447,4 +535,16 @@ fn cannot_copy(from: &Site) -> String {
 
 fn failed(site: &Site, error: Error) -> Failure {
     Failure::from(error).context(&cannot_copy(site))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_never_names_anything_twice() {
+        let is_after = |name: &str, last: &str| is_after(OsStr::new(name), Some(OsStr::new(last)));
+        assert!(is_after("b", "a") && is_after("aa", "a") && is_after("a", "B"));
+        assert!(!is_after("a", "a") && !is_after("a", "b") && !is_after("a", "aa"));
+    }
 }

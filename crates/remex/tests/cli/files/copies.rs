@@ -5,7 +5,7 @@ use std::{
     fs::{self, Permissions},
     os::unix::{
         ffi::OsStrExt as _,
-        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+        fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink},
     },
     path::Path,
     process::Command,
@@ -183,6 +183,77 @@ fn what_is_no_file_is_said_and_the_rest_is_copied() {
         assert!(copied.err.contains(part), "{copied:?}");
     }
     assert_eq!(fs::read_to_string(world.there.path("site/css/main")).unwrap(), "body {}");
+}
+
+#[test]
+fn what_is_no_file_at_the_destination_stays_what_it_is() {
+    let world = World::new();
+    make_site(&world.here);
+    fs::create_dir(world.there.path("site")).unwrap();
+    for name in ["pipe", "site/index"] {
+        assert!(Command::new("mkfifo").arg(world.there.path(name)).status().unwrap().success());
+    }
+    assert_eq!(
+        world.say(&["cp", "site/index", "build:pipe"]),
+        said(
+            1,
+            "",
+            "remex: cannot copy `site/index`: `build:pipe` is a pipe, socket or device\n  \
+             hint: remove it, or copy to another name\n"
+        )
+    );
+    let copied = world.say(&["cp", "site", "build:"]);
+    assert_eq!(copied.code, Some(1));
+    assert!(copied.err.contains("`build:site/index` is a pipe, socket or device\n"), "{copied:?}");
+    for name in ["pipe", "site/index"] {
+        assert!(world.there.path(name).symlink_metadata().unwrap().file_type().is_fifo(), "{name}");
+    }
+    assert_eq!(fs::read_to_string(world.there.path("site/css/main")).unwrap(), "body {}");
+}
+
+#[test]
+fn directories_that_are_there_keep_their_permissions_and_new_ones_stay_sticky() {
+    let world = World::new();
+    make_site(&world.here);
+    fs::create_dir(world.here.path("site/shared")).unwrap();
+    set_mode(&world.here.path("site/shared"), 0o1777);
+    fs::create_dir_all(world.there.path("site/css")).unwrap();
+    set_mode(&world.there.path("site"), 0o750);
+    set_mode(&world.there.path("site/css"), 0o700);
+    world.quietly(&["cp", "site", "build:"]);
+    for (name, mode) in [("site", 0o750), ("site/css", 0o700), ("site/shared", 0o1777)] {
+        assert_eq!(world.there.path(name).metadata().unwrap().mode() & 0o7777, mode, "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_grew_since_somebody_looked_arrives_whole() {
+    use remex_client::fs::{AsHostPath as _, Transfer};
+    let home = Home::new();
+    let (source, destination) = (home.path("source"), home.path("destination"));
+    let copy = async {
+        let client = remex_client::Client::connect(remex::Local::here().unwrap().target()).await.unwrap();
+        let fs = client.fs();
+        fs::write(&source, "small").unwrap();
+        for content in [vec![1; 1000], vec![2; 1 << 20]] {
+            let metadata = fs.metadata(&source).await.unwrap();
+            fs::write(&source, &content).unwrap();
+            let transfer = Transfer {
+                from: fs.clone(),
+                source: source.as_host_path().unwrap(),
+                metadata,
+                to: fs.clone(),
+                destination: destination.as_host_path().unwrap(),
+            };
+            assert_eq!(transfer.run(|_| ()).await.unwrap().bytes, content.len() as u64);
+            assert_same_content(&source, &destination);
+            let mtime = |path: &Path| path.metadata().unwrap().modified().unwrap();
+            let apart = mtime(&source).duration_since(mtime(&destination)).unwrap();
+            assert!(apart < Duration::from_millis(1), "{apart:?}");
+        }
+    };
+    tokio::runtime::Runtime::new().unwrap().block_on(copy);
+    assert_eq!(tree(&home.path(".")).len(), 2);
 }
 
 #[test]

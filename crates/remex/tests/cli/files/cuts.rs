@@ -77,27 +77,83 @@ fn a_copy_that_was_killed_goes_on_where_it_stopped() {
 }
 
 #[test]
+fn a_tree_that_was_interrupted_goes_on_as_itself() {
+    let victim = Arc::new(OnceLock::new());
+    let killed = Arc::clone(&victim);
+    let (world, _cutter) = World::behind(|address| {
+        Cutter::with_notice(address, &[4 * MEBIBYTE], move || {
+            let _ = kill_process(*killed.wait(), Signal::KILL);
+        })
+    });
+    let site = world.here.path("site");
+    fs::create_dir_all(site.join("closed")).unwrap();
+    fs::write(site.join("closed/key"), "secret").unwrap();
+    fs::set_permissions(site.join("closed"), Permissions::from_mode(0o500)).unwrap();
+    sparse(&site.join("image"), 16);
+    let mut child = world.here.remex(&["cp", "site", "build:site-copy"]).spawn().unwrap();
+    victim.set(Pid::from_child(&child)).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert!(world.there.path("site-copy").is_dir() && !world.there.path("site-copy/image").exists());
+    world.quietly(&["cp", "site", "build:site-copy"]);
+    assert!(tree(&world.there.path("site-copy")) == tree(&site), "the copy differs");
+    // It is complete now, so the next one goes into it.
+    world.quietly(&["cp", "site", "build:site-copy"]);
+    assert!(tree(&world.there.path("site-copy/site")) == tree(&site), "the copy differs");
+}
+
+#[test]
 fn a_part_of_something_else_is_begun_anew() {
     let world = World::new();
     sparse(&world.here.path("image"), 2);
-    fs::write(world.here.path("small"), "small").unwrap();
-    for (name, content) in [(".image.remex-part", vec![9; 1 << 20]), (".small.remex-part", vec![9; 100])] {
-        fs::write(world.there.path(name), content).unwrap();
-        fs::set_permissions(world.there.path(name), Permissions::from_mode(0o600)).unwrap();
+    let (part, image) = (world.there.path(".image.remex-part"), world.there.path("image"));
+    let private = |content: &[u8]| {
+        fs::write(&part, content).unwrap();
+        fs::set_permissions(&part, Permissions::from_mode(0o600)).unwrap();
+    };
+    private(&[9; 1 << 20]);
+    world.quietly(&["cp", "image", "build:"]);
+    assert_same_content(&world.here.path("image"), &image);
+    assert_eq!(tree(&world.there.path(".")).len(), 1);
+
+    // What others can read, or know by another name, is none, and neither written to nor removed.
+    let begin = fs::read(&image).unwrap()[..1 << 20].to_vec();
+    let other = world.there.path("other");
+    for is_shared in [true, false] {
+        private(&begin);
+        match is_shared {
+            true => fs::hard_link(&part, &other).unwrap(),
+            false => fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap(),
+        }
+        fs::remove_file(&image).unwrap();
+        world.quietly(&["cp", "image", "build:"]);
+        assert_same_content(&world.here.path("image"), &image);
+        assert!(fs::read(&part).unwrap() == begin, "the part was written to");
+        let _ = fs::remove_file(&other);
+        fs::remove_file(&part).unwrap();
     }
-    world.quietly(&["cp", "image", "small", "build:"]);
-    assert_same_content(&world.here.path("image"), &world.there.path("image"));
-    assert_eq!(tree(&world.there.path(".")).len(), 2);
 
     // Nor is anything written through a link that somebody put there.
-    fs::write(world.there.path("victim"), "mine").unwrap();
-    for name in ["image", "small"] {
-        fs::remove_file(world.there.path(name)).unwrap();
-        std::os::unix::fs::symlink("victim", world.there.path(&format!(".{name}.remex-part"))).unwrap();
+    fs::write(&other, "mine").unwrap();
+    fs::remove_file(&image).unwrap();
+    std::os::unix::fs::symlink("other", &part).unwrap();
+    world.quietly(&["cp", "image", "build:"]);
+    assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+    assert_same_content(&world.here.path("image"), &image);
+}
+
+#[test]
+fn two_copies_to_one_name_end_with_one_of_them_whole() {
+    let world = World::new();
+    for (name, content) in [("one", 1), ("two", 2)] {
+        fs::write(world.here.path(name), vec![content; 24 << 20]).unwrap();
     }
-    world.quietly(&["cp", "image", "small", "build:"]);
-    assert_eq!(fs::read_to_string(world.there.path("victim")).unwrap(), "mine");
-    assert_same_content(&world.here.path("image"), &world.there.path("image"));
+    let copy = |name| world.here.remex(&["cp", name, "build:image"]).spawn().unwrap();
+    for mut child in ["one", "two", "one"].map(copy) {
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+    let content = fs::read(world.there.path("image")).unwrap();
+    assert!(content == vec![content[0]; 24 << 20], "two copies are mixed");
+    assert_eq!(tree(&world.there.path(".")).len(), 1);
 }
 
 #[test]
