@@ -197,9 +197,8 @@ impl Console {
                 Turn::Ended(code) => return self.end(code).await,
                 Turn::Resized => self.remote.resize(terminal::size()),
                 Turn::Continued => {
-                    if let Some(terminal) = terminal {
-                        terminal.again()?;
-                    }
+                    // A terminal that goes away continues who was stopped, and cannot be set any more.
+                    let _ = terminal.map(Raw::again);
                     self.remote.resize(terminal::size());
                 }
                 Turn::Order(Key::Detach) => match &self.stay {
