@@ -20,7 +20,7 @@ use crossterm::{
     execute,
     terminal::{EnterAlternateScreen, enable_raw_mode},
 };
-use ratatui::DefaultTerminal;
+use ratatui::{DefaultTerminal, layout::Rect};
 use remex_client::{Client, Condition};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -128,7 +128,9 @@ impl Screen {
     fn enter(&mut self) -> io::Result<()> {
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
-        self.terminal.clear()
+        // Unlike `clear` it does not ask the terminal where its cursor is: the keyboard would hear the answer.
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::new(0, 0, size.width, size.height))
     }
 
     /// Lets the shell have the terminal, until it wants us to go on.
