@@ -71,13 +71,13 @@ impl Row {
     }
 
     fn long_name(&self) -> String {
-        let session = self.session_name.as_deref().unwrap_or(&self.entry.session_id);
-        format!("{session}/{}", self.entry.process_id)
+        let session = self.session_name.as_deref().filter(|name| is_word(name));
+        format!("{}/{}", session.unwrap_or(&self.entry.session_id), plain(&self.entry.process_id))
     }
 
     /// Tells how well a word fits, if it does.
     fn fit(&self, word: &str) -> Option<Fit> {
-        let (long, process) = (self.long_name(), &self.entry.process_id);
+        let (long, process) = (self.long_name(), &plain(&self.entry.process_id));
         let by_id = format!("{}/{process}", self.entry.session_id);
         let own = [(process, Fit::Name, Fit::NameBegins), (&long, Fit::Name, Fit::NameBegins)];
         let by_id = [(&by_id, Fit::Name, Fit::SessionBegins)];
@@ -210,14 +210,24 @@ fn named(mut rows: Vec<Row>) -> Vec<Row> {
 
 fn row(entry: Entry, sessions: &BTreeMap<String, session::Entry>) -> Row {
     let session = sessions.get(&entry.session_id);
-    Row {
+    let is_word = is_word(&entry.process_id);
+    let mut row = Row {
         name: entry.process_id.clone(),
         session_name: session.and_then(|session| session.name.clone()),
         client_name: session.map(|session| session.client_name.clone()).unwrap_or_default(),
         attached: session.is_some_and(|session| session.attached),
         expires_at_ms: session.and_then(|session| session.expires_at_ms),
         entry,
+    };
+    if !is_word {
+        row.name = row.long_name();
     }
+    row
+}
+
+/// Tells whether a name can be typed: it is not empty, and a terminal shows all of it.
+fn is_word(name: &str) -> bool {
+    !name.is_empty() && plain(name) == name
 }
 
 #[cfg(test)]
@@ -324,6 +334,20 @@ pub(crate) mod tests {
         for row in &rows {
             let found = find(&rows, &row.name).unwrap_or_else(|failure| panic!("{}: {failure:?}", row.name));
             assert_eq!(found.long_name(), row.long_name());
+        }
+    }
+
+    #[test]
+    fn a_process_without_a_proper_name_has_one_that_can_be_typed() {
+        let sessions = BTreeMap::new();
+        let ids = ["", "a\nb", "\u{202e}x", "good"];
+        let rows = ids.map(|id| row(process("s", id, State::Running).entry, &sessions));
+        assert_eq!(
+            rows.each_ref().map(|row| row.name.as_str()),
+            ["id-of-s/", "id-of-s/a\u{fffd}b", "id-of-s/\u{fffd}x", "good"]
+        );
+        for row in &rows {
+            assert_eq!(find(&rows, &row.name).unwrap().entry.process_id, row.entry.process_id);
         }
     }
 

@@ -75,9 +75,26 @@ pub(crate) fn line(argv: &[String]) -> String {
     argv.iter().map(|word| quoted(&plain(word))).collect::<Vec<_>>().join(" ")
 }
 
-/// Replaces control characters: what a name says must not move anybody's cursor.
+/// Replaces control characters: what a name says must not move anybody's cursor, nor turn letters around or hide them.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+    text.chars().map(|letter| if is_order(letter) { '\u{fffd}' } else { letter }).collect()
+}
+
+/// Tells whether a letter is none, but tells a terminal what to do with others.
+pub(crate) fn is_order(letter: char) -> bool {
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 fn quoted(word: &str) -> String {
@@ -134,7 +151,7 @@ mod tests {
 
     #[test]
     fn words_are_quoted_and_cannot_move_a_cursor() {
-        let argv = ["sh", "-c", "echo 'hi'", "\u{1b}[2J", ""].map(str::to_owned);
-        assert_eq!(line(&argv), r"sh -c 'echo '\''hi'\''' '�[2J' ''");
+        let argv = ["sh", "-c", "echo 'hi'", "\u{1b}[2J", "\u{202e}x", ""].map(str::to_owned);
+        assert_eq!(line(&argv), r"sh -c 'echo '\''hi'\''' '�[2J' '�x' ''");
     }
 }
