@@ -75,7 +75,7 @@ impl On {
     ///
     /// `None` with [`Otherwise::OwnIfThere`] when there is no server.
     pub(crate) async fn find(&self, otherwise: Otherwise) -> Result<Option<Place>, Failure> {
-        match self.on.as_deref() {
+        match self.on.as_deref().filter(|word| !word.is_empty()) {
             None | Some("local") => default_place(otherwise).await,
             Some(word) => Place::named(word).map(Some),
         }
@@ -160,13 +160,19 @@ impl Place {
             return Err(unknown(word, &environments));
         };
         let usual = options();
+        // A program is there at once; what takes its time is the way that it leads.
+        let of_program =
+            definition.connect_timeout.filter(|_| matches!(definition.target, Target::Program(_)));
         Ok(Self {
             name: word.to_owned(),
             kind: PlaceKind::Elsewhere,
             target: definition.target.clone(),
             options: Options {
                 connect_timeout: definition.connect_timeout.unwrap_or(usual.connect_timeout),
-                initialize_timeout: definition.initialize_timeout.unwrap_or(usual.initialize_timeout),
+                initialize_timeout: definition
+                    .initialize_timeout
+                    .or(of_program)
+                    .unwrap_or(usual.initialize_timeout),
                 ..usual
             },
         })
