@@ -93,7 +93,7 @@ fn comments_order_and_permissions_survive_a_change() {
     assert_eq!(home.say(&["env", "add", "three", "/run/three.sock"]).code, Some(0));
     let added = fs::read_to_string(home.environments()).unwrap();
     let three = "\n[[environments]]\nid = \"three\"\nurl = \"unix:///run/three.sock\"\n";
-    assert_eq!(added, format!("include_local = false\n# My machines\n\n{one}{two}{three}# The end.\n"));
+    assert_eq!(added, format!("include_local = false\n# My machines\n\n{one}{two}# The end.\n{three}"));
     assert_eq!(mode(&home.environments()), 0o644);
     assert_eq!(home.say(&["env", "remove", "three"]).code, Some(0));
     assert_eq!(fs::read_to_string(home.environments()).unwrap(), before);
@@ -102,6 +102,23 @@ fn comments_order_and_permissions_survive_a_change() {
         fs::read_to_string(home.environments()).unwrap(),
         format!("include_local = false\n# My machines\n{two}# The end.\n")
     );
+
+    let lone = "[[environments]]\nid = \"a\"\nurl = \"ws://a:1\"\n";
+    put(&home, &format!("# Mine.\n\n{lone}"));
+    assert_eq!(home.say(&["env", "add", "b", "ws://b:2", "--default"]).code, Some(0));
+    let text = fs::read_to_string(home.environments()).unwrap();
+    let b = "\n[[environments]]\nid = \"b\"\nurl = \"ws://b:2\"\n";
+    assert_eq!(text, format!("# Mine.\n\ndefault = \"b\"\n\n{lone}{b}"));
+    put(&home, &text.replace("\"b\"\n\n", "\"b\" # for now\n\n").replace('\n', "\r\n"));
+    assert_eq!(home.say(&["env", "remove", "b"]).code, Some(0));
+    let text = fs::read_to_string(home.environments()).unwrap();
+    assert_eq!(text, format!("# Mine.\n\n# for now\n\n{lone}").replace('\n', "\r\n"));
+
+    fs::remove_file(home.environments()).unwrap();
+    std::os::unix::fs::symlink("nowhere", home.environments()).unwrap();
+    let said = home.say(&["env", "add", "b", "ws://b:2"]);
+    assert!(said.code == Some(1) && said.err.contains("leads nowhere"), "{said:?}");
+    fs::remove_file(home.environments()).unwrap();
 
     put(&home, "environments = [\n  { id = 'a', url = 'ws://a:1' }, # the first\n]\n");
     assert_eq!(home.say(&["env", "add", "b", "ws://b:2"]).code, Some(0));

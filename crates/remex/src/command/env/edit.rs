@@ -13,7 +13,7 @@ use std::{
 use clap::Args;
 use remex::environments::{self, Configured};
 use remex_client::{Target, environment::Id};
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value, value};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, Value, value};
 
 use super::Outcome;
 use crate::{
@@ -85,7 +85,7 @@ pub(super) fn add(flags: &Add) -> Outcome {
     }
     file.insert(&entry)?;
     if flags.default {
-        file.document["default"] = value(id.as_str());
+        file.set_default(id.as_str());
     }
     let configured = file.save(Some(&id))?;
     if let Some(definition) = configured.definitions.find(&id) {
@@ -107,7 +107,7 @@ pub(super) fn remove(flags: &Remove) -> Outcome {
     }
     let was_default = file.document.get("default").and_then(Item::as_str) == Some(name);
     if was_default {
-        file.document.remove("default");
+        file.drop_default();
     }
     let configured = file.save(None)?;
     print::out(format!("removed `{name}`\n"))?;
@@ -172,9 +172,17 @@ fn absolute(path: &Path) -> Result<String, Failure> {
 struct EnvironmentsFile {
     path: PathBuf,
     document: DocumentMut,
+    lines: Lines,
     permissions: Permissions,
     /// Locked until it is closed.
     _directory: File,
+}
+
+/// How lines end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    Unix,
+    Dos,
 }
 
 impl EnvironmentsFile {
@@ -183,7 +191,16 @@ impl EnvironmentsFile {
             Failure::usage("nobody knows where your configuration is", "set HOME or XDG_CONFIG_HOME")
         })?;
         // A link to where the user keeps such files stays one.
-        let path = fs::canonicalize(&path).unwrap_or(path);
+        let path = match fs::canonicalize(&path) {
+            Ok(path) => path,
+            Err(_) if path.is_symlink() => {
+                return Err(Failure::new(
+                    format!("cannot change `{}`: it is a link that leads nowhere", path.display()),
+                    "make the file that it leads to, or remove the link",
+                ));
+            }
+            Err(_) => path,
+        };
         let directory = lock(path.parent().unwrap_or(Path::new("/")))?;
         let trouble = |error: &io::Error| Failure::io(&format!("read `{}`", path.display()), error);
         let (text, permissions) = match fs::read_to_string(&path) {
@@ -193,6 +210,8 @@ impl EnvironmentsFile {
             }
             Err(error) => return Err(trouble(&error)),
         };
+        let lines = if text.contains("\r\n") { Lines::Dos } else { Lines::Unix };
+        let text = text.replace("\r\n", "\n");
         let document = text.parse().map_err(|error: toml_edit::TomlError| {
             // Ours names the line.
             match environments::judge(&text, &path) {
@@ -202,7 +221,7 @@ impl EnvironmentsFile {
                 }
             }
         })?;
-        Ok(Self { path, document, permissions, _directory: directory })
+        Ok(Self { path, document, lines, permissions, _directory: directory })
     }
 
     /// Adds an environment behind the others, in the form that they have.
@@ -211,9 +230,16 @@ impl EnvironmentsFile {
             Item::ArrayOfTables(tables) => {
                 let mut entry = entry.clone();
                 if !tables.is_empty() {
-                    entry.decor_mut().set_prefix("\n");
+                    // Comments right below the last environment are about it.
+                    let trailing = self.document.trailing().as_str().unwrap_or_default().to_owned();
+                    let own = trailing.find("\n\n").map_or(trailing.len(), |end| end + 1);
+                    let own = if trailing.starts_with('\n') { 0 } else { own };
+                    entry.decor_mut().set_prefix(format!("{}\n", &trailing[..own]));
+                    self.document.set_trailing(&trailing[own..]);
                 }
-                tables.push(entry);
+                if let Item::ArrayOfTables(tables) = &mut self.document["environments"] {
+                    tables.push(entry);
+                }
             }
             Item::Value(Value::Array(array)) => array.push(entry.clone().into_inline_table()),
             _ => {
@@ -253,7 +279,9 @@ impl EnvironmentsFile {
                     next.decor_mut().set_prefix(prefix);
                 } else {
                     let trailing = self.document.trailing().as_str().unwrap_or_default();
-                    self.document.set_trailing(format!("{kept}{trailing}"));
+                    let kept = if trailing.is_empty() { kept.trim_end_matches('\n') } else { &kept };
+                    let end = if trailing.is_empty() && !kept.is_empty() { "\n" } else { "" };
+                    self.document.set_trailing(format!("{kept}{end}{trailing}"));
                 }
                 true
             }
@@ -266,11 +294,72 @@ impl EnvironmentsFile {
         }
     }
 
+    /// Changes which one is the default; comments stay where they are.
+    fn set_default(&mut self, name: &str) {
+        if let Some(before) = self.document.get_mut("default").and_then(Item::as_value_mut) {
+            let decor = before.decor().clone();
+            *before = Value::from(name);
+            *before.decor_mut() = decor;
+            return;
+        }
+        let is_first = self.document.iter().all(|(_, item)| !item.is_value());
+        self.document["default"] = value(name);
+        let heading = self.first_table().filter(|_| is_first).and_then(|table| {
+            let heading = heading(table)?;
+            let prefix =
+                table.decor().prefix()?.as_str()?.strip_prefix(&heading).unwrap_or_default().to_owned();
+            table.decor_mut().set_prefix(format!("\n{prefix}"));
+            Some(heading)
+        });
+        if let (Some(heading), Some(mut key)) = (heading, self.document.key_mut("default")) {
+            key.leaf_decor_mut().set_prefix(heading);
+        }
+    }
+
+    /// Lets there be no default; the comments above and behind it go to what follows.
+    fn drop_default(&mut self) {
+        let next = self.document.iter().skip_while(|(name, _)| *name != "default").nth(1);
+        let next = next.map(|(name, item)| (name.to_owned(), item.is_value()));
+        let Some((key, item)) = self.document.remove_entry("default") else { return };
+        let text = |raw: Option<&RawString>| raw.and_then(RawString::as_str).unwrap_or_default().to_owned();
+        let above = text(key.leaf_decor().prefix());
+        let behind = text(item.as_value().and_then(|value| value.decor().suffix()));
+        let behind = behind.trim();
+        let kept = if behind.is_empty() { above } else { format!("{above}{behind}\n") };
+        match next {
+            Some((name, true)) => {
+                if let Some(mut key) = self.document.key_mut(&name) {
+                    let before = text(key.leaf_decor().prefix());
+                    key.leaf_decor_mut().set_prefix(format!("{kept}{before}"));
+                }
+            }
+            Some((_, false)) => {
+                if let Some(table) = self.first_table() {
+                    let before = text(table.decor().prefix());
+                    table.decor_mut().set_prefix(format!("{kept}{before}"));
+                }
+            }
+            None => {
+                let before = self.document.trailing().as_str().unwrap_or_default();
+                let after = format!("{kept}{before}");
+                self.document.set_trailing(after);
+            }
+        }
+    }
+
+    fn first_table(&mut self) -> Option<&mut Table> {
+        self.document.get_mut("environments")?.as_array_of_tables_mut()?.get_mut(0)
+    }
+
     /// Puts the new file in place of the old one, if it is a good one and `added` can be used.
     fn save(&self, added: Option<&Id>) -> Result<Configured, Failure> {
         let text = self.document.to_string();
         // The line that kept the first environment from what is gone.
-        let text = text.trim_start_matches('\n');
+        let mut text = text.trim_start_matches('\n').to_owned();
+        if self.lines == Lines::Dos {
+            text = text.replace('\n', "\r\n");
+        }
+        let text = text.as_str();
         let configured = environments::judge(text, &self.path)
             .map_err(|problem| Failure::sentence(Kind::Usage, &problem.to_string()))?;
         if let Some(obstacle) = added.and_then(|id| configured.obstacle(id)) {
