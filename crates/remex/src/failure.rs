@@ -69,12 +69,22 @@ impl Failure {
             io::ErrorKind::NotFound => Kind::NotFound,
             _ => Kind::Failed,
         };
-        Self { what: format!("cannot {action}: {error}"), todo: None, kind, refusal: None }
+        let is_full = error.kind() == io::ErrorKind::StorageFull;
+        let todo = is_full.then(|| "make room there, or use another place".to_owned());
+        Self { what: format!("cannot {action}: {error}"), todo, kind, refusal: None }
     }
 
     /// Puts what was tried in front.
     pub(crate) fn context(mut self, tried: &str) -> Self {
         self.what = format!("{tried}: {}", self.what);
+        self
+    }
+
+    /// Makes a plain failure of one about something that is not there, for what nobody asked for by its name.
+    pub(crate) fn on_the_way(mut self) -> Self {
+        if self.kind == Kind::NotFound {
+            self.kind = Kind::Failed;
+        }
         self
     }
 

@@ -3,7 +3,7 @@
 //! Start at [`Spot`]; [`Connections::reach`] leads to a [`Site`].
 
 use std::{
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     str::FromStr,
     sync::Arc,
     time::Duration,
@@ -116,7 +116,7 @@ impl Connections {
                 at
             }
         };
-        Site::new(at, spot)
+        Ok(Site::new(at, spot)?.without_parents().await)
     }
 
     /// Ends the sessions.
@@ -184,6 +184,25 @@ impl Site {
         };
         let is_directory = is_content || bare != trimmed || trimmed.is_empty();
         Ok(Self { at, path, shown: spot.typed.clone(), is_directory, is_content })
+    }
+
+    /// Takes every `..` out of the path, which is up from where links lead. What is not there stays as it is: whoever
+    /// uses the path says so.
+    async fn without_parents(mut self) -> Self {
+        let mut path = PathBuf::new();
+        for component in self.path.components() {
+            if component != Component::ParentDir {
+                path.push(component);
+                continue;
+            }
+            match self.at.fs.canonicalize(&path).await {
+                Ok(real) => path = real.native().map(Path::to_owned).unwrap_or(path),
+                Err(_) => return self,
+            }
+            path.pop();
+        }
+        self.path = path;
+        self
     }
 
     /// Returns the site of an entry of this directory.

@@ -33,7 +33,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     for spot in &flags.paths {
         let printed = match connections.reach(spot, |text| print::note(text)).await {
             Ok(site) => cat(&site).await,
-            Err(failure) => Err(failure),
+            Err(failure) => failures.add_place(failure),
         };
         if let Err(failure) = printed {
             failures.add(failure)?;
@@ -58,6 +58,7 @@ async fn cat(site: &Site) -> Result<(), Failure> {
 pub(crate) struct Failures {
     count: usize,
     not_found: usize,
+    unreachable: usize,
 }
 
 impl Failures {
@@ -73,10 +74,22 @@ impl Failures {
         Ok(())
     }
 
-    /// Returns the exit code: 3 when all that went wrong is that things are not there.
+    /// Says that a place cannot be reached, which is no reason to leave out the others; returns other failures.
+    pub(crate) fn add_place(&mut self, failure: Failure) -> Result<(), Failure> {
+        if failure.kind() != Kind::Unreachable {
+            return Err(failure);
+        }
+        self.count += 1;
+        self.unreachable += 1;
+        failure.print();
+        Ok(())
+    }
+
+    /// Returns the exit code: 3 when all that went wrong is that things are not there, 4 when a place was not reached.
     pub(crate) fn code(&self) -> u8 {
         match self.count {
             0 => 0,
+            _ if self.unreachable > 0 => 4,
             count if count == self.not_found => 3,
             _ => 1,
         }

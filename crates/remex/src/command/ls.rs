@@ -8,7 +8,10 @@ use std::{
 };
 
 use clap::Args;
-use remex_client::fs::{HostPath, Metadata, MetadataKind, entry_name};
+use remex_client::{
+    Error,
+    fs::{HostPath, Metadata, MetadataKind, entry_name},
+};
 use serde::Serialize;
 
 use super::{Outcome, cat::Failures};
@@ -81,19 +84,21 @@ struct Printer<'a> {
     flags: &'a Flags,
     /// Something was listed before.
     has_begun: bool,
+    /// The last was a directory, so a file needs an empty line before it.
+    is_after_directory: bool,
 }
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let mut connections = Connections::default();
     let mut failures = Failures::default();
-    let mut printer = Printer { flags, has_begun: false };
+    let mut printer = Printer { flags, has_begun: false, is_after_directory: false };
     if flags.format.json {
         print::out("{\"version\":1,\"entries\":[")?;
     }
     for spot in &flags.paths {
         let listed = match connections.reach(spot, |text| print::note(text)).await {
             Ok(site) => list(&site, &mut printer).await,
-            Err(failure) => Err(failure),
+            Err(failure) => failures.add_place(failure),
         };
         if let Err(failure) = listed {
             failures.add(failure)?;
@@ -113,11 +118,14 @@ async fn list(site: &Site, printer: &mut Printer<'_>) -> Result<(), Failure> {
         Ok(metadata) => metadata,
         // A link that leads nowhere is there all the same.
         Err(error) => match fs.read_link(&site.path).await {
-            Ok(link) => dangling(link.target),
+            Ok(_) => dangling(site).await.map_err(failed)?.ok_or_else(|| failed(error))?,
             Err(_) => return Err(failed(error)),
         },
     };
     if !metadata.is_directory {
+        if std::mem::take(&mut printer.is_after_directory) {
+            print::out("\n")?;
+        }
         let entry = Entry { name: site.shown.clone().into(), path: site.path.clone(), metadata };
         return printer.print(&[entry]);
     }
@@ -144,23 +152,22 @@ async fn list(site: &Site, printer: &mut Printer<'_>) -> Result<(), Failure> {
         printer.print(&entries)?;
     }
     printer.has_begun = true;
+    printer.is_after_directory = !printer.flags.format.json;
     Ok(())
 }
 
-fn dangling(target: String) -> Metadata {
-    Metadata {
-        is_directory: false,
-        is_file: false,
-        is_symlink: true,
-        size: target.len() as u64,
-        created_at_ms: 0,
-        modified_at_ms: 0,
-        kind: Some(MetadataKind::Symlink),
-        mode: Some(0o777),
-        uid: None,
-        gid: None,
-        link_target: Some(target),
+/// Returns what a directory says about a link in it.
+async fn dangling(link: &Site) -> Result<Option<Metadata>, Error> {
+    let (Some(directory), Some(name)) = (link.path.parent(), link.path.file_name()) else { return Ok(None) };
+    let mut pages = link.at.fs.read_dir_pages(directory)?;
+    while let Some(page) = pages.next().await? {
+        for entry in page {
+            if entry_name(directory, &entry)? == name {
+                return Ok(entry.metadata.map(|metadata| *metadata));
+            }
+        }
     }
+    Ok(None)
 }
 
 impl Printer<'_> {

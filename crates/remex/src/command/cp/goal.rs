@@ -15,11 +15,7 @@ use super::{
     report::Report,
     tree::{is_special, special_is_there},
 };
-use crate::{
-    failure::{Failure, Kind},
-    spot::Site,
-    text,
-};
+use crate::{failure::Failure, spot::Site, text};
 
 /// One thing that was named, and what is to become of it.
 #[derive(Debug)]
@@ -96,8 +92,7 @@ async fn check_parent(destination: &Site) -> Result<(), Failure> {
     match destination.at.fs.metadata(parent).await {
         Ok(parent) if parent.is_directory => Ok(()),
         Err(error) if error.refusal() != Some(ErrorKind::NotFound) => Err(cannot_copy_to(destination, error)),
-        _ => Err(Failure::of(
-            Kind::NotFound,
+        _ => Err(Failure::new(
             format!(
                 "cannot copy to `{}`: there is no directory `{}`",
                 text::plain(&destination.shown),
@@ -227,10 +222,15 @@ async fn is_same_host(from: &Site, to: &Site, path: &Path) -> bool {
     if Arc::ptr_eq(&from.at, &to.at) {
         return true;
     }
-    match tokio::join!(from.at.fs.metadata(path), to.at.fs.metadata(path)) {
-        (Ok(from), Ok(to)) => from.created_at_ms != 0 && from == to,
-        _ => false,
+    // Not every file system knows when its root was made, but then where the copy goes may be the same at both.
+    let parent = to.path.parent().unwrap_or(path);
+    for path in [path, &to.path, parent] {
+        let looks = tokio::join!(from.at.fs.metadata(path), to.at.fs.metadata(path));
+        if matches!(&looks, (Ok(from), Ok(to)) if from.created_at_ms != 0 && from == to) {
+            return true;
+        }
     }
+    false
 }
 
 /// Refuses two sources that would overwrite each other.

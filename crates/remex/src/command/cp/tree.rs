@@ -534,7 +534,8 @@ fn cannot_copy(from: &Site) -> String {
 }
 
 fn failed(site: &Site, error: Error) -> Failure {
-    Failure::from(error).context(&cannot_copy(site))
+    // What goes missing on the way is not what was asked for and is not there.
+    Failure::from(error).context(&cannot_copy(site)).on_the_way()
 }
 
 #[cfg(test)]

@@ -186,6 +186,17 @@ fn what_is_no_file_is_said_and_the_rest_is_copied() {
 }
 
 #[test]
+fn the_way_up_leads_out_of_a_directory() {
+    let world = World::new();
+    make_site(&world.there);
+    symlink("site/css", world.there.path("style")).unwrap();
+    assert_eq!(world.say(&["ls", "build:site/css/.."]), said(0, "css\nindex\n", ""));
+    // As for everybody else, it is up from where a link leads.
+    world.quietly(&["cp", "build:style/../index", "."]);
+    assert_eq!(fs::read_to_string(world.here.path("index")).unwrap(), "<html>");
+}
+
+#[test]
 fn what_is_no_file_at_the_destination_stays_what_it_is() {
     let world = World::new();
     make_site(&world.here);
@@ -269,6 +280,7 @@ fn nothing_is_copied_into_itself_whatever_it_is_called() {
         ("build:site/.", "build:link"),
         (there.as_str(), "build:link"),
         ("build:site", there.as_str()),
+        ("build:/", there.as_str()),
     ] {
         let refused = world.say(&["cp", from, to]);
         assert_eq!(refused.code, Some(1), "{from} {to} {refused:?}");
@@ -302,7 +314,7 @@ fn mistakes_are_told_with_what_to_do() {
         ),
         (
             &["cp", "site", "build:no/such"],
-            3,
+            1,
             format!("cannot copy to `build:no/such`: there is no directory `{home}/no`"),
             "check the path, or make the directory first",
         ),

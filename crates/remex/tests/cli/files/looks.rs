@@ -205,3 +205,16 @@ fn a_person_reads_changes_one_a_line() {
     assert_eq!(missing.code, Some(3));
     assert!(missing.err.starts_with("remex: cannot watch `build:none`: No such file"), "{missing:?}");
 }
+
+#[test]
+fn several_things_are_listed_apart_and_those_out_of_reach_are_said() {
+    let world = World::new();
+    fs::create_dir(world.there.path("site")).unwrap();
+    fs::write(world.there.path("site/index"), "<html>").unwrap();
+    symlink("nowhere", world.there.path("link")).unwrap();
+    let listed = world.say(&["ls", "build:site", "[ws://127.0.0.1:1]:a", "build:link"]);
+    assert_eq!((listed.code, listed.out.as_str()), (Some(4), "build:site:\nindex\n\nbuild:link\n"));
+    assert!(listed.err.contains("127.0.0.1:1"), "{listed:?}");
+    let link = world.say(&["ls", "-l", "build:link"]).out;
+    assert!(link.starts_with("lrwxrwxrwx 7 20") && link.ends_with(" build:link -> nowhere\n"), "{link}");
+}
