@@ -4,7 +4,7 @@
 //! and to open a device can mean anything.
 
 use std::{
-    fs::{File, TryLockError},
+    fs::File,
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
@@ -12,7 +12,7 @@ use std::{
 
 use remex_proto::{ErrorKind, RpcError};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat},
+    fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat},
     io::Errno,
     process::geteuid,
 };
@@ -94,10 +94,10 @@ pub(super) fn exclusively(path: &Path, mode: Mode) -> Result<File, RpcError> {
             },
             Err(error) => return Err(io_error(&error.into(), path)),
         };
-        match file.try_lock() {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(in_use(path)),
-            Err(TryLockError::Error(error)) => return Err(io_error(&error, path)),
+            Err(Errno::WOULDBLOCK) => return Err(in_use(path)),
+            Err(error) => return Err(io_error(&error.into(), path)),
         }
         let locked = stat(&file, path)?;
         // Whoever had it until a moment ago may have moved it to its place.

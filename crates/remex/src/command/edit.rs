@@ -211,8 +211,11 @@ impl Copy {
 
     /// Tells whether there is something in it that would be a loss.
     fn differs_from(&self, before: Option<&[u8]>) -> bool {
-        let now = fs::read(&self.file).ok();
-        now.is_some_and(|now| before.map_or(!now.is_empty(), |before| before != now))
+        match fs::read(&self.file) {
+            Ok(now) => before.map_or(!now.is_empty(), |before| before != now),
+            // Whatever the editor has put there, a directory perhaps, is kept.
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 
     fn remove(&self) {
