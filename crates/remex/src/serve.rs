@@ -65,7 +65,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lifetime)]
     max_detach_ttl: Lifetime,
 
-    /// End when there was no connection and nothing running for this long, such as `10m`
+    /// End when there was no connection and nothing running for this long, such as `10m`; what has ended counts until
+    /// its output is forgotten, a day after its end
     #[arg(long, value_name = "TIME", value_parser = duration)]
     exit_when_idle: Option<Duration>,
 

@@ -187,7 +187,7 @@ pub struct Entry {
     pub cause: Option<ExitCause>,
     /// What it has said so far.
     pub produced: Produced,
-    /// How much of that can still be read.
+    /// How much the server keeps: what can still be read, and the beginning for snapshots.
     pub retained_bytes: u64,
     /// CPU time of the tree; null when the system does not tell.
     pub cpu_ms: Option<u64>,

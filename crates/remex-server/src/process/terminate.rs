@@ -58,7 +58,12 @@ pub(super) fn remains(
 fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time: Duration) {
     let process = Arc::clone(process);
     session.server().track(async move {
-        let _ = blocking(move || tree::signal(scope, Signal::TERM)).await;
+        let _ = blocking(move || {
+            tree::signal(scope, Signal::TERM)?;
+            // What is stopped hears it only when it goes on.
+            tree::signal(scope, Signal::CONT)
+        })
+        .await;
         let deadline = tokio::time::Instant::now() + time.min(LONGEST_GRACE);
         let exited = tokio::time::timeout_at(deadline, process.ended()).await.is_ok();
         // The number of a process that is reaped may be a stranger's soon: from then on only the tag counts.

@@ -1,6 +1,6 @@
 //! `remex completions`: a script for a shell, made of the flags as they are.
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::Outcome;
@@ -25,7 +25,18 @@ Examples:
 
 pub(crate) fn run(flags: &Flags) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(flags.shell, &mut Arguments::command(), "remex", &mut script);
+    clap_complete::generate(flags.shell, &mut offered(Arguments::command()), "remex", &mut script);
     print::out(script)?;
     Ok(0)
+}
+
+/// Takes away what nobody is to type.
+fn offered(command: Command) -> Command {
+    ["serve", "cp"].into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |whole| {
+            let shown = whole.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
+            let about = whole.get_about().cloned().unwrap_or_default();
+            Command::new(name).about(about).args(shown)
+        })
+    })
 }

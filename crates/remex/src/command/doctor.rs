@@ -25,7 +25,7 @@ use host::Host;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Look at a server: the name of an environment (`remex env list`), or an address such as `ws://host:7070`
-    #[arg(long, value_name = "ENV|URL")]
+    #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
     on: Option<String>,
 
     /// How long the server may take, such as `10s`
@@ -54,7 +54,7 @@ struct Listing {
 }
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let checks = match &flags.on {
+    let checks = match flags.on.as_deref().filter(|word| !word.is_empty()) {
         None => here::look(flags.timeout).await,
         Some(word) => there(&Place::named(word)?, flags.timeout).await,
     };

@@ -37,7 +37,7 @@ Exit codes:
   2    what was typed makes no sense
   3    there is no such process, environment or file
   4    no connection came about, or it was lost for good
-  124  `run --timeout` ended the command
+  124  `run --timeout` ended the command, or `wait --timeout` gave up
   125  `run`, `shell`, `attach` or `wait` failed; lower codes are those of the command
   126  the program cannot be run
   127  the program is not there
@@ -46,11 +46,11 @@ Exit codes:
 
 Environment variables:
   REMEX_ON  where to work when `--on` does not say it
-  REMEX_URL  the address of a server, where there is no environments file
+  REMEX_URL, CODEX_EXEC_SERVER_URL  the address of a server, where there is no environments file
   REMEX_LOG  what `remex serve` logs
   XDG_CONFIG_HOME  where `remex/environments.toml` is; `~/.config` unless given
   XDG_RUNTIME_DIR  where your own server has its socket; `/tmp/remex-UID` is used unless given
-  EDITOR  what `remex edit` opens
+  VISUAL, EDITOR  what `remex edit` opens; the first counts more
   NO_COLOR  no colours, if it is not empty
 
 Files:

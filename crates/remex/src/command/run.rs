@@ -30,7 +30,7 @@ pub(crate) struct Flags {
     #[arg(short, long)]
     interactive: bool,
 
-    /// Give it a terminal, which yours follows; `~.` at the beginning of a line leaves it running, `~?` tells more
+    /// Give it a terminal that follows yours; `~.` at the beginning of a line leaves it running, `~?` tells more
     #[arg(short, long)]
     terminal: bool,
 
@@ -70,7 +70,7 @@ Examples:
   Left running on your own server, and looked after later:
     remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'
   No longer than a minute, in a directory, with a variable:
-    remex run --on build --timeout 1m --cwd ~ --env LANG=C -- ls
+    remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
 
 The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when
 it cannot be run or is not there, and 125 when remex itself failed.

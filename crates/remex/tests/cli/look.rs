@@ -110,6 +110,9 @@ fn names_are_whole_or_the_beginning_of_one() {
     assert_eq!(out(left.say(&["kill", "build", "l"])), "");
     assert_eq!(left.say(&["wait", "build"]), ended(143, ""));
     assert_eq!(left.say(&["wait", "lint"]), ended(143, ""));
+    // One that goes on does not hide that another has ended.
+    let said = left.say(&["wait", "builder", "lint", "--timeout", "100ms"]);
+    assert_eq!(said, ended(124, "remex: `builder` still runs\n"));
     assert_eq!(out(left.say(&["ps", "-q"])), "builder\n");
 }
 

@@ -1,5 +1,7 @@
 //! `top`: keystrokes in, screen out.
 
+use std::time::{Duration, Instant};
+
 use rustix::{
     process::{Pid, Signal, kill_process},
     termios::Termios,
@@ -9,7 +11,7 @@ use crate::{
     home::{Home, Said},
     left::Left,
     screen::Screen,
-    support::Server,
+    support::{PATIENCE, Server},
 };
 
 /// The settings of a terminal as numbers.
@@ -118,16 +120,14 @@ fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
 fn the_terminal_is_as_before_however_it_ends() {
     let left = Left::behind("night");
     left.ready("build", "echo ready; exec sleep 1000");
-    for (end, code) in [("q", 0), ("\u{1b}", 0), ("\u{3}", 0), ("TERM", 143)] {
+    for (end, code) in [("q", 0), ("\u{1b}", 0), ("\u{3}", 0), ("TERM", 143), ("QUIT", 131)] {
         let mut screen = top(&left);
         let usual = modes(&Screen::open(&left.home, "true", &[]).settings());
         screen.wait_for("> build");
         assert_ne!(modes(&screen.settings()), usual);
         match end {
-            "TERM" => {
-                let pid = Pid::from_raw(i32::try_from(screen.pid()).unwrap()).unwrap();
-                kill_process(pid, Signal::TERM).unwrap();
-            }
+            "TERM" => send(&screen, Signal::TERM),
+            "QUIT" => send(&screen, Signal::QUIT),
             keys => screen.keys(keys),
         }
         assert_eq!(screen.end(), Some(code), "{end:?}");
@@ -137,6 +137,39 @@ fn the_terminal_is_as_before_however_it_ends() {
         let raw = screen.raw();
         assert!(raw.contains("\u{1b}[?1049l") && raw.contains("\u{1b}[?25h"), "{end:?}");
     }
+}
+
+fn send(screen: &Screen, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(screen.pid()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn the_shell_has_the_terminal_while_top_is_stopped() {
+    let left = Left::behind("night");
+    left.ready("build", "echo ready; exec sleep 1000");
+    let mut screen = top(&left);
+    let usual = modes(&Screen::open(&left.home, "true", &[]).settings());
+    for stop in ["TSTP", "\u{1a}"] {
+        screen.wait_for("> build");
+        match stop {
+            "TSTP" => send(&screen, Signal::TSTP),
+            keys => screen.keys(keys),
+        }
+        screen.wait_until("the usual screen", |shown| !shown.contains("build"));
+        let stat = format!("/proc/{}/stat", screen.pid());
+        let begun = Instant::now();
+        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+            assert!(begun.elapsed() < PATIENCE, "{stop:?} does not stop it");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(modes(&screen.settings()), usual, "{stop:?}");
+        send(&screen, Signal::CONT);
+    }
+    screen.wait_for("> build");
+    assert_ne!(modes(&screen.settings()), usual);
+    screen.keys("q");
+    assert_eq!(screen.end(), Some(0));
 }
 
 #[test]

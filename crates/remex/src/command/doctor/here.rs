@@ -5,6 +5,7 @@
 use std::{
     net::{TcpListener, TcpStream},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -23,6 +24,9 @@ use crate::{
 /// A clock before this has never been set: 2024-01-01, in seconds since 1970.
 const NEVER_SET: u64 = 1_704_067_200;
 
+/// The longest path that a socket can have.
+const LONGEST_SOCKET: usize = 107;
+
 /// How far the two clocks may drift apart while we look.
 const DRIFT: Duration = Duration::from_millis(100);
 
@@ -32,6 +36,7 @@ pub(super) async fn look(limit: Duration) -> Vec<Finding> {
     findings.extend(host::look(&Host::Here).await);
     findings.push(terminals());
     findings.push(loopback());
+    findings.extend(directories());
     findings.push(runtime_directory());
     findings.extend(own_server(limit).await);
     findings.extend(environments());
@@ -68,10 +73,12 @@ fn runtime_directory() -> Finding {
     const NAME: &str = "runtime directory";
     let socket = own::Socket::usual();
     let directory = socket.directory();
+    if socket.path.as_os_str().len() > LONGEST_SOCKET {
+        let what = format!("the path of a socket in it is too long: `{}`", socket.path.display());
+        return Finding::new(NAME, Verdict::Failed, what).todo("set XDG_RUNTIME_DIR to a shorter path");
+    }
     match std::fs::symlink_metadata(directory) {
-        Err(_) if !directory.exists() => {
-            Finding::ok(NAME, format!("`{}` is made when it is needed", directory.display()))
-        }
+        Err(_) if !directory.exists() => not_made(NAME, directory),
         Err(error) => {
             Finding::failed(NAME, &Failure::io(&format!("look at `{}`", directory.display()), &error))
         }
@@ -85,6 +92,47 @@ fn runtime_directory() -> Finding {
             }
         },
     }
+}
+
+/// Judges a directory that is not there yet by whether it can be made.
+fn not_made(name: &'static str, directory: &Path) -> Finding {
+    use rustix::fs::{Access, access};
+    let above = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let can_make = above.is_dir() && access(above, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    if can_make {
+        return Finding::ok(name, format!("`{}` is made when it is needed", directory.display()));
+    }
+    let what = format!("`{}` cannot be made: you cannot write to `{}`", directory.display(), above.display());
+    Finding::new(name, Verdict::Failed, what).todo("set XDG_RUNTIME_DIR to a directory of yours, or unset it")
+}
+
+/// Looks at the directories that variables name and that commands expect to be there.
+fn directories() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match named("HOME") {
+        Some(home) if home.is_dir() => {}
+        Some(home) => findings.push(
+            Finding::new(
+                "home",
+                Verdict::Warning,
+                format!("HOME is `{}`, which is no directory", home.display()),
+            )
+            .todo("set HOME to a directory of yours"),
+        ),
+        None => findings.push(
+            Finding::new("home", Verdict::Warning, "HOME is not set, so your environments may not be found")
+                .todo("set HOME, or XDG_CONFIG_HOME"),
+        ),
+    }
+    if let Some(path) = named("TMPDIR").filter(|path| !path.is_dir()) {
+        let what = format!("TMPDIR is `{}`, which is no directory", path.display());
+        findings.push(
+            Finding::new("temporary files", Verdict::Warning, what)
+                .todo("make it, or set TMPDIR to another one"),
+        );
+    }
+    findings
 }
 
 /// Looks at the user's own server, if it runs.

@@ -40,7 +40,7 @@ pub(super) struct Add {
     #[arg(long, value_name = "PATH", conflicts_with = "program")]
     token_file: Option<PathBuf>,
 
-    /// Make it the one that programs use when nobody says where
+    /// Make it the one that programs use when nobody says where; `remex run` itself asks `--on` and REMEX_ON alone
     #[arg(long)]
     default: bool,
 

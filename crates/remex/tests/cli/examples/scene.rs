@@ -60,6 +60,9 @@ impl Scene {
         command.stdin(Stdio::null());
         servers.push(Server::launch(command, 1));
         // Nobody waits for what goes on for ever.
+        if line == "remex attach nightly" {
+            leave_running(&address, "nightly", WAITS);
+        }
         leave_running(&address, "build", if line.starts_with("remex wait") { "" } else { WAITS });
         if line.starts_with("remex attach --on build") {
             leave_running(servers[0].address(), "work", WAITS);

@@ -52,9 +52,10 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex run --on build -- wc -l < notes.txt", ends("1")),
     ("remex run --on build -t -- top", typed(&[Step { shows: &["PID"], keys: "q" }])),
     ("remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'", ends("nightly")),
-    ("remex run --on build --timeout 1m --cwd ~ --env LANG=C -- ls", ends("notes.txt")),
+    ("remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls", ends("notes.txt")),
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
+    ("remex attach nightly", typed(&[Step { shows: &["building"], keys: DETACH }])),
     ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),
     (
         "remex attach --on build --read-only work",
