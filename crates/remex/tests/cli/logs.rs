@@ -53,7 +53,7 @@ fn what_is_gone_is_told_to_the_byte() {
     left.client.start("flood", &["/bin/sh", "-c", script], small);
     left.client.event("flood", "process/closed");
     let Said { code, out, err } = left.say(&["logs", "flood"]);
-    assert!(code == Some(0) && out.ends_with("0123456789\nend\n"), "{out}");
+    assert!(code == Some(0) && out.ends_with("0123456789\nend\n"), "{code:?} {out} {err}");
     let gone = 2000 * 11 + 4 - out.len();
     assert!(gone > 0);
     assert_eq!(err, format!("remex: {gone} bytes are gone here: more was said than the server keeps\n"));

@@ -83,7 +83,7 @@ fn a_listing_fits_a_terminal_and_no_name_moves_its_cursor() {
     assert_eq!(screen.end(), Some(0));
     let shown = screen.wait_for("…");
     assert_eq!(shown.lines().count(), 2, "{shown}");
-    assert!(shown.contains("[2Ja-name-that-is-…  running"), "{shown}");
+    assert!(shown.contains("night/[2Ja-name-th…  running"), "{shown}");
 }
 
 #[test]
