@@ -27,6 +27,7 @@ use crate::{
     escape::{self, Escape, Key, Typing},
     failure::Failure,
     input::Input,
+    interrupt::Came,
     terminal::{self, Keys, Raw},
 };
 
@@ -102,10 +103,10 @@ enum Turn {
 
 /// The signals that a person or the system sends us.
 struct Signals {
-    interrupt: Signal,
-    quit: Signal,
-    terminate: Signal,
-    hangup: Signal,
+    interrupt: Came,
+    quit: Came,
+    terminate: Came,
+    hangup: Came,
     window: Signal,
     resumed: Signal,
 }
@@ -344,10 +345,10 @@ impl Signals {
     fn listen() -> Result<Self, Failure> {
         let of = |kind| signal(kind).map_err(|error| Failure::io("wait for signals", &error));
         Ok(Self {
-            interrupt: of(SignalKind::interrupt())?,
-            quit: of(SignalKind::quit())?,
-            terminate: of(SignalKind::terminate())?,
-            hangup: of(SignalKind::hangup())?,
+            interrupt: Came::listen(SignalKind::interrupt())?,
+            quit: Came::listen(SignalKind::quit())?,
+            terminate: Came::listen(SignalKind::terminate())?,
+            hangup: Came::listen(SignalKind::hangup())?,
             window: of(SignalKind::window_change())?,
             resumed: of(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
         })
@@ -355,10 +356,10 @@ impl Signals {
 
     async fn next(&mut self, raw: bool) -> Turn {
         tokio::select! {
-            _ = self.interrupt.recv() => Turn::Interrupt,
-            _ = self.quit.recv() => Turn::Quit,
-            _ = self.terminate.recv() => Turn::Ended(143),
-            _ = self.hangup.recv() => Turn::Ended(129),
+            () = self.interrupt.recv() => Turn::Interrupt,
+            () = self.quit.recv() => Turn::Quit,
+            () = self.terminate.recv() => Turn::Ended(143),
+            () = self.hangup.recv() => Turn::Ended(129),
             _ = self.window.recv(), if raw => Turn::Resized,
             _ = self.resumed.recv(), if raw => Turn::Continued,
         }

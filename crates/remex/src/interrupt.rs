@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::command::Outcome;
+use crate::{command::Outcome, failure::Failure};
 
 /// How long programs that lead to servers may take to end: what the client library needs for one that does not want to.
 const LAST_PROGRAM: Duration = Duration::from_secs(5);
@@ -29,12 +29,33 @@ pub(crate) fn end_programs() {
     }
 }
 
-/// Waits for a signal; for ever if whoever started us wants it ignored, as `nohup` does.
+/// A signal to wait for; it never comes if whoever started us wants it ignored, as `nohup` does.
+#[derive(Debug)]
+pub(crate) struct Came {
+    signals: Option<Signal>,
+}
+
+impl Came {
+    pub(crate) fn listen(kind: SignalKind) -> Result<Self, Failure> {
+        if is_ignored(kind) {
+            return Ok(Self { signals: None });
+        }
+        let signals = signal(kind).map_err(|error| Failure::io("wait for signals", &error))?;
+        Ok(Self { signals: Some(signals) })
+    }
+
+    pub(crate) async fn recv(&mut self) {
+        match &mut self.signals {
+            Some(signals) => drop(signals.recv().await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
 async fn came(kind: SignalKind) {
-    if let (false, Ok(mut signals)) = (is_ignored(kind), signal(kind)) {
-        signals.recv().await;
-    } else {
-        std::future::pending().await
+    match Came::listen(kind) {
+        Ok(mut came) => came.recv().await,
+        Err(_) => std::future::pending().await,
     }
 }
 

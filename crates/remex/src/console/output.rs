@@ -5,12 +5,9 @@ use std::{io, thread};
 
 use bytes::Bytes;
 use remex_client::process::Stream;
-use tokio::{
-    signal::unix::Signal,
-    sync::{mpsc, watch},
-};
+use tokio::sync::{mpsc, watch};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, interrupt::Came};
 
 /// Pieces that wait to be written: enough that the thread never waits for the next one.
 const WAITING: usize = 8;
@@ -71,11 +68,11 @@ impl Output {
     }
 
     /// Waits until everything is written, or a person has no more patience; tells what went wrong.
-    pub(super) async fn finish(&mut self, interrupt: &mut Signal) -> Option<Broken> {
+    pub(super) async fn finish(&mut self, interrupt: &mut Came) -> Option<Broken> {
         self.pieces = None;
         tokio::select! {
             () = async { while self.state.changed().await.is_ok() {} } => {}
-            _ = interrupt.recv() => {}
+            () = interrupt.recv() => {}
         }
         match self.state.borrow().clone() {
             State::Open => None,

@@ -157,6 +157,21 @@ fn who_ends_remex_ends_the_command() {
 }
 
 #[test]
+fn a_signal_that_was_to_be_ignored_is_ignored() {
+    let home = Home::new();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec remex run -- sh -c 'echo ready; read x; echo got $x'"]);
+    home.dress(&mut command);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    assert_eq!(line(&mut out), "ready");
+    signal(&child, Signal::HUP);
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"it\n").unwrap();
+    assert_eq!(line(&mut out), "got it");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn what_a_command_leaves_behind_ends_with_it() {
     let home = Home::new();
     let said = home.say(&["run", "--", "sh", "-c", "sleep 1000 & echo $!"]);

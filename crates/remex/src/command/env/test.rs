@@ -98,8 +98,11 @@ fn all() -> Result<Vec<String>, Failure> {
     Ok(super::entries()?.into_iter().map(|entry| entry.id).collect())
 }
 
+/// A place by its name, or why it cannot be one.
+type Named = (String, Result<Place, Failure>);
+
 /// Finds the places; one whose token cannot be had is a result like others.
-fn places(names: &[String]) -> Result<Vec<(String, Result<Place, Failure>)>, Failure> {
+fn places(names: &[String]) -> Result<Vec<Named>, Failure> {
     let named = |name: &String| match Place::named(name) {
         Err(failure) if failure.kind() != Kind::Failed => Err(failure),
         found => Ok((name.clone(), found)),
