@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     NotExecutable,
     /// Whoever read the output has gone.
     BrokenPipe,
+    /// A signal came; the exit code says which.
+    Signalled(u8),
 }
 
 impl Failure {
@@ -58,6 +60,11 @@ impl Failure {
             Some((what, todo)) => Self::of(kind, what, todo),
             None => Self { what: text.to_owned(), todo: None, kind, refusal: None },
         }
+    }
+
+    /// Makes one of a signal that ended us; a shell says the rest.
+    pub(crate) fn signalled(code: u8) -> Self {
+        Self { what: String::new(), todo: None, kind: Kind::Signalled(code), refusal: None }
     }
 
     /// Makes one of a failed system call on this side.
@@ -109,7 +116,7 @@ impl Failure {
 
     /// Says it on stderr, once.
     pub(crate) fn print(&self) {
-        if self.kind == Kind::BrokenPipe {
+        if matches!(self.kind, Kind::BrokenPipe | Kind::Signalled(_)) {
             return;
         }
         print::note(&self.what);
@@ -124,6 +131,7 @@ impl Failure {
             matches!(command, Command::Run(_) | Command::Shell(_) | Command::Attach(_) | Command::Wait(_));
         match self.kind {
             Kind::BrokenPipe => 141,
+            Kind::Signalled(code) => code,
             Kind::Usage => 2,
             Kind::ProgramNotFound => 127,
             Kind::NotExecutable => 126,

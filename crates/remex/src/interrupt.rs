@@ -22,6 +22,16 @@ pub(crate) async fn or_interrupted(work: impl Future<Output = Outcome>) -> Outco
     }
 }
 
+/// Does a part of the work of those that listen to signals later, unless one comes.
+pub(crate) async fn during<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let signals = async { or_interrupted(std::future::pending()).await };
+    tokio::select! {
+        biased;
+        done = work => done,
+        code = signals => Err(Failure::signalled(code?)),
+    }
+}
+
 /// Waits until no program runs that was started to lead to a server.
 pub(crate) fn end_programs() {
     if !remex_client::programs_ended(LAST_PROGRAM) {

@@ -17,6 +17,7 @@ use remex_proto::{process::State, session};
 use crate::{
     failure::{Failure, Kind},
     find::Processes,
+    interrupt,
     place::{CLIENT_NAME, Place, PlaceKind},
     terminal,
 };
@@ -69,7 +70,7 @@ pub(crate) struct Launched {
 
 impl Launch<'_> {
     pub(crate) async fn start(self) -> Result<Launched, Failure> {
-        let (client, name) = self.connect().await?;
+        let (client, name) = interrupt::during(self.connect()).await?;
         match self.start_in(&client, &name).await {
             Ok(process) => Ok(Launched { client, process, name }),
             Err(failure) => {

@@ -10,6 +10,7 @@ use crate::{
     failure::Failure,
     find::Processes,
     followed::Followed,
+    interrupt,
     place::{On, Otherwise},
     terminal,
 };
@@ -49,7 +50,7 @@ The exit code is that of the process if it ends meanwhile, and 0 if you leave.";
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let place = flags.on.place(Otherwise::OwnIfThere).await?;
-    let client = place.connect(|_| {}).await?;
+    let client = interrupt::during(place.connect(|_| {})).await?;
     let processes = Processes::list(&client).await?;
     let row = processes.find(&flags.name)?;
     let followed = processes.followed(row);

@@ -172,6 +172,25 @@ fn a_signal_that_was_to_be_ignored_is_ignored() {
 }
 
 #[test]
+fn ctrl_c_while_connecting_leaves_no_program_behind() {
+    let home = Home::new();
+    let text = "[[environments]]\nid = \"far\"\nprogram = \"sh\"\nargs = [\"-c\", \"echo $$ > pid; exec sleep 1000\"]\n";
+    fs::write(home.environments(), text).unwrap();
+    let child = start(&home, &["run", "--on", "far", "--", "true"]);
+    let pid = loop {
+        match fs::read_to_string(home.path("pid")) {
+            Ok(pid) if pid.ends_with('\n') => break pid,
+            _ => std::thread::yield_now(),
+        }
+    };
+    let program = Watched::printed(pid.trim());
+    signal(&child, Signal::INT);
+    let said = said(&child.wait_with_output().unwrap());
+    assert_eq!((said.code, said.err.as_str()), (Some(130), ""));
+    program.assert_ends();
+}
+
+#[test]
 fn what_a_command_leaves_behind_ends_with_it() {
     let home = Home::new();
     let said = home.say(&["run", "--", "sh", "-c", "sleep 1000 & echo $!"]);
