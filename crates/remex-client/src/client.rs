@@ -337,6 +337,19 @@ impl Client {
         self.core().condition.subscribe()
     }
 
+    /// Returns how often the connection was cut so far, also when it was back before anybody looked at
+    /// [`Client::conditions`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// assert_eq!(client.cuts(), 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn cuts(&self) -> u64 {
+        self.core().cuts()
+    }
+
     /// Ends the session with all its processes, and closes the connection.
     ///
     /// A server of the base dialect cannot end a session; there it ends by itself some time after the connection.

@@ -14,7 +14,7 @@ use remex_client::{Client, Condition, Error, process::Event};
 use remex_proto::process::{ExitCause, SignalName, TerminateMode};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{mpsc, watch},
+    sync::mpsc,
     task::JoinHandle,
 };
 
@@ -148,7 +148,7 @@ impl Console {
     ) -> Result<Ending, Failure> {
         let raw = terminal.is_some();
         let client = self.remote.client().clone();
-        let mut conditions = client.conditions();
+        let (mut conditions, mut cuts) = (client.conditions(), client.cuts());
         let mut output = Output::open()?;
         let (mut interrupts, mut listens) = (0, self.forward);
         loop {
@@ -214,7 +214,12 @@ impl Console {
                 Turn::Order(Key::HangUp) => return self.end(129).await,
                 Turn::Order(Key::Help) => say(raw, escape::HELP),
                 Turn::Order(Key::Bytes(_)) => {}
-                Turn::Condition => tell(raw, &conditions),
+                Turn::Condition => {
+                    if client.cuts() > cuts {
+                        say(raw, "the connection was lost; waiting for it to come back");
+                    }
+                    cuts = client.cuts();
+                }
                 Turn::Deaf(_) if terminal::is_gone() => return self.end(129).await,
                 Turn::Deaf(broken) => {
                     if self.when_ended == WhenEnded::End {
@@ -371,13 +376,6 @@ pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
     match cause {
         Some(ExitCause::Timeout | ExitCause::IdleTimeout) => 124,
         _ => u8::try_from(code.clamp(0, 255)).unwrap_or(u8::MAX),
-    }
-}
-
-/// Says that the connection was lost; that it is back shows by itself.
-fn tell(raw: bool, conditions: &watch::Receiver<Condition>) {
-    if matches!(*conditions.borrow(), Condition::Recovering { .. }) {
-        say(raw, "the connection was lost; waiting for it to come back");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use remex_client::{Client, Condition, Options};
+use remex_client::{Client, Options};
 
 use crate::print;
 
@@ -16,7 +16,7 @@ pub(crate) fn outlive(options: &mut Options) {
 
 /// Does some work, and tells on stderr when it has to wait for the connection.
 pub(crate) async fn told<T>(client: &Client, work: impl Future<Output = T>) -> T {
-    let mut conditions = client.conditions();
+    let (mut conditions, mut cuts) = (client.conditions(), client.cuts());
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
@@ -26,9 +26,11 @@ pub(crate) async fn told<T>(client: &Client, work: impl Future<Output = T>) -> T
                 if changed.is_err() {
                     return work.await;
                 }
-                if matches!(*conditions.borrow_and_update(), Condition::Recovering { .. }) {
+                // It may be back before anybody looked.
+                if client.cuts() > cuts {
                     print::note("the connection was lost; waiting for it to come back");
                 }
+                cuts = client.cuts();
             }
         }
     }

@@ -225,7 +225,12 @@ fn a_cut_loses_and_doubles_nothing_and_is_told_in_one_line() {
     let expected: String = (1..=400_000).map(|number| format!("{number}\n")).collect();
     assert!(said.out == expected, "{} instead of {} bytes", said.out.len(), expected.len());
     assert_eq!(cutter.cuts_left(), 0);
-    assert_eq!(said.err, "remex: the connection was lost; waiting for it to come back\n".repeat(3));
+    // Cuts that follow each other at once are one for a person.
+    let lines: Vec<_> = said.err.lines().collect();
+    assert!((1..=3).contains(&lines.len()), "{}", said.err);
+    for line in lines {
+        assert_eq!(line, "remex: the connection was lost; waiting for it to come back");
+    }
 }
 
 #[test]
