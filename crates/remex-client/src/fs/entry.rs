@@ -60,8 +60,8 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::SymbolicLink`](crate::ErrorKind::SymbolicLink) or
-    /// [`ErrorKind::NotADirectory`](crate::ErrorKind::NotADirectory) for a link.
+    /// [`ErrorKind::SymbolicLink`] or
+    /// [`ErrorKind::NotADirectory`] for a link.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -212,7 +212,7 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::CrossDevice`](crate::ErrorKind::CrossDevice) between file systems, [`Error::Interrupted`] when
+    /// [`ErrorKind::CrossDevice`] between file systems, [`Error::Interrupted`] when
     /// a cut leaves open whether it happened.
     ///
     /// ```
@@ -234,7 +234,7 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists), and those of [`Fs::rename`].
+    /// [`ErrorKind::AlreadyExists`], and those of [`Fs::rename`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
