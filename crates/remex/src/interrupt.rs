@@ -14,11 +14,12 @@ const LAST_PROGRAM: Duration = Duration::from_secs(5);
 /// Does some work until it is done or a signal comes; then the exit code says which, as a shell would.
 pub(crate) async fn or_interrupted(work: impl Future<Output = Outcome>) -> Outcome {
     tokio::select! {
+        // Signals first: they are listened to before the work begins.
         biased;
-        outcome = work => outcome,
         () = came(SignalKind::interrupt()) => Ok(130),
         () = came(SignalKind::terminate()) => Ok(143),
         () = came(SignalKind::hangup()) => Ok(129),
+        outcome = work => outcome,
     }
 }
 
@@ -27,8 +28,8 @@ pub(crate) async fn during<T>(work: impl Future<Output = Result<T, Failure>>) ->
     let signals = async { or_interrupted(std::future::pending()).await };
     tokio::select! {
         biased;
-        done = work => done,
         code = signals => Err(Failure::signalled(code?)),
+        done = work => done,
     }
 }
 
