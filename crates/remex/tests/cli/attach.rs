@@ -195,7 +195,9 @@ fn a_process_that_waited_for_its_dead_client_goes_on_once_somebody_attaches() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdout.take().unwrap().read_exact(&mut [0; 2]).unwrap();
+    // Held open to the end: who stops reading ends the command.
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0; 2]).unwrap();
     // It stands still: nobody reads, and nothing may be lost.
     child.kill().unwrap();
     child.wait().unwrap();
