@@ -24,6 +24,7 @@ use self::{
     remote::Feed,
 };
 use crate::{
+    cut,
     escape::{self, Escape, Key, Typing},
     failure::Failure,
     input::Input,
@@ -123,10 +124,7 @@ impl Console {
         let mut screen = Screen::First;
         let signals = Signals::listen()?;
         let (orders, keys) = mpsc::channel(1);
-        let keyboard = match self.forward {
-            true => Some(self.keyboard(orders)?),
-            false => None,
-        };
+        let keyboard = self.forward.then(|| self.keyboard(orders)).transpose()?;
         let ending = Box::pin(self.watch(signals, keys, raw.as_ref(), &mut screen)).await;
         // Who leaves a process keeps its input open: dropped, it would be closed.
         if let Some(keyboard) = keyboard.filter(|_| !matches!(ending, Ok(Ending::Detached))) {
@@ -209,14 +207,14 @@ impl Console {
                 Turn::Order(Key::Kill) => {
                     interrupts = 1;
                     self.warn_if_away(raw);
-                    self.remote.kill(TerminateMode::Force);
+                    tokio::spawn(self.remote.killed(TerminateMode::Force));
                 }
                 Turn::Order(Key::HangUp) => return self.end(129).await,
                 Turn::Order(Key::Help) => say(raw, escape::HELP),
                 Turn::Order(Key::Bytes(_)) => {}
                 Turn::Condition => {
                     if client.cuts() > cuts {
-                        say(raw, "the connection was lost; waiting for it to come back");
+                        say(raw, cut::LOST);
                     }
                     cuts = client.cuts();
                 }

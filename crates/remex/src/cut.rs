@@ -2,9 +2,15 @@
 
 use std::time::Duration;
 
-use remex_client::{Client, Options};
+use remex_client::{Client, Condition, Options};
 
 use crate::print;
+
+/// What is said then; that it is back shows by itself.
+pub(crate) const LOST: &str = "the connection was lost; waiting for it to come back";
+
+/// How long the end of a session is waited for.
+const END: Duration = Duration::from_secs(3);
 
 /// How long the session of somebody who looks on may be without a connection: longer than one is tried for.
 const AWAY: Duration = Duration::from_secs(120);
@@ -12,6 +18,13 @@ const AWAY: Duration = Duration::from_secs(120);
 /// Lets the session wait for as long as a new connection is tried for.
 pub(crate) fn outlive(options: &mut Options) {
     options.detach_ttl = Some(AWAY);
+}
+
+/// Ends a session with everything in it, if its server can be told; otherwise it ends by itself.
+pub(crate) async fn end(client: Client) {
+    if client.condition() == Condition::Connected {
+        let _ = tokio::time::timeout(END, client.end()).await;
+    }
 }
 
 /// Does some work, and tells on stderr when it has to wait for the connection.
@@ -28,7 +41,7 @@ pub(crate) async fn told<T>(client: &Client, work: impl Future<Output = T>) -> T
                 }
                 // It may be back before anybody looked.
                 if client.cuts() > cuts {
-                    print::note("the connection was lost; waiting for it to come back");
+                    print::note(LOST);
                 }
                 cuts = client.cuts();
             }

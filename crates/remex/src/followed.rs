@@ -5,7 +5,7 @@
 use std::{num::NonZeroU16, time::Duration};
 
 use bytes::Bytes;
-use remex_client::{Client, Error, ErrorKind};
+use remex_client::{Client, Error, ErrorKind, Process};
 use remex_proto::process::{
     CloseStdin, ExitCause, GapRange, Read, ReadReply, Release, Resize, Signal, SignalName, Stream, Terminate,
     TerminateMode, Until, Wait, WaitReason, Write,
@@ -56,6 +56,15 @@ pub(crate) struct End {
 }
 
 impl Followed {
+    /// Returns the same for a process of our own session.
+    pub(crate) fn started(process: &Process) -> Self {
+        Self {
+            client: process.client().clone(),
+            session_id: process.client().session_id().to_owned(),
+            process_id: process.id().to_owned(),
+        }
+    }
+
     /// Returns a cursor shortly before the newest event: at most `pieces` before it.
     pub(crate) async fn shortly_before(&self, pieces: u64) -> Result<u64, Error> {
         let (process_id, session_id) = self.ids();

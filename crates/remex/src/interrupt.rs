@@ -25,7 +25,7 @@ pub(crate) async fn or_interrupted(work: impl Future<Output = Outcome>) -> Outco
 
 /// Does a part of the work of those that listen to signals later, unless one comes.
 pub(crate) async fn during<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let signals = async { or_interrupted(std::future::pending()).await };
+    let signals = or_interrupted(std::future::pending());
     tokio::select! {
         biased;
         code = signals => Err(Failure::signalled(code?)),

@@ -15,6 +15,7 @@ use remex_client::{
 use remex_proto::{process::State, session};
 
 use crate::{
+    cut,
     failure::{Failure, Kind},
     find::Processes,
     interrupt,
@@ -71,10 +72,11 @@ pub(crate) struct Launched {
 impl Launch<'_> {
     pub(crate) async fn start(self) -> Result<Launched, Failure> {
         let (client, name) = interrupt::during(self.connect()).await?;
-        match self.start_in(&client, &name).await {
+        match interrupt::during(self.start_in(&client, &name)).await {
             Ok(process) => Ok(Launched { client, process, name }),
             Err(failure) => {
-                let _ = client.end().await;
+                // What may have been started by then ends with it.
+                cut::end(client).await;
                 Err(failure)
             }
         }

@@ -114,12 +114,8 @@ fn hold(socket: &Socket) -> Result<File, Failure> {
     let action = format!("lock `{}`", path.display());
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
     let file = file.map_err(|error| Failure::io(&action, &error))?;
-    let lock = |operation| rustix::fs::flock(&file, operation);
-    let locked = match lock(rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => lock(rustix::fs::FlockOperation::LockExclusive),
-        other => other,
-    };
-    locked.map_err(|error| Failure::io(&action, &error.into()))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| Failure::io(&action, &error.into()))?;
     Ok(file)
 }
 

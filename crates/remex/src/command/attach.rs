@@ -3,10 +3,12 @@
 use std::io::IsTerminal as _;
 
 use clap::Args;
+use remex_client::Client;
 
 use super::Outcome;
 use crate::{
     console::{Console, Ending, Interrupts, Remote, WhenEnded, say},
+    cut,
     failure::Failure,
     find::Processes,
     followed::Followed,
@@ -50,8 +52,25 @@ The exit code is that of the process if it ends meanwhile, and 0 if you leave.";
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let place = flags.on.place(Otherwise::OwnIfThere).await?;
-    let client = interrupt::during(place.connect(|_| {})).await?;
-    let processes = Processes::list(&client).await?;
+    let client = interrupt::during(place.connect(cut::outlive)).await?;
+    let (console, name) = interrupt::during(console(flags, &client)).await?;
+    let ending = console.show().await;
+    let outcome = match ending {
+        Ok(Ending::Detached) => {
+            say(false, &format!("`{name}` runs on"));
+            Ok(0)
+        }
+        Ok(Ending::Exited(code) | Ending::Signalled(code)) => Ok(code),
+        Ok(Ending::Deaf) => Ok(141),
+        Err(failure) => Err(failure),
+    };
+    cut::end(client).await;
+    outcome
+}
+
+/// Finds the process, and returns how it is shown and what it is called.
+async fn console(flags: &Flags, client: &Client) -> Result<(Console, String), Failure> {
+    let processes = Processes::list(client).await?;
     let row = processes.find(&flags.name)?;
     let followed = processes.followed(row);
     if row.is_running() {
@@ -72,18 +91,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         when_ended: WhenEnded::Leave,
         interrupts: if flags.read_only { Interrupts::Leave } else { Interrupts::Pass },
     };
-    let ending = console.show().await;
-    let outcome = match ending {
-        Ok(Ending::Detached) => {
-            say(false, &format!("`{}` runs on", row.name));
-            Ok(0)
-        }
-        Ok(Ending::Exited(code) | Ending::Signalled(code)) => Ok(code),
-        Ok(Ending::Deaf) => Ok(141),
-        Err(failure) => Err(failure),
-    };
-    let _ = client.end().await;
-    outcome
+    Ok((console, row.name.clone()))
 }
 
 /// Gives the process the size of this terminal, and a reason to draw its screen anew.

@@ -3,11 +3,12 @@
 use std::{io::IsTerminal as _, time::Duration};
 
 use clap::Args;
-use remex_client::{Client, Condition, Options, Session, process::Input};
+use remex_client::{Options, Session, process::Input};
 
 use super::Outcome;
 use crate::{
     console::{Console, Ending, Interrupts, Remote, WhenEnded, say},
+    cut,
     failure::Failure,
     followed::Followed,
     launch::{Launch, Launched, Stay},
@@ -15,9 +16,6 @@ use crate::{
     print,
     text::duration,
 };
-
-/// How long the end of a session is waited for.
-const END: Duration = Duration::from_secs(3);
 
 /// Flags of `remex run`.
 #[derive(Debug, Args)]
@@ -117,11 +115,7 @@ pub(super) struct Shown {
 /// Shows a command until it ends or is left running, and ends or keeps its session.
 pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Outcome {
     let Launched { client, process, name } = launched;
-    let followed = Followed {
-        client: client.clone(),
-        session_id: client.session_id().to_owned(),
-        process_id: process.id().to_owned(),
-    };
+    let followed = Followed::started(&process);
     let console = Console {
         remote: Remote::started(process),
         terminal: shown.terminal,
@@ -149,20 +143,16 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
             Ok(0)
         }
         ended => {
-            end(client).await;
+            match (&ended, shown.when_ended) {
+                (Ok(Ending::Deaf) | Err(_), WhenEnded::Leave) => client.leave().await,
+                _ => cut::end(client).await,
+            }
             match ended? {
                 Ending::Exited(code) | Ending::Signalled(code) => Ok(code),
                 Ending::Deaf => Ok(141),
                 Ending::Detached => Ok(0),
             }
         }
-    }
-}
-
-/// Ends a session with everything in it, if its server can be told; otherwise it ends by itself.
-async fn end(client: Client) {
-    if client.condition() == Condition::Connected {
-        let _ = tokio::time::timeout(END, client.end()).await;
     }
 }
 

@@ -63,49 +63,27 @@ impl Remote {
 
     /// Passes a signal on, without waiting: while the connection is away nothing else may.
     pub(super) fn pass(&self, signal: SignalName) {
-        match self {
-            Self::Started { process, .. } => {
-                let process = process.clone();
-                tokio::spawn(async move { process.signal(signal).await });
-            }
-            Self::Followed { followed, .. } => {
-                let followed = followed.clone();
-                tokio::spawn(async move { followed.signal(signal).await });
-            }
-        }
+        let followed = self.handle();
+        tokio::spawn(async move { followed.signal(signal).await });
     }
 
     /// Passes a new size on, without waiting.
     pub(super) fn resize(&self, (rows, cols): (NonZeroU16, NonZeroU16)) {
-        match self {
-            Self::Started { process, .. } => {
-                let process = process.clone();
-                tokio::spawn(async move { process.resize(rows, cols).await });
-            }
-            Self::Followed { followed, .. } => {
-                let followed = followed.clone();
-                tokio::spawn(async move { followed.resize(rows, cols).await });
-            }
-        }
+        let followed = self.handle();
+        tokio::spawn(async move { followed.resize(rows, cols).await });
     }
 
-    /// Ends it with everything it has started, without waiting.
-    pub(super) fn kill(&self, mode: TerminateMode) {
-        let killed = self.killed(mode);
-        tokio::spawn(killed);
-    }
-
-    /// Ends it with everything it has started.
+    /// Ends it with everything it has started; spawned, it does so without anybody waiting.
     pub(super) fn killed(&self, mode: TerminateMode) -> impl Future<Output = Result<(), Error>> + use<> {
-        let followed = match self {
-            Self::Started { process, .. } => Followed {
-                client: process.client().clone(),
-                session_id: process.client().session_id().to_owned(),
-                process_id: process.id().to_owned(),
-            },
-            Self::Followed { followed, .. } => followed.clone(),
-        };
+        let followed = self.handle();
         async move { followed.terminate(mode).await }
+    }
+
+    fn handle(&self) -> Followed {
+        match self {
+            Self::Started { process, .. } => Followed::started(process),
+            Self::Followed { followed, .. } => followed.clone(),
+        }
     }
 }
 

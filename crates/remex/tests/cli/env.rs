@@ -235,27 +235,19 @@ fn a_server_that_says_nothing_after_the_handshake_is_found_out_in_time() {
 #[test]
 fn a_program_that_leads_nowhere_ends_with_us() {
     let home = Home::new();
-    let pid_in = |name: &str| {
-        let begun = Instant::now();
-        loop {
-            let text = fs::read_to_string(home.path(name)).unwrap_or_default();
-            if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) {
-                return pid;
-            }
-            assert!(begun.elapsed() < PATIENCE, "`{name}` was not started");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-    };
-    for name in ["one", "two"] {
-        let script = format!("echo $$ > {}; exec sleep 1000", home.path(name).display());
+    let started = |name: &str, args: &[&str]| {
+        let pid = home.pipe(name);
+        let script = format!("echo $$ > {}; exec sleep 1000", pid.display());
         assert_eq!(home.say(&["env", "add", name, "--", "sh", "-c", &script]).code, Some(0));
-    }
-    let mut interrupted = home.remex(&["ps", "--on", "one"]).stdin(Stdio::null()).spawn().unwrap();
-    let one = pid_in("one");
+        let child = home.remex(args).stdin(Stdio::null()).spawn().unwrap();
+        (child, Pid::from_raw(fs::read_to_string(pid).unwrap().trim().parse().unwrap()).unwrap())
+    };
+    let (mut interrupted, one) = started("one", &["ps", "--on", "one"]);
     kill_process(Pid::from_child(&interrupted), Signal::INT).unwrap();
-    assert_eq!(home.say(&["env", "test", "two", "--timeout", "100ms"]).code, Some(4));
+    let (mut tested, two) = started("two", &["env", "test", "two", "--timeout", "3s"]);
     assert_eq!(interrupted.wait().unwrap().code(), Some(130));
-    for pid in [one, pid_in("two")] {
+    assert_eq!(tested.wait().unwrap().code(), Some(4));
+    for pid in [one, two] {
         assert!(test_kill_process(pid).is_err(), "{pid:?} was left running");
     }
 }

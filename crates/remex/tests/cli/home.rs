@@ -38,6 +38,13 @@ impl Home {
         self.directory.path().join("home").join(name)
     }
 
+    /// Makes a named pipe in the user's home: who opens it to read waits for who writes.
+    pub(crate) fn pipe(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        path
+    }
+
     /// Returns where the user's own server listens.
     pub(crate) fn own_socket(&self) -> PathBuf {
         self.directory.path().join("run/remex/own.sock")

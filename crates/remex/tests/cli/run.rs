@@ -176,14 +176,9 @@ fn ctrl_c_while_connecting_leaves_no_program_behind() {
     let home = Home::new();
     let text = "[[environments]]\nid = \"far\"\nprogram = \"sh\"\nargs = [\"-c\", \"echo $$ > pid; exec sleep 1000\"]\n";
     fs::write(home.environments(), text).unwrap();
+    let pid = home.pipe("pid");
     let child = start(&home, &["run", "--on", "far", "--", "true"]);
-    let pid = loop {
-        match fs::read_to_string(home.path("pid")) {
-            Ok(pid) if pid.ends_with('\n') => break pid,
-            _ => std::thread::yield_now(),
-        }
-    };
-    let program = Watched::printed(pid.trim());
+    let program = Watched::printed(&fs::read_to_string(pid).unwrap());
     signal(&child, Signal::INT);
     let said = said(&child.wait_with_output().unwrap());
     assert_eq!((said.code, said.err.as_str()), (Some(130), ""));

@@ -1,9 +1,7 @@
 //! `top`: keystrokes in, screen out.
 
-use std::time::{Duration, Instant};
-
 use rustix::{
-    process::{Pid, Signal, kill_process},
+    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid},
     termios::Termios,
 };
 
@@ -11,7 +9,7 @@ use crate::{
     home::{Home, Said},
     left::Left,
     screen::Screen,
-    support::{PATIENCE, Server},
+    support::Server,
 };
 
 /// The settings of a terminal as numbers.
@@ -157,12 +155,8 @@ fn the_shell_has_the_terminal_while_top_is_stopped() {
             keys => screen.keys(keys),
         }
         screen.wait_until("the usual screen", |shown| !shown.contains("build"));
-        let stat = format!("/proc/{}/stat", screen.pid());
-        let begun = Instant::now();
-        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
-            assert!(begun.elapsed() < PATIENCE, "{stop:?} does not stop it");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let pid = Pid::from_raw(screen.pid().try_into().unwrap()).unwrap();
+        assert!(waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap().unwrap().stopped(), "{stop:?}");
         assert_eq!(modes(&screen.settings()), usual, "{stop:?}");
         send(&screen, Signal::CONT);
     }
