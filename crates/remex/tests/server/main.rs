@@ -14,6 +14,7 @@ mod fs_entries;
 mod fs_files;
 mod fs_handles;
 mod fs_walk;
+mod hostile;
 mod http;
 mod http_requests;
 mod http_streams;

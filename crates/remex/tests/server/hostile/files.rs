@@ -1,0 +1,1 @@
+//! File requests and watches under attack.

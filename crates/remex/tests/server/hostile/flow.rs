@@ -1,0 +1,1 @@
+//! Connections under attack: huge messages, floods and peers that never acknowledge.

@@ -1,0 +1,1 @@
+//! Killing when there is no thread, process slot or descriptor left.

@@ -1,0 +1,1 @@
+//! Memory is bounded over the whole server, and given back.

@@ -1,0 +1,1 @@
+//! Processes, their input and their logs under attack.

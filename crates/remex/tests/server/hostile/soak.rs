@@ -1,0 +1,1 @@
+//! A minute of work through a faulty proxy, compared byte by byte.

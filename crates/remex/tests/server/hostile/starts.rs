@@ -1,0 +1,1 @@
+//! Starts that hang, and servers that die.
