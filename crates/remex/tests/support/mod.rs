@@ -9,7 +9,9 @@ mod client;
 mod codex;
 mod cutter;
 mod http;
+mod hung;
 mod inbox;
+mod limits;
 mod numbers;
 mod place;
 mod reader;
@@ -28,7 +30,9 @@ pub(crate) use self::{
     codex::program as codex_program,
     cutter::Cutter,
     http::{Answer, exchange, request, upgrade},
+    hung::{HungFs, Interrupts},
     inbox::{End, Seen},
+    limits::Limits,
     numbers::{check_numbers, numbers},
     place::{Place, uri},
     reader::Reader,

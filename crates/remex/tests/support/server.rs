@@ -36,7 +36,7 @@ pub(crate) struct Server {
     stdout: Lines,
     stderr: Lines,
     addresses: Vec<String>,
-    /// Where a unix socket lives.
+    /// Where a unix socket or the program itself lives.
     directory: Option<TempDir>,
 }
 
@@ -123,6 +123,11 @@ impl Server {
             addresses: Vec::new(),
             directory: None,
         }
+    }
+
+    /// Keeps a directory until the server has ended.
+    pub(crate) fn keep(&mut self, directory: TempDir) {
+        self.directory = Some(directory);
     }
 
     /// Returns the address of the first listener.
