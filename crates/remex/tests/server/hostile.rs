@@ -6,5 +6,4 @@ mod flow;
 mod kills;
 mod memory;
 mod processes;
-mod soak;
 mod starts;

@@ -11,6 +11,7 @@ mod exact;
 mod proxy;
 mod restart;
 mod scene;
+mod soak;
 mod stories;
 
 use std::{
@@ -69,6 +70,17 @@ fn what_a_server_gives_up_while_its_client_is_away_is_told_to_the_byte() {
 #[test]
 fn an_end_that_was_heard_after_the_cut_is_an_end() {
     run_all(114..115, 1, |_| end::run());
+}
+
+#[test]
+fn a_minute_of_faults_loses_and_doubles_nothing() {
+    let (websocket, unix) = (Server::start(), Server::unix(&[]));
+    let tally = Arc::new(Tally::default());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let soak = async { timeout(10 * PATIENCE, soak::run([&websocket, &unix], 4, &tally)).await };
+    runtime.block_on(soak).expect("all clients come to their end");
+    websocket.stop();
+    unix.stop();
 }
 
 /// Makes the runs of these seeds with one server, and checks that enough has gone wrong.

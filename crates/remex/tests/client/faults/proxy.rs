@@ -20,7 +20,10 @@ use tokio::{
     time::sleep,
 };
 
-use super::course::{Course, Cut, Fault, ServerEnd, Way};
+use super::{
+    chance::Chance,
+    course::{Course, Cut, Fault, ServerEnd, Way},
+};
 
 /// How much is carried at once.
 const CARRIED_BYTES: usize = 64 << 10;
@@ -51,6 +54,8 @@ pub(crate) struct Tally {
 struct State {
     server: Address,
     courses: std::collections::VecDeque<Course>,
+    /// Draws more courses when there are none left; without it they are smooth.
+    more: Option<Chance>,
     door: Door,
     /// What comes next this way is cut after so many bytes.
     snare: Option<(Way, usize)>,
@@ -88,8 +93,17 @@ impl Drop for Proxy {
 impl Proxy {
     /// Stands before the server at this address; connections take these courses, and smooth ones after them.
     pub(crate) async fn before(server: &str, courses: Vec<Course>, tally: &Arc<Tally>) -> Self {
-        let server = Address::parse(server);
-        let state = State { server: server.clone(), courses: courses.into(), door: Door::Open, snare: None };
+        Self::start(Address::parse(server), courses, None, tally).await
+    }
+
+    /// Stands before the server at this address, and every connection goes wrong.
+    pub(crate) async fn before_faulty(server: &str, chance: Chance, tally: &Arc<Tally>) -> Self {
+        Self::start(Address::parse(server), Vec::new(), Some(chance), tally).await
+    }
+
+    async fn start(server: Address, courses: Vec<Course>, more: Option<Chance>, tally: &Arc<Tally>) -> Self {
+        let (server_address, courses) = (server.clone(), courses.into());
+        let state = State { server: server_address, courses, more, door: Door::Open, snare: None };
         let plan = Arc::new(Plan { state: Mutex::new(state), tally: Arc::clone(tally) });
         match server {
             Address::Tcp(_) => {
@@ -117,6 +131,13 @@ impl Proxy {
         self.plan.lock().server = Address::parse(server);
     }
 
+    /// Lets connections go well from now on.
+    pub(crate) fn mend(&self) {
+        let mut state = self.plan.lock();
+        state.courses.clear();
+        state.more = None;
+    }
+
     /// Lets connections through, or refuses them.
     pub(crate) fn set_door(&self, door: Door) {
         self.plan.lock().door = door;
@@ -135,7 +156,13 @@ impl Plan {
 
     /// Returns how the next connection goes, and where.
     fn next(&self) -> (Course, Address) {
-        let mut state = self.lock();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if state.courses.is_empty()
+            && let Some(chance) = &mut state.more
+        {
+            state.courses.extend(Course::draw(chance));
+        }
         let mut course = match state.door {
             Door::Open => state.courses.pop_front().unwrap_or_else(Course::smooth),
             Door::Shut => Course::smooth(),

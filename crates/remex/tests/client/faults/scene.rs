@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Client, Condition, process::Command};
+use remex_client::{
+    Client, Condition,
+    process::{Command, Retain},
+};
 use rustix::process::Pid;
 use tokio::{sync::watch, time::Instant};
 
@@ -30,6 +33,7 @@ const RETAINED: usize = 1 << 20;
 pub(crate) struct Scene {
     pub(crate) client: Client,
     pub(crate) chance: Chance,
+    retain: Retain,
     stage: Arc<Stage>,
 }
 
@@ -50,7 +54,12 @@ impl Scene {
             started: Mutex::new(Vec::new()),
             lacks_output: AtomicBool::new(false),
         });
-        Self { client, chance, stage }
+        Self { client, chance, retain: Retain::default(), stage }
+    }
+
+    /// Makes a directory of its own; its processes are kept like this.
+    pub(crate) fn retaining(client: Client, chance: Chance, retain: Retain) -> Self {
+        Self { retain, ..Self::new(client, chance) }
     }
 
     /// Returns the same scene with other luck.
@@ -64,7 +73,7 @@ impl Scene {
         let name = format!("process-{}", started.len());
         let line = format!("echo {name} >> started; {line}");
         started.push(name);
-        self.client.shell(line).cwd(self.path(""))
+        self.client.shell(line).cwd(self.path("")).retain(self.retain)
     }
 
     /// Returns a path in the directory that processes run in.

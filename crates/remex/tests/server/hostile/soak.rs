@@ -1,1 +1,0 @@
-//! A minute of work through a faulty proxy, compared byte by byte.
