@@ -10,9 +10,9 @@ use std::{
 use tokio::io::unix::AsyncFd;
 
 use crate::{
-    Signal, reaper,
+    Leader, Signal, reaper,
     spawner::Lease,
-    sys::{self, Patience, Reaped},
+    sys::{self, Reaped},
 };
 
 /// The kernel's count of our memory is spread over the processors, so two readings differ by a little.
@@ -24,8 +24,10 @@ const RSS_TOLERANCE_BYTES: u64 = 1024 * 1024;
 #[derive(Debug)]
 pub struct Exit {
     state: State,
+    leader: Leader,
     inherited_rss_bytes: u64,
     /// Keeps the thread that made the child alive: its end would send the parent-death signal.
+    #[expect(dead_code, reason = "held, not read")]
     lease: Arc<Lease>,
 }
 
@@ -67,8 +69,19 @@ pub struct Usage {
 
 impl Exit {
     /// Takes over a new child that is watched for being readable.
-    pub(crate) fn new(pidfd: AsyncFd<OwnedFd>, inherited_rss_bytes: u64, lease: Arc<Lease>) -> Self {
-        Self { state: State::Running(pidfd), inherited_rss_bytes, lease }
+    pub(crate) fn new(
+        leader: Leader,
+        pidfd: AsyncFd<OwnedFd>,
+        inherited_rss_bytes: u64,
+        lease: Arc<Lease>,
+    ) -> Self {
+        Self { state: State::Running(pidfd), leader, inherited_rss_bytes, lease }
+    }
+
+    /// Returns the process by its number, which is of no use any more once this has told how it ended.
+    #[must_use]
+    pub fn leader(&self) -> &Leader {
+        &self.leader
     }
 
     /// Waits until the process ends. Cancel-safe, and gives the same answer when called again.
@@ -96,7 +109,7 @@ impl Exit {
             State::Running(pidfd) => pidfd,
             State::Ended(status) => return Some(*status),
         };
-        let status = match sys::reap(pidfd.as_fd(), Patience::Return) {
+        let status = match self.leader.reap(pidfd.as_fd()) {
             Ok(None) => return None,
             Ok(Some(reaped)) => self.status(reaped),
             Err(error) => {
@@ -120,10 +133,6 @@ impl Exit {
         }
     }
 
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
     fn status(&self, reaped: Reaped) -> ExitStatus {
         let Reaped { code, signal, user, system, max_rss_bytes } = reaped;
         let own = max_rss_bytes > self.inherited_rss_bytes + RSS_TOLERANCE_BYTES;
@@ -138,13 +147,14 @@ impl Exit {
 impl Drop for Exit {
     fn drop(&mut self) {
         if let State::Running(pidfd) = std::mem::replace(&mut self.state, State::Ended(LOST)) {
-            end(pidfd.into_inner());
+            end(&self.leader, pidfd.into_inner());
         }
     }
 }
 
 /// Kills a child and has it reaped in the background.
-pub(crate) fn end(pidfd: OwnedFd) {
+pub(crate) fn end(leader: &Leader, pidfd: OwnedFd) {
+    leader.give_up();
     if let Err(error) = sys::pidfd_signal(pidfd.as_fd(), Signal::KILL) {
         tracing::warn!(%error, "cannot kill an abandoned process");
     }

@@ -24,29 +24,48 @@ pub(crate) fn pids() -> io::Result<Vec<Pid>> {
 }
 
 /// Reads the tag of a process; `None` when it has none or is gone.
-pub(crate) fn tag(pid: Pid) -> Option<Tag> {
+///
+/// # Errors
+/// When the host lacks what it takes to look.
+pub(crate) fn tag(pid: Pid) -> io::Result<Option<Tag>> {
     let limit = match sys::lock_limit(pid) {
         // Another user's, as after a set-user-id program; everybody may read the file.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-            let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-            limits
-                .lines()
-                .find_map(|line| line.strip_prefix("Max file locks"))?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()?
+            let limits = unless_gone(fs::read_to_string(format!("/proc/{pid}/limits")))?;
+            limits.as_deref().and_then(soft_lock_limit)
         }
-        other => other.ok()?,
+        other => unless_gone(other)?,
     };
-    Tag::from_limit(limit)
+    Ok(limit.and_then(Tag::from_limit))
+}
+
+fn soft_lock_limit(limits: &str) -> Option<u64> {
+    let numbers = limits.lines().find_map(|line| line.strip_prefix("Max file locks"))?;
+    numbers.split_whitespace().next()?.parse().ok()
 }
 
 /// Reads what the kernel counts of a process; `None` when it has ended, reaped or not.
-pub(crate) fn member(pid: Pid, tag: Option<Tag>) -> Option<Member> {
+///
+/// # Errors
+/// When the host lacks what it takes to look.
+pub(crate) fn member(pid: Pid, tag: Option<Tag>) -> io::Result<Option<Member>> {
     let mut line = [0; STAT_LEN];
-    let len = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
-    parse(pid, tag, &line[..len])
+    let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut line));
+    Ok(unless_gone(read)?.and_then(|len| parse(pid, tag, &line[..len])))
+}
+
+/// Tells whether the host only lacks something at the moment, so that the error says nothing of the process.
+pub(crate) fn is_want(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+}
+
+/// A process that cannot be looked at has ended, or is hidden from us as a stranger.
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_want(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<Member> {

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    ChildIo, Exit, Pid, Scope, Stage, Start, StartError, Stdio, Tag,
+    ChildIo, Exit, Leader, Pid, Scope, Stage, Start, StartError, Stdio, Tag,
     clone::{self, Birth, Orders, Stack, Terminal},
     descriptors::{Ends, lift},
     exit,
@@ -61,6 +61,7 @@ impl Spawner {
     pub fn new(threads: usize) -> io::Result<Self> {
         sys::keep_exit_statuses();
         reaper::start()?;
+        tree::start()?;
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let site = Arc::new(Site {
             orders: Mutex::default(),
@@ -141,8 +142,6 @@ enum Order {
         runtime: Handle,
         lease: Arc<Lease>,
     },
-    /// At most one for each start that was in the queue, or on its way back, when its future was dropped.
-    Abandon { child: Child, tag: Tag },
 }
 
 impl Site {
@@ -172,13 +171,9 @@ fn work(site: &Site, mut stack: Stack) {
                 site.room.add_permits(1);
                 if !answer.is_closed() {
                     let _entered = runtime.enter();
-                    // Where nobody waits any more, the newborn is dropped and comes back as abandoned.
+                    // Where nobody waits any more, the newborn is dropped and ended.
                     _ = answer.send(make(site, &mut stack, *image, lease));
                 }
-            }
-            Order::Abandon { child, tag } => {
-                end_tree(tag, child.pid);
-                drop(child);
             }
         }
     }
@@ -216,13 +211,14 @@ fn make(site: &Site, stack: &mut Stack, image: Image, lease: Arc<Lease>) -> Resu
     };
     match sys::watch(pidfd, Interest::READABLE) {
         Ok(pidfd) => {
-            let exit = Exit::new(pidfd, inherited_rss_bytes, lease);
+            let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, lease);
             Ok(Newborn { child: Some(Child { pid, io: ends.io, exit }), tag })
         }
         Err(error) => {
             let (pidfd, error) = error.into_parts();
-            end_tree(tag, pid);
-            exit::end(pidfd);
+            let leader = Leader::new(pid);
+            let scope = Scope::Process(tag, leader.clone());
+            tree::kill_later(&scope, move || exit::end(&leader, pidfd));
             Err(image.error(Stage::Descriptors, error.raw_os_error().unwrap_or(libc::EIO)))
         }
     }
@@ -244,15 +240,9 @@ impl Newborn {
 impl Drop for Newborn {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
-            // Not here: this may be a worker of the runtime, and ending a tree takes a while.
-            let site = child.exit.lease().site.clone();
-            site.push(Order::Abandon { child, tag: self.tag });
+            // Not reaped before its tree is gone, so that those in its session are found.
+            let scope = Scope::Process(self.tag, child.exit.leader().clone());
+            tree::kill_later(&scope, move || drop(child));
         }
-    }
-}
-
-fn end_tree(tag: Tag, pid: Pid) {
-    if let Err(error) = tree::kill(Scope::Process(tag, pid)) {
-        tracing::warn!(%pid, %error, "cannot end the tree of an abandoned process");
     }
 }

@@ -94,11 +94,8 @@ pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<
     gone_is_fine(check(result))
 }
 
-/// Sends a signal to every process of the group that `leader` leads or led; an empty group is no error.
-///
-/// # Errors
-/// `PermissionDenied` when not one member may be signalled.
-pub fn group_signal(leader: Pid, signal: Signal) -> io::Result<()> {
+/// Sends a signal to every process of the group that `leader` leads; an empty group is no error.
+pub(crate) fn group_signal(leader: Pid, signal: Signal) -> io::Result<()> {
     // SAFETY: no memory is involved. A `Pid` is larger than 1, so this is never everybody nor our own group.
     let result = unsafe { libc::kill(-leader.as_raw(), signal.number()) };
     gone_is_fine(check(result.into()))
@@ -155,13 +152,34 @@ fn limit(pid: i32, resource: Resource) -> io::Result<libc::rlimit> {
 }
 
 /// Blocks every signal in the calling thread, so that none is handled here or in a child that shares our memory.
+///
+/// Also those that C libraries keep for themselves (32 to 34), which their own functions leave out. Nothing in this
+/// program cancels a thread or changes its user, which is what they are for.
 pub(crate) fn block_signals() {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` initialises the set before it is read. Neither call can fail with these arguments.
+    let all = u64::MAX;
+    // SAFETY: the set has the size that is given, and nothing is written. The call cannot fail with these arguments.
     unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), ptr::null_mut());
+        let old = ptr::null_mut::<libc::c_void>();
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, old, size_of::<u64>());
     }
+}
+
+/// Gives the calling thread a table of descriptors of its own, in which only `kept` is open.
+///
+/// From then on no other descriptor of the program may be used or dropped on this thread: its number may be another
+/// file's here. What the thread opens takes nothing from what the program may have.
+///
+/// # Errors
+/// When the host does not offer that; then nothing has changed.
+pub(crate) fn own_descriptors(kept: BorrowedFd<'_>) -> io::Result<()> {
+    let kept = kept.as_raw_fd().unsigned_abs();
+    let close = |first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint| {
+        // SAFETY: with the flag, and after it, this concerns the table of this thread alone, in which nothing owns a
+        // descriptor; the files stay open in the table of the program.
+        check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) })
+    };
+    close(kept + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE)?;
+    if kept > 0 { close(0, kept - 1, 0) } else { Ok(()) }
 }
 
 /// Asks the scheduler to let the calling thread run soon after it wakes, for short turns.

@@ -39,12 +39,15 @@ async fn no_process_descriptor_or_thread_is_left_over() {
         match std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await {
             Poll::Pending => (0..number * 20).for_each(|_| std::thread::yield_now()),
             // So busy a machine that it was started before we looked: then it is ours to end.
-            Poll::Ready(child) => _ = tree::kill(Scope::Process(tag, child.unwrap().pid)).unwrap(),
+            Poll::Ready(child) => {
+                let child = child.unwrap();
+                tree::kill(&Scope::Process(tag, child.exit.leader().clone())).wait().unwrap();
+            }
         }
         drop(future);
     }
     eventually("abandoned starts are gone", || {
-        unchanged() && pids(Scope::Session(TAGS.tag(3, 0))).is_empty()
+        unchanged() && pids(&Scope::Session(TAGS.tag(3, 0))).is_empty()
     })
     .await;
 

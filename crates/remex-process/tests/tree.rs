@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{NULL, TAGS, eventually, finish, pids, pipes, shell, spawner, start, within};
-use remex_process::{Scope, Signal, Tag, group_signal, tree};
+use remex_process::{Child, Scope, Signal, Tag, tree};
 
 /// A process that waits, one that left for a session of its own, and one that no living parent knows; then `rest`.
 fn family(tag: Tag, rest: &str) -> remex_process::Start {
@@ -18,8 +18,12 @@ fn family(tag: Tag, rest: &str) -> remex_process::Start {
 /// The three of `family` that left, and the second child of the daemon.
 const FAMILY: usize = 4;
 
+fn whole(tag: Tag, child: &Child) -> Scope {
+    Scope::Process(tag, child.exit.leader().clone())
+}
+
 /// Shells need a moment to start their children and to send them away.
-async fn settled(scope: Scope, count: usize) {
+async fn settled(scope: &Scope, count: usize) {
     eventually(&format!("{count} in {scope:?}"), || pids(scope).len() == count).await;
 }
 
@@ -27,12 +31,12 @@ async fn settled(scope: Scope, count: usize) {
 async fn kill_ends_daemons_and_those_in_sessions_of_their_own() {
     let tag = TAGS.tag(3, 1);
     let mut child = spawner().start(family(tag, "wait")).await.unwrap();
-    let scope = Scope::Process(tag, child.pid);
+    let scope = whole(tag, &child);
     let (_, mut output) = pipes(child.io);
     output.until("daemon").await;
-    settled(scope, FAMILY + 1).await;
-    assert_eq!(tree::kill(scope).unwrap(), FAMILY + 1);
-    assert_eq!(pids(scope), []);
+    settled(&scope, FAMILY + 1).await;
+    assert_eq!(tree::kill(&scope).wait().unwrap(), FAMILY + 1);
+    assert_eq!(pids(&scope), []);
     assert_eq!(within(child.exit.wait()).await.code, 137);
     // Each of them held the pipe open.
     output.rest().await;
@@ -48,13 +52,13 @@ async fn of_an_exited_leader_the_group_goes_and_the_services_it_left_stay_until_
     let (_, mut output) = pipes(child.io);
     output.until("daemon").await;
     assert_eq!(within(child.exit.wait()).await.code, 0);
-    settled(Scope::Session(tag), FAMILY + 1).await;
-    settled(Scope::Group(tag, child.pid), 1).await;
+    settled(&Scope::Session(tag), FAMILY + 1).await;
+    settled(&Scope::Group(tag, child.pid), 1).await;
 
-    assert_eq!(tree::kill(Scope::Group(tag, child.pid)).unwrap(), 1);
-    assert_eq!(pids(Scope::Group(tag, child.pid)), []);
+    assert_eq!(tree::kill(&Scope::Group(tag, child.pid)).wait().unwrap(), 1);
+    assert_eq!(pids(&Scope::Group(tag, child.pid)), []);
     assert_eq!(second.exit.try_wait(), None);
-    assert_eq!(tree::kill(Scope::Session(other)).unwrap(), FAMILY);
+    assert_eq!(tree::kill(&Scope::Session(other)).wait().unwrap(), FAMILY);
     assert_eq!(within(second.exit.wait()).await.code, 137);
     output.rest().await;
     assert_eq!(stranger.exit.try_wait(), None);
@@ -65,13 +69,14 @@ async fn one_that_lost_the_tag_is_found_by_its_parent() {
     let tag = TAGS.tag(6, 1);
     let script = "setsid prlimit --locks=5 sh -c 'echo untagged; sleep 1000 & wait' & wait";
     let child = spawner().start(shell(NULL, tag, script)).await.unwrap();
-    let scope = Scope::Process(tag, child.pid);
+    let scope = whole(tag, &child);
     let (_, mut output) = pipes(child.io);
     output.until("untagged").await;
-    settled(scope, 3).await;
-    let untagged = tree::members(scope).unwrap().into_iter().filter(|member| member.tag.is_none()).count();
+    settled(&scope, 3).await;
+    let untagged =
+        tree::members(&scope).wait().unwrap().into_iter().filter(|member| member.tag.is_none()).count();
     assert_eq!(untagged, 2);
-    assert_eq!(tree::kill(scope).unwrap(), 3);
+    assert_eq!(tree::kill(&scope).wait().unwrap(), 3);
     output.rest().await;
 }
 
@@ -79,17 +84,17 @@ async fn one_that_lost_the_tag_is_found_by_its_parent() {
 async fn a_signal_reaches_every_member() {
     let tag = TAGS.tag(7, 1);
     let child = spawner().start(family(tag, "trap 'exit 9' TERM; echo ready; wait")).await.unwrap();
-    let (pid, (_, mut output)) = (child.pid, pipes(child.io));
-    let scope = Scope::Process(tag, pid);
+    let scope = whole(tag, &child);
+    let (_, mut output) = pipes(child.io);
     output.until("ready").await;
     output.until("daemon").await;
-    settled(scope, FAMILY + 1).await;
-    assert_eq!(tree::signal(Scope::Session(tag), Signal::TERM).unwrap(), FAMILY + 1);
+    settled(&scope, FAMILY + 1).await;
+    assert_eq!(tree::signal(&Scope::Session(tag), &[Signal::TERM]).wait().unwrap(), FAMILY + 1);
     let mut exit = child.exit;
     assert_eq!(within(exit.wait()).await.code, 9);
-    settled(scope, 0).await;
-    assert_eq!(tree::signal(scope, Signal::TERM).unwrap(), 0);
-    group_signal(pid, Signal::TERM).expect("an empty group is no error");
+    settled(&scope, 0).await;
+    assert_eq!(tree::signal(&scope, &[Signal::TERM]).wait().unwrap(), 0);
+    exit.leader().signal_group(Signal::TERM).expect("a reaped leader is no error");
 }
 
 #[tokio::test]
@@ -99,19 +104,19 @@ async fn a_group_signal_stays_in_the_group() {
     let (_, mut output) = pipes(child.io);
     output.until("ready").await;
     output.until("daemon").await;
-    settled(Scope::Session(tag), FAMILY + 1).await;
-    settled(Scope::Group(tag, child.pid), 2).await;
-    group_signal(child.pid, Signal::TERM).unwrap();
+    settled(&Scope::Session(tag), FAMILY + 1).await;
+    settled(&Scope::Group(tag, child.pid), 2).await;
+    child.exit.leader().signal_group(Signal::TERM).unwrap();
     assert_eq!(within(child.exit.wait()).await.code, 9);
-    settled(Scope::Session(tag), FAMILY - 1).await;
-    tree::kill(Scope::Session(tag)).unwrap();
+    settled(&Scope::Session(tag), FAMILY - 1).await;
+    tree::kill(&Scope::Session(tag)).wait().unwrap();
 }
 
 #[tokio::test]
 async fn members_know_their_place_and_what_they_use() {
     let tag = TAGS.tag(9, 3);
     let mut child = spawner().start(shell(NULL, tag, "while :; do :; done")).await.unwrap();
-    let look = || tree::members(Scope::Process(tag, child.pid)).unwrap();
+    let look = || tree::members(&whole(tag, &child)).wait().unwrap();
     eventually("it has used the processor", || look().iter().any(|member| !member.cpu.is_zero())).await;
     let [member] = &look()[..] else { panic!("one process") };
     let own = i32::try_from(std::process::id()).unwrap();
@@ -127,8 +132,8 @@ async fn members_know_their_place_and_what_they_use() {
 async fn a_zombie_is_no_member() {
     let tag = TAGS.tag(10, 1);
     let child = spawner().start(start(NULL, tag, "true", &[])).await.unwrap();
-    let scope = Scope::Process(tag, child.pid);
-    settled(scope, 0).await;
-    assert_eq!(tree::kill(scope).unwrap(), 0);
+    let scope = whole(tag, &child);
+    settled(&scope, 0).await;
+    assert_eq!(tree::kill(&scope).wait().unwrap(), 0);
     assert_eq!(finish(child).await.1.code, 0);
 }

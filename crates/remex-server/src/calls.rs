@@ -342,13 +342,18 @@ impl Connection {
                 Err(error) => return responder.error(&error),
             },
         };
-        let slots = Arc::clone(&self.slots);
+        let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.slots));
         self.run_beside(id, async move {
             let _slot = slots.acquire().await;
             let outbox = Arc::clone(responder.outbox());
             let _making = outbox.room_for_answer().await;
-            let listing = tokio::task::spawn_blocking(move || listing(&sessions)).await;
-            responder.answer(listing.map_err(|error| RpcError::new(ErrorKind::Internal, error.to_string())));
+            // One look for all of them: there may be as many sessions as processes on this host.
+            let members = match sessions.first() {
+                Some(session) => tree::marked(session.tag()).await.unwrap_or_default(),
+                None => Vec::new(),
+            };
+            // There may be tens of thousands of them, too many for a worker.
+            responder.answer(server.files().run(move || listing(&sessions, &members)).await);
         });
     }
 
@@ -404,11 +409,9 @@ fn too_many_searches(limit: usize) -> RpcError {
 }
 
 /// Lists processes with CPU time and memory of their trees.
-fn listing(sessions: &[Arc<Session>]) -> wire::Listing {
-    // One look for all of them: there may be as many sessions as processes on this host.
-    let members = sessions.first().and_then(|session| tree::marked(session.tag()).ok()).unwrap_or_default();
+fn listing(sessions: &[Arc<Session>], members: &[Member]) -> wire::Listing {
     let mut trees = HashMap::<Tag, Vec<&Member>>::new();
-    for member in &members {
+    for member in members {
         if let Some(tag) = member.tag {
             trees.entry(tag).or_default().push(member);
         }

@@ -22,16 +22,14 @@ mod walk;
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, fs as wire, sandbox::Sandbox};
-use tokio::{
-    runtime,
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     config::Limits,
     connection::Connection,
     outbox::{Outbox, Reply, Responder, Wanted},
     server::Server,
+    threads::Threads,
 };
 pub(crate) use error::io_error;
 pub(crate) use handles::Handles;
@@ -48,9 +46,6 @@ const HANGS: Duration = Duration::from_secs(1);
 const LISTING: u64 = 4 * MIB;
 
 const MIB: u64 = 1 << 20;
-
-/// How long a thread stays without work.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Something that is done with files in one go.
 pub(crate) trait FileWork: Request + Confinable + Send + 'static {
@@ -106,19 +101,13 @@ pub(crate) struct Held {
 /// The threads for file work, and the order of what they do.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// Only its blocking threads are used. Taken when the server is dropped.
-    threads: Option<runtime::Runtime>,
+    threads: Threads,
     turns: Arc<Turns>,
 }
 
 impl Files {
     pub(crate) fn new() -> std::io::Result<Self> {
-        let threads = runtime::Builder::new_current_thread()
-            .max_blocking_threads(THREADS)
-            .thread_keep_alive(KEEP_ALIVE)
-            .thread_name("remex-file")
-            .build()?;
-        Ok(Files { threads: Some(threads), turns: Arc::default() })
+        Ok(Files { threads: Threads::new("remex-file", THREADS)?, turns: Arc::default() })
     }
 
     /// Takes a place in the order of those who touch the same paths.
@@ -132,22 +121,8 @@ impl Files {
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
-        let running = self.threads.as_ref().map(|threads| threads.spawn_blocking(work));
-        async move {
-            match running {
-                Some(running) => running.await.map_err(|error| internal(&error)),
-                None => Err(RpcError::new(ErrorKind::ShuttingDown, "the server is shutting down")),
-            }
-        }
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // A thread that hangs must not hold up the end.
-        if let Some(threads) = self.threads.take() {
-            threads.shutdown_background();
-        }
+        let running = self.threads.run(work);
+        async move { running.await.map_err(|panicked| RpcError::new(ErrorKind::Internal, panicked.to_string())) }
     }
 }
 
@@ -304,8 +279,4 @@ pub(crate) fn making(limits: &Limits) -> Arc<Semaphore> {
 /// Returns what a path names on this host.
 pub(crate) fn native(path: &HostPath) -> Result<&Path, RpcError> {
     path.native().map_err(|error| RpcError::new(ErrorKind::InvalidInput, error.to_string()))
-}
-
-fn internal(error: &tokio::task::JoinError) -> RpcError {
-    RpcError::new(ErrorKind::Internal, format!("file work broke off: {error}"))
 }

@@ -20,6 +20,7 @@ mod session;
 mod watch;
 
 mod clock;
+mod threads;
 
 pub use config::{Auth, Config, Host, Limits, Proxies, Trust};
 pub use server::{ListenError, Server};

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Pid, Signal, Size, Tag, group_signal};
+use remex_process::{Leader, Pid, Signal, Size, Tag};
 use remex_proto::{
     ErrorKind, HostPath, RpcError,
     process::{self as wire, ExitCause},
@@ -107,7 +107,7 @@ struct State {
 enum Phase {
     Starting,
     Running {
-        pid: Pid,
+        leader: Leader,
         started_at_ms: u64,
     },
     /// Closed: the task is gone.
@@ -197,8 +197,8 @@ impl Process {
     /// The task ends: from now on orders are answered without it.
     fn retire(&self) {
         let mut state = self.state();
-        if let Phase::Running { pid, started_at_ms } = state.phase {
-            state.phase = Phase::Over { pid, started_at_ms };
+        if let Phase::Running { leader, started_at_ms } = &state.phase {
+            state.phase = Phase::Over { pid: leader.pid(), started_at_ms: *started_at_ms };
         }
         while let Some(order) = state.orders.pop_front() {
             order.answer_closed(&self.about, &mut state.input);
@@ -229,15 +229,19 @@ impl Process {
     }
 
     /// The session has ended: the process dies, and nobody waits for what it said.
-    pub(crate) fn abandon(&self) {
+    ///
+    /// Tells whether it is still being started, so that there may be something to end later.
+    pub(crate) fn abandon(&self) -> bool {
         let mut state = self.state();
         state.control.let_go();
-        if let (Phase::Running { pid, .. }, None) = (&state.phase, &state.exit) {
-            // It is not reaped yet, so the number is its own. What left its group is found by its tag.
-            let _ = group_signal(*pid, Signal::KILL);
+        if let Phase::Running { leader, .. } = &state.phase {
+            // What left its group is found by its tag.
+            let _ = leader.signal_group(Signal::KILL);
         }
+        let is_starting = matches!(state.phase, Phase::Starting);
         drop(state);
         self.wake.notify_one();
+        is_starting
     }
 
     /// Drops the requests of a connection that wait for this process, all of them or only one.
@@ -257,10 +261,9 @@ impl Process {
     /// Returns one line of `process/list`, without the figures of the tree.
     pub(crate) fn entry(&self, session: &Session) -> wire::Entry {
         let state = self.state();
-        let (pid, started_at_ms) = match state.phase {
-            Phase::Running { pid, started_at_ms } | Phase::Over { pid, started_at_ms } => {
-                (Some(pid.as_raw().unsigned_abs()), started_at_ms)
-            }
+        let (pid, started_at_ms) = match &state.phase {
+            Phase::Running { leader, started_at_ms } => (Some(leader.pid()), *started_at_ms),
+            Phase::Over { pid, started_at_ms } => (Some(*pid), *started_at_ms),
             Phase::Starting | Phase::Failed => (None, self.about.asked_at_ms),
         };
         wire::Entry {
@@ -268,7 +271,7 @@ impl Process {
             session_id: session.id.clone(),
             argv: self.about.argv.clone(),
             cwd: self.about.cwd.clone(),
-            pid,
+            pid: pid.map(|pid| pid.as_raw().unsigned_abs()),
             tty: self.about.tty,
             labels: self.about.labels.clone(),
             state: match (&state.phase, &state.exit) {

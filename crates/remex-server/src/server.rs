@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use remex_process::{Spawner, Tags};
+use remex_process::{Scope, Signal, Spawner, Tags, tree};
 use remex_proto::message::Source;
 use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake, memory::ServerEnd};
 use tokio::{
@@ -32,6 +32,7 @@ use crate::{
     identity::Identity,
     janitor::Janitor,
     outbox::{ConnectionId, Outbox},
+    session::{Session, Underway},
     watch::Lookout,
 };
 use sessions::Sessions;
@@ -231,7 +232,11 @@ impl Server {
         self.phase.send_replace(Phase::Ending);
         let sessions: Vec<_> = self.sessions().by_id.values().cloned().collect();
         tracing::info!(sessions = sessions.len(), "shutting down");
-        for_all(sessions.clone(), |session| async move { session.ask_to_end().await }).await;
+        sessions.iter().for_each(|session| session.will_end());
+        // One look for all sessions. What is stopped hears it only when it goes on.
+        if let Err(error) = tree::signal(&self.everything(), &[Signal::TERM, Signal::CONT]).await {
+            tracing::warn!(%error, "processes cannot be asked to end");
+        }
         let all_closed = async {
             for session in &sessions {
                 session.all_closed().await;
@@ -242,12 +247,7 @@ impl Server {
             () = tokio::time::sleep(self.limits().shutdown_grace) => {}
             () = self.hurry.cancelled() => {}
         }
-        for_all(sessions, |session| async move {
-            if let Err(error) = session.end().await {
-                tracing::error!(session = %session.id, error = %error.message, "session did not end");
-            }
-        })
-        .await;
+        self.end_all(sessions).await;
         self.phase.send_replace(Phase::Leaving);
         // A session knows its server: whoever embeds one gets the memory of both back.
         self.sessions().by_id.clear();
@@ -275,13 +275,44 @@ impl Server {
         }
     }
 
+    /// Ends everything that was started, also what is left of sessions that are over.
+    async fn end_all(&self, sessions: Vec<Arc<Session>>) {
+        let underway = sessions.iter().map(|session| session.abandon()).max();
+        let kill = async || {
+            if let Err(error) = tree::kill(&self.everything()).await {
+                tracing::error!(%error, "not all processes ended");
+            }
+        };
+        kill().await;
+        for_all(sessions, |session| async move {
+            if let Err(error) = session.closed_in_time().await {
+                tracing::error!(session = %session.id, error = %error.message, "session did not end");
+            }
+        })
+        .await;
+        if underway == Some(Underway::Starts) {
+            // What came of them may have come after the look.
+            kill().await;
+        }
+    }
+
+    /// Returns everything that was ever started here.
+    fn everything(&self) -> Scope {
+        Scope::Server(self.tags.tag(0, 0))
+    }
+
     /// Ends the server and everything it started at once, for those who cannot wait for [`Server::shut_down`].
     ///
     /// Needs no runtime. Blocks until nothing is left, which takes milliseconds.
     pub fn kill(&self) {
         self.phase.send_replace(Phase::Leaving);
         let sessions = std::mem::take(&mut self.sessions().by_id);
-        sessions.values().for_each(|session| session.kill());
+        for session in sessions.values() {
+            session.abandon();
+        }
+        if let Err(error) = tree::kill(&self.everything()).wait() {
+            tracing::error!(%error, "not all processes ended");
+        }
         for outbox in self.connections().values() {
             outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
         }

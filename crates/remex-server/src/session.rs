@@ -30,7 +30,7 @@ use crate::{
 };
 use starts::Starts;
 
-/// How long the processes of an ended session may take to be gone from the log's point of view.
+/// How long processes that were killed may take until everything they said is in their logs.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -66,6 +66,13 @@ struct Processes {
     /// What they keep beside their output, in bytes.
     closed_weight: usize,
     ended: bool,
+}
+
+/// Whether starts are under way in a session that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Underway {
+    Nothing,
+    Starts,
 }
 
 /// Who gets the notifications of a session.
@@ -337,59 +344,51 @@ impl Session {
     ///
     /// When something of it is still there after a while.
     pub(crate) async fn end(&self) -> Result<(), RpcError> {
-        self.abandon();
-        let tag = self.tag();
-        let patience = tokio::time::Instant::now() + END_PATIENCE;
-        loop {
-            let closed_one = self.closed_one.notified();
-            tokio::pin!(closed_one);
-            closed_one.as_mut().enable();
-            let killed = tokio::task::spawn_blocking(move || tree::kill(Scope::Session(tag))).await;
-            if let Ok(Err(error)) = killed {
-                tracing::warn!(session = %self.id, error = %error, "processes of an ended session are still there");
-            }
-            let live = self.processes().live;
-            if live == 0 {
-                tracing::info!(session = %self.id, "session ended");
-                return Ok(());
-            }
-            if tokio::time::timeout_at(patience, closed_one).await.is_err() {
-                let message =
-                    format!("{live} processes of the session could not be ended; look at them on the host");
-                return Err(RpcError::new(ErrorKind::Internal, message));
+        let underway = self.abandon();
+        if self.next_process.load(Ordering::Relaxed) > 0 {
+            self.kill().await?;
+        }
+        self.closed_in_time().await?;
+        if underway == Underway::Starts {
+            // What came of them may have come after the look.
+            self.kill().await?;
+        }
+        tracing::info!(session = %self.id, "session ended");
+        Ok(())
+    }
+
+    async fn kill(&self) -> Result<(), RpcError> {
+        match tree::kill(&Scope::Session(self.tag())).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let message = format!("cannot end all processes of the session: {error}");
+                Err(RpcError::new(ErrorKind::Internal, message))
             }
         }
     }
 
-    /// Ends everything the session started, on this thread.
-    pub(crate) fn kill(&self) {
-        self.abandon();
-        if let Err(error) = tree::kill(Scope::Session(self.tag())) {
-            tracing::error!(session = %self.id, error = %error, "session did not end");
+    /// Waits until no process is left that has not closed, but not for ever.
+    pub(crate) async fn closed_in_time(&self) -> Result<(), RpcError> {
+        if tokio::time::timeout(END_PATIENCE, self.all_closed()).await.is_ok() {
+            return Ok(());
         }
+        let live = self.processes().live;
+        let message = format!("{live} processes of the session have not ended; look at them on the host");
+        Err(RpcError::new(ErrorKind::Internal, message))
     }
 
-    /// Lets nothing new begin, and tells what runs that it is over.
-    fn abandon(&self) {
+    /// Lets nothing new begin, and tells what runs that it is over. What has left its group is not killed by this.
+    pub(crate) fn abandon(&self) -> Underway {
         self.processes().ended = true;
-        for process in self.all_processes() {
-            process.will_end_for(ExitCause::Terminated);
-            process.abandon();
-        }
+        self.will_end();
+        let starting = self.all_processes().iter().filter(|process| process.abandon()).count();
+        if starting > 0 { Underway::Starts } else { Underway::Nothing }
     }
 
-    /// Asks everything the session started to end.
-    pub(crate) async fn ask_to_end(&self) {
+    /// Notes why everything that runs is about to end.
+    pub(crate) fn will_end(&self) {
         for process in self.all_processes() {
             process.will_end_for(ExitCause::Terminated);
-        }
-        let tag = self.tag();
-        let asked = tokio::task::spawn_blocking(move || {
-            tree::signal(Scope::Session(tag), remex_process::Signal::TERM)
-        })
-        .await;
-        if let Ok(Err(error)) = asked {
-            tracing::warn!(session = %self.id, error = %error, "processes cannot be asked to end");
         }
     }
 

@@ -85,8 +85,9 @@ pub(crate) fn own_children() -> Vec<Pid> {
     statuses.filter(|(_, status)| status.lines().any(|line| line == own)).map(|(pid, _)| pid).collect()
 }
 
-pub(crate) fn pids(scope: tree::Scope) -> Vec<Pid> {
-    let mut pids: Vec<_> = tree::members(scope).unwrap().into_iter().map(|member| member.pid).collect();
+pub(crate) fn pids(scope: &tree::Scope) -> Vec<Pid> {
+    let mut pids: Vec<_> =
+        tree::members(scope).wait().unwrap().into_iter().map(|member| member.pid).collect();
     pids.sort();
     pids
 }

@@ -11,13 +11,13 @@ use reqwest::{
     redirect,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use tokio::{runtime, sync::OnceCell};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::sync::OnceCell;
 
 use super::{causes, failed};
 use crate::{
     config::{Proxies, Trust},
     server::Server,
+    threads::Threads,
 };
 
 /// How long a connection to a web server is kept for the next request.
@@ -30,9 +30,6 @@ const IDLE_PER_HOST: usize = 8;
 ///
 /// Twice what the requests of one connection can hold.
 const LOOKUPS: usize = 512;
-
-/// How long such a thread stays without work.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// What a proxy can be.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
@@ -156,40 +153,21 @@ fn obstacle(file: &Path) -> Option<RpcError> {
 
 /// Looks up names on threads of its own, because each lookup may hang.
 struct Lookup {
-    /// Only its blocking threads are used. Taken when the client is dropped.
-    threads: Option<runtime::Runtime>,
+    threads: Threads,
 }
 
 impl Lookup {
     fn new() -> Result<Self, RpcError> {
-        let threads = runtime::Builder::new_current_thread()
-            .max_blocking_threads(LOOKUPS)
-            .thread_keep_alive(KEEP_ALIVE)
-            .thread_name("remex-lookup")
-            .build()
+        let threads = Threads::new("remex-lookup", LOOKUPS)
             .map_err(|error| failed(&format!("cannot look up names: {error}")))?;
-        Ok(Lookup { threads: Some(threads) })
+        Ok(Lookup { threads })
     }
 }
 
 impl Resolve for Lookup {
     fn resolve(&self, name: Name) -> Resolving {
         let work = move || (name.as_str(), 0).to_socket_addrs();
-        // One that nobody waits for any more does not begin.
-        let lookup =
-            self.threads.as_ref().map(|threads| AbortOnDropHandle::new(threads.spawn_blocking(work)));
-        Box::pin(async move {
-            let lookup = lookup.ok_or("the server is shutting down")?;
-            Ok(Box::new(lookup.await??) as Addrs)
-        })
-    }
-}
-
-impl Drop for Lookup {
-    fn drop(&mut self) {
-        // A lookup that hangs must not hold up the end.
-        if let Some(threads) = self.threads.take() {
-            threads.shutdown_background();
-        }
+        let lookup = self.threads.run_if_wanted(work);
+        Box::pin(async move { Ok(Box::new(lookup.await??) as Addrs) })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, io, num::NonZeroU16, sync::Arc, time::Duration};
 
-use remex_process::{Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag};
+use remex_process::{Leader, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
@@ -68,10 +68,10 @@ impl Process {
     }
 
     /// Answers the request and lets the controller see the events, in this order.
-    pub(super) fn announce_start(self: &Arc<Self>, session: &Session, pid: Pid, starting: Announce) {
+    pub(super) fn announce_start(self: &Arc<Self>, session: &Session, leader: &Leader, starting: Announce) {
         let started_at_ms = now_ms();
-        self.state().phase = Phase::Running { pid, started_at_ms };
-        let pid = pid.as_raw().unsigned_abs();
+        self.state().phase = Phase::Running { leader: leader.clone(), started_at_ms };
+        let pid = leader.pid().as_raw().unsigned_abs();
         let reply = wire::Started {
             process_id: self.id.to_string(),
             sandbox_type: SandboxType::None,

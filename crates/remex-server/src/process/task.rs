@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Exit as ChildExit, ExitStatus, Pid, group_signal};
+use remex_process::{Exit as ChildExit, ExitStatus};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
@@ -41,23 +41,24 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         Err(error) => return process.fail_start(&session, announce, &error),
     };
     drop(slot);
-    let pid = child.pid;
+    let leader = child.exit.leader().clone();
     let pipes = match Pipes::new(child.io) {
         Ok(pipes) => pipes,
-        // Dropping the exit ends what was started.
-        Err(error) => return process.fail_watch(&session, announce, &error),
+        Err(error) => {
+            terminate::unwatched(&process, child.exit).await;
+            return process.fail_watch(&session, announce, &error);
+        }
     };
     if !pipes.has_input() {
         process.state().input.closed();
     }
-    process.announce_start(&session, pid, announce);
+    process.announce_start(&session, &leader, announce);
     if session.has_ended() {
         // Its end may have looked for processes before this one was there.
-        terminate::force(&process, &session, pid, None);
+        terminate::force(&process, &session, &leader, None);
     }
     let now = Instant::now();
     let runner = Runner {
-        pid,
         exit: child.exit,
         pipes,
         started: now,
@@ -75,7 +76,6 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
 struct Runner {
     process: Arc<Process>,
     session: Arc<Session>,
-    pid: Pid,
     exit: ChildExit,
     pipes: Pipes,
     started: Instant,
@@ -208,7 +208,7 @@ impl Runner {
                 self.killed = true;
                 state.ended_for.get_or_insert(cause);
                 drop(state);
-                terminate::force(&self.process, &self.session, self.pid, None);
+                terminate::force(&self.process, &self.session, self.exit.leader(), None);
             }
         }
     }
@@ -415,7 +415,7 @@ impl Runner {
         if !matches!(self.end, End::Running) {
             return Ok(());
         }
-        group_signal(self.pid, signal).map_err(|error| {
+        self.exit.leader().signal_group(signal).map_err(|error| {
             RpcError::new(
                 ErrorKind::Internal,
                 format!("cannot send {} to process `{}`: {error}", signal.name(), self.process.id),
@@ -431,13 +431,14 @@ impl Runner {
                 match mode {
                     wire::TerminateMode::Force => {
                         self.killed = true;
-                        terminate::force(&self.process, &self.session, self.pid, Some(responder));
+                        let leader = self.exit.leader();
+                        terminate::force(&self.process, &self.session, leader, Some(responder));
                     }
                     wire::TerminateMode::Graceful { timeout_ms } => {
                         terminate::graceful(
                             &self.process,
                             &self.session,
-                            self.pid,
+                            self.exit.leader(),
                             Duration::from_millis(timeout_ms),
                         );
                         responder.ok(wire::Terminated { running: true });
@@ -445,7 +446,8 @@ impl Runner {
                 }
             }
             (End::Exiting { .. } | End::Exited { .. } | End::Closing { .. }, mode) => {
-                terminate::remains(&self.process, &self.session, self.pid, mode, responder);
+                let pid = self.exit.leader().pid();
+                terminate::remains(&self.process, &self.session, pid, mode, responder);
             }
         }
     }

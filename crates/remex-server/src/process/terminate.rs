@@ -1,11 +1,11 @@
 //! Ending a process with everything it started.
 //!
-//! Looking for what belongs to a process scans the process table, which blocks: it runs beside the
-//! process's own task, owned by the server.
+//! The thread of `remex_process::tree` does the work, which takes a while: who waits for it are tasks beside the
+//! process's own, owned by the server.
 
 use std::{sync::Arc, time::Duration};
 
-use remex_process::{Pid, Scope, Signal, group_signal, tree};
+use remex_process::{Exit, Leader, Pid, Scope, Signal, tree};
 use remex_proto::{
     ErrorKind, RpcError,
     process::{TerminateMode, Terminated},
@@ -18,21 +18,37 @@ use crate::{outbox::Responder, session::Session};
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Kills the whole tree, then answers.
-pub(super) fn force(process: &Arc<Process>, session: &Arc<Session>, pid: Pid, responder: Option<Responder>) {
+pub(super) fn force(
+    process: &Arc<Process>,
+    session: &Arc<Session>,
+    leader: &Leader,
+    responder: Option<Responder>,
+) {
     // The group dies at once; what left it is looked for.
-    let _ = group_signal(pid, Signal::KILL);
-    let scope = Scope::Process(process.tag, pid);
+    let _ = leader.signal_group(Signal::KILL);
+    let (process, scope) = (Arc::clone(process), Scope::Process(process.tag, leader.clone()));
     session.server().track(async move {
-        let result = kill(scope).await;
-        if let Some(responder) = responder {
-            responder.answer(result.map(|()| Terminated { running: true }));
+        let result = kill(&scope).await;
+        match (responder, result) {
+            (Some(responder), result) => responder.answer(result.map(|()| Terminated { running: true })),
+            (None, Err(error)) => {
+                tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
+            }
+            (None, Ok(())) => {}
         }
     });
 }
 
+/// Ends the tree of a child that cannot be watched, and returns when it is gone.
+pub(super) async fn unwatched(process: &Process, exit: Exit) {
+    if let Err(error) = kill(&Scope::Process(process.tag, exit.leader().clone())).await {
+        tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
+    }
+}
+
 /// Asks the whole tree to end and kills what is left of it when the time is up.
-pub(super) fn graceful(process: &Arc<Process>, session: &Arc<Session>, pid: Pid, time: Duration) {
-    end_gently(Scope::Process(process.tag, pid), process, session, time);
+pub(super) fn graceful(process: &Arc<Process>, session: &Arc<Session>, leader: &Leader, time: Duration) {
+    end_gently(Scope::Process(process.tag, leader.clone()), process, session, time);
 }
 
 /// Ends what is left of the group of a process that has exited, so that its streams end.
@@ -46,7 +62,7 @@ pub(super) fn remains(
     let scope = Scope::Group(process.tag, pid);
     match mode {
         TerminateMode::Force => session.server().track(async move {
-            responder.answer(kill(scope).await.map(|()| Terminated { running: false }));
+            responder.answer(kill(&scope).await.map(|()| Terminated { running: false }));
         }),
         TerminateMode::Graceful { timeout_ms } => {
             end_gently(scope, process, session, Duration::from_millis(timeout_ms));
@@ -58,33 +74,28 @@ pub(super) fn remains(
 fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time: Duration) {
     let process = Arc::clone(process);
     session.server().track(async move {
-        let _ = blocking(move || {
-            tree::signal(scope, Signal::TERM)?;
-            // What is stopped hears it only when it goes on.
-            tree::signal(scope, Signal::CONT)
-        })
-        .await;
+        // What is stopped hears it only when it goes on.
+        if let Err(error) = tree::signal(&scope, &[Signal::TERM, Signal::CONT]).await {
+            tracing::warn!(process = %process.id, %error, "process tree cannot be asked to end");
+        }
         let deadline = tokio::time::Instant::now() + time.min(LONGEST_GRACE);
         let exited = tokio::time::timeout_at(deadline, process.ended()).await.is_ok();
-        // The number of a process that is reaped may be a stranger's soon: from then on only the tag counts.
-        let scope = match scope {
-            Scope::Process(tag, _) if exited => Scope::Remains(tag),
-            scope => scope,
-        };
-        if exited && blocking(move || tree::members(scope)).await.is_ok_and(|members| members.is_empty()) {
+        if exited && is_gone(&scope).await {
             return;
         }
         let _ = tokio::time::timeout_at(deadline, process.closed()).await;
-        if blocking(move || tree::members(scope)).await.is_ok_and(|members| members.is_empty()) {
+        if is_gone(&scope).await {
             return;
         }
         tokio::time::sleep_until(deadline).await;
-        let _ = kill(scope).await;
+        if let Err(error) = kill(&scope).await {
+            tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
+        }
     });
 }
 
-async fn kill(scope: Scope) -> Result<(), RpcError> {
-    match blocking(move || tree::kill(scope)).await {
+async fn kill(scope: &Scope) -> Result<(), RpcError> {
+    match tree::kill(scope).await {
         Ok(_) => Ok(()),
         Err(error) => {
             Err(RpcError::new(ErrorKind::Internal, format!("cannot end the process tree: {error}")))
@@ -92,10 +103,8 @@ async fn kill(scope: Scope) -> Result<(), RpcError> {
     }
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
-) -> std::io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+async fn is_gone(scope: &Scope) -> bool {
+    tree::members(scope).await.is_ok_and(|members| members.is_empty())
 }
 
 impl Process {

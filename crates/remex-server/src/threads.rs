@@ -1,0 +1,201 @@
+//! Threads for work that may hang: one for each piece of such work, up to a bound.
+//!
+//! One of them exists from the start and stays. Where the host has no room for another, work waits for those that there
+//! are; a pool never fails and never panics later. Start at [`Threads`].
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+/// How long a thread stays without work, unless it is the last one.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// A pool of threads. When it is dropped, its threads end with the work that they have.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    pool: Arc<Pool>,
+}
+
+/// The work panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("the work panicked, which is a bug; the log of the server says where")]
+pub(crate) struct Panicked;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+struct Pool {
+    name: &'static str,
+    max: usize,
+    /// Shared by the threads and those who have work; held for moments only. Work is bounded by those who have it: they
+    /// wait for the outcome, or hold a place that the work gives back.
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl Threads {
+    /// Makes a pool, with its first thread.
+    pub(crate) fn new(name: &'static str, max: usize) -> io::Result<Self> {
+        let pool = Arc::new(Pool { name, max, state: Mutex::default(), bell: Condvar::new() });
+        pool.add_thread(&mut pool.state())?;
+        Ok(Self { pool })
+    }
+
+    /// Runs `work` on a thread; it goes on when the future is dropped.
+    pub(crate) fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, Panicked>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        self.pool.push(Box::new(move || _ = answer.send(work())));
+        async move { answered.await.map_err(|_| Panicked) }
+    }
+
+    /// Runs `work` on a thread, unless the future is dropped before a thread is free for it.
+    pub(crate) fn run_if_wanted<T, W>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T, Panicked>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        self.pool.push(Box::new(move || {
+            if !answer.is_closed() {
+                _ = answer.send(work());
+            }
+        }));
+        async move { answered.await.map_err(|_| Panicked) }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.pool.state().closed = true;
+        self.pool.bell.notify_all();
+    }
+}
+
+impl Pool {
+    fn push(self: &Arc<Self>, job: Job) {
+        let mut state = self.state();
+        state.waiting.push_back(job);
+        if state.idle >= state.waiting.len() {
+            drop(state);
+            self.bell.notify_one();
+        } else if state.threads < self.max
+            && let Err(error) = self.add_thread(&mut state)
+        {
+            drop(state);
+            tracing::warn!(%error, pool = self.name, "no new thread: work waits for those that there are");
+        }
+    }
+
+    fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let pool = Arc::clone(self);
+        thread::Builder::new().name(self.name.to_owned()).spawn(move || pool.work())?;
+        state.threads += 1;
+        Ok(())
+    }
+
+    fn work(&self) {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.waiting.pop_front() {
+                drop(state);
+                // Whoever waits for it learns of the panic because there is no answer.
+                _ = catch_unwind(AssertUnwindSafe(job));
+                state = self.state();
+                continue;
+            }
+            if state.closed {
+                return;
+            }
+            state.idle += 1;
+            let (woken, waited) =
+                self.bell.wait_timeout(state, KEEP_ALIVE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if waited.timed_out() && state.waiting.is_empty() && state.threads > 1 {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_runs_at_the_same_time_up_to_the_bound() {
+        let threads = Threads::new("test", 3).unwrap();
+        let barrier = Arc::new(Barrier::new(3));
+        let works: Vec<_> = (0..9)
+            .map(|number| {
+                let barrier = Arc::clone(&barrier);
+                threads.run(move || {
+                    barrier.wait();
+                    number
+                })
+            })
+            .collect();
+        for (expected, work) in works.into_iter().enumerate() {
+            assert_eq!(work.await.unwrap(), expected);
+        }
+        assert!(threads.pool.state().threads <= 3);
+    }
+
+    #[tokio::test]
+    async fn a_panic_costs_one_answer_and_no_thread() {
+        let threads = Threads::new("test", 1).unwrap();
+        let broken = threads.run(|| panic!("on purpose"));
+        let (after, _): (_, Result<(), _>) = (threads.run(|| 5), broken.await);
+        assert_eq!(after.await.unwrap(), 5);
+    }
+
+    #[tokio::test]
+    async fn work_that_nobody_waits_for_begins_only_if_it_has_to() {
+        let threads = Threads::new("test", 1).unwrap();
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let first = threads.run(move || _ = gate.recv());
+        let (told, heard) = std::sync::mpsc::channel();
+        let also = told.clone();
+        drop(threads.run(move || told.send("has to").unwrap()));
+        drop(threads.run_if_wanted(move || also.send("need not").unwrap()));
+        drop(go);
+        first.await.unwrap();
+        threads.run(|| ()).await.unwrap();
+        assert_eq!(heard.iter().collect::<Vec<_>>(), ["has to"]);
+    }
+}
