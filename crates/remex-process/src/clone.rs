@@ -79,9 +79,10 @@ pub(crate) struct Orders<'a> {
     /// What becomes descriptors 0, 1 and 2; none is below 3.
     pub(crate) targets: [RawFd; 3],
     pub(crate) terminal: Terminal,
-    pub(crate) lock_limit: libc::rlimit,
-    /// What we had before we asked for more descriptors.
-    pub(crate) file_limit: libc::rlimit,
+    /// The limit that holds the tag.
+    pub(crate) mark: Option<(sys::Resource, libc::rlimit)>,
+    /// What we had before we asked for more descriptors, if we did.
+    pub(crate) file_limit: Option<libc::rlimit>,
     pub(crate) parent_death: Option<Signal>,
 }
 
@@ -116,7 +117,7 @@ struct Briefing<'a> {
 
 /// Makes a child and returns when its program runs or has failed to.
 ///
-/// The calling thread must have all signals blocked, and must live as long as the child if there is a parent-death
+/// The calling thread must live as long as the child if there is a parent-death
 /// signal: the kernel sends it when the *thread* that made the child ends.
 pub(crate) fn start(stack: &mut Stack, orders: &Orders<'_>) -> Result<Birth, (Stage, i32)> {
     let parent = i32::try_from(process::id()).unwrap_or(0);
@@ -125,7 +126,7 @@ pub(crate) fn start(stack: &mut Stack, orders: &Orders<'_>) -> Result<Birth, (St
     // SAFETY: the stack is large enough, ours, and used by nobody else, because CLONE_VFORK holds this thread until
     // the child has left our memory. So all that `briefing` points to outlives the child's use of it. CLONE_PIDFD
     // takes the address of an integer as the next argument.
-    let pid = unsafe {
+    let pid = sys::with_all_signals_blocked(|| unsafe {
         libc::clone(
             child,
             stack.top(),
@@ -133,7 +134,7 @@ pub(crate) fn start(stack: &mut Stack, orders: &Orders<'_>) -> Result<Birth, (St
             ptr::from_mut(&mut briefing).cast(),
             ptr::from_mut(&mut pidfd),
         )
-    };
+    });
     let Some(pid) = Pid::new(pid) else {
         return Err((Stage::Fork, errno()));
     };
@@ -196,8 +197,12 @@ unsafe fn set_up(orders: &Orders<'_>, parent: i32, outcome: &Outcome) -> Result<
         let (first, last): (libc::c_uint, libc::c_uint) = (3, libc::c_uint::MAX);
         check(libc::syscall(libc::SYS_close_range, first, last, 0) as c_int)?;
         // Without the tag the child is still found by its session and its parents.
-        libc::setrlimit(libc::RLIMIT_LOCKS, &raw const orders.lock_limit);
-        check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const orders.file_limit))?;
+        if let Some((resource, limit)) = &orders.mark {
+            libc::setrlimit(*resource, &raw const *limit);
+        }
+        if let Some(limit) = &orders.file_limit {
+            check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const *limit))?;
+        }
         if let Some(signal) = orders.parent_death {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, signal.number()))?;
             // The server may have died before we asked to be told.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Pid, Tag, sys, tree::Member};
+use crate::{Pid, Tag, mark::Mark, sys, tree::Member};
 
 /// More than the longest line of numbers that the kernel prints.
 const STAT_LEN: usize = 1024;
@@ -28,19 +28,20 @@ pub(crate) fn pids() -> io::Result<Vec<Pid>> {
 /// # Errors
 /// When the host lacks what it takes to look.
 pub(crate) fn tag(pid: Pid) -> io::Result<Option<Tag>> {
-    let limit = match sys::lock_limit(pid) {
+    let Some(mark) = Mark::chosen() else { return Ok(None) };
+    let limit = match sys::limit(pid.as_raw(), mark.resource) {
         // Another user's, as after a set-user-id program; everybody may read the file.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             let limits = unless_gone(fs::read_to_string(format!("/proc/{pid}/limits")))?;
-            limits.as_deref().and_then(soft_lock_limit)
+            limits.as_deref().and_then(|limits| soft_limit(limits, mark.row))
         }
-        other => unless_gone(other)?,
+        other => unless_gone(other)?.map(|limit| limit.rlim_cur),
     };
     Ok(limit.and_then(Tag::from_limit))
 }
 
-fn soft_lock_limit(limits: &str) -> Option<u64> {
-    let numbers = limits.lines().find_map(|line| line.strip_prefix("Max file locks"))?;
+fn soft_limit(limits: &str, row: &str) -> Option<u64> {
+    let numbers = limits.lines().find_map(|line| line.strip_prefix(row))?;
     numbers.split_whitespace().next()?.parse().ok()
 }
 

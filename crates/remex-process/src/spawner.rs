@@ -23,6 +23,7 @@ use crate::{
     descriptors::{Ends, lift},
     exit,
     image::Image,
+    mark::Mark,
     reaper, sys, tree,
 };
 
@@ -53,13 +54,14 @@ impl Spawner {
     /// Starts the threads, at least one.
     ///
     /// Also makes sure that this program is told of the end of its children, which it would not be if it was born
-    /// with SIGCHLD ignored, and that it may have as many descriptors as the host allows: every child takes up to
-    /// four. Children get the limit that was there before.
+    /// with SIGCHLD ignored.
     ///
     /// # Errors
     /// When the host has no room for threads or descriptors.
     pub fn new(threads: usize) -> io::Result<Self> {
         sys::keep_exit_statuses();
+        // Says now, and not at the first start, where there is no place for the mark.
+        Mark::chosen();
         reaper::start()?;
         tree::start()?;
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -68,8 +70,6 @@ impl Spawner {
             bell: Condvar::new(),
             room: Semaphore::new(MAX_WAITING_STARTS),
             null: lift(null)?,
-            lock_ceiling: sys::own_lock_ceiling()?,
-            file_limit: sys::raise_file_limit()?,
         });
         let spawner = Self { lease: Arc::new(Lease { site: site.clone() }) };
         for number in 0..threads.max(1) {
@@ -121,10 +121,6 @@ struct Site {
     /// Bounds the starts in the queue.
     room: Semaphore,
     null: OwnedFd,
-    /// The hard limit that bounds the tag.
-    lock_ceiling: u64,
-    /// The limit on descriptors that children get.
-    file_limit: libc::rlimit,
 }
 
 #[derive(Debug, Default)]
@@ -197,11 +193,8 @@ fn make(site: &Site, stack: &mut Stack, image: Image, lease: Arc<Lease>) -> Resu
                 Stdio::Pipes { .. } => Terminal::Absent,
                 Stdio::Pty { .. } => Terminal::Controlling,
             },
-            lock_limit: libc::rlimit {
-                rlim_cur: tag.limit().min(site.lock_ceiling),
-                rlim_max: site.lock_ceiling,
-            },
-            file_limit: site.file_limit,
+            mark: Mark::chosen().map(|mark| (mark.resource, mark.limit(tag))),
+            file_limit: sys::file_limit_of_children(),
             parent_death,
         },
     );

@@ -112,38 +112,36 @@ pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, AsyncF
     unsafe { AsyncFd::register_with_interest(fd, interest) }
 }
 
-/// Returns the soft limit on file locks of another process.
-pub(crate) fn lock_limit(pid: Pid) -> io::Result<u64> {
-    Ok(locks(pid.as_raw())?.rlim_cur)
-}
+/// The limit on descriptors before it was raised.
+static BORN_WITH: OnceLock<libc::rlimit> = OnceLock::new();
 
-/// Returns the hard limit on file locks that our children inherit.
-pub(crate) fn own_lock_ceiling() -> io::Result<u64> {
-    Ok(locks(0)?.rlim_max)
-}
-
-/// Lets this program have as many descriptors as the host allows, and returns the limit it was born with.
-pub(crate) fn raise_file_limit() -> io::Result<libc::rlimit> {
-    static BORN_WITH: OnceLock<libc::rlimit> = OnceLock::new();
-    let now = limit(0, libc::RLIMIT_NOFILE)?;
-    let born_with = *BORN_WITH.get_or_init(|| now);
+/// Lets this program have as many descriptors as the host allows: every child takes up to four.
+///
+/// What a [`Spawner`](crate::Spawner) starts gets the limit that was there before, also if it was made before. Children
+/// that the program makes in another way inherit the higher limit, with which some programs cannot cope; so this is for
+/// a program that is a server, and not for one that has a server in it.
+///
+/// Where it is refused, what there is has to do.
+pub fn raise_file_limit() {
+    let Ok(now) = limit(0, libc::RLIMIT_NOFILE) else { return };
+    BORN_WITH.get_or_init(|| now);
     let raised = libc::rlimit { rlim_cur: now.rlim_max, ..now };
-    // Where it is refused, what there is has to do.
     // SAFETY: the struct is valid for reads, and more descriptors disturb nobody.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
-    Ok(born_with)
 }
 
-fn locks(pid: i32) -> io::Result<libc::rlimit> {
-    limit(pid, libc::RLIMIT_LOCKS)
+/// Returns the limit on descriptors that children are to get, if it is not ours.
+pub(crate) fn file_limit_of_children() -> Option<libc::rlimit> {
+    BORN_WITH.get().copied()
 }
 
 #[cfg(target_env = "gnu")]
-type Resource = libc::__rlimit_resource_t;
+pub(crate) type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
-type Resource = libc::c_int;
+pub(crate) type Resource = libc::c_int;
 
-fn limit(pid: i32, resource: Resource) -> io::Result<libc::rlimit> {
+/// Returns a limit of a process; 0 is ourselves.
+pub(crate) fn limit(pid: i32, resource: Resource) -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: nothing is set, and `limit` is valid for writes during the call.
     let result = unsafe { libc::prlimit(pid, resource, ptr::null(), &raw mut limit) };
@@ -151,17 +149,35 @@ fn limit(pid: i32, resource: Resource) -> io::Result<libc::rlimit> {
     Ok(limit)
 }
 
-/// Blocks every signal in the calling thread, so that none is handled here or in a child that shares our memory.
+/// Blocks the signals of the program in the calling thread, so that none is handled here.
 ///
-/// Also those that C libraries keep for themselves (32 to 34), which their own functions leave out. Nothing in this
-/// program cancels a thread or changes its user, which is what they are for.
+/// The C library keeps 32 to 34 for itself and leaves them out: it needs every thread to hear them when the program
+/// changes its user, for example.
 pub(crate) fn block_signals() {
-    let all = u64::MAX;
-    // SAFETY: the set has the size that is given, and nothing is written. The call cannot fail with these arguments.
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigfillset` initialises the set before it is read. Neither call can fail with these arguments.
     unsafe {
-        let old = ptr::null_mut::<libc::c_void>();
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, old, size_of::<u64>());
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), ptr::null_mut());
     }
+}
+
+/// Does something with every signal blocked, also those of the C library, so that a child which shares our memory runs
+/// no handler of ours.
+pub(crate) fn with_all_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let set_mask = |mask: u64| {
+        let mut before = 0_u64;
+        // SAFETY: both sets have the size that is given. The call cannot fail with these arguments.
+        unsafe {
+            let (new, old) = (&raw const mask, &raw mut before);
+            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, size_of::<u64>());
+        }
+        before
+    };
+    let before = set_mask(u64::MAX);
+    let result = work();
+    set_mask(before);
+    result
 }
 
 /// Gives the calling thread a table of descriptors of its own, in which only `kept` is open.
@@ -247,5 +263,24 @@ fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocked() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    }
+
+    #[test]
+    fn really_every_signal_is_blocked_and_afterwards_what_was_blocked_before() {
+        let before = blocked();
+        let cannot_be_blocked = 1_u64 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+        assert_eq!(with_all_signals_blocked(blocked), !cannot_be_blocked);
+        assert_eq!(blocked(), before);
     }
 }

@@ -1,7 +1,7 @@
 //! The mark that everything a start leads to bears without noticing.
 //!
-//! It is the soft limit on file locks, a resource limit that Linux no longer uses: it survives fork, exec, setsid and
-//! double forks, and can be read from outside. It guards against accidents. A hostile program can change it.
+//! It is the soft limit on file locks, a resource limit that Linux no longer uses, or another one where that has no room
+//! (`mark.rs`). It guards against accidents. A hostile program can change it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -69,6 +69,9 @@ impl Tag {
     pub(crate) fn same_server(self, other: Self) -> bool {
         self.0 >> (2 * PART_BITS) == other.0 >> (2 * PART_BITS)
     }
+
+    /// The highest limit that a tag can be.
+    pub(crate) const LARGEST_LIMIT: u64 = (MARK << 1) - 1;
 
     /// Reads a limit as a tag, if it can be one of any server.
     pub(crate) fn from_limit(limit: u64) -> Option<Self> {

@@ -10,7 +10,9 @@ use std::{
     thread,
 };
 
-use harness::{NULL, PIPED, PTY, TAGS, eventually, own_children, pipes, run, shell, spawner, start, within};
+use harness::{
+    NULL, PIPED, PTY, TAGS, eventually, finish, own_children, pipes, run, shell, spawner, start, within,
+};
 use remex_process::{Signal, Start};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -67,6 +69,15 @@ fn a_server_without_descriptors_says_so_and_recovers() {
     assert!(server.wait().unwrap().success());
 }
 
+#[test]
+fn a_program_with_a_server_in_it_keeps_its_limit_on_descriptors_and_so_do_all_children() {
+    let (mut server, output) = this_program_as("modest", "ulimit -Sn 256; exec");
+    let limits: Vec<_> =
+        output.lines().filter_map(|line| Some(line.unwrap().split_once("limit ")?.1.to_owned())).collect();
+    assert_eq!(limits, ["256", "256", "256"]);
+    assert!(server.wait().unwrap().success());
+}
+
 /// Not a test of its own: what this program does when one of the tests above starts it.
 #[test]
 fn role() {
@@ -80,6 +91,18 @@ fn role() {
         }),
         Ok("deaf") => runtime().block_on(async {
             println!("code {}", run(shell(NULL, TAGS.tag(1, 1), "exit 3")).await.1.code);
+        }),
+        Ok("modest") => runtime().block_on(async {
+            let spawner = spawner();
+            let other = Command::new("/bin/sh").args(["-c", "ulimit -n"]).output().unwrap();
+            println!("limit {}", String::from_utf8(other.stdout).unwrap().trim());
+            let own = async || {
+                let child = spawner.start(shell(NULL, TAGS.tag(1, 1), "ulimit -n")).await.unwrap();
+                println!("limit {}", finish(child).await.0.trim());
+            };
+            own().await;
+            remex_process::raise_file_limit();
+            own().await;
         }),
         Ok("poor") => runtime().block_on(async {
             let spawner = spawner();

@@ -22,5 +22,7 @@ mod watch;
 mod clock;
 mod threads;
 
+pub use remex_process::raise_file_limit;
+
 pub use config::{Auth, Config, Host, Limits, Proxies, Trust};
 pub use server::{ListenError, Server};

@@ -104,7 +104,7 @@ impl Pool {
             && let Err(error) = self.add_thread(&mut state)
         {
             drop(state);
-            tracing::warn!(%error, pool = self.name, "no new thread: work waits for those that there are");
+            tracing::debug!(%error, pool = self.name, "no new thread: work waits for those that there are");
         }
     }
 

@@ -128,6 +128,9 @@ struct Plan {
     greeting: Greeting,
 }
 
+/// Longer than anything runs.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// Serves until a signal, the end of stdio, the end of the parent, or the end of all work.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (passed, named): (Vec<_>, Vec<_>) = flags.listen.iter().partition(|url| *url == "systemd");
@@ -140,13 +143,15 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         }
     }
     start_log(&flags.log)?;
+    remex_server::raise_file_limit();
     let inherited = if passed.is_empty() { Vec::new() } else { passed::take()? };
     let plan = plan(flags, addresses, inherited)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        // Scans of the process table; nothing that waits for anybody. The next may come long after.
+        // They read and write standard streams that are files or terminals. Once there, they stay: the runtime panics
+        // where it cannot have another one.
         .max_blocking_threads(16)
-        .thread_keep_alive(Duration::from_secs(1))
+        .thread_keep_alive(FOREVER)
         // A flood keeps workers busy; new bytes of others must not wait for 61 turns of it.
         .event_interval(4)
         .thread_name("remex-worker")

@@ -31,6 +31,9 @@ const LITTLE_SPACE: u64 = 256 << 20;
 /// The oldest kernel that has all we need.
 const OLDEST_KERNEL: (u32, u32) = (5, 9);
 
+/// The highest number with which a server marks its processes.
+const LARGEST_MARK: u64 = i64::MAX as u64;
+
 /// Where to look.
 pub(super) enum Host<'a> {
     Here,
@@ -91,6 +94,7 @@ pub(super) async fn look(host: &Host<'_>) -> Vec<Finding> {
             FEW_PROCESSES,
             "raise it with `ulimit -u`, or `LimitNPROC=` and `TasksMax=` in the unit of the server",
         ),
+        marks(&limits),
         memory(host).await,
         space(&directory, free),
         namespaces(host).await,
@@ -134,6 +138,28 @@ fn enough(name: &'static str, found: Option<u64>, wanted: u64, todo: &str) -> Fi
             Finding::new(name, Verdict::Warning, format!("at most {found}, which is not much")).todo(todo)
         }
         Some(found) => Finding::ok(name, format!("at most {found}")),
+    }
+}
+
+/// Judges whether the processes of a server can be marked, so that all of them are found when they are to end.
+fn marks(limits: &str) -> Finding {
+    const NAME: &str = "process marks";
+    const TODO: &str =
+        "start the server with `prlimit --locks=unlimited`, or `LimitLOCKS=infinity` in its unit";
+    let rows = ["Max file locks", "Max resident set", "Max realtime timeout"];
+    let has_room = |row: &&str| hard_limit(limits, row).is_some_and(|most| most >= LARGEST_MARK);
+    match rows.iter().position(has_room) {
+        _ if limits.is_empty() => Finding::new(NAME, Verdict::Skipped, "the host does not tell"),
+        Some(0) => Finding::ok(NAME, "are kept in the limit on file locks"),
+        Some(index) => {
+            let what = format!("the hard limit on file locks is too low for them; `{}` is used", rows[index]);
+            Finding::new(NAME, Verdict::Warning, what).todo(TODO)
+        }
+        None => {
+            let what = "the hard limit on file locks is too low for them, and so are the others that could be used: \
+                        processes that leave their session may outlive their end";
+            Finding::new(NAME, Verdict::Warning, what).todo(TODO)
+        }
     }
 }
 
@@ -189,8 +215,16 @@ async fn cgroups(host: &Host<'_>) -> Finding {
 
 /// Finds the limit in force in a table such as `/proc/self/limits`; [`u64::MAX`] is none.
 fn limit(table: &str, name: &str) -> Option<u64> {
-    let soft = table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?;
-    if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
+    number_or_none(table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?)
+}
+
+/// Finds the limit up to which the one in force can be raised.
+fn hard_limit(table: &str, name: &str) -> Option<u64> {
+    number_or_none(table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(1)?)
+}
+
+fn number_or_none(limit: &str) -> Option<u64> {
+    if limit == "unlimited" { Some(u64::MAX) } else { limit.parse().ok() }
 }
 
 fn entry(table: &str, name: &str) -> Option<u64> {
@@ -218,6 +252,29 @@ mod tests {
         let df = "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 100 60 40 60% /tmp\n";
         assert_eq!(available(df), Some(40 * 1024));
         assert_eq!(entry("MemTotal: 7 kB\nMemAvailable:    5 kB\n", "MemAvailable:"), Some(5));
+    }
+
+    #[test]
+    fn marks_need_one_limit_with_room() {
+        let table = |[locks, resident, time]: [&str; 3]| {
+            format!(
+                "Max file locks            unlimited  {locks}  locks\n\
+                 Max resident set          5          {resident}  bytes\n\
+                 Max realtime timeout      unlimited  {time}  us\n"
+            )
+        };
+        for (limits, verdict, part) in [
+            (["unlimited", "1", "1"], Verdict::Ok, "file locks"),
+            (["9223372036854775807", "1", "1"], Verdict::Ok, "file locks"),
+            (["1000", "unlimited", "1"], Verdict::Warning, "Max resident set"),
+            (["1000", "1", "unlimited"], Verdict::Warning, "Max realtime timeout"),
+            (["1000", "1", "1"], Verdict::Warning, "may outlive"),
+        ] {
+            let finding = marks(&table(limits));
+            assert_eq!(finding.verdict, verdict, "{limits:?}");
+            assert!(finding.what.contains(part), "{}", finding.what);
+        }
+        assert_eq!(marks("").verdict, Verdict::Skipped);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     net::TcpStream,
     process::{Child, Command},
     sync::atomic::{AtomicU32, Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal};
@@ -53,13 +53,13 @@ impl Herd {
         let script = format!(r#"use POSIX; $| = 1; $SIG{{TERM}} = $SIG{{CHLD}} = "IGNORE"; {script}"#);
         client
             .call("process/start", with(start_params("p", &["perl", "-e", &script, &herd.word]), more))
-            .unwrap();
+            .expect("there is room for the first one");
         client.wait_for_output("p", "grown");
         herd
     }
 
     fn alive(&self) -> Vec<Pid> {
-        let entries = fs::read_dir("/proc").unwrap();
+        let entries = fs::read_dir("/proc").expect("Linux has /proc");
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let is_ours = |pid: &i32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -234,6 +234,18 @@ fn sessions_that_end_together_are_looked_for_together() {
     assert!(reads < (SESSIONS * STRANGERS / 2) as u64, "{reads} reads");
     drop(strangers);
     server.stop();
+}
+
+#[test]
+fn a_low_limit_on_file_locks_is_told_and_lets_nobody_escape() {
+    let limits = Limits { locks: Some(1000), ..Limits::default() };
+    let server = limits.serve(&[]);
+    server.stderr_line("the hard limit on file locks is too low to mark processes");
+    let client = server.client();
+    client.shell("p", "(setsid sleep 1000 & echo $!); exec sleep 1000");
+    let orphan = Watched::printed(&client.wait_for_output("p", "\n"));
+    client.call("process/terminate", json!({"processId": "p"})).unwrap();
+    assert!(orphan.ended_within(Duration::ZERO), "it is gone when the answer is there");
 }
 
 /// A process that the server did not start; killed when dropped.
