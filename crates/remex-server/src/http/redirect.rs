@@ -2,7 +2,12 @@
 //!
 //! By hand, because the client's own way does not know which headers hold secrets of the server.
 
-use std::sync::Arc;
+use std::{
+    error::Error as _,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use remex_proto::{RpcError, http::RedirectPolicy};
 use reqwest::{
@@ -29,23 +34,33 @@ const FOR_ONE_ORIGIN: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZAT
 const FOR_A_BODY: [HeaderName; 6] =
     [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LOCATION, TRANSFER_ENCODING];
 
+/// An idle connection that the web server had closed shows that within this time; what fails later was being worked on.
+const STALE: Duration = Duration::from_secs(5);
+
 /// Sends a request and returns the head of what finally answers, whatever its status.
 pub(super) async fn send(server: &Arc<Server>, outgoing: Outgoing) -> Result<Response, RpcError> {
-    let client = server.web().client(server, &outgoing.url).await?;
+    let clients = server.web().clients(server, &outgoing.url).await?;
     let Outgoing { method, url, headers, from_env, body, redirect_policy } = outgoing;
     // The builder turns a name and password in the URL into a header.
-    let mut request = client.request(method, url).headers(headers);
+    let mut request = clients.pooled.request(method, url).headers(headers);
     if let Some(body) = body {
         request = request.body(body);
     }
     let mut request = request.build().map_err(|error| failed(&causes(error)))?;
     let mut followed = 0;
     loop {
-        let attempt = request.try_clone().ok_or_else(|| failed("the body cannot be sent"))?;
-        let response = client.execute(attempt).await.map_err(|error| match followed {
+        // Web servers like to close a connection behind a redirect: what cannot be repeated gets a new one.
+        let is_repeatable = request.method().is_idempotent();
+        let client = if followed == 0 || is_repeatable { &clients.pooled } else { &clients.fresh };
+        let began = Instant::now();
+        let mut answered = client.execute(copy(&request)?).await;
+        if is_repeatable && answered.as_ref().is_err_and(is_unanswered) && began.elapsed() < STALE {
+            answered = clients.fresh.execute(copy(&request)?).await;
+        }
+        let response = answered.map_err(|error| match followed {
             // All that can be wrong with a request before it is sent.
             0 if error.is_builder() => invalid(UNUSABLE.to_owned()),
-            _ => explain(error),
+            _ => explain(request.method(), error),
         })?;
         let Some(target) = target(redirect_policy, &response)? else { return Ok(response) };
         if followed == MAX_REDIRECTS {
@@ -53,12 +68,39 @@ pub(super) async fn send(server: &Arc<Server>, outgoing: Outgoing) -> Result<Res
         }
         followed += 1;
         // It may need another proxy, which may not be usable.
-        server.web().client(server, &target).await?;
+        server.web().clients(server, &target).await?;
         redirect(&mut request, response.status(), target, &from_env);
     }
 }
 
-fn explain(error: reqwest::Error) -> RpcError {
+/// Returns the same request once more; its body is shared.
+fn copy(request: &Request) -> Result<Request, RpcError> {
+    request.try_clone().ok_or_else(|| failed("the body cannot be sent"))
+}
+
+/// Tells whether a connection ended before an answer came, so that the request may or may not have been carried out.
+fn is_unanswered(error: &reqwest::Error) -> bool {
+    if error.is_connect() {
+        return false;
+    }
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let is_incomplete = error.downcast_ref().is_some_and(hyper::Error::is_incomplete_message);
+        if is_incomplete || error.downcast_ref().map(io::Error::kind).is_some_and(is_end) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn is_end(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+fn explain(method: &Method, error: reqwest::Error) -> RpcError {
+    let is_doubtful = is_unanswered(&error) && !method.is_safe();
     let why = causes(error);
     if why.contains("invalid peer certificate") {
         return failed(&why).with_hint(UNTRUSTED);
@@ -66,8 +108,14 @@ fn explain(error: reqwest::Error) -> RpcError {
     if why.contains("message head is too large") {
         return failed(&format!("{why}; a response may have up to 100 header fields"));
     }
+    if is_doubtful {
+        return failed(&why).with_hint(DOUBTFUL);
+    }
     failed(&why)
 }
+
+const DOUBTFUL: &str = "the web server closed the connection before it answered: the request may have been carried out; \
+     find out before you send it again";
 
 const UNUSABLE: &str =
     "http/request url is invalid: it does not fit into a request, which takes up to 65534 bytes";

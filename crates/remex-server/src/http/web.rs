@@ -1,12 +1,12 @@
-//! The client that all requests of a server share, made when it is first needed.
+//! The clients that all requests of a server share, made when they are first needed.
 //!
-//! It reads neither the environment nor files by itself: proxies and roots come from the [`Config`](crate::Config).
+//! They read neither the environment nor files by themselves: proxies and roots come from the [`Config`](crate::Config).
 
 use std::{fs, net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
 use reqwest::{
-    Client, NoProxy, Proxy, Url,
+    Client, ClientBuilder, NoProxy, Proxy, Url,
     dns::{Addrs, Name, Resolve, Resolving},
     redirect,
 };
@@ -21,7 +21,10 @@ use crate::{
 };
 
 /// How long a connection to a web server is kept for the next request.
-const IDLE: Duration = Duration::from_secs(30);
+///
+/// Less than the 5 s after which many web servers close idle connections: a request that crosses the end of its
+/// connection on the way may fail.
+const IDLE: Duration = Duration::from_secs(4);
 
 /// Connections that are kept for one web server.
 const IDLE_PER_HOST: usize = 8;
@@ -42,20 +45,29 @@ pub(crate) struct Web {
 
 #[derive(Debug)]
 struct Way {
-    client: Client,
+    clients: Clients,
     /// Why nothing with this scheme can be asked for.
     no_http: Option<RpcError>,
     no_https: Option<RpcError>,
 }
 
+/// Two clients that differ in which connections they use.
+#[derive(Debug)]
+pub(super) struct Clients {
+    /// Takes an idle connection if there is one.
+    pub(super) pooled: Client,
+    /// Opens a connection for every request.
+    pub(super) fresh: Client,
+}
+
 impl Web {
-    /// Returns the client for URLs like this one; the first caller makes it.
-    pub(super) async fn client(&self, server: &Arc<Server>, url: &Url) -> Result<&Client, RpcError> {
+    /// Returns the clients for URLs like this one; the first caller makes them.
+    pub(super) async fn clients(&self, server: &Arc<Server>, url: &Url) -> Result<&Clients, RpcError> {
         let way = self.way.get_or_try_init(|| make(server)).await?;
         let obstacle = if url.scheme() == "https" { &way.no_https } else { &way.no_http };
         match obstacle {
             Some(error) => Err(error.clone()),
-            None => Ok(&way.client),
+            None => Ok(&way.clients),
         }
     }
 }
@@ -63,24 +75,29 @@ impl Web {
 async fn make(server: &Arc<Server>) -> Result<Way, RpcError> {
     let trust = server.trust().clone();
     let (tls, no_trust) = server.files().run(move || tls(&trust)).await??;
-    let mut builder = Client::builder()
-        .tls_backend_preconfigured(tls)
-        .redirect(redirect::Policy::none())
-        .dns_resolver(Arc::new(Lookup::new()?))
-        .pool_idle_timeout(IDLE)
-        .pool_max_idle_per_host(IDLE_PER_HOST)
-        .no_proxy();
+    let lookup = Arc::new(Lookup::new()?);
     let mut obstacles = [None, no_trust];
+    let mut usable = Vec::new();
     for (proxy, obstacle) in proxies(server.proxies()).into_iter().zip(&mut obstacles) {
         match proxy {
-            Ok(Some(proxy)) => builder = builder.proxy(proxy),
-            Ok(None) => {}
+            Ok(proxy) => usable.extend(proxy),
             Err(error) => *obstacle = Some(error),
         }
     }
-    let client = builder.build().map_err(|error| failed(&causes(error)))?;
+    let client = |idle_per_host| {
+        let builder = Client::builder()
+            .tls_backend_preconfigured(tls.clone())
+            .redirect(redirect::Policy::none())
+            .dns_resolver(Arc::clone(&lookup))
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(idle_per_host)
+            .no_proxy();
+        let builder = usable.iter().cloned().fold(builder, ClientBuilder::proxy);
+        builder.build().map_err(|error| failed(&causes(error)))
+    };
+    let clients = Clients { pooled: client(IDLE_PER_HOST)?, fresh: client(0)? };
     let [no_http, no_https] = obstacles;
-    Ok(Way { client, no_http, no_https })
+    Ok(Way { clients, no_http, no_https })
 }
 
 /// Returns the proxy for http and the one for https.

@@ -16,6 +16,7 @@ mod fs_handles;
 mod fs_walk;
 mod hostile;
 mod http;
+mod http_pool;
 mod http_requests;
 mod http_streams;
 mod leftovers;
