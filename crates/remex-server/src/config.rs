@@ -88,6 +88,8 @@ pub struct Limits {
     pub waiting_answer_bytes: usize,
     /// File requests of one connection that run at once; when all of them hang, others go on after a second.
     pub file_requests: usize,
+    /// File requests of one session that wait for others on the same paths; further ones that would have to are refused.
+    pub waiting_file_requests: usize,
     /// Large answers about files that one connection has in the making, in bytes; a longer one is made alone.
     pub making_bytes: usize,
     /// Open file handles of one connection.
@@ -159,6 +161,7 @@ impl Default for Limits {
             output_waits: 64,
             waiting_answer_bytes: 16 * MIB,
             file_requests: 64,
+            waiting_file_requests: 4096,
             making_bytes: 8 * MIB,
             handles: 128,
             watches: 128,

@@ -1,12 +1,14 @@
-//! Files: what is asked is done on threads of their own, in the order of arrival where paths overlap.
+//! Files: what is asked is done on threads of their own, in the order of arrival where paths of one session overlap.
 //!
 //! Nothing here runs on a worker of the runtime, because any path may lead to a mount that hangs. A
-//! call that hangs holds its thread and what overlaps its path, and nobody else. Start at [`FileWork`].
+//! call that hangs holds its thread and what overlaps its path in the same session, and nobody else.
+//! Start at [`FileWork`].
 
 mod copy;
 mod descent;
 mod directory;
 mod entry;
+mod entry_lock;
 mod error;
 mod file;
 mod handles;
@@ -33,8 +35,7 @@ use crate::{
 };
 pub(crate) use error::io_error;
 pub(crate) use handles::Handles;
-use turns::Turns;
-pub(crate) use turns::{Claims, Turn};
+pub(crate) use turns::{Claims, Turn, Turns};
 
 /// Threads for file work of the whole server; calls that hang keep theirs.
 const THREADS: usize = 2048;
@@ -98,21 +99,15 @@ pub(crate) struct Held {
     slot: Option<OwnedSemaphorePermit>,
 }
 
-/// The threads for file work, and the order of what they do.
+/// The threads for file work.
 #[derive(Debug)]
 pub(crate) struct Files {
     threads: Threads,
-    turns: Arc<Turns>,
 }
 
 impl Files {
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Files { threads: Threads::new("remex-file", THREADS)?, turns: Arc::default() })
-    }
-
-    /// Takes a place in the order of those who touch the same paths.
-    pub(crate) fn enter(&self, claims: Claims) -> Turn {
-        self.turns.enter(claims)
+        Ok(Files { threads: Threads::new("remex-file", THREADS)? })
     }
 
     /// Runs `work` on a thread of its own; it goes on when the future is dropped.
@@ -167,6 +162,7 @@ impl Connection {
     pub(crate) fn large(&self) -> Large {
         Large {
             server: Arc::clone(&self.server),
+            turns: self.turns().cloned(),
             outbox: Arc::clone(&self.outbox),
             slots: Arc::clone(&self.file_slots),
             making: Arc::clone(&self.making),
@@ -186,7 +182,21 @@ impl Connection {
             )
             .with_hint("this server cannot confine file access; ask without `sandbox`, or elsewhere"));
         }
-        Ok(self.server.files().enter(claims?))
+        self.enter(claims?)
+    }
+
+    /// Takes a place in the order of those of the session who touch the same paths.
+    pub(crate) fn enter(&self, claims: Claims) -> Result<Turn, RpcError> {
+        match self.turns() {
+            Some(turns) => turns.enter(claims),
+            None => {
+                Err(RpcError::new(ErrorKind::Handshake, "client must call initialize before using files"))
+            }
+        }
+    }
+
+    fn turns(&self) -> Option<&Arc<Turns>> {
+        self.handshake.session().map(|session| &session.file_turns)
     }
 }
 
@@ -228,6 +238,7 @@ impl<J: Send + 'static> Drop for Waiting<J> {
 #[derive(Clone)]
 pub(crate) struct Large {
     server: Arc<Server>,
+    turns: Option<Arc<Turns>>,
     outbox: Arc<Outbox>,
     slots: Arc<Semaphore>,
     making: Arc<Semaphore>,
@@ -255,7 +266,7 @@ impl Large {
 
     /// Takes a turn that holds up nobody.
     fn look_again(&self, path: &HostPath) -> Option<Turn> {
-        Claims::looks(path).ok().map(|claims| self.server.files().enter(claims))
+        self.turns.as_ref()?.enter(Claims::looks(path).ok()?).ok()
     }
 
     /// Takes a place for so much at once, if there is room for it.

@@ -24,6 +24,7 @@ use remex_proto::{
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
+    fs::Turns,
     outbox::{ConnectionId, Outbox, Responder},
     process::{From, Process, Starting, Viewer, task},
     server::Server,
@@ -46,6 +47,8 @@ pub(crate) struct Session {
     /// Shared like `processes`.
     starts: Mutex<Starts>,
     next_process: AtomicU32,
+    /// The order of its file requests.
+    pub(crate) file_turns: Arc<Turns>,
     /// Held while the controller changes or a start takes its place, so that neither sees half of the other.
     changing: Mutex<()>,
     /// Bytes of output retained.
@@ -111,6 +114,7 @@ impl Session {
             audience: Mutex::default(),
             starts: Mutex::default(),
             next_process: AtomicU32::new(0),
+            file_turns: Arc::new(Turns::new(server.limits().waiting_file_requests)),
             changing: Mutex::default(),
             retained: AtomicUsize::new(0),
             closed_one: Notify::new(),

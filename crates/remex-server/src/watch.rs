@@ -112,10 +112,10 @@ impl Connection {
         let end = CancellationToken::new();
         std::mem::replace(&mut self.watches.missing, end.clone()).cancel();
         let paths = request.missing.iter().chain(&request.present);
-        let turn = match paths.clone().try_fold(Claims::default(), Claims::and_looks) {
-            Ok(claims) => self.server.files().enter(claims),
+        let claims = paths.clone().try_fold(Claims::default(), Claims::and_looks);
+        let Ok(turn) = claims.and_then(|claims| self.enter(claims)) else {
             // Paths of another host will never be here.
-            Err(_) => return responder.ok(wire::WatchMissingReply { watching: false }),
+            return responder.ok(wire::WatchMissingReply { watching: false });
         };
         let watch = self.watch_task();
         self.running.spawn(async move {

@@ -38,7 +38,7 @@ const DETAILS: usize = 192;
 
 impl FileWork for wire::CreateDirectory {
     fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::writes(&self.path)
+        Claims::creates(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {

@@ -17,7 +17,9 @@ use rustix::{
 };
 
 use super::{
-    Claims, FileWork, copy, io_error, native, nofollow,
+    Claims, FileWork, copy,
+    entry_lock::DirectoryEntry,
+    io_error, native, nofollow,
     open::{Links, file_type},
 };
 
@@ -40,16 +42,19 @@ impl FileWork for wire::Rename {
 
     fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
         let (source, destination) = (native(&self.source_path)?, native(&self.destination_path)?);
-        let renamed = if self.overwrite.unwrap_or(true) {
-            renameat(CWD, source, CWD, destination)
-        } else {
-            match renameat_with(CWD, source, CWD, destination, RenameFlags::NOREPLACE) {
-                Err(Errno::INVAL | Errno::NOSYS) if !copy::is_within(destination, source) => {
-                    return Err(cannot_spare(destination));
-                }
-                renamed => renamed,
+        let entries = (DirectoryEntry::named(source), DirectoryEntry::named(destination));
+        let renamed = entries.0.write_both(&entries.1, || {
+            if self.overwrite.unwrap_or(true) {
+                return renameat(CWD, source, CWD, destination);
             }
-        };
+            renameat_with(CWD, source, CWD, destination, RenameFlags::NOREPLACE)
+        });
+        if let Err(Errno::INVAL | Errno::NOSYS) = renamed
+            && !self.overwrite.unwrap_or(true)
+            && !copy::is_within(destination, source)
+        {
+            return Err(cannot_spare(destination));
+        }
         renamed.map(|()| Empty {}).map_err(|error| {
             let missing = error == Errno::NOENT && source.symlink_metadata().is_err();
             io_error(&error.into(), if missing { source } else { destination })

@@ -16,7 +16,9 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
-    Claims, FileWork, HANGS, Held, Large, Turn, Wanted, io_error, native,
+    Claims, FileWork, HANGS, Held, Large, Turn, Wanted,
+    entry_lock::DirectoryEntry,
+    io_error, native,
     open::{self, Links},
     replace::Replacement,
 };
@@ -193,55 +195,103 @@ impl FileWork for wire::WriteFile {
             RpcError::new(ErrorKind::InvalidInput, message)
         })?;
         let (path, links) = (native(&self.path)?, Links::from(self.follow_symlinks));
-        if let Some(IfMatch::Content(expected)) = self.if_match {
-            check_content(path, links, expected, wanted)?;
-        }
-        let new = New {
-            is_required: self.if_match == Some(IfMatch::Absent),
-            mode: open::create_mode(self.create_mode)?,
+        let mode = open::create_mode(self.create_mode)?;
+        let (entry, expected) = (DirectoryEntry::at_end(path, links), Expected::of(self.if_match));
+        let compare = || {
+            // Before the comparison: whoever writes meanwhile makes it worth nothing.
+            let writes = *entry.lock();
+            match expected {
+                Expected::Content(hash) => check_content(path, links, hash, wanted).map(|()| writes),
+                Expected::Anything | Expected::Nothing => Ok(writes),
+            }
         };
-        if self.atomic {
-            write_atomically(path, links, new, &bytes)?;
-        } else {
-            write_in_place(path, links, new, &bytes)?;
+        let mut compared = compare()?;
+        let prepared = if self.atomic { Some(prepare(path, links, mode, expected, &bytes)?) } else { None };
+        let mut writes = loop {
+            let writes = entry.lock();
+            if *writes == compared || !matches!(expected, Expected::Content(_)) {
+                break writes;
+            }
+            drop(writes);
+            compared = compare()?;
+        };
+        *writes += 1;
+        match prepared {
+            Some(replacement) if expected == Expected::Nothing => {
+                replacement.commit_new().map_err(|error| not_absent(path, io_error(&error, path)))?;
+            }
+            Some(replacement) => replacement.commit().map_err(|error| io_error(&error, path))?,
+            None => write_in_place(path, links, mode, expected, &bytes)?,
         }
+        drop(writes);
         let hash = self.if_match.map(|_| ContentHash(Sha256::digest(&bytes[..]).into()));
         Ok(wire::WriteFileReply { hash })
     }
 }
 
-/// What to do where no file is.
-#[derive(Clone, Copy)]
-struct New {
-    /// Nothing may be there.
-    is_required: bool,
-    mode: Mode,
+/// What has to be there before a write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Anything,
+    Nothing,
+    Content(ContentHash),
 }
 
-fn write_in_place(path: &Path, links: Links, new: New, bytes: &[u8]) -> Result<(), RpcError> {
-    let mut file = if new.is_required {
-        open::create(path, links, OFlags::WRONLY | OFlags::EXCL, new.mode).map_err(|error| {
-            match error.kind {
-                ErrorKind::AlreadyExists => changed(path, "something is there"),
-                _ => error,
-            }
-        })?
+impl Expected {
+    fn of(if_match: Option<IfMatch>) -> Self {
+        match if_match {
+            None => Expected::Anything,
+            Some(IfMatch::Absent) => Expected::Nothing,
+            Some(IfMatch::Content(hash)) => Expected::Content(hash),
+        }
+    }
+}
+
+fn write_in_place(
+    path: &Path,
+    links: Links,
+    mode: Mode,
+    expected: Expected,
+    bytes: &[u8],
+) -> Result<(), RpcError> {
+    let mut file = if expected == Expected::Nothing {
+        open::create(path, links, OFlags::WRONLY | OFlags::EXCL, mode)
+            .map_err(|error| not_absent(path, error))?
     } else {
-        open::for_writing(path, links, OFlags::WRONLY, new.mode)?
+        open::for_writing(path, links, OFlags::WRONLY, mode)?
     };
     file.set_len(0).and_then(|()| file.write_all(bytes)).map_err(|error| io_error(&error, path))
 }
 
-fn write_atomically(path: &Path, links: Links, new: New, bytes: &[u8]) -> Result<(), RpcError> {
-    let replacement = Replacement::begin(path, links, new.mode)?;
-    if new.is_required && replacement.has_predecessor() {
+/// Writes the new content beside the old.
+fn prepare(
+    path: &Path,
+    links: Links,
+    mode: Mode,
+    expected: Expected,
+    bytes: &[u8],
+) -> Result<Replacement, RpcError> {
+    let replacement = Replacement::begin(path, links, mode)?;
+    if expected == Expected::Nothing && replacement.has_predecessor() {
         return Err(changed(path, "something is there"));
     }
-    replacement.file().write_all(bytes).map_err(|error| io_error(&error, path))?;
-    replacement.commit(path)
+    replacement
+        .file()
+        .write_all(bytes)
+        .and_then(|()| replacement.flush())
+        .map_err(|error| io_error(&error, path))?;
+    Ok(replacement)
 }
 
-/// Compares what is there with what the writer believes; other writers of this server wait meanwhile.
+/// Returns what a failure means where nothing was to be.
+fn not_absent(path: &Path, error: RpcError) -> RpcError {
+    match error.kind {
+        ErrorKind::AlreadyExists => changed(path, "something is there"),
+        _ => error,
+    }
+}
+
+/// Compares what is there with what the writer believes.
 fn check_content(path: &Path, links: Links, expected: ContentHash, wanted: &Wanted) -> Result<(), RpcError> {
     let (mut file, _) = open::for_reading(path, links).map_err(|error| match error.kind {
         ErrorKind::NotFound => changed(path, "nothing is there"),

@@ -331,7 +331,11 @@ impl Handle {
             );
             return Err(RpcError::new(ErrorKind::Io, message).with_hint("write it again from the beginning"));
         };
-        replacement.commit(path)
+        let entry = replacement.entry();
+        replacement
+            .flush()
+            .and_then(|()| entry.write(|| replacement.commit()))
+            .map_err(|error| io_error(&error, path))
     }
 }
 

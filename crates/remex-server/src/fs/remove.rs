@@ -19,6 +19,7 @@ use rustix::{
 use super::{
     Claims, FileWork, Wanted,
     descent::{self, Descent},
+    entry_lock::DirectoryEntry,
     io_error, names, native,
     nofollow::{self, Place},
     open::{Links, file_type},
@@ -51,9 +52,9 @@ impl FileWork for wire::Remove {
             Ok((place, FileType::Directory)) => {
                 unlinkat(&place.directory, &place.name, AtFlags::REMOVEDIR).map_err(io::Error::from)
             }
-            Ok((place, _)) => {
-                unlinkat(&place.directory, &place.name, AtFlags::empty()).map_err(io::Error::from)
-            }
+            Ok((place, _)) => DirectoryEntry::new(&place.directory, &place.name)
+                .write(|| unlinkat(&place.directory, &place.name, AtFlags::empty()))
+                .map_err(io::Error::from),
             Err(error) => Err(error),
         };
         match removed {

@@ -17,13 +17,14 @@ use std::{
 use remex_proto::RpcError;
 use rustix::{
     fs::{
-        AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, linkat, openat, readlinkat, renameat, statat,
-        unlinkat,
+        AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, linkat, openat, readlinkat,
+        renameat, renameat_with, statat, unlinkat,
     },
     io::Errno,
 };
 
 use super::{
+    entry_lock::DirectoryEntry,
     io_error, nofollow,
     open::{self, Links},
 };
@@ -94,18 +95,22 @@ impl Replacement {
         Ok(fchmod(&self.file, mode)?)
     }
 
-    /// Puts the new content in the place of the old, which stays what it is when this fails.
-    pub(super) fn commit(mut self, path: &Path) -> Result<(), RpcError> {
-        self.put().map_err(|error| io_error(&error, path))
+    /// Returns the entry that it is put into.
+    pub(super) fn entry(&self) -> DirectoryEntry {
+        DirectoryEntry::new(&self.directory, &self.name)
     }
 
-    fn put(&mut self) -> io::Result<()> {
+    /// Brings the new content to the disk; what is left to do is quick.
+    pub(super) fn flush(&self) -> io::Result<()> {
         // Otherwise a crash of the host could leave the new name with nothing in it.
-        self.file.sync_all()?;
+        self.file.sync_all()
+    }
+
+    /// Puts the new content in the place of the old, which stays what it is when this fails.
+    pub(super) fn commit(mut self) -> io::Result<()> {
         if self.temporary.is_none() {
-            let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             let name = temporary_name()?;
-            linkat(CWD, link, &self.directory, &name, AtFlags::SYMLINK_FOLLOW)?;
+            self.link(&name)?;
             self.temporary = Some(name);
         }
         if let Some(temporary) = &self.temporary {
@@ -113,6 +118,30 @@ impl Replacement {
             self.temporary = None;
         }
         Ok(())
+    }
+
+    /// Puts the new content where nothing is; of all who try, on the whole machine, one succeeds.
+    pub(super) fn commit_new(mut self) -> io::Result<()> {
+        let Some(temporary) = &self.temporary else { return self.link(&self.name) };
+        let flags = RenameFlags::NOREPLACE;
+        match renameat_with(&self.directory, temporary, &self.directory, &self.name, flags) {
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                // The file system cannot do that, but a link never replaces anything. The other name goes
+                // with the drop.
+                linkat(&self.directory, temporary, &self.directory, &self.name, AtFlags::empty())?;
+            }
+            renamed => {
+                renamed?;
+                self.temporary = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the file a name, unless something has it.
+    fn link(&self, name: &OsStr) -> io::Result<()> {
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        Ok(linkat(CWD, link, &self.directory, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 }
 
@@ -125,7 +154,7 @@ impl Drop for Replacement {
 }
 
 /// Returns the directory and the name of what is to be replaced: at the end of all links, if they are followed.
-fn place(path: &Path, links: Links) -> io::Result<(OwnedFd, OsString)> {
+pub(super) fn place(path: &Path, links: Links) -> io::Result<(OwnedFd, OsString)> {
     if links == Links::Refuse {
         let place = nofollow::find(path)?;
         return Ok((place.directory, place.name));
@@ -162,4 +191,35 @@ fn create(directory: &OwnedFd, mode: Mode) -> io::Result<(File, Option<OsString>
 fn temporary_name() -> io::Result<OsString> {
     let number = getrandom::u64().map_err(io::Error::other)?;
     Ok(format!(".remex-{number:016x}.tmp").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write as _};
+
+    use super::*;
+
+    #[test]
+    fn a_new_file_replaces_nothing_with_and_without_a_name_meanwhile() {
+        let directory = tempfile::tempdir().unwrap();
+        for is_named in [false, true] {
+            let path = directory.path().join(format!("new-{is_named}"));
+            let begin = || {
+                let mut new = Replacement::begin(&path, Links::Follow, Mode::from_raw_mode(0o600)).unwrap();
+                if is_named && new.temporary.is_none() {
+                    let name = temporary_name().unwrap();
+                    new.link(&name).unwrap();
+                    new.temporary = Some(name);
+                }
+                new
+            };
+            let (first, second) = (begin(), begin());
+            first.file().write_all(b"first").unwrap();
+            first.commit_new().unwrap();
+            let error = second.commit_new().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::read(&path).unwrap(), b"first");
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing else is left");
+    }
 }

@@ -1,18 +1,24 @@
-//! Whose turn it is: requests that touch overlapping paths take effect in the order of arrival.
+//! Whose turn it is: requests of one session that touch overlapping paths take effect in the order of arrival.
 //!
 //! A writer waits for everybody who came before it to the same path, to what is above it or to what
 //! is below it; a reader waits for the writers among them. Whoever looks at whole directories holds
-//! up nobody, because it may look at everything. Paths are compared by their text: links are not
+//! up nobody, because it may look at everything. Whoever makes a directory waits for nobody below it:
+//! where there is one, they are none of its business. Paths are compared by their text: links are not
 //! followed, because following could hang.
+//!
+//! The order belongs to a session and not to a connection, because a client that reconnects sends a
+//! write again, and the first one may still be under way. Sessions never wait for each other here;
+//! what the writers of one file need between them is in `entry_lock.rs`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
     os::unix::ffi::OsStrExt as _,
     path::Component,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use remex_proto::{HostPath, RpcError};
+use remex_proto::{ErrorKind, HostPath, RpcError};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
@@ -24,15 +30,22 @@ const MAX_PATH_LEN: usize = 4096;
 
 /// What a request touches.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Claims {
-    /// Later writers do not wait for these.
-    looks: Vec<Name>,
-    reads: Vec<Name>,
-    writes: Vec<Name>,
+pub(crate) struct Claims(Vec<(Access, Name)>);
+
+/// What a request does at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Nobody waits for it.
+    Look,
+    Read,
+    /// Makes a directory.
+    Create,
+    /// Changes what is there, or anything below it.
+    Write,
 }
 
 /// A path, or a handle, that ends with a slash: whatever it begins is at it or below it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name(Vec<u8>);
 
 impl Claims {
@@ -41,53 +54,40 @@ impl Claims {
     }
 
     pub(crate) fn reads(path: &HostPath) -> Result<Self, RpcError> {
-        Claims::default().and_reads(path)
+        Claims::default().and(Access::Read, path)
+    }
+
+    pub(crate) fn creates(path: &HostPath) -> Result<Self, RpcError> {
+        Claims::default().and(Access::Create, path)
     }
 
     pub(crate) fn writes(path: &HostPath) -> Result<Self, RpcError> {
         Claims::default().and_writes(path)
     }
 
-    pub(crate) fn and_looks(mut self, path: &HostPath) -> Result<Self, RpcError> {
-        self.looks.push(Name::of_path(path)?);
-        Ok(self)
+    pub(crate) fn and_looks(self, path: &HostPath) -> Result<Self, RpcError> {
+        self.and(Access::Look, path)
     }
 
-    pub(crate) fn and_reads(mut self, path: &HostPath) -> Result<Self, RpcError> {
-        self.reads.push(Name::of_path(path)?);
-        Ok(self)
-    }
-
-    pub(crate) fn and_writes(mut self, path: &HostPath) -> Result<Self, RpcError> {
-        self.writes.push(Name::of_path(path)?);
-        Ok(self)
+    pub(crate) fn and_writes(self, path: &HostPath) -> Result<Self, RpcError> {
+        self.and(Access::Write, path)
     }
 
     /// Comes after the opening of the handle.
     pub(crate) fn and_reads_handle(mut self, connection: ConnectionId, id: &str) -> Self {
-        self.reads.push(Name::of_handle(connection, id));
+        self.0.push((Access::Read, Name::of_handle(connection, id)));
         self
     }
 
     /// Opens the handle.
     pub(crate) fn and_writes_handle(mut self, connection: ConnectionId, id: &str) -> Self {
-        self.writes.push(Name::of_handle(connection, id));
+        self.0.push((Access::Write, Name::of_handle(connection, id)));
         self
     }
 
-    /// Tells whether `earlier` has to be done before this one.
-    fn come_after(&self, earlier: &Claims) -> bool {
-        self.all().any(|own| earlier.writes.iter().any(|other| own.overlaps(other)))
-            || self.writes.iter().any(|own| earlier.reads.iter().any(|other| own.overlaps(other)))
-    }
-
-    /// Tells whether everybody before it that has to wait for one of these has to wait for `earlier` too.
-    fn are_below(&self, earlier: &Claims) -> bool {
-        self.all().all(|own| earlier.writes.iter().any(|other| own.0.starts_with(&other.0)))
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Name> {
-        self.looks.iter().chain(&self.reads).chain(&self.writes)
+    fn and(mut self, access: Access, path: &HostPath) -> Result<Self, RpcError> {
+        self.0.push((access, Name::of_path(path)?));
+        Ok(self)
     }
 }
 
@@ -120,54 +120,94 @@ impl Name {
         Name(format!("{connection}-{escaped}/").into_bytes())
     }
 
-    fn overlaps(&self, other: &Name) -> bool {
-        self.0.starts_with(&other.0) || other.0.starts_with(&self.0)
+    fn is_at_or_below(&self, other: &Name) -> bool {
+        self.0.starts_with(&other.0)
+    }
+
+    /// Returns the deepest name that both are at or below, if there is one.
+    fn common(&self, other: &Name) -> Option<Name> {
+        let same = self.0.iter().zip(&other.0).take_while(|(own, other)| own == other).count();
+        let end = self.0[..same].iter().rposition(|byte| *byte == b'/')?;
+        Some(Name(self.0[..=end].to_vec()))
+    }
+
+    /// Returns what is directly above it, if anything is.
+    fn above(&self) -> Option<Name> {
+        let end = self.0[..self.0.len() - 1].iter().rposition(|byte| *byte == b'/')?;
+        Some(Name(self.0[..=end].to_vec()))
     }
 }
 
-/// Everybody who has not finished.
-#[derive(Debug, Default)]
+/// The file requests of one session that have not finished.
+#[derive(Debug)]
 pub(crate) struct Turns {
-    /// Shared by all connections and the threads for files; held for moments only.
+    /// How many may wait.
+    limit: usize,
+    /// Shared by connections and the threads for files; held for moments only.
     line: Mutex<Line>,
 }
 
+/// Each waits for those that it has to come after, but not for those that one of them waits for already.
 #[derive(Debug, Default)]
 struct Line {
     next: u64,
-    /// By number, which is the order of arrival.
-    entries: BTreeMap<u64, Entry>,
+    entries: HashMap<u64, Entry>,
+    waiting: usize,
+    /// Whom a newcomer may have to wait for, by name: all that begin alike are neighbours.
+    present: BTreeMap<Name, Present>,
 }
 
 #[derive(Debug)]
 struct Entry {
     claims: Claims,
-    /// How many have to finish before its turn comes.
+    /// How often it is in `after` of others; when that is 0 its turn has come.
     before: usize,
-    /// Who waits for it. Whoever waits for one of those is not listed again.
+    /// Who waits for it, possibly several times.
     after: Vec<u64>,
     come: CancellationToken,
     /// Nobody wants the turn any more, but who is after it must still wait for who is before it.
     abandoned: bool,
 }
 
+/// Who is at one name, without those for whom all that come later wait anyway.
+#[derive(Debug, Default)]
+struct Present {
+    /// The last who writes or creates.
+    writer: Option<u64>,
+    /// Who reads, and came after that one.
+    readers: BTreeSet<u64>,
+}
+
 impl Turns {
-    pub(crate) fn enter(self: &Arc<Self>, claims: Claims) -> Turn {
+    pub(crate) fn new(limit: usize) -> Self {
+        Turns { limit, line: Mutex::default() }
+    }
+
+    /// Takes a place in the order; refused when it would have to wait and too many do already.
+    pub(crate) fn enter(self: &Arc<Self>, claims: Claims) -> Result<Turn, RpcError> {
         let come = CancellationToken::new();
         let mut line = self.line();
+        let before: Vec<u64> =
+            claims.0.iter().flat_map(|(access, name)| line.before(*access, name)).collect();
+        if before.is_empty() {
+            come.cancel();
+        } else if line.waiting >= self.limit {
+            return Err(too_many(self.limit));
+        } else {
+            line.waiting += 1;
+        }
         let number = line.next;
         line.next += 1;
-        let before = line.before(&claims);
         for other in &before {
             line.entries.entry(*other).and_modify(|entry| entry.after.push(number));
         }
-        if before.is_empty() {
-            come.cancel();
+        for (access, name) in &claims.0 {
+            line.add(number, *access, name);
         }
         let entry =
             Entry { claims, before: before.len(), after: Vec::new(), come: come.clone(), abandoned: false };
         line.entries.insert(number, entry);
-        Turn { turns: Arc::clone(self), number, come }
+        Ok(Turn { turns: Arc::clone(self), number, come })
     }
 
     fn leave(&self, number: u64) {
@@ -187,39 +227,101 @@ impl Turns {
     }
 }
 
+fn too_many(limit: usize) -> RpcError {
+    let message = format!("{limit} file requests of this session wait for others, which is the limit");
+    RpcError::new(ErrorKind::LimitExceeded, message)
+        .with_hint("those they wait for may hang; requests for other paths go on")
+}
+
 impl Line {
-    /// Returns whom to wait for, without those for whom one of them waits already.
-    fn before(&self, claims: &Claims) -> Vec<u64> {
-        let mut before: Vec<(u64, &Claims)> = Vec::new();
-        for (number, entry) in self.entries.iter().rev() {
-            if !claims.come_after(&entry.claims) {
-                continue;
-            }
-            if !before.iter().any(|(_, later)| later.come_after(&entry.claims)) {
-                before.push((*number, &entry.claims));
-            }
-            if claims.are_below(&entry.claims) {
-                break;
+    /// Returns whom a newcomer that does this at `name` has to wait for.
+    fn before(&self, access: Access, name: &Name) -> Vec<u64> {
+        let waits_for_readers = matches!(access, Access::Write | Access::Create);
+        let (mut before, mut next) = (Vec::new(), Some(name.clone()));
+        // Up from the name itself: whatever is at or above it is the closest one before it in the map, or
+        // that one leads to it.
+        while let Some(bound) = next {
+            let Some((found, present)) = self.present.range(..=&bound).next_back() else { break };
+            if name.is_at_or_below(found) {
+                before.extend(present.writer);
+                if waits_for_readers {
+                    before.extend(&present.readers);
+                }
+                next = found.above();
+            } else {
+                next = found.common(&bound);
             }
         }
-        before.into_iter().map(|(number, _)| number).collect()
+        if access != Access::Create {
+            for (_, present) in self.below(name) {
+                before.extend(present.writer);
+                if waits_for_readers {
+                    before.extend(&present.readers);
+                }
+            }
+        }
+        before
+    }
+
+    fn below<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = (&'a Name, &'a Present)> {
+        self.present
+            .range((Bound::Excluded(name), Bound::Unbounded))
+            .take_while(|(found, _)| found.is_at_or_below(name))
+    }
+
+    /// Puts a newcomer where others find it.
+    fn add(&mut self, number: u64, access: Access, name: &Name) {
+        if access == Access::Write {
+            // Whoever would have to wait for one of these has to wait for this writer, which waits for them.
+            let covered: Vec<Name> = self.below(name).map(|(found, _)| found.clone()).collect();
+            for name in covered {
+                self.present.remove(&name);
+            }
+        }
+        match access {
+            Access::Look => {}
+            Access::Read => {
+                self.present.entry(name.clone()).or_default().readers.insert(number);
+            }
+            Access::Create | Access::Write => {
+                let present = Present { writer: Some(number), readers: BTreeSet::new() };
+                self.present.insert(name.clone(), present);
+            }
+        }
     }
 
     /// Takes one out, and those behind it that nobody wants; returns whose turn has come.
     fn finish(&mut self, number: u64) -> Vec<CancellationToken> {
         let (mut finished, mut come) = (vec![number], Vec::new());
-        while let Some(entry) = finished.pop().and_then(|number| self.entries.remove(&number)) {
+        while let Some(number) = finished.pop() {
+            let Some(entry) = self.entries.remove(&number) else { continue };
+            for (_, name) in &entry.claims.0 {
+                self.forget(number, name);
+            }
             for number in entry.after {
                 let Some(next) = self.entries.get_mut(&number) else { continue };
                 next.before -= 1;
-                match (next.before, next.abandoned) {
-                    (0, true) => finished.push(number),
-                    (0, false) => come.push(next.come.clone()),
-                    _ => {}
+                if next.before > 0 {
+                    continue;
+                }
+                self.waiting -= 1;
+                if next.abandoned {
+                    finished.push(number);
+                } else {
+                    come.push(next.come.clone());
                 }
             }
         }
         come
+    }
+
+    fn forget(&mut self, number: u64, name: &Name) {
+        let Some(present) = self.present.get_mut(name) else { return };
+        present.writer = present.writer.filter(|writer| *writer != number);
+        present.readers.remove(&number);
+        if present.writer.is_none() && present.readers.is_empty() {
+            self.present.remove(name);
+        }
     }
 }
 
@@ -255,23 +357,20 @@ mod tests {
 
     use super::*;
 
-    #[derive(Clone, Copy)]
-    enum Access {
-        Look,
-        Read,
-        Write,
+    const LIMIT: usize = 10_000;
+
+    fn turns() -> Arc<Turns> {
+        Arc::new(Turns::new(LIMIT))
+    }
+
+    fn claims(access: Access, paths: &[&str]) -> Claims {
+        paths.iter().fold(Claims::default(), |claims, path| {
+            claims.and(access, &HostPath::parse(path).unwrap()).unwrap()
+        })
     }
 
     fn turn(turns: &Arc<Turns>, access: Access, paths: &[&str]) -> Turn {
-        let claims = paths.iter().fold(Claims::default(), |claims, path| {
-            let path = HostPath::parse(path).unwrap();
-            match access {
-                Access::Look => Claims::looks(&path).unwrap(),
-                Access::Read => claims.and_reads(&path).unwrap(),
-                Access::Write => claims.and_writes(&path).unwrap(),
-            }
-        });
-        turns.enter(claims)
+        turns.enter(claims(access, paths)).unwrap()
     }
 
     const OVERLAPPING: [&str; 6] = ["/a/b", "/a/b/c", "/a", "/", "file:///a/x/../b", "/a/./b/../b"];
@@ -280,7 +379,7 @@ mod tests {
     fn whoever_overlaps_a_writer_waits_for_it() {
         for path in OVERLAPPING {
             for access in [Access::Look, Access::Read, Access::Write] {
-                let turns = Arc::default();
+                let turns = turns();
                 let writer = turn(&turns, Access::Write, &["/a/b"]);
                 assert!(writer.has_come());
                 let other = turn(&turns, access, &["/x", path]);
@@ -294,7 +393,7 @@ mod tests {
     #[test]
     fn a_writer_waits_for_who_reads_but_not_for_who_looks() {
         for path in OVERLAPPING {
-            let turns = Arc::default();
+            let turns = turns();
             let reader = turn(&turns, Access::Read, &["/a/b"]);
             let _looker = turn(&turns, Access::Look, &["/a/b"]);
             assert!(turn(&turns, Access::Read, &[path]).has_come(), "{path}");
@@ -306,8 +405,24 @@ mod tests {
     }
 
     #[test]
+    fn whoever_makes_a_directory_waits_for_nobody_below_it_and_everybody_below_it_waits() {
+        let turns = turns();
+        let _below = [turn(&turns, Access::Read, &["/a/b/c"]), turn(&turns, Access::Write, &["/a/b/d"])];
+        assert!(turn(&turns, Access::Create, &["/a/b"]).has_come());
+        assert!(turn(&turns, Access::Create, &["/"]).has_come());
+        let making = turn(&turns, Access::Create, &["/a/b"]);
+        for path in ["/a/b", "/a/b/e", "/a"] {
+            assert!(!turn(&turns, Access::Look, &[path]).has_come(), "{path}");
+        }
+        assert!(turn(&turns, Access::Write, &["/a/e"]).has_come());
+        drop(making);
+        let _reader = turn(&turns, Access::Read, &["/e"]);
+        assert!(!turn(&turns, Access::Create, &["/e"]).has_come(), "what is read now is changed by it");
+    }
+
+    #[test]
     fn what_does_not_overlap_goes_at_once() {
-        let turns = Arc::default();
+        let turns = turns();
         let _writer = turn(&turns, Access::Write, &["/a/b"]);
         for path in ["/a/bc", "/a/c", "/b", "/ab"] {
             assert!(turn(&turns, Access::Write, &[path]).has_come(), "{path}");
@@ -316,18 +431,19 @@ mod tests {
 
     #[test]
     fn whoever_uses_a_handle_waits_for_its_opening() {
-        let turns: Arc<Turns> = Arc::default();
-        let _opening = turns.enter(Claims::default().and_writes_handle(1, "a"));
-        assert!(!turns.enter(Claims::default().and_reads_handle(1, "a")).has_come());
+        let turns = turns();
+        let enter = |claims| turns.enter(claims).unwrap();
+        let _opening = enter(Claims::default().and_writes_handle(1, "a"));
+        assert!(!enter(Claims::default().and_reads_handle(1, "a")).has_come());
         for (connection, id) in [(1, "b"), (2, "a"), (1, "a/b"), (1, ""), (1, "/")] {
-            assert!(turns.enter(Claims::default().and_reads_handle(connection, id)).has_come(), "{id}");
+            assert!(enter(Claims::default().and_reads_handle(connection, id)).has_come(), "{id}");
         }
         assert!(turn(&turns, Access::Write, &["/"]).has_come());
     }
 
     #[test]
     fn writers_of_one_path_come_in_order() {
-        let turns = Arc::default();
+        let turns = turns();
         let first = turn(&turns, Access::Write, &["/a"]);
         let second = turn(&turns, Access::Write, &["/a"]);
         let third = turn(&turns, Access::Write, &["/a"]);
@@ -337,39 +453,83 @@ mod tests {
         assert!(third.has_come());
     }
 
+    #[test]
+    fn who_would_have_to_wait_with_too_many_is_refused_and_others_are_not() {
+        let turns = Arc::new(Turns::new(2));
+        let first = turn(&turns, Access::Write, &["/a"]);
+        // Those that were cancelled count, because they are remembered.
+        drop(turn(&turns, Access::Write, &["/a"]));
+        let _second = turn(&turns, Access::Write, &["/a"]);
+        let refused = turns.enter(claims(Access::Write, &["/a"])).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::LimitExceeded);
+        assert!(turn(&turns, Access::Write, &["/b"]).has_come());
+        drop(first);
+        let _third = turn(&turns, Access::Write, &["/a"]);
+    }
+
+    #[test]
+    fn thousands_that_wait_are_remembered_with_a_few_steps_each() {
+        let turns = turns();
+        let mut all = Vec::new();
+        for number in 0..3000 {
+            all.push(turn(&turns, Access::Read, &["/a/b"]));
+            all.push(turn(&turns, Access::Write, &[&format!("/a/b/{number}/c")]));
+            all.push(turn(&turns, Access::Write, &["/a"]));
+        }
+        let steps: usize = turns.line().entries.values().map(|entry| entry.after.len()).sum();
+        assert!(steps < 5 * all.len(), "{steps} steps for {}", all.len());
+        drop(all);
+        assert!(turns.line().entries.is_empty());
+        assert!(turns.line().present.is_empty());
+        assert_eq!(turns.line().waiting, 0);
+    }
+
     /// What is asked of the line: who comes, and who leaves.
     #[derive(Clone, Debug)]
     enum Step {
-        Enter(u8, &'static str),
+        Enter(Vec<(Access, &'static str)>),
         Leave(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let path = prop::sample::select(vec!["/", "/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/f"]);
+        let paths = vec!["/", "/a", "/a/b", "/a/b/c", "/a/bc", "/a/d", "/e", "/e/f"];
+        let access = vec![Access::Look, Access::Read, Access::Create, Access::Write];
+        let claim = (prop::sample::select(access), prop::sample::select(paths));
         prop_oneof![
-            (0..3_u8, path).prop_map(|(access, path)| Step::Enter(access, path)),
+            prop::collection::vec(claim, 1..3).prop_map(Step::Enter),
             (0..8_usize).prop_map(Step::Leave)
         ]
+    }
+
+    /// The plain rule, pair by pair.
+    fn comes_after(later: &Claims, earlier: &Claims) -> bool {
+        later.0.iter().any(|(access, name)| {
+            earlier.0.iter().any(|(before, other)| {
+                let is_below = name.is_at_or_below(other);
+                let overlaps = is_below || other.is_at_or_below(name);
+                match (access, before) {
+                    (_, Access::Look) | (Access::Look | Access::Read, Access::Read) => false,
+                    (Access::Create, _) => is_below,
+                    _ => overlaps,
+                }
+            })
+        })
     }
 
     proptest! {
         /// Compares with the plain rule: a turn has come when nobody is left that it has to come after.
         #[test]
         fn the_short_list_of_predecessors_says_what_the_long_one_says(steps in prop::collection::vec(step(), 1..60)) {
-            let turns: Arc<Turns> = Arc::default();
+            let turns = turns();
             // In order of arrival; one that was left before its turn came stays until then.
             let mut plain: Vec<(Claims, Option<Turn>)> = Vec::new();
             for step in steps {
                 match step {
-                    Step::Enter(access, path) => {
-                        let path = HostPath::parse(path).unwrap();
-                        let claims = match access {
-                            0 => Claims::looks(&path),
-                            1 => Claims::reads(&path),
-                            _ => Claims::writes(&path),
-                        }
-                        .unwrap();
-                        plain.push((claims.clone(), Some(turns.enter(claims))));
+                    Step::Enter(wanted) => {
+                        let claims = wanted.into_iter().fold(Claims::default(), |claims, (access, path)| {
+                            claims.and(access, &HostPath::parse(path).unwrap()).unwrap()
+                        });
+                        plain.push((claims.clone(), Some(turns.enter(claims).unwrap())));
                     }
                     Step::Leave(index) => {
                         if let Some((_, turn)) = plain.get_mut(index) {
@@ -378,7 +538,7 @@ mod tests {
                     }
                 }
                 let blocked = |plain: &[(Claims, Option<Turn>)], at: usize| {
-                    plain[..at].iter().any(|(earlier, _)| plain[at].0.come_after(earlier))
+                    plain[..at].iter().any(|(earlier, _)| comes_after(&plain[at].0, earlier))
                 };
                 // Whoever has left and is not blocked is gone, and may set others free.
                 while let Some(gone) = (0..plain.len()).find(|&at| plain[at].1.is_none() && !blocked(&plain, at)) {
@@ -391,6 +551,10 @@ mod tests {
                 }
                 prop_assert_eq!(turns.line().entries.len(), plain.len());
             }
+            let waiting = (0..plain.len()).filter(|&at| plain[..at].iter().any(|(earlier, _)| comes_after(&plain[at].0, earlier)));
+            prop_assert_eq!(turns.line().waiting, waiting.count());
+            drop(plain);
+            prop_assert!(turns.line().present.is_empty() && turns.line().entries.is_empty());
         }
     }
 }

@@ -1,1 +1,4 @@
 //! File requests and watches under attack.
+
+mod order;
+mod races;

@@ -1,0 +1,100 @@
+//! One writer at a time for each directory entry, whichever connection it works for.
+//!
+//! An `ifMatch` compares before anything is locked, because that may take long, and writes only if
+//! nobody has written in between. The lock is held for the write alone. An entry is a name in a
+//! directory, so it is the same by whatever links a path leads there. Start at [`DirectoryEntry`].
+
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    os::fd::AsFd,
+    path::Path,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+
+use super::{open::Links, replace};
+
+/// Device and inode of the directory, and the name in it.
+type Key = (u64, u64, OsString);
+
+/// Entries that are being compared or written. Their keys are those of the machine, so all servers of a
+/// process share them. Held for moments only.
+static IN_USE: LazyLock<Mutex<HashMap<Key, Arc<Mutex<u64>>>>> = LazyLock::new(Mutex::default);
+
+/// A name in a directory that is about to be compared or written.
+#[derive(Debug)]
+pub(super) struct DirectoryEntry {
+    key: Key,
+    /// Counts the writes while the entry is in use.
+    writes: Arc<Mutex<u64>>,
+}
+
+impl DirectoryEntry {
+    pub(super) fn new(directory: impl AsFd, name: &OsStr) -> Self {
+        // Without a directory there is nothing to write to either.
+        let (device, inode) = fstat(directory).map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
+        Self::with_key((device, inode, name.to_owned()))
+    }
+
+    /// Finds the entry that a path leads to, at the end of all links if they are followed.
+    ///
+    /// Where none can be found, whatever is done with the path says why.
+    pub(super) fn at_end(path: &Path, links: Links) -> Self {
+        match replace::place(path, links) {
+            Ok((directory, name)) => Self::new(directory, &name),
+            Err(_) => Self::with_key((0, 0, path.as_os_str().to_owned())),
+        }
+    }
+
+    /// Finds the entry that a path names itself, also where that is a link.
+    pub(super) fn named(path: &Path) -> Self {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = path.parent().and_then(|parent| openat(CWD, parent, flags, Mode::empty()).ok());
+        match (parent, path.file_name()) {
+            (Some(directory), Some(name)) => Self::new(directory, name),
+            _ => Self::with_key((0, 0, path.as_os_str().to_owned())),
+        }
+    }
+
+    fn with_key(key: Key) -> Self {
+        let writes = Arc::clone(in_use().entry(key.clone()).or_default());
+        DirectoryEntry { key, writes }
+    }
+
+    /// Waits until nobody writes to the entry; whoever does so meanwhile counts the write.
+    pub(super) fn lock(&self) -> MutexGuard<'_, u64> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes to the entry while nobody else does.
+    pub(super) fn write<T>(&self, write: impl FnOnce() -> T) -> T {
+        let mut writes = self.lock();
+        *writes += 1;
+        write()
+    }
+
+    /// Writes to both, in an order that two of these agree on.
+    pub(super) fn write_both<T>(&self, other: &Self, write: impl FnOnce() -> T) -> T {
+        match self.key.cmp(&other.key) {
+            std::cmp::Ordering::Less => self.write(|| other.write(write)),
+            std::cmp::Ordering::Equal => self.write(write),
+            std::cmp::Ordering::Greater => other.write(|| self.write(write)),
+        }
+    }
+}
+
+impl Drop for DirectoryEntry {
+    fn drop(&mut self) {
+        let mut in_use = in_use();
+        // One in the map, one here.
+        if Arc::strong_count(&self.writes) == 2 {
+            in_use.remove(&self.key);
+        }
+    }
+}
+
+fn in_use() -> MutexGuard<'static, HashMap<Key, Arc<Mutex<u64>>>> {
+    IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
+}
