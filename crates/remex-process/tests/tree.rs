@@ -113,6 +113,35 @@ async fn a_group_signal_stays_in_the_group() {
 }
 
 #[tokio::test]
+async fn once_its_leader_is_reaped_a_group_gets_no_signals() {
+    let tag = TAGS.tag(11, 1);
+    let mut child = spawner().start(shell(NULL, tag, "sleep 1000 & echo $!")).await.unwrap();
+    let group = Scope::Group(tag, child.pid);
+    let (_, mut output) = pipes(child.io);
+    output.until("\n").await;
+    within(child.exit.wait()).await;
+    // The number of the leader may be a stranger's, and so may the group.
+    child.exit.leader().signal_group(Signal::KILL).unwrap();
+    settled(&group, 1).await;
+    assert_eq!(tree::kill(&group).wait().unwrap(), 1, "it is still there");
+}
+
+#[tokio::test]
+async fn many_kills_at_once_all_end_and_wait_for_nobody() {
+    let spawner = spawner();
+    let mut children = Vec::new();
+    for number in 0..50 {
+        let tag = TAGS.tag(12, number);
+        children.push((tag, spawner.start(shell(NULL, tag, "setsid sleep 1000 & wait")).await.unwrap()));
+    }
+    settled(&Scope::Session(TAGS.tag(12, 0)), 100).await;
+    let kills: Vec<_> = children.iter().map(|(tag, child)| tree::kill(&whole(*tag, child))).collect();
+    for kill in kills {
+        assert_eq!(within(kill).await.unwrap(), 2);
+    }
+}
+
+#[tokio::test]
 async fn members_know_their_place_and_what_they_use() {
     let tag = TAGS.tag(9, 3);
     let mut child = spawner().start(shell(NULL, tag, "while :; do :; done")).await.unwrap();

@@ -237,6 +237,27 @@ fn sessions_that_end_together_are_looked_for_together() {
 }
 
 #[test]
+fn a_session_that_ends_while_it_starts_processes_leaves_none() {
+    for round in 0..5 {
+        let server = Server::start();
+        let (client, onlooker) = (server.connect(), server.client());
+        let session = client.initialize()["sessionId"].clone();
+        let word = format!("10{round}.{}", std::process::id());
+        let script = format!("setsid sleep {word} & exec sleep {word}");
+        let starts: Vec<_> = (0..40)
+            .map(|number| {
+                client.send("process/start", start_params(&format!("p{number}"), &["/bin/sh", "-c", &script]))
+            })
+            .collect();
+        onlooker
+            .call("session/end", json!({"sessionId": session}))
+            .expect("a session can be ended by others");
+        let left = Herd { word }.alive();
+        assert_eq!(left, [], "of {} starts", starts.len());
+    }
+}
+
+#[test]
 fn a_low_limit_on_file_locks_is_told_and_lets_nobody_escape() {
     let limits = Limits { locks: Some(1000), ..Limits::default() };
     let server = limits.serve(&[]);
