@@ -247,7 +247,7 @@ impl Top {
         mut signals: Signals,
         pause: Duration,
     ) -> Result<(u8, Option<Client>), Failure> {
-        let mut keys = keyboard();
+        let mut keys = keyboard()?;
         let mut ticks = interval(pause);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let colour = Colour::of_stdout();
@@ -425,16 +425,20 @@ async fn changed(conditions: &mut Option<watch::Receiver<Condition>>) {
 }
 
 /// Reads keys and sizes in a thread of its own, which ends with the program: reading from a terminal blocks.
-fn keyboard() -> mpsc::Receiver<Event> {
+fn keyboard() -> Result<mpsc::Receiver<Event>, Failure> {
     let (send, receive) = mpsc::channel(KEYS);
-    std::thread::spawn(move || {
+    let read = move || {
         while let Ok(event) = event::read() {
             if send.blocking_send(event).is_err() {
                 return;
             }
         }
-    });
-    receive
+    };
+    std::thread::Builder::new()
+        .name("remex-keys".to_owned())
+        .spawn(read)
+        .map_err(|error| Failure::io("read the keyboard", &error))?;
+    Ok(receive)
 }
 
 fn pause(text: &str) -> Result<Duration, String> {
