@@ -2,7 +2,9 @@
 //!
 //! The child shares our memory until it executes the program, while the thread that made it stands still. That saves
 //! copying page tables, and it forbids the child everything that could disturb us: it allocates nothing, takes no
-//! lock, cannot panic, and changes no memory but its own stack and the three fields of [`Outcome`].
+//! lock, cannot panic, and changes no memory but its own stack, the three fields of [`Outcome`] and `pid` of [`Progress`].
+//! A file system that hangs may stop it when it enters its directory or looks for its program; then only an abort of its
+//! [`Attempt`](crate::Attempt) lets the thread go on.
 #![allow(unsafe_code)]
 
 use std::{
@@ -10,11 +12,15 @@ use std::{
     io,
     os::fd::{AsFd, FromRawFd, OwnedFd, RawFd},
     process, ptr,
-    sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicI32, AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
 };
 
 use crate::{
     Pid, Signal, Stage,
+    attempt::Progress,
     sys::{self, Patience},
 };
 
@@ -55,7 +61,7 @@ impl Stack {
         Ok(stack)
     }
 
-    fn top(&mut self) -> *mut c_void {
+    pub(crate) fn top(&mut self) -> *mut c_void {
         self.base.wrapping_byte_add(GUARD_LEN + STACK_LEN)
     }
 }
@@ -111,6 +117,7 @@ struct Outcome {
 
 struct Briefing<'a> {
     orders: &'a Orders<'a>,
+    progress: &'a Progress,
     parent: i32,
     outcome: Outcome,
 }
@@ -119,10 +126,13 @@ struct Briefing<'a> {
 ///
 /// The calling thread must live as long as the child if there is a parent-death
 /// signal: the kernel sends it when the *thread* that made the child ends.
-pub(crate) fn start(stack: &mut Stack, orders: &Orders<'_>) -> Result<Birth, (Stage, i32)> {
+pub(crate) fn start(
+    stack: &mut Stack,
+    orders: &Orders<'_>,
+    progress: &Progress,
+) -> Result<Birth, (Stage, i32)> {
     let parent = i32::try_from(process::id()).unwrap_or(0);
-    let mut briefing = Briefing { orders, parent, outcome: Outcome::default() };
-    let mut pidfd: c_int = -1;
+    let mut briefing = Briefing { orders, progress, parent, outcome: Outcome::default() };
     // SAFETY: the stack is large enough, ours, and used by nobody else, because CLONE_VFORK holds this thread until
     // the child has left our memory. So all that `briefing` points to outlives the child's use of it. CLONE_PIDFD
     // takes the address of an integer as the next argument.
@@ -132,14 +142,16 @@ pub(crate) fn start(stack: &mut Stack, orders: &Orders<'_>) -> Result<Birth, (St
             stack.top(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
             ptr::from_mut(&mut briefing).cast(),
-            ptr::from_mut(&mut pidfd),
+            progress.pidfd.as_ptr(),
         )
     });
+    let failed = errno();
+    progress.made();
     let Some(pid) = Pid::new(pid) else {
-        return Err((Stage::Fork, errno()));
+        return Err((Stage::Fork, failed));
     };
-    // SAFETY: the kernel has just made this descriptor for us.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    // SAFETY: the kernel has made this descriptor for us, and from now on nobody else uses it.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(progress.pidfd.load(SeqCst)) };
     if let Some(stage) = stage_of(briefing.outcome.stage.load(Relaxed)) {
         // It is ending already, so this does not wait long. An error means that there is nothing to reap.
         let _ = sys::reap(pidfd.as_fd(), Patience::Block);
@@ -155,10 +167,13 @@ fn stage_of(number: i32) -> Option<Stage> {
 
 extern "C" fn child(briefing: *mut c_void) -> c_int {
     // SAFETY: `start` passes a briefing that it keeps until we are gone, and does not touch it meanwhile.
-    let Briefing { orders, parent, outcome } = unsafe { &*briefing.cast::<Briefing<'_>>() };
+    let Briefing { orders, progress, parent, outcome } = unsafe { &*briefing.cast::<Briefing<'_>>() };
+    // SAFETY: it only returns a number.
+    progress.pid.store(unsafe { libc::getpid() }, SeqCst);
     // SAFETY: we are the child of `start`.
     let (stage, errno) = unsafe {
         match set_up(orders, *parent, outcome) {
+            _ if progress.aborted.load(SeqCst) => (Stage::Setup, libc::ECANCELED),
             Ok(()) => match libc::chdir(orders.cwd.as_ptr()) {
                 0 => (Stage::Exec, execute(orders)),
                 _ => (Stage::Cwd, errno()),
@@ -205,10 +220,10 @@ unsafe fn set_up(orders: &Orders<'_>, parent: i32, outcome: &Outcome) -> Result<
         }
         if let Some(signal) = orders.parent_death {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, signal.number()))?;
-            // The server may have died before we asked to be told.
-            if libc::getppid() != parent {
-                libc::_exit(128 + signal.number());
-            }
+        }
+        // The server may have died before we asked to be told, and before its watchdog could see our tag.
+        if libc::getppid() != parent {
+            libc::_exit(127);
         }
     }
     Ok(())

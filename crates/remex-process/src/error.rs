@@ -24,6 +24,8 @@ pub struct StartError {
 pub enum Stage {
     /// The request itself: a NUL byte in an argument, a variable or a path.
     Input,
+    /// Waiting for a thread that makes processes.
+    Queue,
     /// Making the pipes or the terminal, or watching the new process.
     Descriptors,
     /// Making the process.
@@ -49,6 +51,8 @@ pub enum StartErrorKind {
     TooManyProcesses,
     /// The server or the host has no descriptor or terminal left.
     TooManyDescriptors,
+    /// As many starts as are possible at once hang on file systems that do not answer.
+    TooManyHungStarts,
     /// No host could start what was asked for.
     InvalidInput,
     /// Anything else; the error number tells.
@@ -62,6 +66,7 @@ impl StartError {
         use StartErrorKind::*;
         match (self.stage, self.errno) {
             (Stage::Input, _) | (Stage::Exec, libc::E2BIG | libc::ENAMETOOLONG) => InvalidInput,
+            (Stage::Queue, _) => TooManyHungStarts,
             (Stage::Cwd, _) => BadCwd,
             (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => ProgramNotFound,
             (Stage::Exec, libc::EACCES | libc::EPERM | libc::ENOEXEC | libc::ELOOP | libc::ETXTBSY) => {
@@ -91,6 +96,9 @@ impl fmt::Display for StartError {
             StartErrorKind::TooManyProcesses => "end some processes, or raise the host's limit on them",
             StartErrorKind::TooManyDescriptors => {
                 "end some processes, or raise the limit on open files or terminals"
+            }
+            StartErrorKind::TooManyHungStarts => {
+                "too many starts hang on file systems that do not answer: terminate them, or repair the file systems"
             }
             StartErrorKind::InvalidInput if self.stage == Stage::Input => {
                 "remove the NUL byte from the arguments, the environment or the paths"
@@ -136,6 +144,7 @@ mod tests {
     #[test]
     fn limits_of_the_host_have_kinds_of_their_own() {
         let kind = |stage, errno| StartError { stage, errno, program: "x".into(), cwd: "/".into() }.kind();
+        assert_eq!(kind(Stage::Queue, libc::EAGAIN), StartErrorKind::TooManyHungStarts);
         assert_eq!(kind(Stage::Fork, libc::EAGAIN), StartErrorKind::TooManyProcesses);
         assert_eq!(kind(Stage::Fork, libc::EMFILE), StartErrorKind::TooManyDescriptors);
         assert_eq!(kind(Stage::Descriptors, libc::EMFILE), StartErrorKind::TooManyDescriptors);

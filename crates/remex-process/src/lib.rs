@@ -7,6 +7,7 @@ mod pid;
 mod signal;
 mod start;
 
+mod attempt;
 mod error;
 mod exit;
 mod leader;
@@ -22,6 +23,7 @@ mod proc;
 mod reaper;
 mod sys;
 
+pub use attempt::Attempt;
 pub use descriptors::{ChildIo, read, resize};
 pub use error::{Stage, StartError, StartErrorKind};
 pub use exit::{Exit, ExitStatus, Usage};

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use crate::{Tag, sys};
+use crate::{Pid, Tag, sys};
 
 /// A resource limit that can hold a tag.
 #[derive(Debug)]
@@ -48,6 +48,11 @@ impl Mark {
     /// Returns the limit that gives a child its tag.
     pub(crate) fn limit(&self, tag: Tag) -> libc::rlimit {
         libc::rlimit { rlim_cur: tag.limit(), rlim_max: self.ceiling().unwrap_or(libc::RLIM_INFINITY) }
+    }
+
+    /// Takes the tag of a child away. Where that is refused, the child keeps it.
+    pub(crate) fn clear(&self, child: Pid) {
+        _ = sys::lift_limit(child, self.resource);
     }
 
     fn ceiling(&self) -> Option<u64> {

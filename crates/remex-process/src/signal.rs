@@ -93,6 +93,13 @@ impl Signal {
         self.0
     }
 
+    /// Tells whether a process that has made no arrangements for the signal ends by it.
+    #[must_use]
+    pub fn ends_by_default(self) -> bool {
+        use libc::{SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+        ![SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH].contains(&self.0)
+    }
+
     /// Returns the name with its prefix, as in `SIGTERM`.
     #[must_use]
     pub fn name(self) -> Cow<'static, str> {

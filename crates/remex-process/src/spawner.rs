@@ -1,13 +1,15 @@
 //! The threads that make children.
 //!
-//! Making a child stops the thread that does it until the program runs, so no worker of the runtime may do it.
+//! Making a child stops the thread that does it until the program runs, so no worker of the runtime may do it. On a file
+//! system that hangs it stops the thread for as long as that takes; then other threads take its place.
 
 use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     thread,
+    time::{Duration, Instant},
 };
 
 use rustix::fs::{Mode, OFlags};
@@ -15,10 +17,11 @@ use tokio::{
     io::Interest,
     runtime::Handle,
     sync::{Semaphore, oneshot},
+    time::timeout,
 };
 
 use crate::{
-    ChildIo, Exit, Leader, Pid, Scope, Stage, Start, StartError, Stdio, Tag,
+    Attempt, ChildIo, Exit, Leader, Pid, Scope, Stage, Start, StartError, Stdio, Tag,
     clone::{self, Birth, Orders, Stack, Terminal},
     descriptors::{Ends, lift},
     exit,
@@ -30,7 +33,19 @@ use crate::{
 /// Starts that may wait for a thread. A start takes less than a millisecond; whoever comes later waits outside.
 const MAX_WAITING_STARTS: usize = 64;
 
-/// Starts programs, on a few threads of its own.
+/// The most threads at once. Each one beyond the first few stands in for a start that hangs.
+const MAX_THREADS: usize = 512;
+
+/// When starts wait and no thread has taken one for this long, there are not enough threads.
+const STALL: Duration = Duration::from_millis(20);
+
+/// How long a start waits for a thread when there may be no more of them.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a thread that is not needed any more waits for work before it ends.
+const SPARE_TTL: Duration = Duration::from_secs(10);
+
+/// Starts programs, on a few threads of its own, and on more while starts hang.
 ///
 /// The threads live until the last clone of the spawner and the last [`Exit`] of its children are gone. They may not
 /// end before: the kernel sends the parent-death signal when the thread that made a child ends.
@@ -65,50 +80,96 @@ impl Spawner {
         reaper::start()?;
         tree::start()?;
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let threads = threads.clamp(1, MAX_THREADS);
         let site = Arc::new(Site {
-            orders: Mutex::default(),
+            orders: Mutex::new(Queue {
+                waiting: VecDeque::new(),
+                closed: false,
+                threads: 0,
+                idle: 0,
+                last_taken: Instant::now(),
+            }),
+            least_threads: threads,
             bell: Condvar::new(),
             room: Semaphore::new(MAX_WAITING_STARTS),
             null: lift(null)?,
         });
-        let spawner = Self { lease: Arc::new(Lease { site: site.clone() }) };
-        for number in 0..threads.max(1) {
-            let (site, stack) = (site.clone(), Stack::new()?);
-            thread::Builder::new().name(format!("remex-spawn-{number}")).spawn(move || work(&site, stack))?;
+        let spawner = Self { lease: Arc::new(Lease { site: site.clone(), of_all: None }) };
+        for _ in 0..threads {
+            site.add_thread()?;
         }
         Ok(spawner)
     }
 
-    /// Starts a program, and returns when it runs. Must be called within a runtime that does I/O.
+    /// Starts a program, and returns when it runs. Must be called within a runtime that does I/O and has a clock.
     ///
     /// Cancel-safe: when the future is dropped, what it started is killed with its tree.
     ///
     /// # Errors
     /// [`StartError`] says what stood in the way; nothing is left of the attempt.
     pub async fn start(&self, start: Start) -> Result<Child, StartError> {
+        self.attempt(start, &Attempt::default()).await
+    }
+
+    /// The same, for an attempt that can be aborted from elsewhere.
+    ///
+    /// The future itself does not notice the abort: wait for [`Attempt::aborted`] beside it.
+    ///
+    /// # Errors
+    /// As [`Spawner::start`].
+    pub async fn attempt(&self, start: Start, attempt: &Attempt) -> Result<Child, StartError> {
         let image = Image::new(start)?;
         let site = &self.lease.site;
-        let room = site.room.acquire().await.expect("the semaphore of a site is never closed");
-        // Given back by the thread that takes the order, which happens also if nobody waits for the answer.
-        room.forget();
-        let (answer, answered) = oneshot::channel();
+        let Ok(room) = timeout(MAX_WAIT, site.room.acquire()).await else {
+            return Err(image.error(Stage::Queue, libc::EAGAIN));
+        };
+        // Given back when the order leaves the queue, which happens also if nobody waits for the answer.
+        room.expect("the semaphore of a site is never closed").forget();
+        let _guard = AbortOnDrop(attempt);
+        let (answer, mut answered) = oneshot::channel();
         let (image, runtime, lease) = (Box::new(image), Handle::current(), self.lease.clone());
-        site.push(Order::Start { image, answer, runtime, lease });
-        let newborn = answered.await.expect("a thread answers every order whose future lives");
-        newborn.map(Newborn::claim)
+        site.push(Order::Start { image, answer, runtime, lease, attempt: attempt.clone() });
+        let asked = Instant::now();
+        let newborn = loop {
+            if let Ok(newborn) = timeout(STALL, &mut answered).await {
+                break newborn;
+            }
+            if asked.elapsed() >= MAX_WAIT
+                && let Some(image) = site.withdraw(attempt)
+            {
+                return Err(image.error(Stage::Queue, libc::EAGAIN));
+            }
+            if !site.relieve(attempt) {
+                break answered.await;
+            }
+        };
+        newborn.expect("a thread answers every order whose future lives").map(Newborn::claim)
     }
 }
 
-/// Keeps the threads alive.
+/// Gives an attempt up that nobody waits for any more; one that is over does not notice.
+struct AbortOnDrop<'a>(&'a Attempt);
+
+impl Drop for AbortOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Keeps threads alive: all of them, and the one that made a child as long as the child lives.
 #[derive(Debug)]
 pub(crate) struct Lease {
     site: Arc<Site>,
+    /// The lease of all threads, in the lease of a single one.
+    of_all: Option<Arc<Lease>>,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.site.orders().closed = true;
-        self.site.bell.notify_all();
+        if self.of_all.is_none() {
+            self.site.orders().closed = true;
+            self.site.bell.notify_all();
+        }
     }
 }
 
@@ -120,13 +181,21 @@ struct Site {
     bell: Condvar,
     /// Bounds the starts in the queue.
     room: Semaphore,
+    /// How many threads stay when there is nothing to do.
+    least_threads: usize,
     null: OwnedFd,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     waiting: VecDeque<Order>,
     closed: bool,
+    /// Those that hang included.
+    threads: usize,
+    /// Threads that wait for an order.
+    idle: usize,
+    /// When a thread last took an order, or threads were last added.
+    last_taken: Instant,
 }
 
 #[derive(Debug)]
@@ -137,7 +206,14 @@ enum Order {
         /// Watches the child for its end.
         runtime: Handle,
         lease: Arc<Lease>,
+        attempt: Attempt,
     },
+}
+
+impl Order {
+    fn is(&self, wanted: &Attempt) -> bool {
+        matches!(self, Self::Start { attempt, .. } if Arc::ptr_eq(&attempt.progress, &wanted.progress))
+    }
 }
 
 impl Site {
@@ -150,32 +226,111 @@ impl Site {
         self.bell.notify_one();
     }
 
-    /// Waits for an order, or returns `None` when there will be no more.
-    fn pop(&self) -> Option<Order> {
-        let idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closed;
-        let mut queue = self.bell.wait_while(self.orders(), idle).unwrap_or_else(PoisonError::into_inner);
+    /// Waits for an order, or returns `None` when there will be no more for this thread, whose children have `made`.
+    fn pop(&self, made: &Weak<Lease>) -> Option<Order> {
+        let nothing_to_do = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closed;
+        let mut queue = self.orders();
+        queue.idle += 1;
+        while nothing_to_do(&mut queue) {
+            if queue.threads <= self.least_threads {
+                queue = self.bell.wait_while(queue, nothing_to_do).unwrap_or_else(PoisonError::into_inner);
+                break;
+            }
+            let waited = self.bell.wait_timeout_while(queue, SPARE_TTL, nothing_to_do);
+            let timed_out;
+            (queue, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
+            // A thread whose end would send a child the parent-death signal stays.
+            let is_spare = queue.threads > self.least_threads && made.strong_count() == 0;
+            if timed_out.timed_out() && is_spare {
+                queue.threads -= 1;
+                queue.idle -= 1;
+                return None;
+            }
+        }
+        queue.idle -= 1;
+        queue.last_taken = Instant::now();
         queue.waiting.pop_front()
+    }
+
+    /// Takes a start back out of the queue, if no thread has it yet.
+    fn withdraw(&self, attempt: &Attempt) -> Option<Image> {
+        let mut queue = self.orders();
+        let index = queue.waiting.iter().position(|order| order.is(attempt))?;
+        let order = queue.waiting.remove(index);
+        drop(queue);
+        match order {
+            Some(Order::Start { image, .. }) => {
+                self.room.add_permits(1);
+                Some(*image)
+            }
+            _ => None,
+        }
+    }
+
+    /// Doubles the threads if all are stuck; `false` when this start has left the queue, and nothing needs to be done.
+    fn relieve(self: &Arc<Self>, attempt: &Attempt) -> bool {
+        let mut queue = self.orders();
+        if !queue.waiting.iter().any(|order| order.is(attempt)) {
+            return false;
+        }
+        if queue.idle > 0 || queue.last_taken.elapsed() < STALL {
+            return true;
+        }
+        queue.last_taken = Instant::now();
+        let more = queue.threads.min(queue.waiting.len()).min(MAX_THREADS - queue.threads);
+        drop(queue);
+        for _ in 0..more {
+            // Where the host has no room for a thread, the start waits for one, and fails if none comes.
+            if let Err(error) = self.add_thread() {
+                tracing::debug!(%error, "cannot add a thread that starts processes");
+                break;
+            }
+        }
+        true
+    }
+
+    fn add_thread(self: &Arc<Self>) -> io::Result<()> {
+        let (site, stack) = (Arc::clone(self), Stack::new()?);
+        let mut queue = self.orders();
+        let name = format!("remex-spawn-{}", queue.threads);
+        thread::Builder::new().name(name).spawn(move || work(&site, stack))?;
+        queue.threads += 1;
+        Ok(())
     }
 }
 
-fn work(site: &Site, mut stack: Stack) {
+fn work(site: &Arc<Site>, mut stack: Stack) {
     sys::block_signals();
     sys::favour_latency();
-    while let Some(order) = site.pop() {
+    // What the living children of this thread hold on to.
+    let mut made = Weak::new();
+    while let Some(order) = site.pop(&made) {
         match order {
-            Order::Start { image, answer, runtime, lease } => {
+            Order::Start { image, answer, runtime, lease, attempt } => {
                 site.room.add_permits(1);
-                if !answer.is_closed() {
+                if attempt.is_aborted() {
+                    _ = answer.send(Err(image.error(Stage::Setup, libc::ECANCELED)));
+                } else if !answer.is_closed() {
+                    let lease = made
+                        .upgrade()
+                        .unwrap_or_else(|| Arc::new(Lease { site: Arc::clone(site), of_all: Some(lease) }));
+                    made = Arc::downgrade(&lease);
                     let _entered = runtime.enter();
                     // Where nobody waits any more, the newborn is dropped and ended.
-                    _ = answer.send(make(site, &mut stack, *image, lease));
+                    _ = answer.send(make(site, &mut stack, *image, lease, &attempt));
                 }
             }
         }
     }
 }
 
-fn make(site: &Site, stack: &mut Stack, image: Image, lease: Arc<Lease>) -> Result<Newborn, StartError> {
+fn make(
+    site: &Site,
+    stack: &mut Stack,
+    image: Image,
+    lease: Arc<Lease>,
+    attempt: &Attempt,
+) -> Result<Newborn, StartError> {
     let Start { stdio, tag, parent_death, .. } = image.start;
     let ends = match Ends::open(stdio, site.null.as_fd()) {
         Ok(ends) => ends,
@@ -197,11 +352,19 @@ fn make(site: &Site, stack: &mut Stack, image: Image, lease: Arc<Lease>) -> Resu
             file_limit: sys::file_limit_of_children(),
             parent_death,
         },
+        &attempt.progress,
     );
     let Birth { pid, pidfd, inherited_rss_bytes } = match born {
         Ok(birth) => birth,
         Err((stage, errno)) => return Err(image.error(stage, errno)),
     };
+    if attempt.is_aborted() {
+        // Usually it was killed before it ran; it may just have begun.
+        let leader = Leader::new(pid);
+        let scope = Scope::Process(tag, leader.clone());
+        tree::kill_later(&scope, move || exit::end(&leader, pidfd));
+        return Err(image.error(Stage::Setup, libc::ECANCELED));
+    }
     match sys::watch(pidfd, Interest::READABLE) {
         Ok(pidfd) => {
             let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, lease);

@@ -112,6 +112,15 @@ pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, AsyncF
     unsafe { AsyncFd::register_with_interest(fd, interest) }
 }
 
+/// Raises a soft limit of a child to the hard one.
+pub(crate) fn lift_limit(pid: Pid, resource: Resource) -> io::Result<()> {
+    let now = limit(pid.as_raw(), resource)?;
+    let lifted = libc::rlimit { rlim_cur: now.rlim_max, ..now };
+    // SAFETY: the struct is valid for reads during the call.
+    let result = unsafe { libc::prlimit(pid.as_raw(), resource, &raw const lifted, ptr::null_mut()) };
+    check(result.into())
+}
+
 /// The limit on descriptors before it was raised.
 static BORN_WITH: OnceLock<libc::rlimit> = OnceLock::new();
 

@@ -2,10 +2,17 @@
 
 mod harness;
 
-use std::{fs, io::Write as _, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
-use harness::{NULL, PIPED, PTY, TAGS, finish, pipes, run, shell, spawner, start, within};
-use remex_process::{Signal, Stage, Start, StartError, StartErrorKind};
+use harness::{NULL, PIPED, PTY, TAGS, eventually, finish, pids, pipes, run, shell, spawner, start, within};
+use remex_process::{Attempt, Scope, Signal, Stage, Start, StartError, StartErrorKind};
 
 #[tokio::test]
 async fn the_exit_status_is_the_code() {
@@ -207,7 +214,7 @@ async fn the_peak_of_memory_is_told_when_it_is_the_childs_own() {
     let hungry = ["if=/dev/zero", "of=/dev/null", "bs=256M", "count=1"];
     let (_, status) = run(start(NULL, TAGS.tag(1, 1), "dd", &hungry)).await;
     assert!(status.usage.max_rss_bytes.unwrap() >= 256 << 20, "{status:?}");
-    assert!(status.usage.user + status.usage.system > std::time::Duration::ZERO, "{status:?}");
+    assert!(status.usage.user + status.usage.system > Duration::ZERO, "{status:?}");
 }
 
 #[tokio::test]
@@ -233,5 +240,35 @@ async fn the_working_directory_is_the_one_asked_for() {
     for stdio in [NULL, PTY] {
         let start = Start { cwd: "/usr/bin/..".into(), ..start(stdio, TAGS.tag(1, 1), "pwd", &["-P"]) };
         assert_eq!(run(start).await.0.trim_end(), "/usr");
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_aborted_before_it_begins_starts_nothing() {
+    let attempt = Attempt::default();
+    attempt.abort();
+    within(attempt.aborted()).await;
+    let error = spawner().attempt(shell(NULL, TAGS.tag(2, 1), "exit 0"), &attempt).await.unwrap_err();
+    assert_eq!((error.stage, error.errno), (Stage::Setup, libc::ECANCELED));
+}
+
+#[tokio::test]
+async fn an_attempt_can_be_aborted_at_any_moment_and_leaves_nothing() {
+    let (spawner, tag) = (spawner(), TAGS.tag(3, 1));
+    for n in 0..150 {
+        let attempt = Attempt::default();
+        let (aborted, begun) = (attempt.clone(), Instant::now());
+        let aborting = thread::spawn(move || {
+            // A start takes about this long at most.
+            while begun.elapsed() < Duration::from_micros(20 * n) {}
+            aborted.abort();
+        });
+        // It may have been faster, and then it is a process as any other.
+        let started = within(spawner.attempt(shell(NULL, tag, "sleep 1000 & sleep 1000"), &attempt)).await;
+        aborting.join().unwrap();
+        if let Ok(child) = started {
+            remex_process::tree::kill(Scope::Process(tag, child.pid)).unwrap();
+        }
+        eventually("nothing is left", || pids(Scope::Remains(tag)).is_empty()).await;
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use remex_process::{
@@ -21,7 +22,7 @@ use remex_proto::{
 use crate::{
     connection::Connection,
     outbox::{Responder, Then},
-    process::{Feed, From, Order, Process, Waiter, unknown_process},
+    process::{Feed, From, HANGS, Order, Process, Waiter, unknown_process},
     server::POLICY,
     session::{Listener, Session},
 };
@@ -268,12 +269,14 @@ impl Connection {
         let reader =
             request.session_id.as_deref().is_none_or(|named| named == own.id).then_some(self.outbox.id);
         let ending = self.ending.clone();
+        let asked = Instant::now();
+        let wait = Duration::from_millis(request.wait_ms.unwrap_or(0));
         self.run_beside(id, async move {
-            if !process.started().await {
+            if !process.started(asked.checked_add(wait.max(HANGS))).await {
                 return responder.error(&unknown_process(&process.id));
             }
             tokio::select! {
-                () = process.readable(&request, reader) => {}
+                () = process.readable(&request, reader, asked) => {}
                 () = ending.cancelled() => {}
             }
             // A reply may be megabytes: it is made when there is room for it.
@@ -300,12 +303,14 @@ impl Connection {
             wire::Until::Exit | wire::Until::Closed | wire::Until::IdleMs(_) => None,
         };
         let ending = self.ending.clone();
+        let asked = Instant::now();
+        let wait = request.wait_ms.map(Duration::from_millis);
         self.run_beside(id, async move {
-            if !process.started().await {
+            if !process.started(wait.and_then(|wait| asked.checked_add(wait.max(HANGS)))).await {
                 return responder.error(&unknown_process(&process.id));
             }
             tokio::select! {
-                waited = process.wait(&request, waiter) => responder.answer(waited),
+                waited = process.wait(&request, waiter, asked) => responder.answer(waited),
                 () = ending.cancelled() => {}
             }
             drop(slot);
@@ -324,8 +329,9 @@ impl Connection {
             Err(error) => return responder.error(&error),
         };
         let max_bytes = request.max_bytes;
+        let asked = Instant::now();
         self.run_beside(id, async move {
-            if !process.started().await {
+            if !process.started(asked.checked_add(HANGS)).await {
                 return responder.error(&unknown_process(&process.id));
             }
             let outbox = Arc::clone(responder.outbox());
@@ -421,7 +427,7 @@ fn listing(sessions: &[Arc<Session>], members: &[Member]) -> wire::Listing {
         for process in session.all_processes() {
             let mut entry = process.entry(session);
             if let Some(own) = trees.get(&process.tag) {
-                let cpu: std::time::Duration = own.iter().map(|member| member.cpu).sum();
+                let cpu: Duration = own.iter().map(|member| member.cpu).sum();
                 entry.cpu_ms = Some(u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
                 entry.resident_bytes = Some(own.iter().map(|member| member.resident_bytes).sum());
             }

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Leader, Pid, Signal, Size, Tag};
+use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag};
 use remex_proto::{
     ErrorKind, HostPath, RpcError,
     process::{self as wire, ExitCause},
@@ -35,7 +35,7 @@ pub(crate) use deliver::{From, Viewer};
 use hold::{Control, Searches};
 pub(crate) use input::Feed;
 use input::Input;
-pub(crate) use start::Starting;
+pub(crate) use start::{HANGS, Starting};
 pub(crate) use wait::Waiter;
 
 /// A handle on one process.
@@ -105,7 +105,7 @@ struct State {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    Starting,
+    Starting(Attempt),
     Running {
         leader: Leader,
         started_at_ms: u64,
@@ -147,7 +147,7 @@ impl Process {
             session: Arc::downgrade(session),
             tag,
             state: Mutex::new(State {
-                phase: Phase::Starting,
+                phase: Phase::Starting(Attempt::default()),
                 orders: VecDeque::new(),
                 log: OutputLog::new(retain),
                 input: Input::new(limits),
@@ -181,7 +181,7 @@ impl Process {
             return;
         }
         match state.phase {
-            Phase::Starting | Phase::Running { .. } => {
+            Phase::Starting(_) | Phase::Running { .. } => {
                 state.orders.push_back(order);
                 drop(state);
                 self.wake.notify_one();
@@ -205,18 +205,25 @@ impl Process {
         }
     }
 
-    /// Waits until the start has succeeded or failed; `false` when it failed.
-    pub(crate) async fn started(&self) -> bool {
+    /// Waits until the start has succeeded or failed, or until `deadline`; `false` when it failed.
+    pub(crate) async fn started(&self, deadline: Option<Instant>) -> bool {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.state().phase {
-                Phase::Starting => {}
+                Phase::Starting(_) => {}
                 Phase::Running { .. } | Phase::Over { .. } => return true,
                 Phase::Failed => return false,
             }
-            changed.await;
+            match deadline {
+                Some(at) => {
+                    if tokio::time::timeout_at(at.into(), changed).await.is_err() {
+                        return true;
+                    }
+                }
+                None => changed.await,
+            }
         }
     }
 
@@ -234,14 +241,23 @@ impl Process {
     pub(crate) fn abandon(&self) -> bool {
         let mut state = self.state();
         state.control.let_go();
-        if let Phase::Running { leader, .. } = &state.phase {
+        match &state.phase {
+            Phase::Starting(attempt) => attempt.abort(),
             // What left its group is found by its tag.
-            let _ = leader.signal_group(Signal::KILL);
+            Phase::Running { leader, .. } => _ = leader.signal_group(Signal::KILL),
+            _ => {}
         }
-        let is_starting = matches!(state.phase, Phase::Starting);
+        let is_starting = matches!(state.phase, Phase::Starting(_));
         drop(state);
         self.wake.notify_one();
         is_starting
+    }
+
+    /// The server ends: a process that does not run yet never will.
+    pub(crate) fn abort_start(&self) {
+        if let Phase::Starting(attempt) = &self.state().phase {
+            attempt.abort();
+        }
     }
 
     /// Drops the requests of a connection that wait for this process, all of them or only one.
@@ -264,7 +280,7 @@ impl Process {
         let (pid, started_at_ms) = match &state.phase {
             Phase::Running { leader, started_at_ms } => (Some(leader.pid()), *started_at_ms),
             Phase::Over { pid, started_at_ms } => (Some(*pid), *started_at_ms),
-            Phase::Starting | Phase::Failed => (None, self.about.asked_at_ms),
+            Phase::Starting(_) | Phase::Failed => (None, self.about.asked_at_ms),
         };
         wire::Entry {
             process_id: self.id.to_string(),
@@ -275,7 +291,7 @@ impl Process {
             tty: self.about.tty,
             labels: self.about.labels.clone(),
             state: match (&state.phase, &state.exit) {
-                (Phase::Starting, _) => wire::State::Starting,
+                (Phase::Starting(_), _) => wire::State::Starting,
                 _ if state.log.is_closed() => wire::State::Closed,
                 (_, Some(_)) => wire::State::Exited,
                 _ => wire::State::Running,

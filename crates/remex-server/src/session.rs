@@ -393,6 +393,7 @@ impl Session {
     pub(crate) fn will_end(&self) {
         for process in self.all_processes() {
             process.will_end_for(ExitCause::Terminated);
+            process.abort_start();
         }
     }
 

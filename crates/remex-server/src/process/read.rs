@@ -14,10 +14,10 @@ use crate::outbox::ConnectionId;
 const READ_BYTES: u64 = 16 << 20;
 
 impl Process {
-    /// Waits as long as asked while there is nothing to tell.
-    pub(crate) async fn readable(&self, read: &wire::Read, reader: Option<ConnectionId>) {
+    /// Waits as long as asked, since it was `asked`, while there is nothing to tell.
+    pub(crate) async fn readable(&self, read: &wire::Read, reader: Option<ConnectionId>, asked: Instant) {
         let after = read.after_seq.unwrap_or(0);
-        let deadline = Instant::now().checked_add(Duration::from_millis(read.wait_ms.unwrap_or(0)));
+        let deadline = asked.checked_add(Duration::from_millis(read.wait_ms.unwrap_or(0)));
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);

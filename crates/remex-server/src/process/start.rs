@@ -1,8 +1,14 @@
 //! From a request to a child: what is checked before, and what is said after.
 
-use std::{ffi::OsString, io, num::NonZeroU16, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString,
+    io,
+    num::NonZeroU16,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use remex_process::{Leader, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag};
+use remex_process::{Child, Leader, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
@@ -32,6 +38,10 @@ pub(crate) struct Starting {
     /// Bounds how many starts of one connection run at once.
     pub(crate) slots: Arc<Semaphore>,
 }
+
+/// A start that takes longer hangs, as on a file system that does not answer. Until then whatever ends the process waits
+/// for it, so that a client that sends both at once sees it run and end.
+pub(crate) const HANGS: Duration = Duration::from_secs(1);
 
 /// The size of a terminal whose client did not say.
 const DEFAULT_SIZE: Size = Size { rows: 24, cols: 80 };
@@ -65,6 +75,50 @@ impl Process {
         let about = about(&request, limits);
         let process = Process::new(request.process_id, session, about, tag, limits);
         Ok((Arc::new(process), start))
+    }
+
+    /// Makes the child, unless it is to end before it runs.
+    pub(super) async fn attempt(
+        &self,
+        session: &Session,
+        start: Start,
+        slots: &Semaphore,
+    ) -> Result<Child, RpcError> {
+        let Phase::Starting(attempt) = self.state().phase.clone() else {
+            return Err(RpcError::new(ErrorKind::Internal, "a process is started once"));
+        };
+        let made = async {
+            let _slot = slots.acquire().await;
+            session.server().spawner().attempt(start, &attempt).await
+        };
+        // Dropping what makes the child ends what there is of it.
+        tokio::select! {
+            biased;
+            () = attempt.aborted() => Err(GivenUp::SessionEnded.error(&self.id)),
+            made = made => made.map_err(|error| start_error(&error)),
+            given_up = self.given_up() => Err(given_up.error(&self.id)),
+        }
+    }
+
+    /// Waits until a start that hangs is to end, by an order or because its time is up.
+    async fn given_up(&self) -> GivenUp {
+        let begun = Instant::now();
+        let about = &self.about;
+        let timeouts = [(about.timeout, GivenUp::Timeout), (about.idle_timeout, GivenUp::IdleTimeout)];
+        let in_time = timeouts.into_iter().filter_map(|(time, why)| Some((time?.max(HANGS), why))).min();
+        loop {
+            let ended = self.state().orders.iter().find_map(Order::ends_start).map(|why| (HANGS, why));
+            let end = ended.into_iter().chain(in_time).min();
+            let at = end.and_then(|(time, why)| Some((begun.checked_add(time)?, why)));
+            match at {
+                None => self.wake.notified().await,
+                Some((at, why)) => {
+                    if tokio::time::timeout_at(at.into(), self.wake.notified()).await.is_err() {
+                        return why;
+                    }
+                }
+            }
+        }
     }
 
     /// Answers the request and lets the controller see the events, in this order.
@@ -101,12 +155,8 @@ impl Process {
         self.fail(session, starting, &error);
     }
 
-    pub(super) fn fail_start(self: &Arc<Self>, session: &Session, starting: Announce, error: &StartError) {
-        self.fail(session, starting, &start_error(error));
-    }
-
     /// Frees the id and answers everybody who asked something of it.
-    fn fail(self: &Arc<Self>, session: &Session, starting: Announce, error: &RpcError) {
+    pub(super) fn fail(self: &Arc<Self>, session: &Session, starting: Announce, error: &RpcError) {
         session.start_failed(self, starting.start_id.as_deref(), error);
         let orders = {
             let mut state = self.state();
@@ -126,6 +176,36 @@ impl Process {
     }
 }
 
+/// Why a start that hung was not waited for any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum GivenUp {
+    Terminated,
+    Signalled,
+    Timeout,
+    IdleTimeout,
+    SessionEnded,
+}
+
+impl GivenUp {
+    fn error(self, id: &str) -> RpcError {
+        let (kind, why) = match self {
+            Self::Terminated => (ErrorKind::Cancelled, "it was terminated"),
+            Self::Signalled => (ErrorKind::Cancelled, "a signal ended it"),
+            Self::Timeout => (ErrorKind::SpawnFailed, "its `timeoutMs` passed"),
+            Self::IdleTimeout => (ErrorKind::SpawnFailed, "its `idleTimeoutMs` passed"),
+            Self::SessionEnded => {
+                let message = format!("process `{id}` was not started: the server or the session is ending");
+                return RpcError::new(ErrorKind::ShuttingDown, message);
+            }
+        };
+        let message = format!(
+            "process `{id}` was not started: {why} while its start hung; \
+             check the file systems of its working directory, its program and `PATH`"
+        );
+        RpcError::new(kind, message)
+    }
+}
+
 /// Who is told how a start went.
 pub(super) struct Announce {
     pub(super) start_id: Option<String>,
@@ -136,6 +216,16 @@ impl Order {
     /// Tells whether it is one of those whose order among each other counts.
     pub(super) fn is_input(&self) -> bool {
         matches!(self, Order::Write(_) | Order::CloseStdin(..))
+    }
+
+    /// Tells why a start that hangs is given up for this order, if it is.
+    fn ends_start(&self) -> Option<GivenUp> {
+        match self {
+            Order::Terminate(..) => Some(GivenUp::Terminated),
+            // The others stop a process or do nothing to one that has not asked for them.
+            Order::Signal(signal, _) => signal.ends_by_default().then_some(GivenUp::Signalled),
+            Order::Write(_) | Order::CloseStdin(..) | Order::Resize(..) => None,
+        }
     }
 
     pub(super) fn responder(&self) -> &Responder {
@@ -285,7 +375,7 @@ fn start_error(error: &StartError) -> RpcError {
         StartErrorKind::NotExecutable => ErrorKind::NotExecutable,
         StartErrorKind::BadCwd => ErrorKind::BadCwd,
         StartErrorKind::TooManyProcesses => ErrorKind::TooManyProcesses,
-        StartErrorKind::TooManyDescriptors => ErrorKind::LimitExceeded,
+        StartErrorKind::TooManyDescriptors | StartErrorKind::TooManyHungStarts => ErrorKind::LimitExceeded,
         StartErrorKind::InvalidInput => ErrorKind::InvalidParams,
         StartErrorKind::Other => ErrorKind::SpawnFailed,
     };

@@ -35,12 +35,10 @@ const TURN_BYTES: usize = 128 << 10;
 pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
     let Starting { process, start, start_id, responder, slots } = starting;
     let announce = Announce { start_id, responder };
-    let slot = slots.acquire().await;
-    let child = match session.server().spawner().start(start).await {
+    let child = match process.attempt(&session, start, &slots).await {
         Ok(child) => child,
-        Err(error) => return process.fail_start(&session, announce, &error),
+        Err(error) => return process.fail(&session, announce, &error),
     };
-    drop(slot);
     let leader = child.exit.leader().clone();
     let pipes = match Pipes::new(child.io) {
         Ok(pipes) => pipes,

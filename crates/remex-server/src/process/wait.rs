@@ -17,10 +17,14 @@ impl Process {
     /// Answers a wait when its condition holds, the process can no longer meet it, or the time is up.
     ///
     /// For the controlling client, output that a search has not seen is kept until it has.
-    pub(crate) async fn wait(&self, wait: &wire::Wait, waiter: Waiter) -> Result<wire::Waited, RpcError> {
-        let now = Instant::now();
-        let deadline = wait.wait_ms.and_then(|ms| now.checked_add(Duration::from_millis(ms)));
-        let mut condition = Condition::new(&wait.until, now)?;
+    pub(crate) async fn wait(
+        &self,
+        wait: &wire::Wait,
+        waiter: Waiter,
+        asked: Instant,
+    ) -> Result<wire::Waited, RpcError> {
+        let deadline = wait.wait_ms.and_then(|ms| asked.checked_add(Duration::from_millis(ms)));
+        let mut condition = Condition::new(&wait.until, Instant::now())?;
         let searching = match (&condition, waiter) {
             (Condition::Output(search), Waiter::Controller) => Some(Searching::begin(self, search.after)),
             _ => None,

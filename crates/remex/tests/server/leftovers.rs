@@ -33,7 +33,7 @@ impl Holdings {
 }
 
 /// Returns the children of a process, zombies too.
-fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").expect("Linux has /proc").filter_map(|entry| {
         let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

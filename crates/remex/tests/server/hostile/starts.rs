@@ -1,1 +1,3 @@
 //! Starts that hang, and servers that die.
+
+mod hung;

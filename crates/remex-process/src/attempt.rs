@@ -1,0 +1,104 @@
+//! A start on its way, and the way to give it up.
+//!
+//! A file system that does not answer can hold a child in its first steps for ever, and with it the thread that makes
+//! it. Nobody else has to wait for that: whoever asked can give the attempt up from any thread, at any time.
+#![allow(unsafe_code)]
+
+use std::{
+    os::fd::BorrowedFd,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicI32, Ordering::SeqCst},
+    },
+};
+
+use tokio::sync::Notify;
+
+use crate::{Pid, Signal, mark::Mark, sys};
+
+/// One attempt to start a program, which any thread can abort.
+///
+/// Belongs to a single call of [`Spawner::attempt`](crate::Spawner::attempt).
+#[derive(Clone, Debug, Default)]
+pub struct Attempt {
+    pub(crate) progress: Arc<Progress>,
+}
+
+impl Attempt {
+    /// Gives the start up: a child that has not become its program yet is killed and never runs it.
+    ///
+    /// Needs no thread and no descriptor, and never waits. A child that the kernel does not let go dies when it does.
+    /// Has no effect on a program that runs.
+    pub fn abort(&self) {
+        let progress = &self.progress;
+        progress.aborted.store(true, SeqCst);
+        {
+            let made = progress.made.lock().unwrap_or_else(PoisonError::into_inner);
+            // A child that is not there yet looks at `aborted` first thing.
+            if !*made && let Some(pid) = Pid::new(progress.pid.load(SeqCst)) {
+                // SAFETY: the child exists, so the kernel has opened this descriptor for us, and nobody closes it before
+                // `made` is true, which our lock prevents.
+                let pidfd = unsafe { BorrowedFd::borrow_raw(progress.pidfd.load(SeqCst)) };
+                if let Err(error) = sys::pidfd_signal(pidfd, Signal::KILL) {
+                    tracing::warn!(%pid, %error, "cannot kill a child whose start was aborted");
+                }
+                // It will never run a program nor have children, so no kill has to find it or wait for it.
+                if let Some(mark) = Mark::chosen() {
+                    mark.clear(pid);
+                }
+            }
+        }
+        progress.changed.notify_waiters();
+    }
+
+    /// Waits until the attempt is aborted.
+    pub async fn aborted(&self) {
+        loop {
+            let changed = self.progress.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.is_aborted() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.progress.aborted.load(SeqCst)
+    }
+}
+
+/// What the child, the thread that makes it and whoever aborts it share.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Set before `pid` is read, while the child sets `pid` before it reads this: one of the two sees the other.
+    pub(crate) aborted: AtomicBool,
+    /// The child's number, written by the child as its first step; 0 before.
+    pub(crate) pid: AtomicI32,
+    /// The child's pidfd, written by the kernel before the child runs.
+    pub(crate) pidfd: AtomicI32,
+    /// Whether the thread that made the child has the pidfd. A mutex, so that it is not closed while it is used; held
+    /// for one system call.
+    made: Mutex<bool>,
+    changed: Notify,
+}
+
+impl Progress {
+    /// The thread that makes the child goes on and takes the pidfd.
+    pub(crate) fn made(&self) {
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            aborted: AtomicBool::new(false),
+            pid: AtomicI32::new(0),
+            pidfd: AtomicI32::new(-1),
+            made: Mutex::new(false),
+            changed: Notify::new(),
+        }
+    }
+}
