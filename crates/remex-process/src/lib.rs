@@ -14,6 +14,7 @@ mod leader;
 mod spawner;
 mod tag;
 pub mod tree;
+mod watchdog;
 
 mod clone;
 mod descriptors;
@@ -35,3 +36,4 @@ pub use start::{Size, Start, Stdin, Stdio};
 pub use sys::{favour_latency, raise_file_limit, watch};
 pub use tag::{Tag, Tags};
 pub use tree::Scope;
+pub use watchdog::Watchdog;

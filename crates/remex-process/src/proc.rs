@@ -1,16 +1,21 @@
 //! What `/proc` says of a process.
 
 use std::{
+    ffi::CStr,
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read, Write as _},
     str,
     time::Duration,
 };
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::{Pid, Tag, mark::Mark, sys, tree::Member};
 
 /// More than the longest line of numbers that the kernel prints.
 const STAT_LEN: usize = 1024;
+/// More than the table of limits has.
+const LIMITS_LEN: usize = 4096;
 
 /// Lists every process but init and ourselves.
 pub(crate) fn pids() -> io::Result<Vec<Pid>> {
@@ -25,6 +30,8 @@ pub(crate) fn pids() -> io::Result<Vec<Pid>> {
 
 /// Reads the tag of a process; `None` when it has none or is gone.
 ///
+/// Allocates nothing once the mark is chosen, for the [`watchdog`](crate::watchdog).
+///
 /// # Errors
 /// When the host lacks what it takes to look.
 pub(crate) fn tag(pid: Pid) -> io::Result<Option<Tag>> {
@@ -32,17 +39,23 @@ pub(crate) fn tag(pid: Pid) -> io::Result<Option<Tag>> {
     let limit = match sys::limit(pid.as_raw(), mark.resource) {
         // Another user's, as after a set-user-id program; everybody may read the file.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-            let limits = unless_gone(fs::read_to_string(format!("/proc/{pid}/limits")))?;
-            limits.as_deref().and_then(|limits| soft_limit(limits, mark.row))
+            unless_gone(listed_limit(pid, mark.row))?.flatten()
         }
         other => unless_gone(other)?.map(|limit| limit.rlim_cur),
     };
     Ok(limit.and_then(Tag::from_limit))
 }
 
-fn soft_limit(limits: &str, row: &str) -> Option<u64> {
-    let numbers = limits.lines().find_map(|line| line.strip_prefix(row))?;
-    numbers.split_whitespace().next()?.parse().ok()
+fn listed_limit(pid: Pid, row: &str) -> io::Result<Option<u64>> {
+    let mut path = [0; 32];
+    write!(&mut path[..], "/proc/{pid}/limits")?;
+    let path = CStr::from_bytes_until_nul(&path).unwrap_or_default();
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = [0; LIMITS_LEN];
+    let len = rustix::io::read(&file, &mut text)?;
+    let text = text.get(..len).and_then(|text| str::from_utf8(text).ok()).unwrap_or("");
+    let numbers = text.lines().find_map(|line| line.strip_prefix(row));
+    Ok(numbers.and_then(|numbers| numbers.split_whitespace().next()?.parse().ok()))
 }
 
 /// Reads what the kernel counts of a process; `None` when it has ended, reaped or not.

@@ -13,7 +13,7 @@ use std::{
 use harness::{
     NULL, PIPED, PTY, TAGS, eventually, finish, own_children, pipes, run, shell, spawner, start, within,
 };
-use remex_process::{Signal, Start};
+use remex_process::{Signal, Start, Tags, Watchdog};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, pidfd_open},
@@ -54,6 +54,30 @@ fn the_end_of_the_server_fires_the_parent_death_signal() {
 }
 
 #[test]
+fn a_watchdog_ends_what_left_the_group_of_a_child_when_the_server_dies() {
+    let (mut server, output) = this_program_as("guarded", "exec");
+    let pid = output.lines().find_map(|line| line.unwrap().split_once("child ")?.1.parse().ok()).unwrap();
+    let child = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let mut ended = [PollFd::new(&child, PollFlags::IN)];
+    let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(poll(&mut ended, Some(&timeout)).unwrap(), 1, "the child lives on");
+}
+
+#[test]
+fn a_watchdog_that_is_dropped_is_gone() {
+    let watchdogs = || {
+        let name = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        own_children().into_iter().filter(|&pid| name(pid) == "remex-watchdog\n").count()
+    };
+    let watchdog = Watchdog::start(&Tags::new()).unwrap();
+    runtime().block_on(eventually("it has its name", || watchdogs() == 1));
+    drop(watchdog);
+    assert_eq!(watchdogs(), 0);
+}
+
+#[test]
 fn a_server_born_with_sigchld_ignored_still_learns_how_its_children_ended() {
     let (mut server, output) = this_program_as("deaf", "exec env --ignore-signal=CHLD");
     assert_eq!(output.lines().filter(|line| line.as_ref().unwrap().ends_with("code 3")).count(), 1);
@@ -89,6 +113,16 @@ fn role() {
             println!("child {}", child.pid);
             within(child.exit.wait()).await;
         }),
+        Ok("guarded") => {
+            let _watchdog = Watchdog::start(&TAGS).unwrap();
+            runtime().block_on(async {
+                let script = "setsid -w sh -c 'echo $$; exec sleep 1000'; true";
+                let mut child = spawner().start(shell(NULL, TAGS.tag(1, 1), script)).await.unwrap();
+                let (_, mut output) = pipes(child.io);
+                println!("child {}", output.until("\n").await);
+                within(child.exit.wait()).await;
+            });
+        }
         Ok("deaf") => runtime().block_on(async {
             println!("code {}", run(shell(NULL, TAGS.tag(1, 1), "exit 3")).await.1.code);
         }),

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use remex_process::{Scope, Signal, Spawner, Tags, tree};
+use remex_process::{Scope, Signal, Spawner, Tags, Watchdog, tree};
 use remex_proto::message::Source;
 use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake, memory::ServerEnd};
 use tokio::{
@@ -59,6 +59,8 @@ pub struct Server {
     web: Web,
     lookout: Arc<Lookout>,
     tags: Tags,
+    /// Ends what is left when the server dies. A mutex, because whoever ends the server in order takes it out.
+    watchdog: Mutex<Option<Watchdog>>,
     janitor: Janitor,
     /// Shared by connections and the janitor; held for moments only.
     sessions: Mutex<Sessions>,
@@ -99,13 +101,23 @@ impl Server {
     ///
     /// When the host has no room for the threads that start processes.
     pub fn new(config: Config) -> Result<Arc<Self>, ListenError> {
+        let tags = Tags::new();
+        // First, while there is little memory to share with it.
+        let watchdog = Watchdog::start(&tags).inspect_err(|error| {
+            tracing::warn!(
+                %error,
+                "no watchdog could be started: if the server is killed, processes in groups or sessions of their own live on; \
+                 raise the limits on processes and descriptors"
+            );
+        });
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let server = Arc::new(Server {
             spawner: Spawner::new(threads)?,
             files: Files::new()?,
             web: Web::default(),
             lookout: Arc::default(),
-            tags: Tags::new(),
+            tags,
+            watchdog: Mutex::new(watchdog.ok()),
             janitor: Janitor::default(),
             sessions: Mutex::default(),
             connections: Mutex::default(),
@@ -273,6 +285,7 @@ impl Server {
             () = tokio::time::sleep_until(deadline) => {}
             () = self.hurry.cancelled() => {}
         }
+        self.dismiss_watchdog();
     }
 
     /// Ends everything that was started, also what is left of sessions that are over.
@@ -316,6 +329,12 @@ impl Server {
         for outbox in self.connections().values() {
             outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
         }
+        self.dismiss_watchdog();
+    }
+
+    /// Everything is ended: there is nothing left to watch over.
+    fn dismiss_watchdog(&self) {
+        drop(self.watchdog.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Cuts the graces of [`Server::shut_down`] short.

@@ -1,3 +1,4 @@
 //! Starts that hang, and servers that die.
 
+mod dead_server;
 mod hung;

@@ -1,0 +1,193 @@
+//! A process that ends what a server leaves behind when it dies without a word.
+//!
+//! It is a fork of the server that waits for the end of a pipe whose other end only the server has: SIGKILL, an abort, the
+//! kernel's want of memory and a plain exit all close it. Then everything that bears the server's tag is killed. The fork
+//! happens in a program with threads, so the child allocates nothing, takes no lock and cannot panic.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{c_int, c_void},
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
+    ptr,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags, RawDir},
+    pipe::{PipeFlags, pipe_with},
+    process::{PidfdFlags, pidfd_open},
+};
+
+use crate::{
+    Pid, Signal, Tag, Tags,
+    clone::Stack,
+    descriptors::lift,
+    mark::Mark,
+    proc,
+    sys::{self, Patience},
+};
+
+/// How long the killed get to die before the next look.
+const PAUSE: Duration = Duration::from_millis(10);
+/// After so many looks, a minute, what is left is stuck in the kernel or bred faster than it is killed.
+const MAX_LOOKS: usize = 6_000;
+
+/// Ends everything a server has started when the server is gone.
+///
+/// Dropped, it ends without doing anything: whoever drops it has ended the processes himself.
+#[derive(Debug)]
+pub struct Watchdog {
+    pidfd: OwnedFd,
+    /// Its end, by the end of this program, is what the process waits for.
+    _pipe: OwnedFd,
+}
+
+impl Watchdog {
+    /// Forks the process, for the server that makes these tags.
+    ///
+    /// The fork keeps what memory this program has now and changes later: make it early.
+    ///
+    /// # Errors
+    /// When the host has no room for a process, a stack or descriptors.
+    pub fn start(tags: &Tags) -> io::Result<Self> {
+        let (waiting, held) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (waiting, held) = (lift(waiting)?, lift(held)?);
+        // Before the fork, because the first look takes a lock and may log.
+        Mark::chosen();
+        let mut duty = Duty { server: tags.tag(0, 0), pipe: waiting.as_raw_fd() };
+        let mut stack = Stack::new()?;
+        let mut pidfd: c_int = -1;
+        // A handler of this program must not run in the child: it would act on what the two share, such as pipes.
+        let forked = sys::with_all_signals_blocked(|| {
+            // SAFETY: without CLONE_VM the child has a copy of all memory, the stack and `duty` included. CLONE_PIDFD
+            // takes the address of an integer as the next argument.
+            let pid = unsafe {
+                libc::clone(
+                    watch,
+                    stack.top(),
+                    libc::CLONE_PIDFD | libc::SIGCHLD,
+                    ptr::from_mut(&mut duty).cast(),
+                    ptr::from_mut(&mut pidfd),
+                )
+            };
+            if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        });
+        forked?;
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(Self { pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, _pipe: held })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // Before the pipe is closed, so that it never begins to look.
+        if let Err(error) = sys::pidfd_signal(self.pidfd.as_fd(), Signal::KILL) {
+            return tracing::warn!(%error, "cannot end the watchdog");
+        }
+        // An error means that it was reaped by somebody else.
+        _ = sys::reap(self.pidfd.as_fd(), Patience::Block);
+    }
+}
+
+struct Duty {
+    /// Any tag of the server.
+    server: Tag,
+    pipe: RawFd,
+}
+
+extern "C" fn watch(duty: *mut c_void) -> c_int {
+    // SAFETY: it is our copy of what `start` has passed.
+    let Duty { server, pipe } = unsafe { &*duty.cast::<Duty>() };
+    settle(*pipe);
+    wait_for_end();
+    let mut empty_looks = 0;
+    for _ in 0..MAX_LOOKS {
+        // One look can miss a daemon in the making: its parent ends, and it is born, while we read.
+        empty_looks = if kill_all(*server) { 0 } else { empty_looks + 1 };
+        if empty_looks == 2 {
+            break;
+        }
+        if empty_looks == 0 {
+            pause();
+        }
+    }
+    // SAFETY: this ends the child without running anything of the program's.
+    unsafe { libc::_exit(0) }
+}
+
+/// Leaves everything of the server but its pipe: signals meant for its group, its terminal, its files and its directory.
+fn settle(pipe: RawFd) {
+    let every_signal = u64::MAX;
+    // SAFETY: every pointer is to a value that lives during the call, and the rest changes only what belongs to this
+    // process. What fails leaves it less well hidden, and no less useful.
+    unsafe {
+        let old = ptr::null_mut::<c_void>();
+        let set = &raw const every_signal;
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, old, size_of::<u64>());
+        libc::setsid();
+        libc::prctl(libc::PR_SET_NAME, c"remex-watchdog".as_ptr());
+        libc::chdir(c"/".as_ptr());
+        libc::dup2(pipe, 0);
+        let (first, last): (libc::c_uint, libc::c_uint) = (1, libc::c_uint::MAX);
+        libc::syscall(libc::SYS_close_range, first, last, 0);
+    }
+}
+
+/// Waits until the server is gone; nothing is ever written to the pipe.
+fn wait_for_end() {
+    loop {
+        let mut byte = 0_u8;
+        // SAFETY: one byte may be written to `byte`.
+        let len = unsafe { libc::read(0, (&raw mut byte).cast(), 1) };
+        if len == 0 || len < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return;
+        }
+    }
+}
+
+/// Kills every living process that bears a tag of the server; `false` when there is none.
+fn kill_all(server: Tag) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else { return false };
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
+    let mut entries = RawDir::new(&directory, &mut buffer);
+    let mut found = false;
+    while let Some(Ok(entry)) = entries.next() {
+        let name = entry.file_name().to_str().unwrap_or("");
+        // Init is no `Pid`, and we bear no tag of the server: it has none itself, or another's.
+        found |= name.parse().ok().and_then(Pid::new).is_some_and(|pid| kill(pid, server));
+    }
+    found
+}
+
+/// Kills one process if it bears a tag of the server; `false` when it does not, or has ended.
+fn kill(pid: Pid, server: Tag) -> bool {
+    let is_ours = || proc::tag(pid).ok().flatten().is_some_and(|tag| tag.same_server(server));
+    if !is_ours() {
+        return false;
+    }
+    let Some(Ok(pidfd)) =
+        rustix::process::Pid::from_raw(pid.as_raw()).map(|pid| pidfd_open(pid, PidfdFlags::empty()))
+    else {
+        return false;
+    };
+    // The descriptor holds on to whoever has the number now; so look at who that is only after it is open.
+    if !is_ours() || has_ended(&pidfd) {
+        return false;
+    }
+    sys::pidfd_signal(pidfd.as_fd(), Signal::KILL).is_ok()
+}
+
+/// Tells whether a process is dead, reaped or not.
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+fn pause() {
+    let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.subsec_nanos().into() };
+    _ = poll(&mut [], Some(&pause));
+}

@@ -1,0 +1,111 @@
+//! A server that dies without a word leaves nothing behind.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal};
+use serde_json::json;
+
+use crate::{
+    leftovers::children,
+    support::{Client, PATIENCE, Server, Watched, program},
+};
+
+/// Commands that print the number of a process which does not end with the one that was started.
+const ESCAPES: [(&str, &str); 5] = [
+    ("child", "sh -c 'echo $$; exec sleep 1000'; true"),
+    ("nohup", "nohup sh -c 'echo $$; exec sleep 1000'; true"),
+    ("background", "nohup sh -c 'echo $$; exec sleep 1000' & true"),
+    ("session", "setsid -w sh -c 'echo $$; exec sleep 1000'; true"),
+    ("daemon", "(setsid sh -c 'sh -c \"echo \\$\\$; exec sleep 1000\" &' &)"),
+];
+
+/// Starts everything that might escape.
+fn start_escapes(client: &Client) -> Vec<Watched> {
+    let on_pipes = ESCAPES.into_iter().map(|(name, script)| (name, script, false));
+    // A terminal that nobody holds open hangs up.
+    let on_a_terminal = ("terminal", "trap '' HUP; setsid -w sh -c 'echo $$; exec sleep 1000'; true", true);
+    let start = |(name, script, tty)| {
+        client.start(name, &["/bin/sh", "-c", script], json!({"tty": tty}));
+        Watched::printed(&client.wait_for_output(name, "\n"))
+    };
+    on_pipes.chain([on_a_terminal]).map(start).collect()
+}
+
+fn watchdog(server: &Server) -> Watched {
+    let is_watchdog = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "remex-watchdog\n")
+    };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // It has its name soon after its birth, and no event tells when.
+        if let Some(pid) = children(server.pid()).into_iter().find(is_watchdog) {
+            return Watched::new(Pid::from_raw(pid.cast_signed()).expect("a process id is positive"));
+        }
+        assert!(Instant::now() < deadline, "the server has no watchdog");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_server_that_dies_takes_everything_with_it() {
+    for signal in [Signal::KILL, Signal::ABORT] {
+        let mut server = Server::start();
+        let watchdog = watchdog(&server);
+        let started = start_escapes(&server.client());
+        server.signal(signal);
+        assert_eq!(server.wait().code(), None, "{signal:?} ends the server");
+        started.iter().for_each(Watched::assert_ends);
+        watchdog.assert_ends();
+    }
+}
+
+#[test]
+fn a_watchdog_survives_what_ends_its_server_and_spares_other_servers() {
+    let (mut server, other) = (Server::start(), Server::start());
+    let watchdog = watchdog(&server);
+    let (started, spared) = (start_escapes(&server.client()), start_escapes(&other.client()));
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::PIPE] {
+        watchdog.signal(signal);
+    }
+    server.signal(Signal::KILL);
+    server.wait();
+    started.iter().for_each(Watched::assert_ends);
+    watchdog.assert_ends();
+    for process in &spared {
+        assert!(!process.ended_within(Duration::ZERO), "a process of another server was killed");
+    }
+    other.stop();
+    spared.iter().for_each(Watched::assert_ends);
+}
+
+#[test]
+fn a_server_that_ends_in_order_ends_its_watchdog() {
+    let server = Server::start();
+    let watchdog = watchdog(&server);
+    server.stop();
+    assert!(watchdog.ended_within(Duration::ZERO), "the watchdog outlives its server");
+}
+
+#[test]
+fn a_command_that_is_killed_leaves_nothing_running() {
+    // The others end by themselves, and what they leave with them.
+    for (name, script) in ESCAPES.into_iter().filter(|(_, script)| script.ends_with("; true")) {
+        let mut run = program(&["run", "--", "sh", "-c", script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("remex starts");
+        let mut line = String::new();
+        BufReader::new(run.stdout.take().expect("stdout is piped")).read_line(&mut line).expect("text");
+        let process = Watched::printed(&line);
+        run.kill().expect("it runs");
+        run.wait().expect("a child can be waited for");
+        assert!(process.ended_within(PATIENCE), "{name}: {script} lives on");
+    }
+}
