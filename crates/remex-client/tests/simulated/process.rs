@@ -300,11 +300,21 @@ impl Process {
                     None
                 }
                 Input::Write(write) => {
-                    match self.ledger.offer(write.write_id.as_deref(), write.chunk.len() as u64) {
-                        Offer::Accepted => {
-                            self.stdin.extend(write.chunk.iter());
-                            self.truth.input.extend_from_slice(&write.chunk);
+                    let id = write.write_id.as_deref();
+                    let offer = stdin_ledger::Write { id, len: write.chunk.len() as u64, accepted: 0 };
+                    match self.ledger.offer(offer) {
+                        Offer::Accepted(range) => {
+                            let taken = part(&write.chunk, range);
+                            self.stdin.extend(taken);
+                            self.truth.input.extend_from_slice(taken);
                             Some(wire::WriteStatus::Accepted)
+                        }
+                        Offer::Part(range) => {
+                            let taken = part(&write.chunk, range);
+                            self.stdin.extend(taken);
+                            self.truth.input.extend_from_slice(taken);
+                            self.waiting.push_front(wish);
+                            continue;
                         }
                         Offer::Repeated => {
                             self.truth.repeated_writes += 1;
@@ -384,4 +394,9 @@ impl Truth {
         assert_eq!(*of, stream);
         *len += bytes.len();
     }
+}
+
+fn part(chunk: &[u8], range: std::ops::Range<u64>) -> &[u8] {
+    let at = |offset: u64| usize::try_from(offset).expect("a chunk is in memory");
+    &chunk[at(range.start)..at(range.end)]
 }

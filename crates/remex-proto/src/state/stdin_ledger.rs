@@ -3,7 +3,8 @@
 //! Pure: it sees ids and lengths, never the bytes. Start at [`StdinLedger`].
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
+    ops::Range,
     sync::Arc,
 };
 
@@ -14,15 +15,30 @@ pub struct Limits {
     pub ids: usize,
     /// How many bytes the remembered ids may have together; the newest one is remembered in any case.
     pub id_bytes: usize,
-    /// How many bytes may wait for the child; a single larger write is accepted when none wait.
+    /// How many bytes may wait for the child; a larger write is accepted in parts of this length.
     pub queue_bytes: u64,
 }
 
-/// What becomes of one write.
+/// One write to be decided about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// Makes the write repeatable.
+    pub id: Option<&'a str>,
+    /// Its length in bytes.
+    pub len: u64,
+    /// How much of it was accepted in parts before, within the same request.
+    pub accepted: u64,
+}
+
+/// What becomes of one write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
 pub enum Offer {
-    /// Queue it, and report it with [`StdinLedger::delivered`] when the child has it.
-    Accepted,
+    /// Queue these bytes of it, which are all that is left, and report them with [`StdinLedger::delivered`] when the
+    /// child has them.
+    Accepted(Range<u64>),
+    /// Queue these bytes of it, and offer it again after the next delivery; until then nothing that came later.
+    Part(Range<u64>),
     /// A write with this id was accepted before: acknowledge it and write nothing.
     Repeated,
     /// No room: offer it again after the next delivery, and until then nothing that came later.
@@ -33,17 +49,21 @@ pub enum Offer {
 
 /// The writes to one process: which were accepted before, and how much still waits for the child.
 ///
-/// Allocates nothing before the first write with an id.
+/// Never queues more than [`Limits::queue_bytes`]. Allocates nothing before the first write with an id.
 ///
 /// ```
-/// use remex_proto::state::stdin_ledger::{Limits, Offer, StdinLedger};
+/// use remex_proto::state::stdin_ledger::{Limits, Offer, StdinLedger, Write};
 ///
 /// let mut ledger = StdinLedger::new(Limits { ids: 4_096, id_bytes: 256 * 1024, queue_bytes: 10 });
-/// assert_eq!(ledger.offer(Some("w1"), 8), Offer::Accepted);
-/// assert_eq!(ledger.offer(Some("w1"), 8), Offer::Repeated);
-/// assert_eq!(ledger.offer(Some("w2"), 8), Offer::Full);
+/// let write = |id, len| Write { id: Some(id), len, accepted: 0 };
+/// assert_eq!(ledger.offer(write("w1", 8)), Offer::Accepted(0..8));
+/// assert_eq!(ledger.offer(write("w1", 8)), Offer::Repeated);
+/// assert_eq!(ledger.offer(write("w2", 12)), Offer::Full);
 /// ledger.delivered(8);
-/// assert_eq!(ledger.offer(Some("w2"), 8), Offer::Accepted);
+/// assert_eq!(ledger.offer(write("w2", 12)), Offer::Part(0..10));
+/// ledger.delivered(10);
+/// // Its connection broke, and it is sent again.
+/// assert_eq!(ledger.offer(write("w2", 12)), Offer::Accepted(10..12));
 /// ```
 #[derive(Debug)]
 pub struct StdinLedger {
@@ -52,7 +72,7 @@ pub struct StdinLedger {
     queued: u64,
     /// Oldest first; holds the same ids as `known`.
     order: VecDeque<Arc<str>>,
-    known: HashSet<Arc<str>>,
+    known: HashMap<Arc<str>, Progress>,
     known_bytes: usize,
 }
 
@@ -60,6 +80,13 @@ pub struct StdinLedger {
 enum State {
     Open,
     Closed,
+}
+
+/// How much of a write was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Bytes(u64),
+    Everything,
 }
 
 impl StdinLedger {
@@ -70,28 +97,35 @@ impl StdinLedger {
             state: State::Open,
             queued: 0,
             order: VecDeque::new(),
-            known: HashSet::new(),
+            known: HashMap::new(),
             known_bytes: 0,
         }
     }
 
-    /// Decides about a write of `len` bytes; only an accepted one changes anything.
-    pub fn offer(&mut self, write_id: Option<&str>, len: u64) -> Offer {
-        if write_id.is_some_and(|id| self.known.contains(id)) {
-            return Offer::Repeated;
-        }
+    /// Decides about a write; only an accepted one, or a part of one, changes anything.
+    pub fn offer(&mut self, write: Write<'_>) -> Offer {
+        let from = match write.id.and_then(|id| self.known.get(id)) {
+            Some(Progress::Everything) => return Offer::Repeated,
+            Some(Progress::Bytes(accepted)) => write.accepted.max(*accepted).min(write.len),
+            None => write.accepted.min(write.len),
+        };
         if self.state == State::Closed {
             return Offer::Closed;
         }
-        let queued = self.queued.saturating_add(len);
-        if len > 0 && self.queued > 0 && queued > self.limits.queue_bytes {
+        let most = self.limits.queue_bytes.max(1);
+        let rest = write.len - from;
+        if rest <= most.saturating_sub(self.queued) {
+            self.queued += rest;
+            self.remember(write.id, Progress::Everything);
+            return Offer::Accepted(from..write.len);
+        }
+        // Only what cannot be queued in one piece is divided, and only when nothing waits.
+        if rest <= most || self.queued > 0 {
             return Offer::Full;
         }
-        self.queued = queued;
-        if let Some(id) = write_id {
-            self.remember(id);
-        }
-        Offer::Accepted
+        self.queued = most;
+        self.remember(write.id, Progress::Bytes(from + most));
+        Offer::Part(from..from + most)
     }
 
     /// Notes that the child has taken `len` bytes more.
@@ -120,11 +154,16 @@ impl StdinLedger {
         self.state == State::Closed
     }
 
-    fn remember(&mut self, id: &str) {
+    fn remember(&mut self, id: Option<&str>, progress: Progress) {
+        let Some(id) = id else { return };
+        if let Some(known) = self.known.get_mut(id) {
+            *known = progress;
+            return;
+        }
         let id: Arc<str> = id.into();
         self.known_bytes += id.len();
         self.order.push_back(Arc::clone(&id));
-        self.known.insert(id);
+        self.known.insert(id, progress);
         while self.order.len() > 1
             && (self.order.len() > self.limits.ids || self.known_bytes > self.limits.id_bytes)
         {
@@ -143,9 +182,15 @@ mod tests {
 
     const LIMITS: Limits = Limits { ids: 8, id_bytes: 64, queue_bytes: 100 };
 
+    fn write(id: Option<&str>, len: u64) -> Write<'_> {
+        Write { id, len, accepted: 0 }
+    }
+
+    /// What happens to a server: writes come, wait in line, are given up and sent again, and the child reads.
     #[derive(Clone, Debug)]
     enum Step {
-        Offer { id: Option<u8>, len: u64 },
+        Send { id: u8 },
+        GiveUp,
         Deliver(u64),
         Close,
         Fail,
@@ -153,39 +198,61 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            20 => (prop::option::weighted(0.9, 0..12u8), 0..150u64).prop_map(|(id, len)| Step::Offer { id, len }),
-            10 => (0..150u64).prop_map(Step::Deliver),
+            20 => (0..12_u8).prop_map(|id| Step::Send { id }),
+            4 => Just(Step::GiveUp),
+            20 => (0..150_u64).prop_map(Step::Deliver),
             1 => Just(Step::Close),
             1 => Just(Step::Fail),
         ]
     }
 
+    /// Returns the length of the write with this id: some fit the queue many times, some not at all.
+    fn len_of(id: u8) -> u64 {
+        u64::from(id).pow(2) * 3
+    }
+
+    /// Offers what waits in line, and returns which bytes of which write were queued.
+    fn admit(
+        ledger: &mut StdinLedger,
+        line: &mut VecDeque<(u8, u64)>,
+        acknowledged: &mut Vec<u8>,
+    ) -> Vec<(u8, Range<u64>)> {
+        let mut queued = Vec::new();
+        while let Some((id, accepted)) = line.front_mut() {
+            let name = id.to_string();
+            match ledger.offer(Write { id: Some(&name), len: len_of(*id), accepted: *accepted }) {
+                Offer::Part(range) => {
+                    *accepted = range.end;
+                    queued.push((*id, range));
+                    continue;
+                }
+                Offer::Accepted(range) => {
+                    queued.push((*id, range));
+                    acknowledged.push(*id);
+                }
+                Offer::Repeated => assert!(acknowledged.contains(id), "repeated before it was accepted"),
+                Offer::Full => break,
+                Offer::Closed => {}
+            }
+            line.pop_front();
+        }
+        queued
+    }
+
     proptest! {
         #[test]
-        fn a_repeated_write_id_is_never_written_twice(steps in vec(step(), 0..200)) {
-            let mut ledger = StdinLedger::new(LIMITS);
-            let mut accepted: Vec<u8> = Vec::new();
-            let (mut written, mut delivered, mut closed) = (0, 0, false);
+        fn every_byte_of_a_write_is_queued_once_and_in_order_however_often_it_is_sent(steps in vec(step(), 0..200)) {
+            let mut ledger = StdinLedger::new(Limits { ids: 12, ..LIMITS });
+            let (mut line, mut acknowledged) = (VecDeque::new(), Vec::new());
+            let mut progress = [0_u64; 12];
+            let (mut queued, mut closed) = (0, false);
             for step in steps {
                 match step {
-                    Step::Offer { id, len } => {
-                        let remembered = accepted.iter().rev().take(LIMITS.ids).any(|&old| Some(old) == id);
-                        let fits = len == 0 || written == delivered || written - delivered + len <= 100;
-                        let expected = match (remembered, closed, fits) {
-                            (true, _, _) => Offer::Repeated,
-                            (_, true, _) => Offer::Closed,
-                            (_, _, false) => Offer::Full,
-                            _ => Offer::Accepted,
-                        };
-                        prop_assert_eq!(ledger.offer(id.map(|id| id.to_string()).as_deref(), len), expected);
-                        if expected == Offer::Accepted {
-                            written += len;
-                            accepted.extend(id);
-                        }
-                    }
+                    Step::Send { id } => line.push_back((id, 0)),
+                    Step::GiveUp => line.clear(),
                     Step::Deliver(len) => {
-                        let len = len.min(written - delivered);
-                        delivered += len;
+                        let len = len.min(queued);
+                        queued -= len;
                         ledger.delivered(len);
                     }
                     Step::Close => {
@@ -194,13 +261,23 @@ mod tests {
                     }
                     Step::Fail => {
                         closed = true;
-                        prop_assert_eq!(ledger.fail(), written - delivered);
-                        delivered = written;
+                        prop_assert_eq!(ledger.fail(), queued);
+                        queued = 0;
                     }
                 }
-                prop_assert_eq!(ledger.queued(), written - delivered);
+                for (id, range) in admit(&mut ledger, &mut line, &mut acknowledged) {
+                    prop_assert!(!closed, "nothing is queued after the end");
+                    prop_assert_eq!(range.start, progress[usize::from(id)]);
+                    progress[usize::from(id)] = range.end;
+                    queued += range.end - range.start;
+                }
+                for &id in &acknowledged {
+                    prop_assert_eq!(progress[usize::from(id)], len_of(id), "what is acknowledged was queued");
+                }
+                prop_assert!(queued <= LIMITS.queue_bytes, "the cap holds for a write of any length");
+                prop_assert!(line.is_empty() || queued > 0, "nobody waits while nothing is queued");
+                prop_assert_eq!(ledger.queued(), queued);
                 prop_assert_eq!(ledger.is_closed(), closed);
-                prop_assert!(ledger.order.len() <= LIMITS.ids);
                 prop_assert_eq!(ledger.order.len(), ledger.known.len());
             }
         }
@@ -210,31 +287,38 @@ mod tests {
             let mut ledger = StdinLedger::new(LIMITS);
             for (n, len) in lens.into_iter().enumerate() {
                 let id = format!("{n:>len$}");
-                prop_assert_eq!(ledger.offer(Some(&id), 0), Offer::Accepted);
-                prop_assert_eq!(ledger.offer(Some(&id), 0), Offer::Repeated);
+                prop_assert_eq!(ledger.offer(write(Some(&id), 0)), Offer::Accepted(0..0));
+                prop_assert_eq!(ledger.offer(write(Some(&id), 0)), Offer::Repeated);
                 prop_assert_eq!(ledger.known_bytes, ledger.order.iter().map(|id| id.len()).sum::<usize>());
                 prop_assert!(ledger.known_bytes <= LIMITS.id_bytes || ledger.order.len() == 1);
+                prop_assert!(ledger.order.len() <= LIMITS.ids);
             }
         }
     }
 
     #[test]
-    fn a_write_larger_than_the_queue_is_accepted_alone() {
+    fn a_write_larger_than_the_queue_is_accepted_in_parts_when_nothing_waits() {
         let mut ledger = StdinLedger::new(LIMITS);
-        assert_eq!(ledger.offer(None, 1_000), Offer::Accepted);
-        assert_eq!(ledger.offer(None, 1), Offer::Full);
-        assert_eq!(ledger.offer(None, 0), Offer::Accepted);
-        ledger.delivered(1_000);
-        assert_eq!(ledger.offer(None, 1_000), Offer::Accepted);
+        let large = |accepted| Write { id: None, len: 250, accepted };
+        assert_eq!(ledger.offer(large(0)), Offer::Part(0..100));
+        assert_eq!(ledger.offer(large(100)), Offer::Full);
+        ledger.delivered(99);
+        assert_eq!(ledger.offer(large(100)), Offer::Full);
+        ledger.delivered(1);
+        assert_eq!(ledger.offer(large(100)), Offer::Part(100..200));
+        ledger.delivered(50);
+        assert_eq!(ledger.offer(large(200)), Offer::Accepted(200..250));
+        assert_eq!(ledger.offer(write(None, 1)), Offer::Full);
+        assert_eq!(ledger.offer(write(None, 0)), Offer::Accepted(0..0));
     }
 
     #[test]
     fn a_write_accepted_before_the_close_is_still_acknowledged_after_it() {
         let mut ledger = StdinLedger::new(LIMITS);
-        assert_eq!(ledger.offer(Some("w1"), 5), Offer::Accepted);
+        assert_eq!(ledger.offer(write(Some("w1"), 5)), Offer::Accepted(0..5));
         ledger.close();
-        assert_eq!(ledger.offer(Some("w1"), 5), Offer::Repeated);
-        assert_eq!(ledger.offer(Some("w2"), 5), Offer::Closed);
+        assert_eq!(ledger.offer(write(Some("w1"), 5)), Offer::Repeated);
+        assert_eq!(ledger.offer(write(Some("w2"), 5)), Offer::Closed);
         assert_eq!(ledger.queued(), 5);
     }
 

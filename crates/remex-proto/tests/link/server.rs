@@ -1,6 +1,9 @@
 //! The server's half: one session with a few processes, kept by the machines under test.
 
-use std::collections::{HashSet, VecDeque};
+use std::{
+    collections::{HashSet, VecDeque},
+    ops::Range,
+};
 
 use remex_proto::state::{
     output_log::{self, Cursor, Hold, Next, OutputLog, Seq, Stream},
@@ -261,9 +264,19 @@ impl Server {
     fn write_waiting(&mut self, index: usize) {
         let process = &mut self.processes[index];
         while let Some(Write { connection, id, write_id, chunk }) = process.waiting.pop_front() {
-            match process.ledger.offer(Some(&write_id), chunk.len() as u64) {
-                Offer::Accepted => process.stdin.extend(&chunk),
+            let part = |range: Range<u64>| {
+                let at = |offset: u64| usize::try_from(offset).expect("a chunk is in memory");
+                &chunk[at(range.start)..at(range.end)]
+            };
+            let offer = stdin_ledger::Write { id: Some(&write_id), len: chunk.len() as u64, accepted: 0 };
+            match process.ledger.offer(offer) {
+                Offer::Accepted(range) => process.stdin.extend(part(range)),
                 Offer::Repeated => {}
+                Offer::Part(range) => {
+                    process.stdin.extend(part(range));
+                    process.waiting.push_front(Write { connection, id, write_id, chunk });
+                    continue;
+                }
                 Offer::Full => {
                     process.waiting.push_front(Write { connection, id, write_id, chunk });
                     break;

@@ -1,8 +1,8 @@
 //! What is on its way to the stdin of a process, in the order of arrival.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes, BytesMut};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
@@ -28,11 +28,9 @@ impl Feed {
             (None, WriteStatus::UnknownProcess) => super::unknown_process(&self.process_id),
             (None, WriteStatus::StdinClosed) => RpcError::new(
                 ErrorKind::StdinClosed,
-                format!(
-                    "stdin is closed for process {}; start it with `pipeStdin` to write to it",
-                    self.process_id
-                ),
-            ),
+                format!("stdin is closed for process {}", self.process_id),
+            )
+            .with_hint("start it with `pipeStdin` to write to it; a process that has ended takes no input"),
             _ => return self.responder.ok(WriteReply::from(status)),
         };
         self.responder.error(&refusal);
@@ -43,17 +41,13 @@ impl Feed {
 #[derive(Debug)]
 pub(super) struct Input {
     ledger: StdinLedger,
-    /// Not accepted yet: the child has to take something first. Bounded by the requests a connection may have open.
+    /// Not accepted yet, or not all of it: the child has to take something first. Their connections count them as
+    /// requests under way.
     waiting: VecDeque<Waiting>,
-    /// Accepted; bounded by the ledger.
-    accepted: VecDeque<Bytes>,
-    /// Accepted writes that are larger than what may wait: answered when little enough of them is left, so that
-    /// their connection counts them until then.
-    large: Vec<Feed>,
+    /// Accepted, no more than the ledger allows.
+    accepted: Accepted,
     /// Answered when everything accepted has reached the child.
     closing: Vec<Responder>,
-    /// What may wait for the child, in bytes.
-    cap: u64,
     state: InputState,
 }
 
@@ -68,8 +62,28 @@ enum InputState {
 
 #[derive(Debug)]
 enum Waiting {
-    Write(Feed),
+    Write {
+        feed: Feed,
+        /// How much of it was accepted.
+        accepted: u64,
+    },
     Close(Responder),
+}
+
+impl Waiting {
+    fn responder(&self) -> &Responder {
+        match self {
+            Waiting::Write { feed, .. } => &feed.responder,
+            Waiting::Close(responder) => responder,
+        }
+    }
+
+    fn into_responder(self) -> Responder {
+        match self {
+            Waiting::Write { feed, .. } => feed.responder,
+            Waiting::Close(responder) => responder,
+        }
+    }
 }
 
 impl Input {
@@ -81,16 +95,14 @@ impl Input {
                 queue_bytes: limits.stdin_bytes as u64,
             }),
             waiting: VecDeque::new(),
-            accepted: VecDeque::new(),
-            large: Vec::new(),
+            accepted: Accepted::default(),
             closing: Vec::new(),
-            cap: limits.stdin_bytes as u64,
             state: InputState::Open,
         }
     }
 
     pub(super) fn write(&mut self, feed: Feed) {
-        self.waiting.push_back(Waiting::Write(feed));
+        self.waiting.push_back(Waiting::Write { feed, accepted: 0 });
         self.admit();
     }
 
@@ -100,36 +112,27 @@ impl Input {
     }
 
     /// Returns the bytes to write next.
-    pub(super) fn next(&self) -> Option<&Bytes> {
+    pub(super) fn next(&self) -> Option<&[u8]> {
         self.accepted.front()
     }
 
     /// Notes that the child took `len` bytes of what [`Self::next`] gave.
     pub(super) fn delivered(&mut self, len: usize) {
-        if let Some(front) = self.accepted.front_mut() {
-            let _ = front.split_to(len);
-            if front.is_empty() {
-                self.accepted.pop_front();
-            }
-        }
+        self.accepted.advance(len);
         self.ledger.delivered(len as u64);
-        if self.ledger.queued() <= self.cap {
-            self.answer_large();
-        }
         self.admit();
     }
 
     /// Tells whether the descriptor is to be closed now.
     pub(super) fn is_done(&self) -> bool {
-        self.state == InputState::Ending && self.accepted.is_empty()
+        self.state == InputState::Ending && self.accepted.front().is_none()
     }
 
     /// Notes that the descriptor is closed: everything unanswered is answered.
     pub(super) fn closed(&mut self) {
         self.state = InputState::Closed;
         self.ledger.fail();
-        self.accepted = VecDeque::new();
-        self.answer_large();
+        self.accepted = Accepted::default();
         for responder in self.closing.drain(..) {
             responder.ok(Empty {});
         }
@@ -137,30 +140,14 @@ impl Input {
     }
 
     /// Takes out the waiting requests that `is_cancelled` names.
+    ///
+    /// Of a write that was accepted in part, the rest goes; the ledger knows where it continues when it is sent again.
     pub(super) fn cancel(&mut self, is_cancelled: impl Fn(&Responder) -> bool) -> Vec<Responder> {
-        let (mut kept, mut cancelled) = (VecDeque::new(), Vec::new());
-        for waiting in self.waiting.drain(..) {
-            let responder = match &waiting {
-                Waiting::Write(feed) => &feed.responder,
-                Waiting::Close(responder) => responder,
-            };
-            if !is_cancelled(responder) {
-                kept.push_back(waiting);
-                continue;
-            }
-            cancelled.push(match waiting {
-                Waiting::Write(feed) => feed.responder,
-                Waiting::Close(responder) => responder,
-            });
-        }
+        let (cancelled, kept) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|waiting| is_cancelled(waiting.responder()));
         self.waiting = kept;
-        cancelled
-    }
-
-    fn answer_large(&mut self) {
-        for feed in self.large.drain(..) {
-            feed.answer(WriteStatus::Accepted);
-        }
+        cancelled.into_iter().map(Waiting::into_responder).collect()
     }
 
     fn admit(&mut self) {
@@ -175,23 +162,72 @@ impl Input {
                         self.closing.push(responder);
                     }
                 }
-                Waiting::Write(feed) => {
-                    match self.ledger.offer(feed.write_id.as_deref(), feed.chunk.len() as u64) {
+                Waiting::Write { feed, accepted } => {
+                    let len = feed.chunk.len() as u64;
+                    let id = feed.write_id.as_deref();
+                    match self.ledger.offer(stdin_ledger::Write { id, len, accepted }) {
                         Offer::Full => {
-                            self.waiting.push_front(Waiting::Write(feed));
+                            self.waiting.push_front(Waiting::Write { feed, accepted });
                             return;
+                        }
+                        Offer::Part(range) => {
+                            self.accepted.push(&part(&feed.chunk, range.clone()));
+                            self.waiting.push_front(Waiting::Write { feed, accepted: range.end });
+                            return;
+                        }
+                        Offer::Accepted(range) => {
+                            self.accepted.push(&part(&feed.chunk, range));
+                            feed.answer(WriteStatus::Accepted);
                         }
                         Offer::Repeated => feed.answer(WriteStatus::Accepted),
                         Offer::Closed => feed.answer(WriteStatus::StdinClosed),
-                        Offer::Accepted => {
-                            if !feed.chunk.is_empty() {
-                                self.accepted.push_back(feed.chunk.clone());
-                            }
-                            feed.answer(WriteStatus::Accepted);
-                        }
                     }
                 }
             }
+        }
+    }
+}
+
+fn part(chunk: &Bytes, range: Range<u64>) -> Bytes {
+    let at = |offset: u64| usize::try_from(offset).unwrap_or(chunk.len()).min(chunk.len());
+    chunk.slice(at(range.start)..at(range.end))
+}
+
+/// Accepted bytes in order, in blocks: a million writes of one byte cost little more than one of a million.
+#[derive(Debug, Default)]
+struct Accepted {
+    /// None of them is empty.
+    blocks: VecDeque<BytesMut>,
+}
+
+/// What is shorter joins the block before it.
+const BLOCK_BYTES: usize = 16 << 10;
+
+impl Accepted {
+    /// Copies `bytes`, so that a short piece keeps no long message in memory.
+    fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        match self.blocks.back_mut() {
+            Some(last) if last.len() + bytes.len() <= BLOCK_BYTES => last.extend_from_slice(bytes),
+            _ => self.blocks.push_back(BytesMut::from(bytes)),
+        }
+    }
+
+    fn front(&self) -> Option<&[u8]> {
+        self.blocks.front().map(AsRef::as_ref)
+    }
+
+    fn advance(&mut self, len: usize) {
+        if let Some(front) = self.blocks.front_mut() {
+            front.advance(len);
+            if front.is_empty() {
+                self.blocks.pop_front();
+            }
+        }
+        if self.blocks.is_empty() {
+            self.blocks = VecDeque::new();
         }
     }
 }

@@ -360,8 +360,8 @@ impl Runner {
                 state.input.closed();
                 return;
             }
-            let Some(chunk) = state.input.next().cloned() else { return };
-            match self.pipes.write(&chunk) {
+            let Some(bytes) = state.input.next() else { return };
+            match self.pipes.write(bytes) {
                 Taken::Bytes(len) => {
                     state.input.delivered(len);
                     state.answer_due = true;

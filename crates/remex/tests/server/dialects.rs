@@ -175,9 +175,16 @@ fn a_write_without_an_id_that_cannot_be_written_is_an_error() {
     assert!(message.starts_with("unknown process id nobody"), "{message}");
 
     client.start("deaf", &["sleep", "1000"], json!({}));
-    let (code, message) = client.refusal("process/write", json!({"processId": "deaf", "chunk": ""}));
-    assert_eq!(code, -32600);
-    assert!(message.starts_with("stdin is closed for process deaf"), "{message}");
+    let error = client.call("process/write", json!({"processId": "deaf", "chunk": ""})).unwrap_err();
+    let hint = "start it with `pipeStdin` to write to it; a process that has ended takes no input";
+    assert_eq!(
+        error,
+        json!({
+            "code": -32600,
+            "message": "stdin is closed for process deaf",
+            "data": {"kind": "stdinClosed", "hint": hint},
+        })
+    );
 }
 
 #[test]

@@ -386,14 +386,14 @@ fn a_request_that_is_taken_back_ends_with_an_error() {
         client
             .initialize_with(json!({"clientName": "x", "resumeSessionId": null, "capabilities": ["cancel"]}));
         client.start("p", &["/bin/sleep", "1000"], json!({"pipeStdin": true}));
-        let full = json!({"processId": "p", "chunk": encode(vec![0; 2 << 20]), "writeId": "1"});
+        let full = json!({"processId": "p", "chunk": encode(vec![0; 1 << 20]), "writeId": "1"});
         client.call("process/write", full).unwrap();
         let requests = [
             send_wait(&client, "p", &Value::Null),
             client.send("process/read", json!({"processId": "p", "waitMs": 3_600_000})),
             client.send(
                 "process/write",
-                json!({"processId": "p", "chunk": encode(vec![0; 2 << 20]), "writeId": "2"}),
+                json!({"processId": "p", "chunk": encode(vec![0; 1 << 20]), "writeId": "2"}),
             ),
         ];
         let kept = send_wait(&client, "p", &json!("exit"));
