@@ -201,7 +201,7 @@ impl Session {
         if let Some(known) = processes.by_id.get(&process.id) {
             let mismatch = known.about.start_id.is_some() && process.about.start_id.is_some();
             let kind = if mismatch { ErrorKind::StartIdMismatch } else { ErrorKind::ProcessExists };
-            return Err(RpcError::new(kind, "process ID already exists").with_hint(
+            return Err(RpcError::new(kind, format!("process {} already exists", process.id)).with_hint(
                 "choose another `processId`; an ended process keeps its id while its output is retained",
             ));
         }

@@ -20,7 +20,7 @@ pub struct Read {
     /// Exclusive; absent: 0, from the oldest.
     #[serde(default)]
     pub after_seq: Option<u64>,
-    /// Decoded bytes; absent: no limit. At least one chunk is returned if there is one.
+    /// Decoded bytes; at most, and by default, 16 MiB. At least one chunk is returned if there is one.
     #[serde(default)]
     pub max_bytes: Option<u64>,
     /// How long to wait while there is nothing to tell; absent: 0.

@@ -95,7 +95,7 @@ pub struct Snapshot {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Over all streams; absent: what is retained.
+    /// Over all streams; at most, and by default, 16 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
 }

@@ -280,8 +280,9 @@ fn command(request: &wire::Start, tag: Tag, host_env: &[(OsString, OsString)]) -
     if !request.sandbox.is_disabled() {
         return Err(RpcError::new(
             ErrorKind::SandboxUnavailable,
-            "sandbox intent cannot be enforced on this executor; ask for `{\"type\":\"disabled\"}` to run unconfined",
-        ));
+            "sandbox intent cannot be enforced on this executor",
+        )
+        .with_hint("ask for `{\"type\":\"disabled\"}` to run unconfined"));
     }
     let cwd = request.cwd.native().map_err(|error| {
         RpcError::new(

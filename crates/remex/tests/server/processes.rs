@@ -319,10 +319,7 @@ fn an_id_is_taken_while_its_process_is_remembered() {
     let outcomes: Vec<_> = racing.iter().map(|id| client.outcome(id)).collect();
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
     for error in outcomes.into_iter().filter_map(Result::err) {
-        assert_eq!(
-            (&error["code"], &error["message"]),
-            (&json!(-32600), &json!("process ID already exists"))
-        );
+        assert_eq!((&error["code"], &error["message"]), (&json!(-32600), &json!("process p already exists")));
         assert_eq!(error["data"]["kind"], "processExists");
     }
     client.call("process/closeStdin", json!({"processId": "p"})).unwrap();
