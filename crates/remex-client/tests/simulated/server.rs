@@ -17,7 +17,7 @@ use remex_proto::{
     message, process as wire,
     state::{
         output_log::{Cursor, Next},
-        session_table::{Claim, End, NewSession, OnDetach, Resume, SessionTable, Takeover},
+        session_table::{Claim, Detached, End, NewSession, OnDetach, Resume, SessionTable, Takeover},
     },
 };
 use serde::Serialize;
@@ -153,7 +153,7 @@ impl Server {
     pub(crate) fn stop_robbing(&mut self, now: Instant) {
         let now_ms = self.millis(now);
         for id in self.session_ids(now) {
-            self.sessions.detach(&id, RIVAL, now_ms);
+            assert_ne!(self.sessions.detach(&id, RIVAL, now_ms), Detached::Ended, "sessions outlive a rival");
         }
     }
 
@@ -163,7 +163,8 @@ impl Server {
             return;
         };
         self.answers.retain(|(_, to, _)| *to != connection);
-        self.sessions.detach(&session, connection, self.millis(now));
+        let detached = self.sessions.detach(&session, connection, self.millis(now));
+        assert_ne!(detached, Detached::Ended, "sessions outlive a connection");
         for process in self.processes.values_mut() {
             process.waiting.retain(|wish| wish.connection != connection);
             process.starters.retain(|(to, _)| *to != connection);
@@ -397,7 +398,7 @@ impl Server {
         };
         let is_repeated = process.start_id.is_some() && process.start_id == start.start_id;
         if self.dialect == Dialect::Base || !is_repeated {
-            let error = self.error(ErrorKind::ProcessExists, "process ID already exists".to_owned());
+            let error = self.error(ErrorKind::ProcessExists, "process p already exists".to_owned());
             return self.refuse(connection, &id, &error, now);
         }
         self.repeated_starts += 1;

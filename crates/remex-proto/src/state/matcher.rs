@@ -88,6 +88,7 @@ pub struct Matcher {
 
 /// What a piece of input told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub enum Seen {
     /// The expression matches somewhere in what was fed so far.
     Match,

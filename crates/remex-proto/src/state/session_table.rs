@@ -132,6 +132,7 @@ pub enum Takeover {
 
 /// The outcome of a [`Claim`]; the session is changed only if it was attached or taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub enum Resume<C> {
     /// The connection controls the session.
     Attached,
@@ -153,6 +154,7 @@ pub enum Resume<C> {
 
 /// The outcome of a detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the processes of a session that has ended must be ended"]
 pub enum Detached {
     /// The session waits for a resume.
     Waiting {
@@ -167,6 +169,7 @@ pub enum Detached {
 
 /// The outcome of an order to end a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the processes of a session that has ended must be ended"]
 pub enum End<C> {
     /// The session is gone and its processes are the caller's to end.
     Ended {
@@ -281,6 +284,7 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
     }
 
     /// Gives up the sessions whose time has run out and returns their ids.
+    #[must_use = "the processes of these sessions must be ended"]
     pub fn expire(&mut self, now_ms: u64) -> Vec<String> {
         self.sessions.extract_if(|_, session| !session.is_live(now_ms)).map(|(id, _)| id).collect()
     }
@@ -519,7 +523,7 @@ mod tests {
     fn a_resume_cancels_the_deadline_for_good() {
         let mut table = Table::new();
         table.create(new_session(1, 0), 0).unwrap();
-        table.detach("1", 1, 10);
+        assert_eq!(table.detach("1", 1, 10), Detached::Waiting { expires_at_ms: Some(110) });
         assert_eq!(table.resume("1", &claim(&0, 2), 109), Resume::Attached);
         assert_eq!(table.next_deadline(), None);
         assert_eq!(table.expire(u64::MAX), Vec::<String>::new());

@@ -39,6 +39,7 @@ pub(super) struct Source {
 
 /// What an attempt to move bytes came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub(super) enum Taken {
     Bytes(usize),
     NothingNow,

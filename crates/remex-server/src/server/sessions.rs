@@ -158,7 +158,7 @@ impl Server {
             if alive {
                 return Err(already_attached(wanted));
             }
-            self.sessions().table.detach(&session.id, holder, steady_ms());
+            self.detach(&session, holder);
             self.send_away(&session, holder, "the client was silent and another one resumed its session");
         }
     }
