@@ -29,7 +29,7 @@ use remex_proto::{
 };
 use tokio::sync::Notify;
 
-use crate::{clock::now_ms, config::Limits, outbox::Responder, session::Session};
+use crate::{clock::now_ms, config::Limits, janitor::Deadline, outbox::Responder, session::Session};
 use deliver::{Follow, Losses};
 pub(crate) use deliver::{From, Viewer};
 use hold::{Control, Searches};
@@ -99,6 +99,8 @@ struct State {
     full: bool,
     /// Its time is up, but its client has not got everything.
     overdue: bool,
+    /// When it is to be forgotten; goes with the process.
+    deadline: Option<Deadline>,
     /// Bytes charged to session and server.
     charged: usize,
 }
@@ -163,6 +165,7 @@ impl Process {
                 answer_due: true,
                 full: false,
                 overdue: false,
+                deadline: None,
                 charged: 0,
             }),
             about,
@@ -264,6 +267,11 @@ impl Process {
     pub(crate) fn cancel(&self, is_cancelled: impl Fn(&Responder) -> bool) -> bool {
         let cancelled = self.state().cancel_input(is_cancelled);
         !cancelled.is_empty()
+    }
+
+    pub(crate) fn forget_at(&self, deadline: Deadline) {
+        let earlier = self.state().deadline.replace(deadline);
+        drop(earlier);
     }
 
     /// Evicts what nobody waits for, to make room for others.
