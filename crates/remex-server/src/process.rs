@@ -278,7 +278,7 @@ impl Process {
     pub(crate) fn reclaim(&self, session: &Session) {
         let mut state = self.state();
         let hold = state.hold(&self.about, session.server().limits(), Instant::now());
-        state.log.evict(hold, 0);
+        state.log.give_up(hold);
         self.charge(&mut state, session);
     }
 
@@ -319,7 +319,7 @@ impl Process {
     /// Returns what the log may hold now, from what session and server have left.
     fn budget(&self, state: &State, session: &Session) -> usize {
         let chunk = session.server().limits().retain.chunk_bytes;
-        state.log.held_bytes().saturating_add(session.retention_left()).max(chunk)
+        state.log.footprint().saturating_add(session.retention_left()).max(chunk)
     }
 
     fn charge(&self, state: &mut State, session: &Session) {

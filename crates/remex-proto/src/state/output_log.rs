@@ -3,10 +3,12 @@
 //! Pure: no I/O, no clock. One writer appends, readers come with a [`Cursor`]; live streaming,
 //! reading back, resuming after a cut and a second viewer are the same call. Start at [`OutputLog`].
 
+mod kept;
 mod store;
 
 use std::collections::VecDeque;
 
+use kept::Kept;
 use store::{Place, Store};
 
 pub use crate::process::{Produced, Stream};
@@ -17,13 +19,14 @@ pub type Seq = u64;
 /// The caps of one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of output kept, the head for snapshots included.
+    /// Bytes of output kept, heads and tails for snapshots included.
     pub retain_bytes: usize,
     /// Events kept.
     pub retain_events: usize,
     /// The longest chunk that reads are gathered into.
     pub chunk_bytes: usize,
-    /// How many of the first bytes ever produced are kept for snapshots, inside `retain_bytes`.
+    /// How many of the first bytes of all streams are kept for snapshots, inside `retain_bytes`; a quarter of that may
+    /// be kept of the last bytes of each.
     pub head_bytes: usize,
 }
 
@@ -90,7 +93,7 @@ pub enum Next<'a> {
     Closed(Seq),
 }
 
-/// Head and tail of everything a process has printed.
+/// Head and tail of everything a process has printed, of each stream on its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Kept bytes of standard output.
@@ -99,7 +102,7 @@ pub struct Snapshot {
     pub stderr: Vec<u8>,
     /// Kept bytes of the terminal.
     pub pty: Vec<u8>,
-    /// Bytes produced but not in here, lost between head and tail.
+    /// Bytes produced but not in here, lost between heads and tails.
     pub omitted: u64,
 }
 
@@ -123,7 +126,7 @@ pub struct OutputLog {
     evicted: u64,
     /// `end` of the events just before `first_seq`, the last one last.
     evicted_ends: VecDeque<u64>,
-    head: Head,
+    kept: Kept,
     /// Events up to here were taken by a reader and no longer grow.
     sealed: Seq,
     exited: Option<Seq>,
@@ -146,13 +149,11 @@ enum Kind {
     Closed,
 }
 
-/// The first bytes ever produced, filled only when they leave the entries.
-#[derive(Debug, Default)]
-struct Head {
-    bytes: Vec<u8>,
-    /// Streams of consecutive runs in `bytes`.
-    runs: Vec<(Stream, usize)>,
-}
+/// What an event costs beside its bytes.
+const EVENT_BYTES: usize = size_of::<Entry>();
+
+/// An index that was this large once is not made smaller.
+const SMALL_INDEX: usize = 64;
 
 impl OutputLog {
     /// Returns an empty log. Nothing is allocated before the first byte.
@@ -166,7 +167,7 @@ impl OutputLog {
             produced: Produced::default(),
             evicted: 0,
             evicted_ends: VecDeque::new(),
-            head: Head::default(),
+            kept: Kept::new(limits.head_bytes.min(limits.retain_bytes / 4)),
             sealed: 0,
             exited: None,
             closed: false,
@@ -175,18 +176,19 @@ impl OutputLog {
 
     /// Returns how many bytes may be appended now: 0 means full, the producer has to wait.
     ///
-    /// `budget` is what session and server leave to this log beside its own cap.
+    /// `budget` is what session and server leave to this log beside its own cap, its index included.
     pub fn room(&self, hold: Hold, budget: usize) -> usize {
-        let cap = self.limits.retain_bytes.min(budget);
-        let free = cap.saturating_sub(self.held_bytes());
         let evictable = self.evictable(hold);
         let events_full = self.entries.len() >= self.limits.retain_events;
-        if events_full && !self.front_evictable(hold) && !self.may_join_any() {
+        if events_full && evictable.events == 0 && !self.may_join_any() {
             return 0;
         }
-        // What moves to the head does not become free.
-        let head_room = self.head_cap() - self.head.bytes.len();
-        free.max((free + evictable).saturating_sub(head_room)).min(self.limits.chunk_bytes)
+        // What is kept for snapshots does not become free.
+        let freed = evictable.bytes - self.kept.growth(evictable.bytes);
+        let index = evictable.events * EVENT_BYTES;
+        let within_cap = (self.limits.retain_bytes + freed).saturating_sub(self.held_bytes());
+        let within_budget = budget.saturating_add(freed + index).saturating_sub(self.footprint());
+        within_cap.min(within_budget).min(self.limits.chunk_bytes)
     }
 
     /// Appends up to `max` bytes of `stream` that `fill` writes into the slice it is given.
@@ -215,6 +217,7 @@ impl OutputLog {
             Stream::Pty => self.produced.pty += len as u64,
         }
         self.retained += len;
+        self.kept.appended(stream, len);
         let end = self.total();
         if self.may_join(stream, place, len) {
             let last = self.entries.back_mut().expect("may_join found a last entry");
@@ -229,12 +232,20 @@ impl OutputLog {
 
     /// Evicts the oldest events that `hold` does not protect until the caps are kept.
     pub fn evict(&mut self, hold: Hold, budget: usize) {
-        let cap = self.limits.retain_bytes.min(budget);
-        while (self.held_bytes() > cap || self.entries.len() > self.limits.retain_events)
+        while (self.held_bytes() > self.limits.retain_bytes
+            || self.footprint() > budget
+            || self.entries.len() > self.limits.retain_events)
             && self.front_evictable(hold)
         {
             self.evict_front();
         }
+    }
+
+    /// Gives up everything that `hold` does not protect, also what is kept for snapshots.
+    pub fn give_up(&mut self, hold: Hold) {
+        self.evict(hold, 0);
+        self.kept.clear();
+        self.store.forget_spare();
     }
 
     /// Records that the direct child has ended.
@@ -251,6 +262,7 @@ impl OutputLog {
         let seq = self.push_marker(Kind::Closed, now_ms);
         self.closed = true;
         self.store.trim();
+        self.entries.shrink_to_fit();
         seq
     }
 
@@ -314,30 +326,23 @@ impl OutputLog {
     }
 
     /// Returns head and tail of everything produced, at most `max_bytes` of it.
+    ///
+    /// Where that is too little for all of it, a stream with little to say goes before one with much.
     pub fn snapshot(&self, max_bytes: usize) -> Snapshot {
-        let mut pieces = self.head.pieces();
-        pieces.extend(self.entries.iter().filter_map(|entry| match entry.kind {
-            Kind::Output(stream) => Some((stream, self.store.bytes(entry.place))),
-            Kind::Exited | Kind::Closed => None,
-        }));
-        let available: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
-        let (front, back) =
-            if available <= max_bytes { (available, 0) } else { (max_bytes / 2, max_bytes - max_bytes / 2) };
-        let mut snapshot = Snapshot { omitted: self.total() - (front + back) as u64, ..Snapshot::default() };
-        let mut position = 0;
-        for (stream, bytes) in pieces {
-            let target = match stream {
-                Stream::Stdout => &mut snapshot.stdout,
-                Stream::Stderr => &mut snapshot.stderr,
-                Stream::Pty => &mut snapshot.pty,
-            };
-            let first = front.saturating_sub(position).min(bytes.len());
-            target.extend_from_slice(&bytes[..first]);
-            let tail_from = (available - back).saturating_sub(position).clamp(first, bytes.len());
-            target.extend_from_slice(&bytes[tail_from..]);
-            position += bytes.len();
+        const STREAMS: [Stream; 3] = [Stream::Stdout, Stream::Stderr, Stream::Pty];
+        let mut pieces = STREAMS.map(|stream| self.kept.ends(stream).to_vec());
+        for entry in &self.entries {
+            if let Kind::Output(stream) = entry.kind {
+                let index = STREAMS.iter().position(|known| *known == stream).unwrap_or_default();
+                pieces[index].push(self.store.bytes(entry.place));
+            }
         }
-        snapshot
+        let lens = pieces.each_ref().map(|pieces| pieces.iter().map(|bytes| bytes.len()).sum::<usize>());
+        let shares = share(lens, max_bytes);
+        let [stdout, stderr, pty] =
+            [0, 1, 2].map(|index| ends_of(&pieces[index], lens[index], shares[index]));
+        let omitted = self.total() - (stdout.len() + stderr.len() + pty.len()) as u64;
+        Snapshot { stdout, stderr, pty, omitted }
     }
 
     /// Returns the number the next event will get.
@@ -382,12 +387,20 @@ impl OutputLog {
 
     /// Returns the bytes kept: readable ones and the head for snapshots.
     pub fn held_bytes(&self) -> usize {
-        self.retained + self.head.bytes.len()
+        self.retained + self.kept.len()
     }
 
-    /// Returns the bytes of memory allocated for output.
+    /// Returns the bytes kept, and those of the index that leads to them.
+    pub fn footprint(&self) -> usize {
+        self.held_bytes() + self.entries.len() * EVENT_BYTES
+    }
+
+    /// Returns the bytes of memory allocated: for output, for its index and for what snapshots show.
     pub fn memory(&self) -> usize {
-        self.store.memory() + self.head.bytes.capacity()
+        self.store.memory()
+            + self.kept.memory()
+            + self.entries.capacity() * EVENT_BYTES
+            + self.evicted_ends.capacity() * size_of::<u64>()
     }
 
     /// Bytes of output up to and including event `seq`, unless that is forgotten.
@@ -440,10 +453,6 @@ impl OutputLog {
         self.total() - self.retained as u64
     }
 
-    fn head_cap(&self) -> usize {
-        self.limits.head_bytes.min(self.limits.retain_bytes / 4)
-    }
-
     fn front_evictable(&self, hold: Hold) -> bool {
         !self.entries.is_empty()
             && match hold {
@@ -452,13 +461,17 @@ impl OutputLog {
             }
     }
 
-    fn evictable(&self, hold: Hold) -> usize {
+    fn evictable(&self, hold: Hold) -> Evictable {
         match hold {
-            Hold::Nothing => self.retained,
-            Hold::After(seq) if seq < self.first_seq => 0,
+            Hold::Nothing => Evictable { bytes: self.retained, events: self.entries.len() },
+            Hold::After(seq) if seq < self.first_seq => Evictable { bytes: 0, events: 0 },
             Hold::After(seq) => {
                 let end = self.end_of(seq).unwrap_or_else(|| self.start_of_first());
-                usize::try_from(end - self.start_of_first()).unwrap_or(usize::MAX)
+                let events = usize::try_from(seq - self.first_seq + 1).unwrap_or(usize::MAX);
+                Evictable {
+                    bytes: usize::try_from(end - self.start_of_first()).unwrap_or(usize::MAX),
+                    events: events.min(self.entries.len()),
+                }
             }
         }
     }
@@ -466,11 +479,7 @@ impl OutputLog {
     fn evict_front(&mut self) {
         let Some(entry) = self.entries.pop_front() else { return };
         if let Kind::Output(stream) = entry.kind {
-            let bytes = self.store.bytes(entry.place);
-            let room = self.head_cap() - self.head.bytes.len();
-            if self.evicted == self.head.bytes.len() as u64 && room > 0 {
-                self.head.push(stream, &bytes[..bytes.len().min(room)]);
-            }
+            self.kept.evicted(stream, self.store.bytes(entry.place));
             self.retained -= entry.place.len;
             self.evicted += entry.place.len as u64;
         }
@@ -479,29 +488,47 @@ impl OutputLog {
             self.evicted_ends.pop_front();
         }
         self.evicted_ends.push_back(entry.end);
+        let room = self.entries.capacity();
+        if room > SMALL_INDEX && self.entries.len() < room / 4 {
+            self.entries.shrink_to(room / 2);
+        }
         self.store.release_before(self.entries.front().map(|entry| entry.place));
     }
 }
 
-impl Head {
-    fn push(&mut self, stream: Stream, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        match self.runs.last_mut() {
-            Some((last, len)) if *last == stream => *len += bytes.len(),
-            _ => self.runs.push((stream, bytes.len())),
-        }
-    }
+/// What may go when room is needed.
+#[derive(Clone, Copy)]
+struct Evictable {
+    bytes: usize,
+    events: usize,
+}
 
-    fn pieces(&self) -> Vec<(Stream, &[u8])> {
-        let mut start = 0;
-        self.runs
-            .iter()
-            .map(|&(stream, len)| {
-                start += len;
-                (stream, &self.bytes[start - len..start])
-            })
-            .collect()
+/// Divides `most` bytes among streams of these lengths: what one does not need is for the others.
+fn share(lens: [usize; 3], most: usize) -> [usize; 3] {
+    let mut shares = [0; 3];
+    let mut order = [0, 1, 2];
+    order.sort_by_key(|&index| lens[index]);
+    let mut left = most;
+    for (done, index) in order.into_iter().enumerate() {
+        shares[index] = lens[index].min(left / (order.len() - done));
+        left -= shares[index];
     }
+    shares
+}
+
+/// Joins the pieces of a stream, which have `len` bytes; of more than `most` only the beginning and the end.
+fn ends_of(pieces: &[&[u8]], len: usize, most: usize) -> Vec<u8> {
+    let (front, back) = if len <= most { (len, 0) } else { (most / 2, most - most / 2) };
+    let mut joined = Vec::with_capacity(front + back);
+    let mut position = 0;
+    for bytes in pieces {
+        let first = front.saturating_sub(position).min(bytes.len());
+        joined.extend_from_slice(&bytes[..first]);
+        let tail_from = (len - back).saturating_sub(position).clamp(first, bytes.len());
+        joined.extend_from_slice(&bytes[tail_from..]);
+        position += bytes.len();
+    }
+    joined
 }
 
 #[cfg(test)]

@@ -102,8 +102,14 @@ impl Store {
         }
     }
 
+    /// Gives up the segment that is kept for later.
+    pub(super) fn forget_spare(&mut self) {
+        self.recycled = None;
+    }
+
     pub(super) fn memory(&self) -> usize {
         self.segments.iter().map(|segment| segment.bytes.len()).sum::<usize>()
+            + self.segments.capacity() * size_of::<Segment>()
             + self.recycled.as_ref().map_or(0, |bytes| bytes.len())
     }
 }

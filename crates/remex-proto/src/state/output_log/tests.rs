@@ -69,6 +69,56 @@ fn a_snapshot_keeps_head_and_tail_and_counts_the_middle() {
 }
 
 #[test]
+fn a_line_on_one_stream_survives_a_flood_on_the_other() {
+    let mut log = OutputLog::new(SMALL);
+    append_all(&mut log, Hold::Nothing, Stream::Stderr, b"first line\n");
+    append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 5_000]);
+    assert_eq!(log.snapshot(usize::MAX).stderr, b"first line\n");
+    append_all(&mut log, Hold::Nothing, Stream::Stderr, &[b'!'; 5_000]);
+    append_all(&mut log, Hold::Nothing, Stream::Stderr, b"last line\n");
+    append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 5_000]);
+    let stderr = log.snapshot(usize::MAX).stderr;
+    assert!(stderr.starts_with(b"first line\n!!!!!") && stderr.ends_with(b"!last line\n"), "{stderr:?}");
+    let cut = log.snapshot(40);
+    assert_eq!((cut.stdout.len(), cut.stderr.len()), (20, 20));
+    assert!(cut.stderr.starts_with(b"first") && cut.stderr.ends_with(b"line\n"));
+}
+
+#[test]
+fn a_head_gives_up_more_than_half_only_for_another() {
+    let mut log = OutputLog::new(SMALL);
+    append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 1_000]);
+    assert_eq!(log.kept.ends(Stream::Stdout)[0].len(), 50);
+    append_all(&mut log, Hold::Nothing, Stream::Stderr, &[b'!'; 10]);
+    append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 1_000]);
+    assert_eq!(log.kept.ends(Stream::Stdout)[0].len(), 40);
+    append_all(&mut log, Hold::Nothing, Stream::Stderr, &[b'!'; 1_000]);
+    append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 1_000]);
+    assert_eq!([Stream::Stdout, Stream::Stderr].map(|stream| log.kept.ends(stream)[0].len()), [25, 25]);
+}
+
+#[test]
+fn an_index_of_tiny_events_counts_and_shrinks_with_them() {
+    let tiny = |log: &mut OutputLog, budget: usize| {
+        let room = log.room(Hold::Nothing, budget);
+        assert!(room > 0, "nothing is held, so there is always room");
+        append(log, Stream::Stdout, b"x");
+        log.newest();
+        log.evict(Hold::Nothing, budget);
+    };
+    let mut log = OutputLog::new(Limits::default());
+    (0..60_000).for_each(|_| tiny(&mut log, usize::MAX));
+    assert_eq!(log.entries.len(), 50_000);
+    assert!(log.memory() > 50_000 * EVENT_BYTES);
+    (0..1_000).for_each(|_| tiny(&mut log, 64 << 10));
+    assert!(log.footprint() <= 64 << 10);
+    assert!(log.memory() < 256 << 10, "{} bytes", log.memory());
+    log.give_up(Hold::Nothing);
+    assert_eq!((log.held_bytes(), log.footprint()), (0, 0));
+    assert!(log.memory() < 40 << 10, "{} bytes", log.memory());
+}
+
+#[test]
 fn a_late_reader_is_told_the_exact_gap() {
     let mut log = OutputLog::new(SMALL);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'a'; 64]);
@@ -183,6 +233,35 @@ proptest! {
             read(&mut log, reader, &truth, usize::MAX);
             prop_assert!(reader.ended);
             prop_assert_eq!(reader.bytes + reader.lost, truth.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_has_beginning_and_end_of_each_stream(pieces in collection::vec((any::<bool>(), 1..120usize), 1..100)) {
+        let mut log = OutputLog::new(SMALL);
+        let mut truth = [Vec::new(), Vec::new()];
+        for (n, (is_error, len)) in pieces.into_iter().enumerate() {
+            let stream = if is_error { Stream::Stderr } else { Stream::Stdout };
+            let bytes = vec![n as u8; len];
+            append_all(&mut log, Hold::Nothing, stream, &bytes);
+            truth[usize::from(is_error)].extend(bytes);
+            prop_assert!(log.held_bytes() <= SMALL.retain_bytes);
+            prop_assert!(log.kept.len() <= SMALL.head_bytes * 3 / 2);
+        }
+        let snapshot = log.snapshot(usize::MAX);
+        prop_assert_eq!(
+            snapshot.omitted,
+            (truth[0].len() + truth[1].len() - snapshot.stdout.len() - snapshot.stderr.len()) as u64
+        );
+        for (truth, shown) in truth.iter().zip([&snapshot.stdout, &snapshot.stderr]) {
+            let (head, tail) = (truth.len().min(SMALL.head_bytes / 2), truth.len().min(SMALL.head_bytes / 4));
+            prop_assert!(shown.len() <= truth.len());
+            prop_assert!(shown.len() >= head.max(tail));
+            prop_assert_eq!(&shown[..head], &truth[..head]);
+            prop_assert_eq!(&shown[shown.len() - tail..], &truth[truth.len() - tail..]);
+            if truth.len() <= SMALL.head_bytes / 2 {
+                prop_assert_eq!(shown, truth);
+            }
         }
     }
 
