@@ -61,6 +61,33 @@ impl SendBuffer {
         }
     }
 
+    /// Begins a text message of exactly `len` bytes, which follow in any number of [`SendBuffer::append`]s; then
+    /// [`SendBuffer::finish`] it. Nothing else may be added in between.
+    ///
+    /// For servers only: a client masks whole messages.
+    pub fn begin(&mut self, len: usize) {
+        self.forget_sent();
+        if let Framing::WebSocket(role) = self.framing {
+            debug_assert!(role == Role::Server, "a client masks whole messages");
+            let start = self.bytes.len();
+            self.bytes.resize(start + websocket::head_len(role, len), 0);
+            websocket::write_head(&mut self.bytes[start..], TEXT, len, None);
+        }
+    }
+
+    /// Adds what `encode` appends to the message that was begun.
+    pub fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.forget_sent();
+        encode(&mut self.bytes);
+    }
+
+    /// Ends the message that was begun.
+    pub fn finish(&mut self) {
+        if self.framing == Framing::Lines {
+            self.bytes.push(b'\n');
+        }
+    }
+
     /// Asks a WebSocket peer for a pong; lines have no such thing. A payload is cut to 125 bytes.
     pub fn ping(&mut self, payload: &[u8]) {
         self.control(PING, payload);

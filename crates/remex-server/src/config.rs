@@ -92,6 +92,8 @@ pub struct Limits {
     pub waiting_file_requests: usize,
     /// Large answers about files that one connection has in the making, in bytes; a longer one is made alone.
     pub making_bytes: usize,
+    /// Whole files longer than `making_bytes` that all connections have in the making or waiting to be sent, in bytes.
+    pub answer_bytes: usize,
     /// Open file handles of one connection.
     pub handles: usize,
     /// Watches of one connection.
@@ -163,6 +165,8 @@ impl Default for Limits {
             file_requests: 64,
             waiting_file_requests: 4096,
             making_bytes: 8 * MIB,
+            // Two of the longest files that are read whole.
+            answer_bytes: 1024 * MIB + 2 * MIB,
             handles: 128,
             watches: 128,
             http_requests: 128,

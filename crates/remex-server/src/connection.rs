@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     calls::Handshake,
-    fs::{self, Handles},
+    fs::{Handles, Making},
     http::Streams,
     identity::Identity,
     outbox::{self, Acks, Out, Outbox, Responder},
@@ -108,8 +108,8 @@ pub(crate) struct Connection {
     pub(crate) reaches_out: bool,
     /// Bounds file work, of which some may hang.
     pub(crate) file_slots: Arc<Semaphore>,
-    /// Bounds large answers in the making, in MiB.
-    pub(crate) making: Arc<Semaphore>,
+    /// Bounds large answers in the making.
+    pub(crate) making: Making,
     pub(crate) handles: Handles,
     pub(crate) watches: Watches,
     pub(crate) streams: Streams,
@@ -144,7 +144,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
     let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
-    let making = fs::making(server.limits());
+    let making = Making::new(server.limits());
     let streams = Streams::new(server.limits());
     let mut connection = Connection {
         server,

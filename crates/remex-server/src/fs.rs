@@ -18,6 +18,7 @@ mod nofollow;
 mod open;
 mod remove;
 mod replace;
+mod room;
 mod turns;
 mod walk;
 
@@ -29,12 +30,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{
     config::Limits,
     connection::Connection,
-    outbox::{Outbox, Reply, Responder, Wanted},
+    outbox::{Form, Outbox, Reply, Responder, Wanted},
     server::Server,
     threads::Threads,
 };
 pub(crate) use error::io_error;
 pub(crate) use handles::Handles;
+use room::Room;
 pub(crate) use turns::{Claims, Turn, Turns};
 
 /// Threads for file work of the whole server; calls that hang keep theirs.
@@ -103,11 +105,14 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Files {
     threads: Threads,
+    /// Room for long answers of all connections, in MiB.
+    answers: Arc<Semaphore>,
 }
 
 impl Files {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Files { threads: Threads::new("remex-file", THREADS)? })
+    pub(crate) fn new(limits: &Limits) -> std::io::Result<Self> {
+        let answers = Arc::new(Semaphore::new(limits.answer_bytes.div_ceil(1 << 20)));
+        Ok(Files { threads: Threads::new("remex-file", THREADS)?, answers })
     }
 
     /// Runs `work` on a thread of its own; it goes on when the future is dropped.
@@ -165,7 +170,7 @@ impl Connection {
             turns: self.turns().cloned(),
             outbox: Arc::clone(&self.outbox),
             slots: Arc::clone(&self.file_slots),
-            making: Arc::clone(&self.making),
+            making: self.making.clone(),
         }
     }
 
@@ -241,7 +246,7 @@ pub(crate) struct Large {
     turns: Option<Arc<Turns>>,
     outbox: Arc<Outbox>,
     slots: Arc<Semaphore>,
-    making: Arc<Semaphore>,
+    making: Making,
 }
 
 impl Large {
@@ -249,7 +254,7 @@ impl Large {
     pub(crate) async fn make(self, bytes: u64, turn: Turn, job: impl FnOnce(Held) + Send + 'static) {
         let mut waiting = Waiting { server: Arc::clone(&self.server), job: Some(job) };
         turn.come().await;
-        let place = Arc::clone(&self.making).acquire_many_owned(self.share(bytes)).await;
+        let place = Arc::clone(&self.making.share).acquire_many_owned(self.share(bytes)).await;
         self.outbox.room().await;
         let Some(job) = waiting.job.take() else { return };
         let job = turn.job(self.server, self.slots, job);
@@ -264,6 +269,17 @@ impl Large {
         }
     }
 
+    /// Returns the room for one answer, still empty.
+    ///
+    /// What is handed over within the process needs none: its memory is the client's own.
+    fn room(&self) -> Room {
+        let free_len = match self.outbox.form() {
+            Form::Json => self.server.limits().making_bytes as u64,
+            Form::Value => u64::MAX,
+        };
+        Room::new(free_len, Arc::clone(&self.making.lane), Arc::clone(&self.server.files().answers))
+    }
+
     /// Takes a turn that holds up nobody.
     fn look_again(&self, path: &HostPath) -> Option<Turn> {
         self.turns.as_ref()?.enter(Claims::looks(path).ok()?).ok()
@@ -272,7 +288,7 @@ impl Large {
     /// Takes a place for so much at once, if there is room for it.
     fn place(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let has_room = self.outbox.has_room();
-        Arc::clone(&self.making).try_acquire_many_owned(self.share(bytes)).ok().filter(|_| has_room)
+        Arc::clone(&self.making.share).try_acquire_many_owned(self.share(bytes)).ok().filter(|_| has_room)
     }
 
     /// Returns how much of what may be in the making an answer takes: what is longer takes everything.
@@ -282,9 +298,20 @@ impl Large {
     }
 }
 
-/// Returns the bound on large answers that a connection has in the making.
-pub(crate) fn making(limits: &Limits) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new((limits.making_bytes as u64).div_ceil(MIB).try_into().unwrap_or(1)))
+/// Bounds the large answers of one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Making {
+    /// Those in the making, in MiB.
+    share: Arc<Semaphore>,
+    /// One long one at a time, until it is sent.
+    lane: Arc<Semaphore>,
+}
+
+impl Making {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let share = limits.making_bytes.div_ceil(1 << 20);
+        Making { share: Arc::new(Semaphore::new(share)), lane: Arc::new(Semaphore::new(1)) }
+    }
 }
 
 /// Returns what a path names on this host.

@@ -183,6 +183,10 @@ impl Outbox {
         }
     }
 
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
     /// Switches to explicit acknowledgements on a transport without pings.
     pub(crate) fn use_marks(&self) {
         let mut queue = self.queue();
@@ -486,6 +490,9 @@ impl Outbox {
 
     /// Moves what is due into `out`; returns the farewell once everything before it is in there.
     pub(crate) fn fill(&self, out: &mut Out) -> Option<Goodbye> {
+        if out.is_within_message() {
+            return None;
+        }
         let mut queue = self.queue();
         if let Some(payload) = queue.pong.take() {
             out.pong(&payload);
@@ -516,6 +523,9 @@ impl Outbox {
             } else {
                 break;
             }
+        }
+        if out.is_within_message() {
+            return None;
         }
         let open = queue.in_flight.open_bytes();
         let is_stuck = open > 0 && !queue.in_flight.has_room();

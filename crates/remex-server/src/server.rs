@@ -113,7 +113,7 @@ impl Server {
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let server = Arc::new(Server {
             spawner: Spawner::new(threads)?,
-            files: Files::new()?,
+            files: Files::new(&config.limits)?,
             web: Web::default(),
             lookout: Arc::default(),
             tags,

@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use bytes::Bytes;
 use remex_proto::{
     Blob, ErrorKind, RequestId, RpcError,
     fs::{self as wire, ContentHash, IfMatch},
@@ -21,6 +22,7 @@ use super::{
     io_error, native,
     open::{self, Links},
     replace::Replacement,
+    room::{Room, Watched},
 };
 use crate::{connection::Connection, outbox::Responder};
 
@@ -29,6 +31,9 @@ const MAX_FILE_LEN: u64 = 512 << 20;
 
 /// Up to here a file is answered at once, whatever else waits for the client.
 const SMALL_FILE_LEN: u64 = 64 << 10;
+
+/// What is read at a time of a file that is read whole.
+const READ_LEN: u64 = 8 << 20;
 
 /// What is hashed at a time.
 const HASH_LEN: usize = 256 << 10;
@@ -42,8 +47,10 @@ impl Connection {
             Ok(turn) => turn,
             Err(error) => return responder.error(&error),
         };
-        let (large, place) = (self.large(), Arc::new(Place::default()));
-        let reading = Reading { request, responder, large: large.clone(), place: Arc::clone(&place) };
+        let large = self.large();
+        let (place, room) = (Arc::new(Place::default()), Arc::new(large.room()));
+        let watched = Watched(Arc::clone(&room));
+        let reading = Reading { request, responder, large: large.clone(), place: Arc::clone(&place), room };
         let (sender, postponed) = oneshot::channel();
         self.file_job(id.clone(), turn, move |held| {
             if let Some(postponed) = reading.read_now(held) {
@@ -51,13 +58,24 @@ impl Connection {
             }
         });
         self.run_beside(id, async move {
-            let Some(Postponed { reading, size, turn }) = place.watch(postponed).await else { return };
-            let job = move |held| {
-                let result = reading.read();
-                drop(held);
-                answer(reading.responder, result);
+            let room = Arc::clone(&watched.0);
+            let answering = async {
+                let Some(Postponed { reading, size, turn }) = place.watch(postponed).await else { return };
+                turn.come().await;
+                if let Err(error) = room.take(size, &large.outbox).await {
+                    return reading.responder.error(&error);
+                }
+                let job = move |held| {
+                    let result = reading.read();
+                    drop(held);
+                    answer(reading.responder, result);
+                };
+                large.make(size, turn, job).await;
             };
-            large.make(size, turn, job).await;
+            tokio::select! {
+                () = answering => {}
+                () = room.watch() => {}
+            }
         });
     }
 }
@@ -87,6 +105,7 @@ struct Reading {
     responder: Responder,
     large: Large,
     place: Arc<Place>,
+    room: Arc<Room>,
 }
 
 /// A file that there was no room for.
@@ -117,20 +136,40 @@ impl Reading {
         let (file, size, path) = self.open()?;
         let mut bytes = read_up_to(&file, SMALL_FILE_LEN + 1, size, path)?;
         if bytes.len() as u64 <= SMALL_FILE_LEN {
-            return Ok(Begun::Done(bytes));
+            return Ok(Begun::Done(Bytes::from(bytes)));
         }
         let size = size.max(bytes.len() as u64);
         let Some(permit) = self.large.place(size) else { return Ok(Begun::TooLarge(size)) };
+        if !self.room.try_take(size) {
+            return Ok(Begun::TooLarge(size));
+        }
         self.place.put(Some(permit));
-        read_rest(&file, &mut bytes, size, path)?;
-        Ok(Begun::Done(bytes))
+        self.read_rest(&file, &mut bytes, size, path)?;
+        Ok(Begun::Done(self.room.fill(bytes)))
     }
 
-    fn read(&self) -> Result<Vec<u8>, RpcError> {
+    fn read(&self) -> Result<Bytes, RpcError> {
         let (file, size, path) = self.open()?;
         let mut bytes = Vec::new();
-        read_rest(&file, &mut bytes, size, path)?;
-        Ok(bytes)
+        self.read_rest(&file, &mut bytes, size, path)?;
+        Ok(self.room.fill(bytes))
+    }
+
+    /// Reads what comes after `bytes`, to the end.
+    fn read_rest(&self, file: &File, bytes: &mut Vec<u8>, size: u64, path: &Path) -> Result<(), RpcError> {
+        let rest = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(bytes.len());
+        bytes.try_reserve_exact(rest.saturating_add(1)).map_err(|_| no_memory())?;
+        loop {
+            self.room.cover(bytes.len() as u64)?;
+            let step = (MAX_FILE_LEN + 1 - bytes.len() as u64).min(READ_LEN);
+            match file.take(step).read_to_end(bytes) {
+                Ok(_) if bytes.len() as u64 > MAX_FILE_LEN => return Err(too_large()),
+                Ok(read) if (read as u64) < step => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Err(no_memory()),
+                Err(error) => return Err(io_error(&error, path)),
+            }
+        }
     }
 
     fn open(&self) -> Result<(File, u64, &Path), RpcError> {
@@ -142,16 +181,16 @@ impl Reading {
 
 /// What came of the beginning.
 enum Begun {
-    Done(Vec<u8>),
+    Done(Bytes),
     /// There is no room for so much.
     TooLarge(u64),
 }
 
-fn answer(responder: Responder, result: Result<Vec<u8>, RpcError>) {
+fn answer(responder: Responder, result: Result<Bytes, RpcError>) {
     match result {
         Ok(bytes) => {
-            let reply = wire::ReadFileReply { data_base64: Blob::from(bytes) };
-            responder.ok_with(reply, wire::ReadFileReply::write);
+            let reply = wire::ReadFileReply { data_base64: Blob(bytes) };
+            responder.ok_blob(reply, wire::ReadFileReply::AROUND, |reply| reply.data_base64);
         }
         Err(error) => responder.error(&error),
     }
@@ -164,18 +203,9 @@ fn read_up_to(file: &File, len: u64, size: u64, path: &Path) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// Reads what comes after `bytes`, to the end.
-fn read_rest(file: &File, bytes: &mut Vec<u8>, size: u64, path: &Path) -> Result<(), RpcError> {
-    let rest = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(bytes.len());
-    let read = bytes
-        .try_reserve_exact(rest.saturating_add(1))
-        .map_err(io::Error::other)
-        .and_then(|()| file.take(MAX_FILE_LEN + 1 - bytes.len() as u64).read_to_end(bytes));
-    match read {
-        Ok(_) if bytes.len() as u64 > MAX_FILE_LEN => Err(too_large()),
-        Ok(_) => Ok(()),
-        Err(error) => Err(io_error(&error, path)),
-    }
+fn no_memory() -> RpcError {
+    RpcError::new(ErrorKind::LimitExceeded, "the server has no memory for such a long answer")
+        .with_hint("read the file in blocks with `fs/open` and `fs/readBlock`")
 }
 
 fn too_large() -> RpcError {

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use remex_proto::{
-    RequestId, RpcError, ServerNote,
+    Blob, RequestId, RpcError, ServerNote, blob,
     call::Note,
     message::{self, OutputFrame},
     process,
@@ -16,7 +16,10 @@ use remex_rpc::{
 };
 use tokio::{io::AsyncWriteExt, sync::mpsc};
 
-use super::{Goodbye, size};
+use super::{Goodbye, SEND_BYTES, size};
+
+/// So much of a blob is encoded at a time: whole groups of three bytes, so that only the last one is padded.
+const PIECE_LEN: usize = 48 << 10;
 
 /// In which form a connection carries what is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +33,52 @@ pub(crate) enum Form {
 pub(crate) enum Parcel {
     /// A complete message.
     Json(Vec<u8>),
+    /// A message with a blob that is encoded while it is sent.
+    Blob(BlobMessage),
     /// A message as it is, with about the number of bytes it holds.
     Value(ToClient, usize),
 }
 
+/// A message that is the base64 of a blob between two texts.
+#[derive(Debug)]
+pub(crate) struct BlobMessage {
+    head: Vec<u8>,
+    blob: Blob,
+    /// How much of the blob is encoded; encoded <= blob.len()
+    encoded: usize,
+    tail: Vec<u8>,
+}
+
+impl BlobMessage {
+    fn len(&self) -> usize {
+        self.head.len() + blob::encoded_len(self.blob.len()) + self.tail.len()
+    }
+
+    /// Adds the next piece; `false` when that was the last one.
+    fn encode(&mut self, buffer: &mut SendBuffer) -> bool {
+        let end = self.blob.len().min(self.encoded + PIECE_LEN);
+        buffer.append(|bytes| blob::encode_into(&self.blob[self.encoded..end], bytes));
+        self.encoded = end;
+        if end < self.blob.len() {
+            return true;
+        }
+        buffer.append(|bytes| bytes.extend_from_slice(&self.tail));
+        buffer.finish();
+        false
+    }
+}
+
 impl Parcel {
+    /// Makes one of an answer whose result is the base64 of `blob` between two texts.
+    pub(super) fn blob(id: &RequestId, around: [&str; 2], blob: Blob) -> Self {
+        let mut head = Vec::with_capacity(128);
+        message::write_result_with(&mut head, id, |json| json.extend_from_slice(around[0].as_bytes()));
+        // The brace that ends the message comes behind the rest.
+        let end = head.pop();
+        let tail = around[1].bytes().chain(end).collect();
+        Parcel::Blob(BlobMessage { head, blob, encoded: 0, tail })
+    }
+
     /// Makes one of a notification.
     pub(super) fn note<N: Note + Into<ServerNote>>(form: Form, note: N) -> Self {
         match form {
@@ -76,6 +120,7 @@ impl Parcel {
     pub(super) fn size(&self) -> usize {
         match self {
             Parcel::Json(json) => json.len(),
+            Parcel::Blob(message) => message.len(),
             Parcel::Value(_, size) => *size,
         }
     }
@@ -83,8 +128,17 @@ impl Parcel {
 
 /// Where the writer of a connection collects what is due, and the way it leaves.
 pub(crate) enum Out {
-    Wire { buffer: SendBuffer, framing: Framing, writer: WriteHalf },
-    Memory { values: Values, sender: mpsc::Sender<ToClient> },
+    Wire {
+        buffer: SendBuffer,
+        framing: Framing,
+        writer: WriteHalf,
+        /// A message that has begun and is not in the buffer to its end.
+        unfinished: Option<BlobMessage>,
+    },
+    Memory {
+        values: Values,
+        sender: mpsc::Sender<ToClient>,
+    },
 }
 
 /// Values that are due; bounded like a send buffer, because whoever adds one looks at [`Out::len`] first.
@@ -109,7 +163,7 @@ impl Values {
 
 impl Out {
     pub(crate) fn wire(framing: Framing, writer: WriteHalf) -> Self {
-        Out::Wire { buffer: SendBuffer::new(framing), framing, writer }
+        Out::Wire { buffer: SendBuffer::new(framing), framing, writer, unfinished: None }
     }
 
     pub(crate) fn memory(sender: mpsc::Sender<ToClient>) -> Self {
@@ -138,19 +192,40 @@ impl Out {
 
     pub(crate) fn is_empty(&self) -> bool {
         match self {
-            Out::Wire { buffer, .. } => buffer.is_empty(),
+            Out::Wire { buffer, unfinished, .. } => buffer.is_empty() && unfinished.is_none(),
             Out::Memory { values, .. } => values.due.is_empty(),
         }
     }
 
+    /// Adds more of a message that has begun; tells whether its end is still to come, before which nothing else may be
+    /// added.
+    pub(super) fn is_within_message(&mut self) -> bool {
+        let Out::Wire { buffer, unfinished, .. } = self else { return false };
+        while buffer.len() < SEND_BYTES
+            && let Some(message) = unfinished
+        {
+            if !message.encode(buffer) {
+                *unfinished = None;
+            }
+        }
+        unfinished.is_some()
+    }
+
     /// Adds a message that was made before.
     pub(super) fn parcel(&mut self, parcel: Parcel) {
-        match (self, parcel) {
+        match (&mut *self, parcel) {
             (Out::Wire { buffer, .. }, Parcel::Json(json)) => {
                 buffer.message(json.len(), |bytes| bytes.extend_from_slice(&json));
             }
+            (Out::Wire { buffer, unfinished, .. }, Parcel::Blob(message)) => {
+                buffer.begin(message.len());
+                buffer.append(|bytes| bytes.extend_from_slice(&message.head));
+                *unfinished = Some(message);
+                self.is_within_message();
+            }
             (Out::Memory { values, .. }, Parcel::Value(value, size)) => values.push(value, size),
-            (Out::Wire { .. }, Parcel::Value(..)) | (Out::Memory { .. }, Parcel::Json(_)) => {
+            (Out::Wire { .. }, Parcel::Value(..))
+            | (Out::Memory { .. }, Parcel::Json(_) | Parcel::Blob(_)) => {
                 debug_assert!(false, "an outbox makes parcels in the form of its connection");
             }
         }

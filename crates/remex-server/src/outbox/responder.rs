@@ -2,7 +2,7 @@
 
 use std::{any::TypeId, io, sync::Arc};
 
-use remex_proto::{ErrorKind, RequestId, RpcError, message};
+use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message};
 
 use super::{ConnectionId, Form, Outbox, Parcel, Reply, Then};
 
@@ -56,20 +56,28 @@ impl Responder {
     }
 
     pub(crate) fn ok_then(self, reply: impl Reply, then: Then) {
-        self.result(reply, then, |json, id, reply| {
-            json.reserve(128);
-            message::write_result(json, id, reply);
+        self.result(reply, then, |id, reply| {
+            let mut json = Vec::with_capacity(128);
+            message::write_result(&mut json, id, &reply);
+            Parcel::Json(json)
         });
     }
 
     /// Answers with `reply`, which `write` appends as JSON faster than it would be.
     pub(crate) fn ok_with<R: Reply>(self, reply: R, write: impl FnOnce(&R, &mut Vec<u8>)) {
-        self.result(reply, Then::Nothing, |json, id, reply| {
-            message::write_result_with(json, id, |json| write(reply, json));
+        self.result(reply, Then::Nothing, |id, reply| {
+            let mut json = Vec::new();
+            message::write_result_with(&mut json, id, |json| write(&reply, json));
+            Parcel::Json(json)
         });
     }
 
-    fn result<R: Reply>(mut self, reply: R, then: Then, write: impl FnOnce(&mut Vec<u8>, &RequestId, &R)) {
+    /// Answers with `reply`, whose JSON is the base64 of `blob` between two texts; it is encoded while it is sent.
+    pub(crate) fn ok_blob<R: Reply>(self, reply: R, around: [&str; 2], blob: impl FnOnce(R) -> Blob) {
+        self.result(reply, Then::Nothing, |id, reply| Parcel::blob(id, around, blob(reply)));
+    }
+
+    fn result<R: Reply>(mut self, reply: R, then: Then, json: impl FnOnce(&RequestId, R) -> Parcel) {
         debug_assert!(
             self.reply.is_none_or(|promised| promised == TypeId::of::<R>()),
             "{} is not what the method answers",
@@ -77,11 +85,7 @@ impl Responder {
         );
         let Some(id) = self.id.take() else { return };
         let parcel = self.outbox.close_request(&id).then(|| match self.outbox.form {
-            Form::Json => {
-                let mut json = Vec::new();
-                write(&mut json, &id, &reply);
-                Parcel::Json(json)
-            }
+            Form::Json => json(&id, reply),
             Form::Value => Parcel::reply_value(id, reply),
         });
         // A cancelled request has its answer, but what it did has its consequences.

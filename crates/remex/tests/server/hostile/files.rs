@@ -1,4 +1,5 @@
 //! File requests and watches under attack.
 
+mod answers;
 mod order;
 mod races;

@@ -1,0 +1,156 @@
+//! Whole files that are read by clients that do not take them, and where there is little memory.
+
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Limits, PATIENCE, Place, Server, decode};
+
+const MIB: u64 = 1 << 20;
+
+/// A client that takes nothing until it is told to, and then compares without keeping anything.
+struct Silent(BufReader<UnixStream>);
+
+impl Silent {
+    fn connect(server: &Server) -> Self {
+        let path = server.address().strip_prefix("unix://").expect("the server has a unix socket");
+        let stream = UnixStream::connect(path).expect("the server listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
+        let mut client = Self(BufReader::new(stream));
+        client.send(&json!({"id": 1, "method": "initialize", "params": {"clientName": "silent"}}));
+        client.send(&json!({"method": "initialized", "params": {}}));
+        let mut answer = String::new();
+        client.0.read_line(&mut answer).expect("the handshake is answered");
+        client
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.0.get_mut(), "{message}").expect("the server takes a request");
+    }
+
+    fn ask_for(&mut self, id: u64, uri: &str) {
+        self.send(&json!({"id": id, "method": "fs/readFile", "params": {"path": uri}}));
+    }
+
+    /// Reads an answer, which has to be so many zeros; returns its id.
+    fn take_zeros(&mut self, len: u64) -> Value {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\"dataBase64\":\"") {
+            assert!(head.len() < 1000, "no answer with content: {}", String::from_utf8_lossy(&head));
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).expect("an answer comes");
+            head.push(byte[0]);
+        }
+        let encoded_len = len.div_ceil(3) * 4;
+        let padding = encoded_len - (len * 4).div_ceil(3);
+        let (mut left, zeros) = (encoded_len - padding, vec![b'A'; 1 << 16]);
+        let mut chunk = vec![0; 1 << 16];
+        while left > 0 {
+            let len = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
+            self.0.read_exact(&mut chunk[..len]).expect("the content comes");
+            assert!(chunk[..len] == zeros[..len], "the content is wrong, {left} characters before its end");
+            left -= len as u64;
+        }
+        let mut tail = String::new();
+        self.0.read_line(&mut tail).expect("the answer ends");
+        assert_eq!(tail, format!("{}\"}}}}\n", "=".repeat(usize::try_from(padding).unwrap())));
+        let head = [head, b"\"}}".to_vec()].concat();
+        serde_json::from_slice::<Value>(&head).expect("an answer is JSON")["id"].clone()
+    }
+}
+
+fn sparse(place: &Place, name: &str, len: u64) -> String {
+    File::create(place.path(name)).and_then(|file| file.set_len(len)).expect("a sparse file costs nothing");
+    place.uri(name)
+}
+
+#[test]
+fn clients_that_take_nothing_cost_a_bounded_amount_together_and_miss_nothing() {
+    const LEN: u64 = 200 * MIB + 1;
+    let (server, place) = (Server::unix(&[]), Place::new());
+    let huge = sparse(&place, "huge", LEN);
+    let some = sparse(&place, "some", 5 * MIB);
+    let mut silent: Vec<_> = (0..6).map(|_| Silent::connect(&server)).collect();
+    for client in &mut silent {
+        client.ask_for(2, &huge);
+        client.ask_for(3, &huge);
+    }
+    // Meanwhile others are served, until nothing grows any more.
+    let other = server.client();
+    let (mut most, mut unchanged) = (0, 0);
+    while unchanged < 20 {
+        let read = other.call("fs/readFile", json!({"path": some})).expect("others are served");
+        assert_eq!(decode(&read["dataBase64"]).len() as u64, 5 * MIB);
+        let resident = server.resident_bytes();
+        unchanged = if resident > most + MIB { 0 } else { unchanged + 1 };
+        most = most.max(resident);
+        thread::sleep(Duration::from_millis(20));
+    }
+    // The budget, and as much as everything else may need.
+    assert!(most < 1400 * MIB, "{} MiB for answers that nobody takes", most / MIB);
+    thread::scope(|scope| {
+        for client in &mut silent {
+            scope.spawn(move || {
+                let mut ids = [client.take_zeros(LEN), client.take_zeros(LEN)].map(|id| id.as_u64());
+                ids.sort_unstable();
+                assert_eq!(ids, [Some(2), Some(3)]);
+            });
+        }
+    });
+    let most = server.resident_bytes();
+    assert!(most < 1400 * MIB, "{} MiB afterwards", most / MIB);
+}
+
+#[test]
+fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
+    let place = Place::new();
+    let address = format!("unix://{}", place.path("socket").display());
+    let server = Limits::address_space(900 * MIB).serve(&["--listen", &address]);
+    let mut client = Silent::connect(&server);
+    // There is no memory for the content and its base64 at once.
+    client.ask_for(2, &sparse(&place, "large", 350 * MIB));
+    assert_eq!(client.take_zeros(350 * MIB), 2);
+    // There is none for two contents.
+    let clients = [(); 3].map(|()| server.client());
+    let asked = clients.each_ref().map(|client| {
+        client.stop_reading();
+        client.send("fs/readFile", json!({"path": sparse(&place, "huge", 500 * MIB)}))
+    });
+    let is_told = |(client, id): (&Client, &Value)| {
+        client.read_on();
+        client.outcome(id).err().map(|error| error["data"]["kind"].clone())
+    };
+    let told: Vec<_> = clients.iter().zip(&asked).map(is_told).collect();
+    assert!(told.contains(&Some(json!("limitExceeded"))), "{told:?}");
+    assert!(told.iter().flatten().all(|kind| kind == "limitExceeded"), "{told:?}");
+    let path = json!({"handleId": "h", "path": place.uri("huge")});
+    clients[0].call("fs/open", path).expect("the server goes on");
+    let block = json!({"handleId": "h", "offset": 499 * MIB, "len": MIB});
+    assert_eq!(clients[0].call("fs/readBlock", block).expect("blocks are for that")["eof"], false);
+}
+
+#[test]
+fn long_answers_and_output_on_one_connection_are_both_whole() {
+    let place = Place::new();
+    let content: Vec<u8> = (0..=255).cycle().take(9 * 1024 * 1024 + 1).collect();
+    place.write("long", &content);
+    Server::on_websocket_and_unix(|server| {
+        let client = server.client();
+        client.shell("flood", "seq 1 600000");
+        let asked: Vec<_> =
+            (0..4).map(|_| client.send("fs/readFile", json!({"path": place.uri("long")}))).collect();
+        for id in &asked {
+            let read = client.outcome(id).expect("the file is read");
+            assert!(decode(&read["dataBase64"]) == content, "the content is what it is");
+        }
+        let lines = client.collect("flood").text();
+        assert_eq!(lines.lines().count(), 600_000);
+        assert!(lines.lines().zip(1..).all(|(line, number)| line == number.to_string()));
+    });
+}
