@@ -29,6 +29,7 @@ use crate::{
     identity::Identity,
     outbox::{self, Acks, Out, Outbox, Responder},
     server::{POLICY, Server},
+    supervise::supervised,
     watch::Watches,
 };
 
@@ -42,6 +43,9 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const NORMAL: u16 = 1000;
 const TOO_LONG: u16 = 1009;
 const INTERNAL: u16 = 1011;
+
+/// Why a connection ends that met a panic.
+const FAILED: &str = "the server failed on a request; its log says why";
 
 /// A connection as it comes from a transport.
 pub(crate) struct Link {
@@ -140,7 +144,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     let (form, limits) = (out.form(), server.limits().clone());
     let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, form, limits)));
     let keep_alive = server.limits().keep_alive;
-    let writing = tokio::spawn(write(Arc::clone(&outbox), out, keep_alive));
+    let writing = tokio::spawn(supervised(write(Arc::clone(&outbox), out, keep_alive)));
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
     let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
@@ -333,8 +337,21 @@ impl Connection {
 
     /// Runs a call that may take its time, beside the others.
     pub(crate) fn run_beside(&mut self, id: RequestId, call: impl Future<Output = ()> + Send + 'static) {
-        let handle = self.running.spawn(call);
+        let handle = self.running.spawn(async {
+            // Its responder has answered.
+            let _ = supervised(call).await;
+        });
         self.cancels.push((id, handle));
+    }
+
+    /// Runs what goes on after its request was answered; if it panics, only the end of the connection tells the client.
+    pub(crate) fn run_on(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let outbox = Arc::clone(&self.outbox);
+        self.running.spawn(async move {
+            if supervised(task).await.is_err() {
+                outbox.say_goodbye(INTERNAL, FAILED);
+            }
+        });
     }
 
     fn reap(&mut self) {
@@ -413,20 +430,29 @@ impl Drop for Connection {
             return;
         }
         let connection = self.outbox.id;
-        tracing::error!(connection, "a request was more than the server could cope with");
         if let Some(session) = self.handshake.session() {
             self.server.detach(session, connection);
         }
         for session in self.handshake.observed() {
             session.unobserve(connection);
         }
-        self.outbox.say_goodbye(INTERNAL, "the server failed on a request");
+        self.outbox.say_goodbye(INTERNAL, FAILED);
         self.server.disconnect(connection);
+    }
+}
+
+/// Closes an outbox, however its writer ends.
+struct Closing(Arc<Outbox>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
 /// Empties the outbox into the connection until it ends.
 async fn write(outbox: Arc<Outbox>, mut out: Out, keep_alive: Duration) {
+    let closing = Closing(Arc::clone(&outbox));
     let goodbye = loop {
         if let Some(goodbye) = outbox.fill(&mut out) {
             break Some(goodbye);
@@ -456,7 +482,7 @@ async fn write(outbox: Arc<Outbox>, mut out: Out, keep_alive: Duration) {
     if let Some(goodbye) = goodbye {
         let _ = tokio::time::timeout(FAREWELL, out.farewell(goodbye)).await;
     }
-    outbox.close();
+    drop(closing);
 }
 
 /// Waits until the farewell has taken too long.

@@ -32,6 +32,7 @@ use crate::{
     connection::Connection,
     outbox::{Form, Outbox, Reply, Responder, Wanted},
     server::Server,
+    supervise::defect,
     threads::Threads,
 };
 pub(crate) use error::io_error;
@@ -122,7 +123,7 @@ impl Files {
         W: FnOnce() -> T + Send + 'static,
     {
         let running = self.threads.run(work);
-        async move { running.await.map_err(|panicked| RpcError::new(ErrorKind::Internal, panicked.to_string())) }
+        async move { running.await.map_err(|_| defect()) }
     }
 }
 

@@ -90,7 +90,7 @@ impl Connection {
         };
         let (server, ending) = (Arc::clone(&self.server), self.ending.clone());
         // Not ended by `abort` like other calls: a stream that was answered has a last frame.
-        self.running.spawn(async move {
+        self.run_on(async move {
             let cancelled = reserved.cancelled();
             let sent = tokio::select! {
                 biased;

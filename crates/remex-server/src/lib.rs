@@ -20,6 +20,9 @@ mod session;
 mod watch;
 
 mod clock;
+mod supervise;
+#[cfg(test)]
+mod tests;
 mod threads;
 
 pub use remex_process::raise_file_limit;

@@ -3,6 +3,7 @@
 //! The task in [`task`] owns the child and is the only writer of the log; everybody else reads the
 //! log with a cursor or puts an [`Order`] into the queue. Start at [`Process`].
 
+pub(crate) mod broken;
 mod deliver;
 mod hold;
 mod input;
@@ -17,7 +18,10 @@ mod watched;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -53,6 +57,8 @@ pub(crate) struct Process {
     wake: Notify,
     /// Wakes reads and waits.
     changed: Notify,
+    /// Counted among those of its session that have not closed.
+    is_live: AtomicBool,
 }
 
 /// What was asked for.
@@ -103,6 +109,8 @@ struct State {
     deadline: Option<Deadline>,
     /// Bytes charged to session and server.
     charged: usize,
+    /// Its task panicked.
+    is_broken: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -167,10 +175,12 @@ impl Process {
                 overdue: false,
                 deadline: None,
                 charged: 0,
+                is_broken: false,
             }),
             about,
             wake: Notify::new(),
             changed: Notify::new(),
+            is_live: AtomicBool::new(false),
         }
     }
 
@@ -195,6 +205,11 @@ impl Process {
                 order.answer_unknown();
             }
         }
+    }
+
+    /// Notes whether the process counts as one that has not closed; returns whether that is news.
+    pub(crate) fn set_live(&self, is_live: bool) -> bool {
+        self.is_live.swap(is_live, Ordering::Relaxed) != is_live
     }
 
     /// The task ends: from now on orders are answered without it.

@@ -19,7 +19,7 @@ use remex_process::{Scope, Signal, Spawner, Tags, Watchdog, tree};
 use remex_proto::message::Source;
 use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake, memory::ServerEnd};
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -33,12 +33,16 @@ use crate::{
     janitor::Janitor,
     outbox::{ConnectionId, Outbox},
     session::{Session, Underway},
+    supervise::supervised,
     watch::Lookout,
 };
 use sessions::Sessions;
 
 /// How long a listener that ran out of descriptors waits before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long nobody watches deadlines after a panic, so that one that comes back does not take all time there is.
+const SUCCESSION: Duration = Duration::from_secs(1);
 
 /// How long clients get to take the farewell.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -134,7 +138,7 @@ impl Server {
         let (janitor, mut phase) = (Arc::clone(&server), server.phase.subscribe());
         server.track(async move {
             tokio::select! {
-                () = Janitor::run(janitor) => {}
+                () = watch_deadlines(janitor) => {}
                 _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {}
             }
         });
@@ -150,16 +154,15 @@ impl Server {
                 _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
             };
             match accepted {
-                Ok(accepted) => match Arc::clone(&self.doors).try_acquire_owned() {
-                    Ok(door) => {
+                Ok(accepted) => match self.door() {
+                    Some(door) => {
                         let server = Arc::clone(&self);
                         self.track(async move {
-                            Arc::clone(&server).welcome(accepted).await;
+                            server.welcome(accepted).await;
                             drop(door);
-                            server.stir();
                         });
                     }
-                    Err(_) => tracing::warn!("a connection was dropped: there are too many"),
+                    None => tracing::warn!("a connection was dropped: there are too many"),
                 },
                 Err(error) => {
                     tracing::warn!(error = %error, "a connection could not be accepted");
@@ -174,7 +177,8 @@ impl Server {
         let reader = FrameReader::new(reader, Framing::Lines, self.limits().message_bytes);
         let way = Way::Wire { reader, writer, framing: Framing::Lines, source: Source::Stdio };
         let identity = self.own_identity();
-        connection::run(self, Link { way, identity }).await;
+        // A panic ends the connection like any other.
+        let _ = supervised(connection::run(self, Link { way, identity })).await;
     }
 
     /// Serves a client in this process, until the link ends or the server does, in a task that the server owns.
@@ -182,15 +186,13 @@ impl Server {
     /// Its session ends with the link. Must be called within a tokio runtime. A server that is ending, or has too many
     /// connections, drops the end.
     pub fn serve_memory(self: &Arc<Self>, end: ServerEnd) {
-        let Some(door) = Arc::clone(&self.doors).try_acquire_owned().ok().filter(|_| !self.is_ending())
-        else {
+        let Some(door) = self.door().filter(|_| !self.is_ending()) else {
             return tracing::warn!("a link was dropped: the server is ending, or there are too many");
         };
         let (server, identity) = (Arc::clone(self), self.own_identity());
         self.track(async move {
-            connection::run(Arc::clone(&server), Link { way: Way::Memory(end), identity }).await;
+            connection::run(server, Link { way: Way::Memory(end), identity }).await;
             drop(door);
-            server.stir();
         });
     }
 
@@ -390,9 +392,15 @@ impl Server {
         *self.phase.borrow() > Phase::Serving
     }
 
-    /// Runs a task that the server waits for when it ends.
+    /// Takes a place for one more connection, if there is one.
+    fn door(self: &Arc<Self>) -> Option<Door> {
+        let permit = Arc::clone(&self.doors).try_acquire_owned().ok()?;
+        Some(Door { permit: Some(permit), server: Arc::clone(self) })
+    }
+
+    /// Runs a task that the server waits for when it ends; a panic in it is logged.
     pub(crate) fn track(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(task);
+        self.tasks.spawn(supervised(task));
     }
 
     /// Registers a connection.
@@ -433,6 +441,26 @@ impl Server {
 
     fn connections(&self) -> MutexGuard<'_, HashMap<ConnectionId, Arc<Outbox>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among the connections of a server.
+struct Door {
+    permit: Option<OwnedSemaphorePermit>,
+    server: Arc<Server>,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        self.server.stir();
+    }
+}
+
+/// Runs the janitor until the server ends; one that panics gets a successor.
+async fn watch_deadlines(server: Arc<Server>) {
+    while supervised(Janitor::run(Arc::clone(&server))).await.is_err() {
+        tokio::time::sleep(SUCCESSION).await;
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::{
     fs::Turns,
     outbox::{ConnectionId, Outbox, Responder},
-    process::{From, Process, Starting, Viewer, task},
+    process::{From, Process, Starting, Viewer, broken},
     server::Server,
 };
 use starts::Starts;
@@ -166,7 +166,7 @@ impl Session {
             Ok((process, start)) => {
                 let starting = Starting { process, start, start_id, responder, slots: Arc::clone(slots) };
                 let session = Arc::clone(self);
-                self.server.track(task::run(starting, session));
+                self.server.track(broken::run(starting, session));
             }
             Err(error) => {
                 self.forget_start(start_id.as_deref());
@@ -210,6 +210,7 @@ impl Session {
                 format!("session has {} processes, which is its limit; end some first", processes.live);
             return Err(RpcError::new(ErrorKind::TooManyProcesses, message));
         }
+        process.set_live(true);
         processes.live += 1;
         processes.by_id.insert(process.id.clone(), Arc::clone(&process));
         Ok((process, start))
@@ -217,11 +218,18 @@ impl Session {
 
     /// Frees the id of a process that could not be started.
     pub(crate) fn start_failed(&self, process: &Arc<Process>, start_id: Option<&str>, error: &RpcError) {
-        let mut processes = self.processes();
-        processes.live -= 1;
-        processes.by_id.remove(&process.id);
-        drop(processes);
+        self.process_lost(process);
         self.finish_start(start_id, &Err(error.clone()));
+    }
+
+    /// Forgets a process that is not counted as closed: it did not start, or broke.
+    pub(crate) fn process_lost(&self, process: &Arc<Process>) {
+        let mut processes = self.processes();
+        processes.live -= usize::from(process.set_live(false));
+        if processes.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process)) {
+            processes.by_id.remove(&process.id);
+        }
+        drop(processes);
         self.closed_one.notify_waiters();
         self.server.stir();
     }
@@ -234,6 +242,9 @@ impl Session {
     pub(crate) fn process_closed(&self, process: &Arc<Process>) {
         let limits = self.server.limits();
         let mut processes = self.processes();
+        if !process.set_live(false) {
+            return;
+        }
         processes.live -= 1;
         processes.closed.push_back(Arc::clone(process));
         processes.closed_weight += process.about.weight;

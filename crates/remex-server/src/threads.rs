@@ -7,13 +7,14 @@ use std::{
     collections::VecDeque,
     future::Future,
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
 use tokio::sync::oneshot;
+
+use crate::supervise::{Panicked, caught};
 
 /// How long a thread stays without work, unless it is the last one.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -23,11 +24,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 pub(crate) struct Threads {
     pool: Arc<Pool>,
 }
-
-/// The work panicked.
-#[derive(Debug, thiserror::Error)]
-#[error("the work panicked, which is a bug; the log of the server says where")]
-pub(crate) struct Panicked;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -121,7 +117,7 @@ impl Pool {
             if let Some(job) = state.waiting.pop_front() {
                 drop(state);
                 // Whoever waits for it learns of the panic because there is no answer.
-                _ = catch_unwind(AssertUnwindSafe(job));
+                _ = caught(job);
                 state = self.state();
                 continue;
             }

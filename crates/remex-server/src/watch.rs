@@ -57,7 +57,7 @@ impl Connection {
             Err(error) => return responder.error(&error),
         };
         let watch = self.watch_task();
-        self.running.spawn(async move {
+        self.run_on(async move {
             let telling = async {
                 let begun = watch.begin_tree(&request, turn).await;
                 let outbox = Arc::clone(responder.outbox());
@@ -118,7 +118,7 @@ impl Connection {
             return responder.ok(wire::WatchMissingReply { watching: false });
         };
         let watch = self.watch_task();
-        self.running.spawn(async move {
+        self.run_on(async move {
             let begun = tokio::select! {
                 begun = watch.begin_missing(&request, turn) => begun,
                 () = end.cancelled() => None,

@@ -91,7 +91,7 @@ pub enum ExitCause {
     Terminated,
     /// By the kernel, for want of memory.
     OutOfMemory,
-    /// Unknown: the server was lost and came back.
+    /// Unknown: the server lost track of it, by a defect, and killed it.
     ServerLost,
 }
 

@@ -43,7 +43,7 @@ pub struct ReadReply {
     pub exit_code: Option<i32>,
     /// Whether everything has been said.
     pub closed: bool,
-    /// Always null here; servers of the base dialect may tell of a failure.
+    /// Why the server could not follow the process to its end; null otherwise.
     pub failure: Option<String>,
     /// A hint that a failure was caused by the sandbox.
     #[serde(default)]

@@ -5,10 +5,12 @@ use std::{any::TypeId, io, sync::Arc};
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message};
 
 use super::{ConnectionId, Form, Outbox, Parcel, Reply, Then};
+use crate::supervise::defect;
 
 /// The duty to answer one request, exactly once.
 ///
-/// Dropped without an answer it says that the request was cancelled, so no caller waits for ever.
+/// Dropped without an answer it says that the request was cancelled, or by a panic that the server failed, so no caller
+/// waits for ever.
 #[derive(Debug)]
 pub(crate) struct Responder {
     outbox: Arc<Outbox>,
@@ -124,7 +126,8 @@ impl Wanted {
 impl Drop for Responder {
     fn drop(&mut self) {
         if self.id.is_some() {
-            self.send_error(&cancelled());
+            let is_broken = std::thread::panicking();
+            self.send_error(&if is_broken { defect() } else { cancelled() });
         }
         self.outbox.settle(self.request_bytes);
     }

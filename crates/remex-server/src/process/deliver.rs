@@ -226,6 +226,8 @@ impl Process {
         quota: usize,
     ) -> Delivery {
         let mut guard = self.state();
+        #[cfg(test)]
+        crate::supervise::break_at("!deliver", &self.id);
         let state = &mut *guard;
         let mut delivery = Delivery::default();
         let Some(index) = state.follows.iter().position(|follow| follow.connection == connection) else {

@@ -7,7 +7,7 @@ use remex_proto::{
     state::output_log::{Next, Seq},
 };
 
-use super::{Process, State};
+use super::{Process, State, broken::FAILURE};
 use crate::outbox::ConnectionId;
 
 /// One answer carries at most this much output, whatever `maxBytes` says.
@@ -150,7 +150,7 @@ fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>, controls: bool) 
         exited: state.log.exited().is_some(),
         exit_code: exit.map(|exit| exit.code),
         closed: is_closed,
-        failure: None,
+        failure: state.is_broken.then(|| FAILURE.to_owned()),
         sandbox_denied: false,
         gap,
         signal: exit.and_then(|exit| exit.signal.clone()),

@@ -71,6 +71,8 @@ impl Process {
         let server = session.server();
         let limits = server.limits();
         check_lengths(&request)?;
+        #[cfg(test)]
+        crate::supervise::break_at("!request", &request.process_id);
         let start = command(&request, tag, server.host_env())?;
         let about = about(&request, limits);
         let process = Process::new(request.process_id, session, about, tag, limits);

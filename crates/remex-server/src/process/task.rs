@@ -39,6 +39,8 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         Ok(child) => child,
         Err(error) => return process.fail(&session, announce, &error),
     };
+    #[cfg(test)]
+    crate::supervise::break_at("!start", &process.id);
     let leader = child.exit.leader().clone();
     let pipes = match Pipes::new(child.io) {
         Ok(pipes) => pipes,
@@ -109,6 +111,10 @@ impl Runner {
         loop {
             self.take_orders();
             self.pump();
+            #[cfg(test)]
+            if self.process.state().log.total() > 0 {
+                crate::supervise::break_at("!task", &self.process.id);
+            }
             if matches!(self.end, End::Closed) {
                 break;
             }

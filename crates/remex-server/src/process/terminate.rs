@@ -94,7 +94,7 @@ fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time
     });
 }
 
-async fn kill(scope: &Scope) -> Result<(), RpcError> {
+pub(super) async fn kill(scope: &Scope) -> Result<(), RpcError> {
     match tree::kill(scope).await {
         Ok(_) => Ok(()),
         Err(error) => {

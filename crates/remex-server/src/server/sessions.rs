@@ -18,6 +18,7 @@ use crate::{
     identity::Identity,
     outbox::{ConnectionId, Outbox},
     session::Session,
+    supervise::supervised,
 };
 
 #[derive(Debug, Default)]
@@ -266,7 +267,7 @@ impl Server {
     fn end_later(self: &Arc<Self>, session: &Arc<Session>) {
         let (server, session) = (Arc::clone(self), Arc::clone(session));
         self.track(async move {
-            if let Err(error) = session.end().await {
+            if let Ok(Err(error)) = supervised(session.end()).await {
                 tracing::error!(session = %session.id, error = %error.message, "session did not end");
             }
             server.sessions().by_id.remove(&session.id);

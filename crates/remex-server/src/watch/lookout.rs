@@ -22,7 +22,7 @@ use remex_proto::{ErrorKind, RpcError, fs::ChangeKind};
 use rustix::io::Errno;
 
 use super::sight::{Event, Scope, Sight};
-use crate::fs::io_error;
+use crate::{fs::io_error, supervise::caught};
 
 /// Directories that are watched for the whole server; the host's own limit may be lower.
 const DIRECTORIES: usize = 1 << 18;
@@ -119,7 +119,11 @@ impl Lookout {
             Some(watcher) => watcher,
             None => {
                 let posts = Arc::clone(&self.posts);
-                notify::recommended_watcher(move |event| lock(&posts).hear(event))?
+                notify::recommended_watcher(move |event| {
+                    if caught(|| lock(&posts).hear(event)).is_err() {
+                        lock(&posts).sights.iter().for_each(|sight| sight.lose());
+                    }
+                })?
             }
         };
         for path in stale {

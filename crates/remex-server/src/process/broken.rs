@@ -1,0 +1,74 @@
+//! What becomes of a process whose task panicked: it is killed, and everybody who waits for it is told.
+
+use std::sync::Arc;
+
+use remex_process::Scope;
+use remex_proto::process::{self as wire, ExitCause};
+
+use super::{Exit, Order, Phase, Process, Starting, task, terminate};
+use crate::{
+    clock::now_ms,
+    session::Session,
+    supervise::{caught, defect, supervised},
+};
+
+/// The exit code of a process whose own is not known.
+const UNKNOWN_CODE: i32 = 255;
+
+/// What readers are told in `failure`.
+pub(crate) const FAILURE: &str = "the server failed to follow this process and killed it; its log says why";
+
+/// Runs the task of a process; if it panics, the process ends.
+pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
+    let (process, start_id) = (Arc::clone(&starting.process), starting.start_id.clone());
+    if supervised(task::run(starting, Arc::clone(&session))).await.is_ok() {
+        return;
+    }
+    // What was started died with the task, which held its descriptor; now what that left behind.
+    if let Phase::Running { leader, .. } = &process.state().phase {
+        let scope = Scope::Process(process.tag, leader.clone());
+        session.server().track(async move {
+            if let Err(error) = terminate::kill(&scope).await {
+                tracing::error!(error = %error.message, "a process whose task panicked did not end");
+            }
+        });
+    }
+    let told = caught(|| process.give_up(&session, start_id.as_deref()));
+    if told.is_err() {
+        session.process_lost(&process);
+    }
+}
+
+impl Process {
+    fn give_up(self: &Arc<Self>, session: &Session, start_id: Option<&str>) {
+        let mut state = self.state();
+        if let Phase::Starting(_) | Phase::Failed = state.phase {
+            state.phase = Phase::Failed;
+            let orders = std::mem::take(&mut state.orders);
+            drop(state);
+            session.start_failed(self, start_id, &defect());
+            orders.into_iter().for_each(Order::answer_unknown);
+            self.changed.notify_waiters();
+            return;
+        }
+        state.is_broken = true;
+        if state.exit.is_none() {
+            let usage = wire::Usage { user_ms: 0, system_ms: 0, max_rss_bytes: None, wall_ms: 0 };
+            state.exited(Exit { code: UNKNOWN_CODE, signal: None, cause: ExitCause::ServerLost, usage });
+        }
+        state.input.closed();
+        if state.log.exited().is_none() {
+            state.log.push_exited(now_ms());
+        }
+        if !state.log.is_closed() {
+            state.log.push_closed(now_ms());
+        }
+        state.full = false;
+        self.charge(&mut state, session);
+        self.ring(&mut state);
+        drop(state);
+        self.retire();
+        self.changed.notify_waiters();
+        session.process_closed(self);
+    }
+}

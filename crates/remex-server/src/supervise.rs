@@ -1,0 +1,66 @@
+//! Panics: each is a defect of this crate, which is logged once, ends what met it, and nothing else.
+//!
+//! Tasks run under [`supervised`] and blocking work under [`logged`]. What a panic leaves behind is given back by guards
+//! with `Drop`, never by statements behind an `await`. Locks are not poisoned for good: whoever comes next takes the
+//! state as it is, and the owner of the broken state ends.
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::pin,
+    task::Poll,
+};
+
+use remex_proto::{ErrorKind, RpcError};
+
+/// A task or a function panicked; the panic was logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the work panicked, which is a defect of the server; its log says where")]
+pub(crate) struct Panicked;
+
+/// Runs a task until it ends or panics.
+pub(crate) async fn supervised<T>(task: impl Future<Output = T>) -> Result<T, Panicked> {
+    let mut task = pin!(task);
+    // Nothing of the task is used after a panic: it is dropped.
+    std::future::poll_fn(|context| match caught(|| task.as_mut().poll(context)) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+        Err(_) => Poll::Ready(Err(Panicked)),
+    })
+    .await
+}
+
+/// Calls a function and logs its panic, if it has one.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| log(&*payload))
+}
+
+/// Returns the same work for a thread of a pool, whose owner hears of a panic and does not log it.
+pub(crate) fn logged<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    || {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+            log(&*payload);
+            resume_unwind(payload)
+        })
+    }
+}
+
+/// Returns the answer to a request whose handler panicked.
+pub(crate) fn defect() -> RpcError {
+    RpcError::new(ErrorKind::Internal, "the server failed on this request; its log says why")
+        .with_hint("this is a defect of the server: report it with the log")
+}
+
+fn log(payload: &(dyn Any + Send)) -> Panicked {
+    let text = payload.downcast_ref::<&str>().copied();
+    let error = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(error = error.unwrap_or("unknown"), "a task panicked: this is a defect of the server");
+    Panicked
+}
+
+/// Panics when `name` contains `mark`, so that the tests of this crate can break what they name.
+#[cfg(test)]
+pub(crate) fn break_at(mark: &str, name: &str) {
+    assert!(!name.contains(mark), "a test asked for it");
+}

@@ -1,0 +1,144 @@
+//! Servers with limits or defects that the program does not have, and clients over a Unix socket.
+
+mod limits;
+mod panics;
+
+use std::{sync::Arc, time::Duration};
+
+use remex_rpc::Listener;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    time::timeout,
+};
+
+use crate::{Auth, Config, Host, Limits, Proxies, Server, Trust};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server on a socket of its own.
+struct Site {
+    server: Arc<Server>,
+    directory: TempDir,
+}
+
+impl Site {
+    async fn new() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    async fn with(limits: Limits) -> Self {
+        let info = serde_json::from_value(json!({"shell": {"name": "sh", "path": "/bin/sh"}})).unwrap();
+        let config = Config {
+            limits,
+            host_env: Vec::new(),
+            auth: Auth::Open,
+            host: Host {
+                info,
+                hostname: String::new(),
+                codex_home: None,
+                codex_system_dir: "/nonexistent".into(),
+            },
+            proxies: Proxies::default(),
+            trust: Trust::default(),
+        };
+        let (server, directory) = (Server::new(config).unwrap(), tempfile::tempdir().unwrap());
+        let address = format!("unix://{}", directory.path().join("socket").display());
+        let listener = Listener::bind(&address.parse().unwrap()).await.unwrap();
+        tokio::spawn(Arc::clone(&server).serve(listener));
+        Self { server, directory }
+    }
+
+    async fn connect(&self) -> Client {
+        let stream = UnixStream::connect(self.directory.path().join("socket")).await.unwrap();
+        let (reader, writer) = stream.into_split();
+        Client { lines: BufReader::new(reader).lines(), writer, notes: Vec::new(), count: 0 }
+    }
+
+    /// Opens a connection and shakes hands.
+    async fn client(&self) -> Client {
+        let mut client = self.connect().await;
+        // The session of a client that is gone is over, so that the server has nothing to wait for.
+        client.call("initialize", json!({"clientName": "test", "detachTtlMs": 1})).await.unwrap();
+        client.send(json!({"method": "initialized", "params": {}})).await;
+        client
+    }
+
+    /// Checks that nothing is left that the server waits for.
+    async fn assert_idle(&self) {
+        timeout(PATIENCE, self.server.idle(Duration::ZERO)).await.expect("the server becomes idle");
+    }
+}
+
+struct Client {
+    lines: Lines<BufReader<OwnedReadHalf>>,
+    writer: OwnedWriteHalf,
+    notes: Vec<Value>,
+    count: u64,
+}
+
+impl Client {
+    async fn send(&mut self, message: Value) {
+        self.writer.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    /// Returns the next message, or none at the end of the connection.
+    async fn next(&mut self) -> Option<Value> {
+        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the server says something");
+        // A reset is an end as well.
+        line.ok().flatten().map(|line| serde_json::from_str(&line).unwrap())
+    }
+
+    async fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        self.count += 1;
+        let id = json!(self.count);
+        self.send(json!({"id": id, "method": method, "params": params})).await;
+        loop {
+            let message = self.next().await.expect("the connection lasts until the answer");
+            match (message["id"] == id, message.get("result"), message.get("error")) {
+                (true, Some(result), _) => return Ok(result.clone()),
+                (true, _, Some(error)) => return Err(error.clone()),
+                _ => self.notes.push(message),
+            }
+        }
+    }
+
+    async fn start(&mut self, id: &str, script: &str) -> Result<Value, Value> {
+        let params = json!({
+            "processId": id, "argv": ["/bin/sh", "-c", script], "cwd": "/", "env": {}, "tty": false, "pipeStdin": true,
+        });
+        self.call("process/start", params).await
+    }
+
+    /// Waits for a notification about a process, and returns its parameters.
+    async fn note(&mut self, method: &str, id: &str) -> Value {
+        loop {
+            let is_it = |note: &&Value| note["method"] == method && note["params"]["processId"] == id;
+            if let Some(note) = self.notes.iter().find(is_it) {
+                return note["params"].clone();
+            }
+            let message = self.next().await.expect("the connection lasts until the notification");
+            self.notes.push(message);
+        }
+    }
+
+    async fn assert_ends(mut self) {
+        while self.next().await.is_some() {}
+    }
+
+    /// Checks that the session is in order: what was said to run runs, and the end of it is the end of everything.
+    async fn assert_works(mut self) {
+        self.start("witness", "echo fine; exec sleep 1000").await.unwrap();
+        self.note("process/output", "witness").await;
+        let listed = self.call("session/list", json!({})).await.unwrap();
+        let session =
+            listed["sessions"].as_array().unwrap().iter().find(|session| session["attached"] == true);
+        let session = session.unwrap()["sessionId"].clone();
+        self.call("session/end", json!({"sessionId": session})).await.unwrap();
+    }
+}

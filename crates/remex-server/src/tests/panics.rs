@@ -1,0 +1,85 @@
+//! Panics at named places: what met them ends with an error, and nothing else.
+
+use serde_json::json;
+use tokio::{io::AsyncReadExt as _, time::timeout};
+
+use super::{PATIENCE, Site};
+use crate::{
+    process::broken::FAILURE,
+    supervise::{Panicked, caught, logged, supervised},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_task_panics_is_killed_with_its_tree_and_everybody_is_told() {
+    let site = Site::new().await;
+    let mut client = site.client().await;
+    let left = site.directory.path().join("left");
+    // Opened for reading and writing, so that the shell does not wait for the other end.
+    let made = std::process::Command::new("mkfifo").arg(&left).status().unwrap();
+    assert!(made.success());
+    let script = format!("exec 3<>{0}; setsid sleep 1000 & exec 3>&-; echo begun; wait", left.display());
+    let holder = tokio::net::unix::pipe::OpenOptions::new();
+    let mut alive = holder.open_receiver(&left).unwrap();
+    client.start("a!task", &script).await.unwrap();
+
+    let exited = client.note("process/exited", "a!task").await;
+    assert_eq!((&exited["exitCode"], &exited["cause"]), (&json!(255), &json!("serverLost")), "{exited}");
+    client.note("process/closed", "a!task").await;
+    let read = client.call("process/read", json!({"processId": "a!task"})).await.unwrap();
+    assert_eq!((&read["closed"], &read["failure"]), (&json!(true), &json!(FAILURE)));
+    let write = json!({"processId": "a!task", "chunk": "", "writeId": "1"});
+    assert_eq!(client.call("process/write", write).await.unwrap()["status"], "stdinClosed");
+    let mut byte = [0];
+    let gone = alive.read(&mut byte);
+    assert_eq!(timeout(PATIENCE, gone).await.expect("the tree is killed").unwrap(), 0);
+
+    client.assert_works().await;
+    site.assert_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_panics_is_an_error_and_leaves_nothing() {
+    let site = Site::new().await;
+    let mut client = site.client().await;
+    for id in ["a!start", "b!start"] {
+        let error = client.start(id, "sleep 1000").await.unwrap_err();
+        assert_eq!(error["data"]["kind"], "internal", "{error}");
+    }
+    client.assert_works().await;
+    site.assert_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_panics_ends_its_connection_and_no_other() {
+    let site = Site::new().await;
+    let (mut first, second) = (site.client().await, site.client().await);
+    first.start("a!deliver", "echo; sleep 1000").await.unwrap();
+    first.assert_ends().await;
+    second.assert_works().await;
+    site.assert_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_panics_in_the_reader_ends_its_connection_and_no_other() {
+    let site = Site::new().await;
+    let (mut first, second) = (site.client().await, site.client().await);
+    let error = first.start("a!request", "true").await.unwrap_err();
+    assert_eq!(error["data"]["kind"], "internal", "{error}");
+    first.assert_ends().await;
+    second.assert_works().await;
+    site.assert_idle().await;
+}
+
+#[tokio::test]
+async fn a_panic_is_an_error_of_its_task() {
+    assert_eq!(supervised(async { 1 }).await, Ok(1));
+    let broken = supervised(async {
+        tokio::task::yield_now().await;
+        panic!("a test asked for it");
+    });
+    assert_eq!(broken.await, Err::<(), _>(Panicked));
+    assert_eq!(caught(|| panic!("a test asked for it")), Err::<(), _>(Panicked));
+    let work = tokio::task::spawn_blocking(logged(|| panic!("a test asked for it")));
+    let error: Result<(), _> = work.await;
+    assert!(error.unwrap_err().is_panic());
+}
