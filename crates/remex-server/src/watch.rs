@@ -9,6 +9,7 @@ mod missing;
 mod news;
 mod sight;
 mod tree;
+mod watcher;
 
 use std::{
     collections::HashMap,

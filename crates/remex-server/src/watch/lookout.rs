@@ -14,14 +14,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use notify::{
-    EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
-    event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode},
-};
 use remex_proto::{ErrorKind, RpcError, fs::ChangeKind};
 use rustix::io::Errno;
 
-use super::sight::{Event, Scope, Sight};
+use super::{
+    sight::{Event, Scope, Sight},
+    watcher::{Heard, Watcher},
+};
 use crate::{fs::io_error, supervise::caught};
 
 /// Directories that are watched for the whole server; the host's own limit may be lower.
@@ -29,11 +28,11 @@ const DIRECTORIES: usize = 1 << 18;
 
 /// The one watcher, and who looks at what.
 ///
-/// Its methods wait for the watcher's own thread, so they are for threads that may wait.
+/// To watch a directory may hang, so its methods are for threads that may wait.
 #[derive(Debug, Default)]
 pub(crate) struct Lookout {
     /// Held while the watcher is asked for something. Its thread never takes this lock.
-    watcher: Mutex<Option<RecommendedWatcher>>,
+    watcher: Mutex<Option<Watcher>>,
     /// Shared with the watcher's thread; held for moments only, never while the watcher is asked.
     posts: Arc<Mutex<Posts>>,
 }
@@ -109,31 +108,24 @@ impl Lookout {
         added.map_err(|error| refusal(&error, directory))
     }
 
-    fn watch(
-        &self,
-        watcher: &mut Option<RecommendedWatcher>,
-        directory: &Path,
-        stale: &[PathBuf],
-    ) -> notify::Result<()> {
-        let mut asked = match watcher.take() {
+    fn watch(&self, watcher: &mut Option<Watcher>, directory: &Path, stale: &[PathBuf]) -> io::Result<()> {
+        let asked = match watcher.take() {
             Some(watcher) => watcher,
             None => {
                 let posts = Arc::clone(&self.posts);
-                notify::recommended_watcher(move |event| {
-                    if caught(|| lock(&posts).hear(event)).is_err() {
+                Watcher::new(move |heard| {
+                    if caught(|| lock(&posts).hear(heard)).is_err() {
                         lock(&posts).sights.iter().for_each(|sight| sight.lose());
                     }
                 })?
             }
         };
+        let asked = watcher.insert(asked);
         for path in stale {
             // Usually the watcher has noticed itself.
-            let _ = asked.unwatch(path);
+            asked.unwatch(path);
         }
-        let added = asked.watch(directory, RecursiveMode::NonRecursive);
-        // Not put back when its thread is gone and it panics: then the next one gets another.
-        *watcher = Some(asked);
-        added
+        asked.watch(directory)
     }
 
     /// Ends a watch.
@@ -148,19 +140,19 @@ impl Lookout {
         self.clear(&mut self.watcher(), sight);
     }
 
-    fn clear(&self, watcher: &mut Option<RecommendedWatcher>, sight: &Arc<Sight>) {
+    fn clear(&self, watcher: &mut Option<Watcher>, sight: &Arc<Sight>) {
         let unused = self.posts().clear(sight);
         if self.posts().directories.is_empty() {
             // Takes all that is left of it with it, at once.
             *watcher = None;
         } else if let Some(watcher) = watcher {
             for path in unused {
-                let _ = watcher.unwatch(&path);
+                watcher.unwatch(&path);
             }
         }
     }
 
-    fn watcher(&self) -> MutexGuard<'_, Option<RecommendedWatcher>> {
+    fn watcher(&self) -> MutexGuard<'_, Option<Watcher>> {
         lock(&self.watcher)
     }
 
@@ -238,26 +230,10 @@ impl Posts {
     }
 
     /// Takes what the watcher says and hands it to whom it concerns.
-    fn hear(&mut self, event: notify::Result<notify::Event>) {
-        let event = match event {
-            Ok(event) if !event.need_rescan() => event,
-            _ => return self.sights.iter().for_each(|sight| sight.lose()),
-        };
-        let (kind, is_fresh) = match event.kind {
-            EventKind::Create(kind) => (ChangeKind::Created, kind != CreateKind::File),
-            EventKind::Modify(ModifyKind::Name(RenameMode::To)) => (ChangeKind::Created, true),
-            EventKind::Modify(ModifyKind::Name(RenameMode::From)) | EventKind::Remove(_) => {
-                (ChangeKind::Removed, false)
-            }
-            // Both ends of a move have been told one by one.
-            EventKind::Modify(ModifyKind::Name(_)) => return,
-            EventKind::Modify(_) | EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
-                (ChangeKind::Modified, false)
-            }
-            EventKind::Any | EventKind::Access(_) | EventKind::Other => return,
-        };
-        for path in &event.paths {
-            self.spread(Event { path, kind, is_fresh });
+    fn hear(&mut self, heard: Heard<'_>) {
+        match heard {
+            Heard::Event(event) => self.spread(event),
+            Heard::Lost => self.sights.iter().for_each(|sight| sight.lose()),
         }
     }
 
@@ -290,21 +266,16 @@ impl Posts {
     }
 }
 
-fn refusal(error: &notify::Error, directory: &Path) -> Refusal {
-    match &error.kind {
-        notify::ErrorKind::PathNotFound => Refusal::Gone,
-        notify::ErrorKind::MaxFilesWatch => Refusal::Full(too_many(directory)),
-        notify::ErrorKind::Io(error) => io_refusal(error, directory),
-        _ => {
-            let message = format!("cannot watch `{}`: {error}", directory.display());
-            Refusal::Failed(RpcError::new(ErrorKind::Io, message))
-        }
-    }
-}
-
-fn io_refusal(error: &io::Error, directory: &Path) -> Refusal {
+fn refusal(error: &io::Error, directory: &Path) -> Refusal {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::NOTDIR) => Refusal::Gone,
+        Some(Errno::NOSPC) => Refusal::Full(too_many(directory)),
+        Some(Errno::AGAIN) => {
+            let message =
+                format!("cannot watch `{}`: the host has no room for another thread", directory.display());
+            let hint = "end some processes of the server's user, or raise its limit on them (`ulimit -u`)";
+            Refusal::Full(RpcError::new(ErrorKind::LimitExceeded, message).with_hint(hint))
+        }
         Some(Errno::MFILE | Errno::NFILE) => {
             let message = format!(
                 "cannot watch `{}`: the host has too many watchers or open files",

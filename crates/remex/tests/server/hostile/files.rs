@@ -3,3 +3,4 @@
 mod answers;
 mod order;
 mod races;
+mod watches;

@@ -1,0 +1,219 @@
+//! The kernel's watcher of directories (inotify), and the thread that hears from it.
+//!
+//! Whatever cannot be had, a thread or a descriptor, is an error for whoever asked. Start at [`Watcher`].
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ffi::OsStr,
+    io,
+    mem::MaybeUninit,
+    ops::Bound,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use remex_proto::fs::ChangeKind;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+    io::Errno,
+};
+
+use super::sight::Event;
+
+/// What is read from the kernel at a time; an event has at most 272 bytes.
+const BUFFER_LEN: usize = 16 << 10;
+
+/// What the kernel says.
+#[derive(Debug)]
+pub(super) enum Heard<'a> {
+    Event(Event<'a>),
+    /// Events were lost.
+    Lost,
+}
+
+/// Directories that are watched; the thread that hears of them ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inotify: OwnedFd,
+    /// Readable when the thread is to end.
+    stop: OwnedFd,
+    /// Shared with the thread. Held while a directory is added, so that no event of it comes before its name.
+    names: Mutex<Names>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    by_number: HashMap<i32, PathBuf>,
+    by_path: BTreeMap<PathBuf, i32>,
+}
+
+impl Watcher {
+    /// Makes a watcher that tells `hear`, on a thread of its own.
+    pub(super) fn new(hear: impl FnMut(Heard<'_>) + Send + 'static) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            names: Mutex::default(),
+        });
+        let listening = Arc::clone(&shared);
+        thread::Builder::new().name("remex-watch".to_owned()).spawn(move || listening.listen(hear))?;
+        Ok(Watcher { shared })
+    }
+
+    /// Watches a directory; its old name, if it has one, is to be forgotten before.
+    pub(super) fn watch(&self, directory: &Path) -> io::Result<()> {
+        let flags = WatchFlags::ATTRIB
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::MODIFY
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        let mut names = self.shared.names();
+        let number = inotify::add_watch(&self.shared.inotify, directory, flags)?;
+        names.by_number.insert(number, directory.to_owned());
+        names.by_path.insert(directory.to_owned(), number);
+        Ok(())
+    }
+
+    pub(super) fn unwatch(&self, directory: &Path) {
+        let number = self.shared.names().remove(directory);
+        self.shared.unwatch(number);
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Shared {
+    fn listen(&self, mut hear: impl FnMut(Heard<'_>)) {
+        let mut buffer = [MaybeUninit::uninit(); BUFFER_LEN];
+        loop {
+            let mut ready =
+                [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
+            match poll(&mut ready, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return hear(Heard::Lost),
+            }
+            if !ready[1].revents().is_empty() {
+                return;
+            }
+            let mut events = Reader::new(&self.inotify, &mut buffer);
+            let mut gone = Vec::new();
+            loop {
+                match events.next() {
+                    Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => hear(Heard::Lost),
+                    Ok(event) => {
+                        let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+                        self.tell(event.wd(), event.events(), name, &mut gone, &mut hear);
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => break,
+                    Err(_) => return hear(Heard::Lost),
+                }
+            }
+            // What was removed or moved away has its name no more, and neither has what is below it.
+            for path in gone {
+                let numbers = self.names().remove_all(&path);
+                numbers.into_iter().for_each(|number| self.unwatch(Some(number)));
+            }
+        }
+    }
+
+    fn tell(
+        &self,
+        number: i32,
+        flags: ReadFlags,
+        name: Option<&OsStr>,
+        gone: &mut Vec<PathBuf>,
+        hear: &mut impl FnMut(Heard<'_>),
+    ) {
+        let path = {
+            let mut names = self.names();
+            if flags.contains(ReadFlags::IGNORED) {
+                // The kernel watches it no more.
+                return names.forget(number);
+            }
+            let Some(directory) = names.by_number.get(&number) else { return };
+            let path = name.map_or_else(|| directory.clone(), |name| directory.join(name));
+            let is_gone =
+                flags.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE | ReadFlags::DELETE_SELF);
+            if is_gone && names.by_path.contains_key(&path) {
+                gone.push(path.clone());
+            }
+            path
+        };
+        let removals =
+            ReadFlags::MOVED_FROM | ReadFlags::MOVE_SELF | ReadFlags::DELETE | ReadFlags::DELETE_SELF;
+        let (kind, is_fresh) = if flags.intersects(removals) {
+            (ChangeKind::Removed, false)
+        } else if flags.contains(ReadFlags::MOVED_TO) {
+            (ChangeKind::Created, true)
+        } else if flags.contains(ReadFlags::CREATE) {
+            (ChangeKind::Created, flags.contains(ReadFlags::ISDIR))
+        } else if flags.intersects(ReadFlags::MODIFY | ReadFlags::CLOSE_WRITE | ReadFlags::ATTRIB) {
+            (ChangeKind::Modified, false)
+        } else {
+            return;
+        };
+        hear(Heard::Event(Event { path: &path, kind, is_fresh }));
+    }
+
+    fn unwatch(&self, number: Option<i32>) {
+        if let Some(number) = number {
+            // Usually the kernel has noticed itself.
+            let _ = inotify::remove_watch(&self.inotify, number);
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Names {
+    /// Takes a name away; returns what is to be watched no more.
+    fn remove(&mut self, path: &Path) -> Option<i32> {
+        let number = self.by_path.remove(path)?;
+        // It may have another name by now.
+        if self.by_number.get(&number).is_none_or(|name| name != path) {
+            return None;
+        }
+        self.by_number.remove(&number);
+        Some(number)
+    }
+
+    /// Takes a name away, and all that are below it.
+    fn remove_all(&mut self, path: &Path) -> Vec<i32> {
+        let below = (Bound::Included(path), Bound::Unbounded);
+        let names: Vec<PathBuf> = self
+            .by_path
+            .range::<Path, _>(below)
+            .map(|(name, _)| name.clone())
+            .take_while(|name| name.starts_with(path))
+            .collect();
+        names.iter().filter_map(|name| self.remove(name)).collect()
+    }
+
+    fn forget(&mut self, number: i32) {
+        if let Some(path) = self.by_number.remove(&number)
+            && self.by_path.get(&path) == Some(&number)
+        {
+            self.by_path.remove(&path);
+        }
+    }
+}

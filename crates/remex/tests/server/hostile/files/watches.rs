@@ -1,0 +1,48 @@
+//! Watches where there is no thread left for them.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+};
+
+use serde_json::json;
+
+use crate::support::{Limits, Place, Server, start_params};
+
+/// Enough for the server itself and some processes.
+const PROCESSES: u64 = 80;
+
+#[test]
+fn a_watch_at_the_process_limit_is_refused_and_works_when_there_is_room() {
+    let (server, place): (Server, _) = (Limits::processes(PROCESSES).serve(&[]), Place::new());
+    fs::set_permissions(place.path(""), Permissions::from_mode(0o777)).expect("our own directory");
+    let client = server.client();
+    let look = || client.call("fs/getMetadata", json!({"path": place.uri("")}));
+    let mut sleepers = Vec::new();
+    loop {
+        // A thread for files is there when it is full.
+        look().expect("files can be looked at");
+        let id = format!("sleeper {}", sleepers.len());
+        match client.call("process/start", start_params(&id, &["/bin/sleep", "1000"])) {
+            Ok(_) => sleepers.push(id),
+            Err(error) if error["data"]["kind"] == "tooManyProcesses" => break,
+            Err(error) => panic!("a start fails for another reason: {error}"),
+        }
+        assert!(sleepers.len() < 200, "the limit on processes does not bind");
+    }
+    let watch = json!({"watchId": 7, "path": place.uri("")});
+    for _ in 0..4 {
+        let refused = client.call("fs/watch", watch.clone()).expect_err("there is no room for a thread");
+        assert_eq!(refused["data"]["kind"], "limitExceeded", "{refused}");
+        look().expect("everything else goes on");
+    }
+    for id in &sleepers[..2] {
+        client.call("process/terminate", json!({"processId": id})).expect("a process can be killed");
+        client.event(id, "process/closed");
+    }
+    client.call("fs/watch", watch).expect("there is room again");
+    place.write("new", "x");
+    client.wait("the change", |seen| {
+        seen.notifications().any(|note| note["method"] == "fs/changed").then_some(())
+    });
+}
