@@ -58,12 +58,13 @@ fn problems_are_named_with_what_to_do() {
 fn scarcity_is_a_warning_and_no_problem() {
     let home = Home::new();
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 256; exec remex doctor"]);
+    command.args(["-c", "ulimit -n 256; exec prlimit --locks=1000:1000 remex doctor"]);
     home.dress(&mut command);
     let said = said(&command.output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.contains("warning  open files") && said.out.contains("ulimit -n"), "{said:?}");
-    assert!(said.out.ends_with("problems: 0, warnings: 1\n"), "{said:?}");
+    assert!(said.out.contains("warning  process marks") && said.out.contains("LimitLOCKS="), "{said:?}");
+    assert!(said.out.ends_with("problems: 0, warnings: 2\n"), "{said:?}");
 }
 
 #[test]
