@@ -1,13 +1,13 @@
 //! Panics: each is a defect of this crate, which is logged once, ends what met it, and nothing else.
 //!
-//! Tasks run under [`supervised`] and blocking work under [`logged`]. What a panic leaves behind is given back by guards
+//! Tasks run under [`supervised`] and work on other threads under [`caught`]. What a panic leaves behind is given back by guards
 //! with `Drop`, never by statements behind an `await`. Locks are not poisoned for good: whoever comes next takes the
 //! state as it is, and the owner of the broken state ends.
 
 use std::{
     any::Any,
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     task::Poll,
 };
@@ -34,16 +34,6 @@ pub(crate) async fn supervised<T>(task: impl Future<Output = T>) -> Result<T, Pa
 /// Calls a function and logs its panic, if it has one.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| log(&*payload))
-}
-
-/// Returns the same work for a thread of a pool, whose owner hears of a panic and does not log it.
-pub(crate) fn logged<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
-    || {
-        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
-            log(&*payload);
-            resume_unwind(payload)
-        })
-    }
 }
 
 /// Returns the answer to a request whose handler panicked.

@@ -6,7 +6,7 @@ use tokio::{io::AsyncReadExt as _, time::timeout};
 use super::{PATIENCE, Site};
 use crate::{
     process::broken::FAILURE,
-    supervise::{Panicked, caught, logged, supervised},
+    supervise::{Panicked, caught, supervised},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +79,4 @@ async fn a_panic_is_an_error_of_its_task() {
     });
     assert_eq!(broken.await, Err::<(), _>(Panicked));
     assert_eq!(caught(|| panic!("a test asked for it")), Err::<(), _>(Panicked));
-    let work = tokio::task::spawn_blocking(logged(|| panic!("a test asked for it")));
-    let error: Result<(), _> = work.await;
-    assert!(error.unwrap_err().is_panic());
 }
