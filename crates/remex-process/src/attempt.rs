@@ -32,23 +32,21 @@ impl Attempt {
     pub fn abort(&self) {
         let progress = &self.progress;
         progress.aborted.store(true, SeqCst);
-        {
-            let made = progress.made.lock().unwrap_or_else(PoisonError::into_inner);
-            // A child that is not there yet looks at `aborted` first thing.
-            if !*made && let Some(pid) = Pid::new(progress.pid.load(SeqCst)) {
-                // SAFETY: the child exists, so the kernel has opened this descriptor for us, and nobody closes it before
-                // `made` is true, which our lock prevents.
-                let pidfd = unsafe { BorrowedFd::borrow_raw(progress.pidfd.load(SeqCst)) };
-                if let Err(error) = sys::pidfd_signal(pidfd, Signal::KILL) {
-                    tracing::warn!(%pid, %error, "cannot kill a child whose start was aborted");
-                }
-                // It will never run a program nor have children, so no kill has to find it or wait for it.
-                if let Some(mark) = Mark::chosen() {
-                    mark.clear(pid);
-                }
+        progress.changed.notify_waiters();
+        let made = progress.made.lock().unwrap_or_else(PoisonError::into_inner);
+        // A child that is not there yet looks at `aborted` first thing.
+        if !*made && let Some(pid) = Pid::new(progress.pid.load(SeqCst)) {
+            // SAFETY: the child exists, so the kernel has opened this descriptor for us, and nobody closes it before
+            // `made` is true, which our lock prevents.
+            let pidfd = unsafe { BorrowedFd::borrow_raw(progress.pidfd.load(SeqCst)) };
+            if let Err(error) = sys::pidfd_signal(pidfd, Signal::KILL) {
+                tracing::warn!(%pid, %error, "cannot kill a child whose start was aborted");
+            }
+            // It will never run a program nor have children, so no kill has to find it or wait for it.
+            if let Some(mark) = Mark::chosen() {
+                mark.clear(pid);
             }
         }
-        progress.changed.notify_waiters();
     }
 
     /// Waits until the attempt is aborted.

@@ -55,6 +55,8 @@ pub enum StartErrorKind {
     TooManyHungStarts,
     /// No host could start what was asked for.
     InvalidInput,
+    /// The attempt was aborted.
+    Aborted,
     /// Anything else; the error number tells.
     Other,
 }
@@ -66,6 +68,7 @@ impl StartError {
         use StartErrorKind::*;
         match (self.stage, self.errno) {
             (Stage::Input, _) | (Stage::Exec, libc::E2BIG | libc::ENAMETOOLONG) => InvalidInput,
+            (Stage::Setup, libc::ECANCELED) => Aborted,
             (Stage::Queue, _) => TooManyHungStarts,
             (Stage::Cwd, _) => BadCwd,
             (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => ProgramNotFound,
@@ -104,6 +107,7 @@ impl fmt::Display for StartError {
                 "remove the NUL byte from the arguments, the environment or the paths"
             }
             StartErrorKind::InvalidInput => "pass fewer or shorter arguments and variables",
+            StartErrorKind::Aborted => "start it again",
             StartErrorKind::Other => "look at the host's limits and logs",
         };
         write!(f, "cannot start `{}`", Path::new(&self.program).display())?;

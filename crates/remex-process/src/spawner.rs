@@ -360,9 +360,7 @@ fn make(
     };
     if attempt.is_aborted() {
         // Usually it was killed before it ran; it may just have begun.
-        let leader = Leader::new(pid);
-        let scope = Scope::Process(tag, leader.clone());
-        tree::kill_later(&scope, move || exit::end(&leader, pidfd));
+        end(tag, pid, pidfd);
         return Err(image.error(Stage::Setup, libc::ECANCELED));
     }
     match sys::watch(pidfd, Interest::READABLE) {
@@ -372,12 +370,17 @@ fn make(
         }
         Err(error) => {
             let (pidfd, error) = error.into_parts();
-            let leader = Leader::new(pid);
-            let scope = Scope::Process(tag, leader.clone());
-            tree::kill_later(&scope, move || exit::end(&leader, pidfd));
+            end(tag, pid, pidfd);
             Err(image.error(Stage::Descriptors, error.raw_os_error().unwrap_or(libc::EIO)))
         }
     }
+}
+
+/// Ends a child that nobody will ever have, with its tree.
+fn end(tag: Tag, pid: Pid, pidfd: OwnedFd) {
+    let leader = Leader::new(pid);
+    let scope = Scope::Process(tag, leader.clone());
+    tree::kill_later(&scope, move || exit::end(&leader, pidfd));
 }
 
 /// A child on its way to whoever asked for it. If it does not arrive, it is ended with its tree.

@@ -1,8 +1,8 @@
-//! A process that ends what a server leaves behind when it dies without a word.
+//! A process that kills everything a server has started when the server itself is killed.
 //!
 //! It is a fork of the server that waits for the end of a pipe whose other end only the server has: SIGKILL, an abort, the
-//! kernel's want of memory and a plain exit all close it. Then everything that bears the server's tag is killed. The fork
-//! happens in a program with threads, so the child allocates nothing, takes no lock and cannot panic.
+//! OOM killer and a plain exit all close it. Then everything that bears the server's tag is killed. The fork happens in a
+//! program with threads, so the child allocates nothing, takes no lock and cannot panic.
 #![allow(unsafe_code)]
 
 use std::{

@@ -12,7 +12,7 @@ use std::{
 };
 
 use harness::{NULL, PIPED, PTY, TAGS, eventually, finish, pids, pipes, run, shell, spawner, start, within};
-use remex_process::{Attempt, Scope, Signal, Stage, Start, StartError, StartErrorKind};
+use remex_process::{Attempt, Scope, Signal, Stage, Start, StartError, StartErrorKind, tree};
 
 #[tokio::test]
 async fn the_exit_status_is_the_code() {
@@ -249,7 +249,7 @@ async fn an_attempt_that_is_aborted_before_it_begins_starts_nothing() {
     attempt.abort();
     within(attempt.aborted()).await;
     let error = spawner().attempt(shell(NULL, TAGS.tag(2, 1), "exit 0"), &attempt).await.unwrap_err();
-    assert_eq!((error.stage, error.errno), (Stage::Setup, libc::ECANCELED));
+    assert_eq!(error.kind(), StartErrorKind::Aborted);
 }
 
 #[tokio::test]
@@ -267,8 +267,8 @@ async fn an_attempt_can_be_aborted_at_any_moment_and_leaves_nothing() {
         let started = within(spawner.attempt(shell(NULL, tag, "sleep 1000 & sleep 1000"), &attempt)).await;
         aborting.join().unwrap();
         if let Ok(child) = started {
-            remex_process::tree::kill(Scope::Process(tag, child.pid)).unwrap();
+            tree::kill(&Scope::Process(tag, child.exit.leader().clone())).await.unwrap();
         }
-        eventually("nothing is left", || pids(Scope::Remains(tag)).is_empty()).await;
+        eventually("nothing is left", || pids(&Scope::Session(tag)).is_empty()).await;
     }
 }

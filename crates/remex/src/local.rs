@@ -14,6 +14,9 @@ use remex_server::{Config, ListenError, Server};
 /// everything that was started in it is killed, at once and with all its descendants. [`Local::shut_down`] is the
 /// gentle way.
 ///
+/// Should this program die before that, a process that is forked with the place does the same: `remex-watchdog`. It keeps
+/// what memory the program has at that moment and changes later, so a large program makes its place early.
+///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// use remex_client::Client;

@@ -97,7 +97,10 @@ impl Process {
         tokio::select! {
             biased;
             () = attempt.aborted() => Err(GivenUp::SessionEnded.error(&self.id)),
-            made = made => made.map_err(|error| start_error(&error)),
+            made = made => made.map_err(|error| match error.kind() {
+                StartErrorKind::Aborted => GivenUp::SessionEnded.error(&self.id),
+                _ => start_error(&error),
+            }),
             given_up = self.given_up() => Err(given_up.error(&self.id)),
         }
     }
@@ -380,7 +383,7 @@ fn start_error(error: &StartError) -> RpcError {
         StartErrorKind::TooManyProcesses => ErrorKind::TooManyProcesses,
         StartErrorKind::TooManyDescriptors | StartErrorKind::TooManyHungStarts => ErrorKind::LimitExceeded,
         StartErrorKind::InvalidInput => ErrorKind::InvalidParams,
-        StartErrorKind::Other => ErrorKind::SpawnFailed,
+        StartErrorKind::Aborted | StartErrorKind::Other => ErrorKind::SpawnFailed,
     };
     RpcError::new(kind, error.to_string()).with_code(INTERNAL_ERROR)
 }
