@@ -22,7 +22,7 @@ use super::{
     Claims, FileWork, Wanted,
     descent::{self, Descent},
     io_error, names, native,
-    open::{Links, file_type, not_a_file, reopen},
+    open::{Links, file_type, not_a_file, readable, reopen},
 };
 
 impl FileWork for wire::Copy {
@@ -159,16 +159,21 @@ fn copy_file<P: Arg + Copy>(
     if file_type(&stat) != FileType::RegularFile {
         return Err(Failure::Source);
     }
-    let mut source = reopen(&found, OFlags::RDONLY)?;
+    let mut source = readable(&found, &stat)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
     let Some(mut destination) = open_destination(to, destination, mode, &stat)? else { return Ok(()) };
     // Before the content, which may be for fewer eyes than what was there.
     fchmod(&destination, mode)?;
     ftruncate(&destination, 0)?;
-    while io::copy(&mut source.by_ref().take(COPY_LEN), &mut destination)? == COPY_LEN {
-        wanted.check()?;
+    loop {
+        match io::copy(&mut source.by_ref().take(COPY_LEN), &mut destination) {
+            Ok(COPY_LEN) => wanted.check()?,
+            Ok(_) => return Ok(()),
+            // A file of the kernel that has no end: what is there is copied.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(())
 }
 
 /// Opens or creates a regular file to write to; none if it is the source itself.

@@ -41,6 +41,11 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
             format!("`{path}` has a symbolic link that is not followed here, or links that go in a circle")
         }
         ErrorKind::NoSpace => format!("there is no room for `{path}`: free some space, then try again"),
+        _ if errno == Some(Errno::AGAIN) => {
+            format!(
+                "`{path}` has no end and nothing new to say; run a program that waits for it, such as `cat`"
+            )
+        }
         ErrorKind::CrossDevice => format!("`{path}` is on another file system; copy, then remove"),
         _ => format!("the operation on `{path}` failed"),
     };

@@ -162,7 +162,8 @@ impl Reading {
         loop {
             self.room.cover(bytes.len() as u64)?;
             let step = (MAX_FILE_LEN + 1 - bytes.len() as u64).min(READ_LEN);
-            match file.take(step).read_to_end(bytes) {
+            let read = read_some(file, step, bytes);
+            match read {
                 Ok(_) if bytes.len() as u64 > MAX_FILE_LEN => return Err(too_large()),
                 Ok(read) if (read as u64) < step => return Ok(()),
                 Ok(_) => {}
@@ -199,8 +200,15 @@ fn answer(responder: Responder, result: Result<Bytes, RpcError>) {
 /// Reads the beginning: the size is what it was a moment ago, and files of the kernel say 0.
 fn read_up_to(file: &File, len: u64, size: u64, path: &Path) -> Result<Vec<u8>, RpcError> {
     let mut bytes = Vec::with_capacity(usize::try_from(len.min(size + 1)).unwrap_or(0));
-    file.take(len).read_to_end(&mut bytes).map_err(|error| io_error(&error, path))?;
+    read_some(file, len, &mut bytes).map_err(|error| io_error(&error, path))?;
     Ok(bytes)
+}
+
+/// Reads up to `len` bytes more; fewer are the end of the file.
+fn read_some(file: &File, len: u64, bytes: &mut Vec<u8>) -> io::Result<usize> {
+    let before = bytes.len();
+    let read = file.take(len).read_to_end(bytes);
+    open::end_of(read, bytes.len() as u64).map(|_| bytes.len() - before)
 }
 
 fn no_memory() -> RpcError {
@@ -359,7 +367,7 @@ fn hash(file: &mut File, len: u64, wanted: &Wanted) -> io::Result<(ContentHash, 
     let (mut hasher, mut file, mut hashed) = (Sha256::new(), file.take(len), 0);
     loop {
         wanted.check()?;
-        match file.read(&mut buffer) {
+        match open::end_of(file.read(&mut buffer), hashed) {
             Ok(0) => return Ok((ContentHash(hasher.finalize().into()), hashed)),
             Ok(read) => {
                 hasher.update(&buffer[..read]);

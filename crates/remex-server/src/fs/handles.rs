@@ -288,6 +288,9 @@ impl Handle {
             match pread(file, spare_capacity(&mut chunk), offset) {
                 Ok(0) => break,
                 Ok(_) | Err(Errno::INTR) => {}
+                // A file of the kernel that has no end: there is nothing more for now.
+                Err(Errno::AGAIN) if !chunk.is_empty() => break,
+                Err(Errno::AGAIN) => return Err(io_error(&Errno::AGAIN.into(), path).into()),
                 Err(error) => return Err(failed(error.into())),
             }
         }

@@ -39,7 +39,7 @@ impl From<Option<bool>> for Links {
 pub(super) fn for_reading(path: &Path, links: Links) -> Result<(File, u64), RpcError> {
     let found = look(path, links)?;
     check(&found.stat, path, links)?;
-    let file = reopen(&found.descriptor, OFlags::RDONLY).map_err(|error| io_error(&error, path))?;
+    let file = readable(&found.descriptor, &found.stat).map_err(|error| io_error(&error, path))?;
     Ok((file, u64::try_from(found.stat.st_size).unwrap_or(0)))
 }
 
@@ -169,6 +169,29 @@ fn check(stat: &Stat, path: &Path, links: Links) -> Result<(), RpcError> {
 pub(super) fn reopen(descriptor: &impl AsFd, access: OFlags) -> io::Result<File> {
     let link = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
     Ok(File::from(openat(CWD, link, access | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?))
+}
+
+/// Opens what `descriptor` names for reading.
+///
+/// Some files of the kernel, such as `/proc/kmsg`, claim to be empty and never end: whoever reads all that is there
+/// would wait for more for ever. Here the read fails with [`io::ErrorKind::WouldBlock`].
+pub(super) fn readable(descriptor: &impl AsFd, stat: &Stat) -> io::Result<File> {
+    if stat.st_size == 0 {
+        match reopen(descriptor, OFlags::RDONLY | OFlags::NONBLOCK) {
+            // Somebody has a lease on it, which is given up soon.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            opened => return opened,
+        }
+    }
+    reopen(descriptor, OFlags::RDONLY)
+}
+
+/// Takes a read that found nothing more for now as the end of the file, if there was something before.
+pub(super) fn end_of(read: io::Result<usize>, before: u64) -> io::Result<usize> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock && before > 0 => Ok(0),
+        read => read,
+    }
 }
 
 pub(super) fn stat(descriptor: &impl AsFd, path: &Path) -> Result<Stat, RpcError> {

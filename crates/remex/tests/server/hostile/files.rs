@@ -1,6 +1,7 @@
 //! File requests and watches under attack.
 
 mod answers;
+mod endless;
 mod order;
 mod races;
 mod watches;

@@ -1,16 +1,16 @@
 //! Whole files that are read by clients that do not take them, and where there is little memory.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::net::UnixStream,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Limits, PATIENCE, Place, Server, decode};
+use crate::support::{Limits, PATIENCE, Place, Server, decode};
 
 const MIB: u64 = 1 << 20;
 
@@ -40,12 +40,19 @@ impl Silent {
 
     /// Reads an answer, which has to be so many zeros; returns its id.
     fn take_zeros(&mut self, len: u64) -> Value {
+        self.take(len).unwrap_or_else(|error| panic!("no answer with content: {error}"))["id"].clone()
+    }
+
+    /// Reads an answer: the message without its content, which has to be so many zeros, or the one with an error.
+    fn take(&mut self, len: u64) -> Result<Value, Value> {
         let mut head = Vec::new();
         while !head.ends_with(b"\"dataBase64\":\"") {
-            assert!(head.len() < 1000, "no answer with content: {}", String::from_utf8_lossy(&head));
             let mut byte = [0];
             self.0.read_exact(&mut byte).expect("an answer comes");
             head.push(byte[0]);
+            if byte == *b"\n" {
+                return Err(serde_json::from_slice(&head).expect("an answer is JSON"));
+            }
         }
         let encoded_len = len.div_ceil(3) * 4;
         let padding = encoded_len - (len * 4).div_ceil(3);
@@ -61,8 +68,16 @@ impl Silent {
         self.0.read_line(&mut tail).expect("the answer ends");
         assert_eq!(tail, format!("{}\"}}}}\n", "=".repeat(usize::try_from(padding).unwrap())));
         let head = [head, b"\"}}".to_vec()].concat();
-        serde_json::from_slice::<Value>(&head).expect("an answer is JSON")["id"].clone()
+        Ok(serde_json::from_slice(&head).expect("an answer is JSON"))
     }
+}
+
+/// Returns how much address space the server has reserved.
+fn address_space(server: &Server) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("Linux tells the memory");
+    let kib = line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok());
+    kib.expect("memory is a number") * 1024
 }
 
 fn sparse(place: &Place, name: &str, len: u64) -> String {
@@ -109,30 +124,37 @@ fn clients_that_take_nothing_cost_a_bounded_amount_together_and_miss_nothing() {
 
 #[test]
 fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
-    let place = Place::new();
+    const LEN: u64 = 500 * MIB;
+    let (place, usual) = (Place::new(), Server::unix(&[]));
+    let huge = sparse(&place, "huge", LEN);
+    // What the server reserves for its threads and their memory, and enough for one content.
+    let mut client = Silent::connect(&usual);
+    client.ask_for(2, &huge);
+    assert_eq!(client.take_zeros(LEN), 2);
+    let usual = address_space(&usual);
     let address = format!("unix://{}", place.path("socket").display());
-    let server = Limits::address_space(900 * MIB).serve(&["--listen", &address]);
-    let mut client = Silent::connect(&server);
+    let server = Limits::address_space(usual + LEN + 300 * MIB).serve(&["--listen", &address]);
     // There is no memory for the content and its base64 at once.
-    client.ask_for(2, &sparse(&place, "large", 350 * MIB));
-    assert_eq!(client.take_zeros(350 * MIB), 2);
+    let mut client = Silent::connect(&server);
+    client.ask_for(2, &huge);
+    assert_eq!(client.take_zeros(LEN), 2);
     // There is none for two contents.
-    let clients = [(); 3].map(|()| server.client());
-    let asked = clients.each_ref().map(|client| {
-        client.stop_reading();
-        client.send("fs/readFile", json!({"path": sparse(&place, "huge", 500 * MIB)}))
-    });
-    let is_told = |(client, id): (&Client, &Value)| {
-        client.read_on();
-        client.outcome(id).err().map(|error| error["data"]["kind"].clone())
-    };
-    let told: Vec<_> = clients.iter().zip(&asked).map(is_told).collect();
-    assert!(told.contains(&Some(json!("limitExceeded"))), "{told:?}");
-    assert!(told.iter().flatten().all(|kind| kind == "limitExceeded"), "{told:?}");
-    let path = json!({"handleId": "h", "path": place.uri("huge")});
-    clients[0].call("fs/open", path).expect("the server goes on");
+    let before = address_space(&server);
+    client.ask_for(3, &huge);
+    let deadline = Instant::now() + PATIENCE;
+    while address_space(&server) < before + LEN {
+        assert!(Instant::now() < deadline, "the server does not read the file");
+        thread::yield_now();
+    }
+    let mut other = Silent::connect(&server);
+    other.ask_for(2, &huge);
+    let refused = other.take(LEN).expect_err("there is no memory for it");
+    assert_eq!(refused["error"]["data"]["kind"], "limitExceeded", "{refused}");
+    assert_eq!(client.take_zeros(LEN), 3);
+    let client = server.client();
+    client.call("fs/open", json!({"handleId": "h", "path": huge})).expect("the server goes on");
     let block = json!({"handleId": "h", "offset": 499 * MIB, "len": MIB});
-    assert_eq!(clients[0].call("fs/readBlock", block).expect("blocks are for that")["eof"], false);
+    assert_eq!(client.call("fs/readBlock", block).expect("blocks are for that")["eof"], false);
 }
 
 #[test]
