@@ -25,6 +25,8 @@ pub(crate) const ALL: &[Measure] = &[
     output::PIPE_ZERO,
     output::PIPE_SEQ,
     output::PTY,
+    output::PIPE_LINES,
+    output::PTY_LINES,
     echo::ECHO,
     idle::PIPE,
     idle::PTY,
@@ -136,6 +138,8 @@ pub(crate) struct Scale {
     /// The last number that `seq` counts to.
     pub(crate) seq_last: u64,
     pub(crate) pty_bytes: u64,
+    /// Short lines, each written on its own.
+    pub(crate) lines: u64,
     pub(crate) echoes: usize,
     /// Idle processes or connections at once.
     pub(crate) idle: usize,
@@ -156,6 +160,7 @@ impl Scale {
         pipe_bytes: 256 << 20,
         seq_last: 20_000_000,
         pty_bytes: 64 << 20,
+        lines: 1_500_000,
         echoes: 2000,
         idle: 200,
         stall: Duration::from_secs(2),
@@ -170,6 +175,7 @@ impl Scale {
         pipe_bytes: 64 << 20,
         seq_last: 2_000_000,
         pty_bytes: 16 << 20,
+        lines: 300_000,
         echoes: 300,
         idle: 50,
         stall: Duration::from_millis(500),

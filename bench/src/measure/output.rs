@@ -45,6 +45,31 @@ pub(super) const PTY: Measure = Measure {
     ],
 };
 
+pub(super) const PIPE_LINES: Measure = Measure {
+    name: "pipe-lines",
+    server: |server, scale| throughput(server, &Producer::flushed_lines(scale)),
+    bare: Some(|scale| bare_throughput(&Producer::flushed_lines(scale))),
+    rows: &[
+        Row::against_bare(
+            "pipe output, each line of 41 bytes flushed",
+            Unit::MibPerSecond,
+            "rate",
+            Goal::RatioAtLeast(0.3),
+        ),
+        Row::alone("server CPU per GiB of it", Unit::Seconds, "cpu", Goal::AtMost(5.0)),
+    ],
+};
+
+pub(super) const PTY_LINES: Measure = Measure {
+    name: "pty-lines",
+    server: |server, scale| throughput(server, &Producer::terminal_lines(scale)),
+    bare: Some(|scale| bare_throughput(&Producer::terminal_lines(scale))),
+    rows: &[
+        Row::against_bare("PTY output, lines of text", Unit::MibPerSecond, "rate", Goal::RatioAtLeast(0.8)),
+        Row::alone("server CPU per GiB of it", Unit::Seconds, "cpu", Goal::None),
+    ],
+};
+
 /// A program that writes a known number of bytes.
 pub(super) struct Producer {
     pub(super) argv: Vec<String>,
@@ -69,6 +94,20 @@ impl Producer {
         let bytes = scale.pty_bytes;
         let script = format!("stty raw -echo; exec head -c {bytes} /dev/zero");
         Self { argv: vec!["sh".to_owned(), "-c".to_owned(), script], stdio: Stdio::Pty, bytes }
+    }
+
+    /// Lines of 41 bytes, each in a write of its own.
+    fn flushed_lines(scale: &Scale) -> Self {
+        let lines = scale.lines.to_string();
+        let argv = ["stdbuf", "-oL", "seq", "-f", "%040.0f", "1", &lines].map(str::to_owned).into();
+        Self { argv, stdio: Stdio::Pipe, bytes: scale.lines * 41 }
+    }
+
+    /// The same on a terminal, which adds a carriage return to each.
+    fn terminal_lines(scale: &Scale) -> Self {
+        let lines = scale.lines.to_string();
+        let argv = ["seq", "-f", "%040.0f", "1", &lines].map(str::to_owned).into();
+        Self { argv, stdio: Stdio::Pty, bytes: scale.lines * 42 }
     }
 
     fn argv(&self) -> Vec<&str> {

@@ -9,6 +9,7 @@ mod hold;
 mod input;
 mod pipes;
 mod read;
+mod rest;
 mod start;
 pub(crate) mod task;
 mod terminate;

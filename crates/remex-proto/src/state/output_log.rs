@@ -385,7 +385,7 @@ impl OutputLog {
         self.evicted
     }
 
-    /// Returns the bytes kept: readable ones and the head for snapshots.
+    /// Returns the bytes kept: readable ones, and heads and tails for snapshots.
     pub fn held_bytes(&self) -> usize {
         self.retained + self.kept.len()
     }

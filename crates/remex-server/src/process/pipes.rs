@@ -131,6 +131,13 @@ impl Pipes {
         }
     }
 
+    /// Prepares for a rest: the runtime hears of nothing.
+    pub(super) fn leave_alone(&mut self) {
+        for source in self.out.iter_mut().flatten() {
+            source.fd.leave_alone();
+        }
+    }
+
     /// Prepares for waiting: from now on the runtime hears of what comes.
     pub(super) fn listen(&mut self) {
         for source in self.out.iter_mut().flatten() {

@@ -19,6 +19,7 @@ use tokio::io::Interest;
 use super::{
     Exit, Order, Process, Starting, no_end_of_input,
     pipes::{Pipes, Taken},
+    rest::Rest,
     start::Announce,
     terminate,
     watched::Watched,
@@ -64,6 +65,7 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         started: now,
         end: End::Running,
         gather_until: None,
+        rest: Rest::default(),
         turn_over: false,
         killed: false,
         process,
@@ -82,6 +84,7 @@ struct Runner {
     end: End,
     /// Readers have to be told by then.
     gather_until: Option<Instant>,
+    rest: Rest,
     /// A source has more than one turn allows.
     turn_over: bool,
     /// The tree was killed; the exit is on its way.
@@ -133,23 +136,28 @@ impl Runner {
 
     /// Waits for whatever comes next.
     async fn wait(&mut self) {
-        let deadline = self.deadline();
-        let (full, has_input) = {
+        let (full, has_input, answer_due) = {
             let state = self.process.state();
-            (state.full, state.input.next().is_some())
+            (state.full, state.input.next().is_some(), state.answer_due)
         };
         let running = matches!(self.end, End::Running);
-        if !full || has_input {
+        let may_rest = !has_input && !answer_due && matches!(self.end, End::Running | End::Exited { .. });
+        let resting = self.rest.begins(Instant::now(), may_rest);
+        if resting {
+            self.pipes.leave_alone();
+        } else if !full || has_input {
             self.pipes.listen();
         }
+        let watching = !full && !resting;
+        let deadline = self.deadline();
         let [first, second] = [0, 1].map(|index| self.pipes.out[index].as_ref().map(|source| &source.fd));
         let input = self.pipes.input();
         let status = tokio::select! {
             biased;
             () = self.process.wake.notified() => None,
             status = self.exit.wait(), if running => Some(status),
-            () = ready(first, Interest::READABLE), if first.is_some() && !full => None,
-            () = ready(second, Interest::READABLE), if second.is_some() && !full => None,
+            () = ready(first, Interest::READABLE), if first.is_some() && watching => None,
+            () = ready(second, Interest::READABLE), if second.is_some() && watching => None,
             () = ready(input, Interest::WRITABLE), if has_input => None,
             () = sleep_until(deadline), if deadline.is_some() => {
                 self.on_deadline();
@@ -174,6 +182,7 @@ impl Runner {
         };
         [
             self.gather_until,
+            self.rest.until(),
             linger,
             after(self.started, about.timeout),
             after(state.last_output, about.idle_timeout.filter(|_| !state.full)),
@@ -187,10 +196,6 @@ impl Runner {
     fn on_deadline(&mut self) {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
-        if due(self.gather_until) {
-            self.gather_until = None;
-            self.process.ring(&mut self.process.state());
-        }
         if let End::Exited { linger_until } = self.end
             && due(linger_until)
         {
@@ -223,6 +228,7 @@ impl Runner {
             session = %self.session.id, process = %self.process.id, code = exit.code, cause = ?exit.cause, "process exited"
         );
         self.pipes.child_ended();
+        self.rest.end();
         self.end = End::Exiting { owed: self.pipes.available() };
         let mut state = self.process.state();
         state.exited(exit);
@@ -264,6 +270,17 @@ impl Runner {
         self.read(1);
         self.feed();
         self.settle();
+        self.tell();
+    }
+
+    /// Tells readers of what was gathered, when it is time.
+    ///
+    /// Comes after reading, so that what has arrived meanwhile is told as well.
+    fn tell(&mut self) {
+        if self.gather_until.is_some_and(|at| Instant::now() >= at) {
+            self.gather_until = None;
+            self.process.ring(&mut self.process.state());
+        }
     }
 
     fn read(&mut self, index: usize) {
@@ -302,6 +319,8 @@ impl Runner {
                 Taken::Bytes(len) => {
                     state.log.evict(hold, budget);
                     process.charge(&mut state, &session);
+                    let pause = now.saturating_duration_since(state.last_output);
+                    self.rest.found(len, pause < GATHER && !state.answer_due);
                     state.last_output = now;
                     self.gather_until = process.announce(&mut state, now);
                     drop(state);

@@ -1,8 +1,8 @@
-//! A descriptor that the runtime watches, except while it floods.
+//! A descriptor that the runtime watches, except while it floods or rests.
 //!
 //! Every write of a flooding child would wake a thread only to hear that there is something to read,
 //! which is known: the task reads anyway. So the watch is lifted during a flood and set again when
-//! the descriptor runs dry.
+//! the descriptor runs dry. It is lifted as well while a chatty child is read only now and then.
 
 use std::{
     io,
@@ -60,6 +60,13 @@ impl Watched {
     pub(super) fn found(&mut self) {
         self.reads += 1;
         if self.reads == FLOOD_READS {
+            self.leave_alone();
+        }
+    }
+
+    /// Lifts the watch.
+    pub(super) fn leave_alone(&mut self) {
+        if let State::On(_) = self.state {
             self.state = match std::mem::replace(&mut self.state, State::Lost) {
                 State::On(fd) => State::Off(fd.into_inner()),
                 other => other,

@@ -1,0 +1,128 @@
+//! When a source is left alone for a moment, because it speaks often and says little each time.
+//!
+//! A program that flushes every line would cost two reads and a wake for each. What it says within a millisecond is
+//! told together anyway, so it can be read together as well. Start at [`Rest`].
+
+use std::time::Instant;
+
+use super::task::GATHER;
+
+/// A read of no more than this found a line or a few, and not a part of a flood.
+const SMALL_READ: usize = 2 << 10;
+
+/// After so many small reads without a pause a process is chatty.
+const CHATTY_READS: u32 = 8;
+
+/// Who says this much during a rest may have been held up by it: a pipe has room for 64 KiB.
+const TOO_MUCH: usize = 32 << 10;
+
+/// Whether the sources of one process are read at once or after a moment.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// Small reads without a pause between them.
+    small_reads: u32,
+    /// Bytes found since the last wait.
+    found: usize,
+    /// The sources are left alone until then.
+    until: Option<Instant>,
+}
+
+impl Rest {
+    /// Notes that a read found `len` bytes; `without_pause` when the last ones are not long ago, and nobody waits.
+    pub(super) fn found(&mut self, len: usize, without_pause: bool) {
+        self.found += len;
+        if self.until.is_some() {
+            return;
+        }
+        self.small_reads =
+            if without_pause && len <= SMALL_READ { self.small_reads.saturating_add(1) } else { 0 };
+    }
+
+    /// Decides before a wait whether the sources are left alone meanwhile; never when they may not.
+    pub(super) fn begins(&mut self, now: Instant, may_rest: bool) -> bool {
+        let found = std::mem::take(&mut self.found);
+        if !may_rest || found >= TOO_MUCH {
+            self.end();
+        } else if found > 0 {
+            self.until = (self.small_reads >= CHATTY_READS).then(|| now + GATHER);
+        } else if self.until.is_some_and(|until| now >= until) {
+            // It has fallen silent: what comes next is the first after a pause.
+            self.end();
+        }
+        self.until.is_some()
+    }
+
+    /// Returns when a rest is over.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// Reads at once from now on, until the process is chatty again.
+    pub(super) fn end(&mut self) {
+        *self = Rest::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chatty(now: Instant) -> Rest {
+        let mut rest = Rest::default();
+        for _ in 0..CHATTY_READS {
+            assert!(!rest.begins(now, true));
+            rest.found(80, true);
+        }
+        assert!(rest.begins(now, true));
+        rest
+    }
+
+    #[test]
+    fn a_process_rests_for_as_long_as_it_chats() {
+        let mut now = Instant::now();
+        let mut rest = chatty(now);
+        for _ in 0..100 {
+            now += GATHER;
+            rest.found(5_000, false);
+            assert!(rest.begins(now, true));
+            assert_eq!(rest.until(), Some(now + GATHER));
+        }
+        assert!(rest.begins(now, true), "a wake for something else does not end a rest");
+        now += GATHER;
+        assert!(!rest.begins(now, true), "silence does");
+        rest.found(80, false);
+        assert!(
+            !rest.begins(now, true),
+            "the first bytes after a pause are read at once, and the next as well"
+        );
+    }
+
+    #[test]
+    fn a_flood_and_pauses_and_answers_are_no_chat() {
+        for (len, without_pause) in [(4_096, true), (80, false)] {
+            let mut rest = Rest::default();
+            for _ in 0..100 {
+                rest.found(len, without_pause);
+                assert!(!rest.begins(Instant::now(), true));
+            }
+        }
+    }
+
+    #[test]
+    fn who_fills_a_pipe_during_a_rest_is_read_at_once_again() {
+        let now = Instant::now();
+        let mut rest = chatty(now);
+        rest.found(64 << 10, false);
+        assert!(!rest.begins(now + GATHER, true));
+        rest.found(80, true);
+        assert!(!rest.begins(now + GATHER, true), "it has to show again that it chats");
+    }
+
+    #[test]
+    fn input_ends_a_rest() {
+        let now = Instant::now();
+        let mut rest = chatty(now);
+        assert!(!rest.begins(now, false));
+        assert_eq!(rest.until(), None);
+    }
+}
