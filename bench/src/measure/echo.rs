@@ -1,8 +1,15 @@
-//! How long one byte takes to a raw-mode `cat` and back, alone and beside a flood on the same connection.
+//! How long one byte takes to a raw-mode `cat` and back: alone, and beside a flood on the same or another connection.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 
 use super::{Figures, Goal, Measure, Row, Scale, Unit};
 use crate::{Stdio, bare::Terminal, client::Client, message::Message, server::Server, stats::percentile_us};
@@ -32,6 +39,22 @@ pub(super) const ECHO: Measure = Measure {
             bare: Some("p50"),
             goal: Goal::RatioAtMost(30.0),
         },
+        Row {
+            what: "echo beside `yes` of another connection, p50 (against bare p50)",
+            unit: Unit::Microseconds,
+            figure: "other-p50",
+            bare: Some("p50"),
+            goal: Goal::None,
+        },
+        Row {
+            what: "echo beside `yes` of another connection, p99 (against bare p50)",
+            unit: Unit::Microseconds,
+            figure: "other-p99",
+            bare: Some("p50"),
+            goal: Goal::RatioAtMost(30.0),
+        },
+        Row::alone("… as a multiple of p99 on the same connection", Unit::Count, "other-ratio", Goal::None),
+        Row::alone("the flood meanwhile", Unit::MibPerSecond, "other-rate", Goal::None),
     ],
 };
 
@@ -45,12 +68,55 @@ fn echo(server: &Server, scale: &Scale) -> Result<Figures> {
     let mut flooded = sample(scale, || round_trip(&mut client, cat))?;
     let ended = client.terminate(yes)?;
     client.wait_for_reply(ended)?;
+    let flood = Flood::begin(server)?;
+    let mut beside = sample(scale, || round_trip(&mut client, cat))?;
+    let rate = flood.end()?;
+    let (flooded_p99, beside_p99) = (percentile_us(&mut flooded, 99), percentile_us(&mut beside, 99));
     Ok(vec![
         ("p50", percentile_us(&mut alone, 50)),
         ("p99", percentile_us(&mut alone, 99)),
         ("flood-p50", percentile_us(&mut flooded, 50)),
-        ("flood-p99", percentile_us(&mut flooded, 99)),
+        ("flood-p99", flooded_p99),
+        ("other-p50", percentile_us(&mut beside, 50)),
+        ("other-p99", beside_p99),
+        ("other-ratio", beside_p99 / flooded_p99),
+        ("other-rate", rate),
     ])
+}
+
+/// `yes` on a connection of its own, read by a thread of its own.
+struct Flood {
+    reader: JoinHandle<Result<f64>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Flood {
+    fn begin(server: &Server) -> Result<Self> {
+        let mut client = server.connect()?;
+        let yes = client.start(&["yes"], Stdio::Pipe)?;
+        wait_for_output(&mut client, yes)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let reader = thread::spawn(move || {
+            let (begin, mut bytes) = (Instant::now(), 0);
+            while !over.load(Ordering::Relaxed) {
+                if let Message::Output { len, .. } = client.next_message()? {
+                    bytes += len;
+                }
+            }
+            let rate = bytes as f64 / f64::from(1 << 20) / begin.elapsed().as_secs_f64();
+            let ended = client.terminate(yes)?;
+            client.wait_for_reply(ended)?;
+            Ok(rate)
+        });
+        Ok(Flood { reader, is_over })
+    }
+
+    /// Ends it and returns how many MiB came in a second.
+    fn end(self) -> Result<f64> {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.reader.join().map_err(|_| anyhow!("the reader of the flood failed"))?
+    }
 }
 
 fn bare_echo(scale: &Scale) -> Result<Figures> {
