@@ -25,14 +25,16 @@ pub struct MessageLimits {
     pub max_values: usize,
     /// How deep arrays and objects may nest, the message itself included.
     pub max_depth: u8,
+    /// How long the id of a request may be, because its answer repeats it.
+    pub max_id_len: usize,
 }
 
 impl MessageLimits {
-    /// The limits of the base dialect: 262,144 values, 127 levels.
-    pub const WIRE: Self = Self { max_values: 262_144, max_depth: 127 };
+    /// The limits of the base dialect, 262,144 values and 127 levels, and ids of 1 KiB.
+    pub const WIRE: Self = Self { max_values: 262_144, max_depth: 127, max_id_len: 1024 };
 }
 
-/// 262,144 values and 127 levels.
+/// Those of the wire.
 impl Default for MessageLimits {
     fn default() -> Self {
         Self::WIRE
@@ -85,7 +87,7 @@ impl<'a> Message<'a> {
         let text =
             std::str::from_utf8(bytes).map_err(|error| Malformed::NotUtf8 { at: error.valid_up_to() })?;
         let scan::Members { id, method, params, result, error, trace } = scan::members(text, limits)?;
-        let id = id.map(RequestId::parse).transpose()?;
+        let id = id.map(|id| RequestId::parse(id, limits.max_id_len)).transpose()?;
         if let Some(trace) = trace {
             check_trace(trace)?;
         }
@@ -134,8 +136,9 @@ impl RequestId {
     /// What the answer to a malformed message carries.
     pub const MALFORMED: Self = Self::Integer(-1);
 
-    fn parse(json: &str) -> Result<Self, Malformed> {
+    fn parse(json: &str, limit: usize) -> Result<Self, Malformed> {
         match scan::unquote(json) {
+            Some(text) if text.len() > limit => Err(Malformed::LongId { limit }),
             Some(text) => Ok(Self::Text(text.into())),
             None => json.parse().map(Self::Integer).map_err(|_| Malformed::Id),
         }
@@ -198,6 +201,12 @@ pub enum Malformed {
     /// The member `id`.
     #[error("`id` must be a string or an integer of 64 bits")]
     Id,
+    /// The member `id`, too long.
+    #[error("`id` is longer than {limit} bytes; use a shorter one")]
+    LongId {
+        /// The limit.
+        limit: usize,
+    },
     /// The member `method`.
     #[error("`method` must be a string")]
     Method,
