@@ -20,8 +20,9 @@ use remex_proto::{
 };
 
 use crate::{
+    compute::LARGE_MESSAGE,
     connection::Connection,
-    outbox::{Responder, Then},
+    outbox::Responder,
     process::{Feed, From, HANGS, Order, Process, Waiter, unknown_process},
     server::POLICY,
     session::{Listener, Session},
@@ -94,7 +95,7 @@ impl Handshake {
 }
 
 impl Connection {
-    /// Carries out one call. Only the handshake makes the reader wait.
+    /// Carries out one call. Only the handshake and long command lines make the reader wait.
     pub(crate) async fn call(&mut self, id: RequestId, call: Call, responder: Responder) {
         let responder = responder.promising(call.reply_type());
         if let Call::Initialize(request) = call {
@@ -107,7 +108,7 @@ impl Connection {
         tracing::debug!(connection = self.outbox.id, method = call.method(), "request");
         match call {
             Call::Initialize(_) => {}
-            Call::ProcessStart(request) => own.start(request, responder, &self.slots),
+            Call::ProcessStart(request) => self.start(own, request, responder).await,
             Call::ProcessRead(request) => self.read_output(id, &own, request, responder),
             Call::ProcessWrite(request) => self.write(&own, request, responder),
             Call::ProcessSignal(request) => self.signal(&own, &request, responder),
@@ -176,6 +177,13 @@ impl Connection {
                 RpcError::new(ErrorKind::Handshake, "initialize may only be sent once per connection");
             return responder.error(&error);
         }
+        let limits = self.server.limits();
+        let checked = limits.check_id("clientName", &request.client_name).and_then(|()| {
+            limits.check_id("sessionName", request.session_name.as_deref().unwrap_or_default())
+        });
+        if let Err(error) = checked {
+            return responder.error(&error);
+        }
         let opened = match self.server.open_session(&request, &self.identity, self.outbox.id).await {
             Ok(opened) => opened,
             Err(error) => return responder.error(&error),
@@ -235,14 +243,31 @@ impl Connection {
             Ok(session) => session,
             Err(error) => return order.into_responder().error(&error),
         };
-        self.reaches_out |= session.id != own.id;
         match session.process(process) {
-            Some(process) => process.order(order),
+            Some(process) => {
+                if order.is_input() {
+                    order.responder().is_input_of(&process);
+                }
+                process.order(order);
+            }
             None => order.answer_unknown(),
         }
     }
 
+    async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
+        if responder.request_bytes() <= LARGE_MESSAGE {
+            return own.start(request, responder, &self.slots);
+        }
+        // Megabytes of arguments and variables are copied on the way to a child.
+        let slots = Arc::clone(&self.slots);
+        self.server.compute().run(move || own.start(request, responder, &slots)).await;
+    }
+
     fn write(&mut self, own: &Arc<Session>, request: wire::Write, responder: Responder) {
+        let write_id = request.write_id.as_deref().unwrap_or_default();
+        if let Err(error) = self.server.limits().check_id("writeId", write_id) {
+            return responder.error(&error);
+        }
         let process_id: Box<str> = request.process_id.as_str().into();
         let feed = Feed { chunk: request.chunk.0, write_id: request.write_id, process_id, responder };
         self.order(own, request.session_id.as_deref(), &request.process_id, Order::Write(feed));
@@ -268,7 +293,7 @@ impl Connection {
         };
         let reader =
             request.session_id.as_deref().is_none_or(|named| named == own.id).then_some(self.outbox.id);
-        let ending = self.ending.clone();
+        let (server, ending) = (Arc::clone(&self.server), self.ending.clone());
         let asked = Instant::now();
         let wait = Duration::from_millis(request.wait_ms.unwrap_or(0));
         self.run_beside(id, async move {
@@ -282,9 +307,16 @@ impl Connection {
             // A reply may be megabytes: it is made when there is room for it.
             let outbox = Arc::clone(responder.outbox());
             let _making = outbox.room_for_answer().await;
-            let (reply, up_to) = process.read(&request, reader);
-            let then = if reader.is_some() { Then::Delivered(process, up_to) } else { Then::Nothing };
-            responder.ok_then(reply, then);
+            let is_large = process.retained_bytes() > LARGE_MESSAGE;
+            let answer = move || {
+                let (reply, then) = process.read(&request, reader);
+                responder.ok_then(reply, then);
+            };
+            if is_large {
+                server.compute().run(answer).await;
+            } else {
+                answer();
+            }
         });
     }
 
@@ -328,7 +360,7 @@ impl Connection {
             Ok(process) => process,
             Err(error) => return responder.error(&error),
         };
-        let max_bytes = request.max_bytes;
+        let (server, max_bytes) = (Arc::clone(&self.server), request.max_bytes);
         let asked = Instant::now();
         self.run_beside(id, async move {
             if !process.started(asked.checked_add(HANGS)).await {
@@ -336,7 +368,7 @@ impl Connection {
             }
             let outbox = Arc::clone(responder.outbox());
             let _making = outbox.room_for_answer().await;
-            responder.ok(process.snapshot(max_bytes));
+            server.compute().run(move || responder.ok(process.snapshot(max_bytes))).await;
         });
     }
 
@@ -359,7 +391,7 @@ impl Connection {
                 None => Vec::new(),
             };
             // There may be tens of thousands of them, too many for a worker.
-            responder.answer(server.files().run(move || listing(&sessions, &members)).await);
+            server.compute().run(move || responder.ok(listing(&sessions, &members))).await;
         });
     }
 
@@ -392,6 +424,7 @@ impl Connection {
             None => From::Now,
         };
         session.observe(listener, from);
+        ready.observed.retain(|known| !known.has_ended());
         if !ready.observed.iter().any(|known| known.id == session.id) {
             ready.observed.push(session);
         }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use remex_proto::{environment, state::output_log};
+use remex_proto::{ErrorKind, RpcError, environment, state::output_log};
 
 /// Everything a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -76,6 +76,8 @@ pub enum Auth {
 pub struct Limits {
     /// The longest message, in bytes.
     pub message_bytes: usize,
+    /// The longest id, name or label that a client may choose, in bytes: they are kept, and repeated in every event.
+    pub id_bytes: usize,
     /// Requests of one connection that run at once; parked reads and waits do not count.
     pub concurrent_requests: usize,
     /// Unanswered requests of one connection before the server stops reading from it.
@@ -150,12 +152,24 @@ pub struct Limits {
     pub shutdown_grace: Duration,
 }
 
+impl Limits {
+    /// Refuses an id, a name or a label that is longer than [`id_bytes`](Self::id_bytes).
+    pub(crate) fn check_id(&self, what: &str, text: &str) -> Result<(), RpcError> {
+        if text.len() <= self.id_bytes {
+            return Ok(());
+        }
+        let message = format!("{what} has {} bytes; at most {} are allowed", text.len(), self.id_bytes);
+        Err(RpcError::new(ErrorKind::InvalidParams, message))
+    }
+}
+
 impl Default for Limits {
     /// The base dialect's values where it has them; see each line.
     fn default() -> Self {
         const MIB: usize = 1 << 20;
         Limits {
             message_bytes: 64 * MIB,
+            id_bytes: 1 << 10,
             concurrent_requests: 256,
             unanswered_requests: 1024,
             // One message of full length and as much again for those that wait behind it.

@@ -9,8 +9,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use remex_proto::{
-    Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError, initialize::Capability,
-    message::Source,
+    Call, ClientNote, ErrorKind, Malformed, Message, MessageLimits, ParseError, RequestId, RpcError,
+    initialize::Capability, message::Source,
 };
 use remex_rpc::{
     FrameReader, Framing, Incoming, WriteHalf,
@@ -24,10 +24,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     calls::Handshake,
+    compute::LARGE_MESSAGE,
+    config::Limits,
     fs::{Handles, Making},
     http::Streams,
     identity::Identity,
-    outbox::{self, Acks, Out, Outbox, Responder},
+    outbox::{self, Acks, Goodbye, Out, Outbox, Responder},
     server::{POLICY, Server},
     supervise::supervised,
     watch::Watches,
@@ -108,8 +110,6 @@ pub(crate) struct Connection {
     pub(crate) ending: CancellationToken,
     /// Bounds waits for a text in the output.
     pub(crate) searches: Arc<Semaphore>,
-    /// Requests went to processes of other sessions, where some may be waiting.
-    pub(crate) reaches_out: bool,
     /// Bounds file work, of which some may hang.
     pub(crate) file_slots: Arc<Semaphore>,
     /// Bounds large answers in the making.
@@ -142,9 +142,8 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     };
     let acks = if out.has_pings() { Acks::Ping } else { Acks::Lag };
     let (form, limits) = (out.form(), server.limits().clone());
-    let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, form, limits)));
-    let keep_alive = server.limits().keep_alive;
-    let writing = tokio::spawn(supervised(write(Arc::clone(&outbox), out, keep_alive)));
+    let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, form, limits.clone())));
+    let writing = tokio::spawn(supervised(write(Arc::clone(&outbox), out, limits)));
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
     let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
@@ -160,7 +159,6 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
         cancels: Vec::new(),
         ending: CancellationToken::new(),
         searches,
-        reaches_out: false,
         file_slots,
         making,
         handles: Handles::default(),
@@ -185,10 +183,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
 impl Connection {
     async fn read(&mut self, reader: &mut Reader) -> Stop {
         loop {
-            if !self.outbox.may_read().await {
-                self.outbox.say_goodbye(POLICY, "nothing was read for 30 s while answers were waiting");
-                return Stop::Lost;
-            }
+            self.outbox.may_read().await;
             let stop = match reader {
                 Reader::Wire(reader, source) => {
                     let incoming = tokio::select! {
@@ -220,7 +215,7 @@ impl Connection {
             self.outbox.heard();
         }
         match incoming {
-            Incoming::Message(bytes) => self.message(&bytes, source).await,
+            Incoming::Message(bytes) => self.message(bytes, source).await,
             Incoming::TooLong { limit } => return self.too_long(limit, source),
             Incoming::Ping(payload) => self.outbox.pong(payload),
             Incoming::Pong(payload) => self.pong(&payload),
@@ -257,21 +252,27 @@ impl Connection {
         None
     }
 
-    async fn message(&mut self, bytes: &Bytes, source: Source) {
-        match Message::parse(bytes, MessageLimits::WIRE) {
-            Err(malformed) => self.complain(&malformed.into_error(source)),
-            Ok(Message::Request { id, method, params }) => {
-                let responder = Responder::new(&self.outbox, id.clone(), bytes.len());
-                match Call::parse(&method, params) {
+    async fn message(&mut self, bytes: Bytes, source: Source) {
+        let len = bytes.len();
+        let parsed = if len > LARGE_MESSAGE {
+            self.server.compute().run(move || Parsed::of(&bytes)).await
+        } else {
+            Parsed::of(&bytes)
+        };
+        match parsed {
+            Parsed::Malformed(malformed) => self.complain(&malformed.into_error(source)),
+            Parsed::Request { id, call } => {
+                let responder = Responder::new(&self.outbox, id.clone(), len);
+                match *call {
                     Ok(call) => self.call(id, call, responder).await,
                     Err(error) => responder.error(&error.into()),
                 }
             }
-            Ok(Message::Notification { method, params }) => match ClientNote::parse(&method, params) {
-                Ok(note) => self.note(note),
-                Err(_) => self.violation(&format!("unexpected notification `{method}`")),
-            },
-            Ok(Message::Response { id, .. }) => {
+            Parsed::Note(note) => self.note(note),
+            Parsed::UnexpectedNote { method } => {
+                self.violation(&format!("unexpected notification `{method}`"));
+            }
+            Parsed::Response { id } => {
                 self.violation(&format!("response to request {id}, which was never sent"));
             }
         }
@@ -323,11 +324,9 @@ impl Connection {
             None => self.streams.cancel(id, false),
         };
         let connection = self.outbox.id;
-        let reached = if self.reaches_out { self.server.sessions_of(&self.identity) } else { Vec::new() };
-        for session in self.handshake.session().into_iter().chain(&reached) {
-            if session.cancel(|responder| responder.is_for(connection, id)) {
-                return;
-            }
+        let process = self.outbox.input_of(id);
+        if process.is_some_and(|process| process.cancel(|responder| responder.is_for(connection, id))) {
+            return;
         }
         // Of a request that has its answer only a stream can be left.
         if !self.outbox.cancel(id) && !is_found {
@@ -390,10 +389,8 @@ impl Connection {
         }
         let connection = self.outbox.id;
         self.outbox.let_go();
-        if self.reaches_out {
-            for session in self.server.sessions_of(&self.identity) {
-                session.cancel(|responder| responder.outbox().id == connection);
-            }
+        for process in self.outbox.inputs() {
+            process.cancel(|responder| responder.outbox().id == connection);
         }
         let session = self.handshake.session().cloned();
         if let Some(session) = session {
@@ -450,8 +447,33 @@ impl Drop for Closing {
     }
 }
 
+/// What a client said.
+enum Parsed {
+    Malformed(Malformed),
+    Request { id: RequestId, call: Box<Result<Call, ParseError>> },
+    Note(ClientNote),
+    UnexpectedNote { method: String },
+    Response { id: RequestId },
+}
+
+impl Parsed {
+    fn of(bytes: &[u8]) -> Self {
+        match Message::parse(bytes, MessageLimits::WIRE) {
+            Err(malformed) => Parsed::Malformed(malformed),
+            Ok(Message::Request { id, method, params }) => {
+                Parsed::Request { id, call: Box::new(Call::parse(&method, params)) }
+            }
+            Ok(Message::Notification { method, params }) => match ClientNote::parse(&method, params) {
+                Ok(note) => Parsed::Note(note),
+                Err(_) => Parsed::UnexpectedNote { method: method.into_owned() },
+            },
+            Ok(Message::Response { id, .. }) => Parsed::Response { id },
+        }
+    }
+}
+
 /// Empties the outbox into the connection until it ends.
-async fn write(outbox: Arc<Outbox>, mut out: Out, keep_alive: Duration) {
+async fn write(outbox: Arc<Outbox>, mut out: Out, limits: Limits) {
     let closing = Closing(Arc::clone(&outbox));
     let goodbye = loop {
         if let Some(goodbye) = outbox.fill(&mut out) {
@@ -464,20 +486,26 @@ async fn write(outbox: Arc<Outbox>, mut out: Out, keep_alive: Duration) {
             out.reset_if_idle();
             tokio::select! {
                 () = outbox.bell() => {}
-                () = tokio::time::sleep(keep_alive), if out.has_pings() => out.ping(b""),
+                () = tokio::time::sleep(limits.keep_alive), if out.has_pings() => out.ping(b""),
             }
             continue;
         }
+        let before = out.len();
         let is_sent = tokio::select! {
             biased;
             is_sent = out.send() => is_sent,
             // Once it is over, a client that takes nothing has a moment left.
             () = overdue(&outbox) => false,
+            () = outbox.stalled() => {
+                let reason = format!("nothing was read for {:?} while answers were waiting", limits.stalled_writer);
+                outbox.say_goodbye(POLICY, reason.as_str());
+                break Some(Goodbye { code: POLICY, reason });
+            }
         };
         if !is_sent {
             break None;
         }
-        outbox.progress();
+        outbox.progress(before.saturating_sub(out.len()));
     };
     if let Some(goodbye) = goodbye {
         let _ = tokio::time::timeout(FAREWELL, out.farewell(goodbye)).await;

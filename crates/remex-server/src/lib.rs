@@ -8,6 +8,7 @@ mod config;
 mod server;
 
 mod calls;
+mod compute;
 mod connection;
 mod environment;
 mod fs;

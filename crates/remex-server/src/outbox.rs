@@ -6,13 +6,14 @@
 
 mod in_flight;
 mod out;
+mod ready;
 mod responder;
 mod size;
 
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -28,6 +29,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use crate::{config::Limits, process::Process, server::POLICY};
 use in_flight::InFlight;
 pub(crate) use out::{Form, Out, Parcel};
+use ready::{Ready, Turn};
 pub(crate) use responder::{Responder, Wanted};
 pub(crate) use size::{Reply, of_call};
 
@@ -37,7 +39,7 @@ pub(crate) type ConnectionId = u64;
 /// A send buffer is filled up to here before it is written.
 const SEND_BYTES: usize = 64 << 10;
 
-/// What one flooding process may put into the send buffer before it is the next one's turn.
+/// What one flooding process may put into the send buffer before it is the next one's turn, as it is sent.
 const TURN_BYTES: usize = 64 << 10;
 
 /// At the end of a burst an acknowledgement is asked for only when this much is open.
@@ -45,6 +47,16 @@ const IDLE_MARK_BYTES: usize = 16 << 10;
 
 /// In this time the end of a local connection is noticed.
 const SOON: Duration = Duration::from_millis(100);
+
+/// Tells one process from another for as long as something refers to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ProcessKey(usize);
+
+impl ProcessKey {
+    fn of<P>(process: &Arc<P>) -> Self {
+        ProcessKey(Arc::as_ptr(process) as usize)
+    }
+}
 
 /// How a client acknowledges output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,28 +104,43 @@ struct Queue {
     acks: Acks,
     answers: VecDeque<Answer>,
     answer_bytes: usize,
+    /// Bytes in the send buffer up to the end of the last answer.
+    answer_ahead: usize,
+    /// Bytes that were written.
+    written: u64,
+    /// Where nothing is acknowledged: answers with output in the send buffer, in their order.
+    sent_reads: VecDeque<SentRead>,
+    /// Where an answer waits to be queued or sent: since when, or since the client last took a byte.
+    owed_since: Option<Instant>,
     unanswered: usize,
     request_bytes: usize,
-    fresh: VecDeque<Arc<Process>>,
-    bulk: VecDeque<Bulk>,
+    ready: Ready<Process>,
     /// Only the last ping needs an answer.
     pong: Option<Bytes>,
     ping: bool,
-    in_flight: InFlight,
-    /// Requests that have no answer yet.
-    open: Vec<RequestId>,
+    in_flight: InFlight<Process>,
+    /// Requests that have no answer yet; bounded by `unanswered_requests`.
+    open: Vec<OpenRequest>,
     goodbye: Option<Goodbye>,
     /// The writer is gone: nothing is taken any more.
     closed: bool,
-    progress: Instant,
 }
 
-/// What waits for its turn among the floods.
+/// An answer with the output of a process up to an event, on its way.
 #[derive(Debug)]
-enum Bulk {
-    Process(Arc<Process>),
-    /// A part of a stream, and whom to tell that it was taken.
-    Part(Parcel, oneshot::Sender<()>),
+struct SentRead {
+    /// When so many bytes are written, it is.
+    ends_at: u64,
+    process: Arc<Process>,
+    seq: Seq,
+}
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+struct OpenRequest {
+    id: RequestId,
+    /// The process that has to take it as input.
+    input_of: Weak<Process>,
 }
 
 #[derive(Debug)]
@@ -129,8 +156,13 @@ pub(crate) enum Then {
     Nothing,
     /// The process was started: its events may follow now.
     Follow(Arc<Process>),
-    /// The answer carried the output of this process up to the given event.
-    Delivered(Arc<Process>, Seq),
+    /// The answer carried the output of this process up to the given event, and the process may wait for its
+    /// acknowledgement.
+    Delivered {
+        process: Arc<Process>,
+        seq: Seq,
+        wants_mark: bool,
+    },
 }
 
 /// How urgent a process with something to say is.
@@ -144,7 +176,10 @@ pub(crate) enum Urgency {
 /// What a process put into the send buffer in its turn.
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
+    /// Output in it.
     pub(crate) bytes: usize,
+    /// The same as it is sent, with all that is around it.
+    pub(crate) sent_bytes: usize,
     /// The newest event delivered, if any.
     pub(crate) up_to: Option<Seq>,
     /// The log is small or full: ask for an acknowledgement now.
@@ -162,17 +197,19 @@ impl Outbox {
                 acks,
                 answers: VecDeque::new(),
                 answer_bytes: 0,
+                answer_ahead: 0,
+                written: 0,
+                sent_reads: VecDeque::new(),
+                owed_since: None,
                 unanswered: 0,
                 request_bytes: 0,
-                fresh: VecDeque::new(),
-                bulk: VecDeque::new(),
+                ready: Ready::default(),
                 pong: None,
                 ping: false,
                 in_flight: InFlight::default(),
                 open: Vec::new(),
                 goodbye: None,
                 closed: false,
-                progress: Instant::now(),
             }),
             bell: Notify::new(),
             drained: Notify::new(),
@@ -198,9 +235,27 @@ impl Outbox {
     /// Counts a request that has to be answered.
     fn register(&self, id: &RequestId, request_bytes: usize) {
         let mut queue = self.queue();
-        queue.open.push(id.clone());
+        queue.open.push(OpenRequest { id: id.clone(), input_of: Weak::new() });
         queue.unanswered += 1;
         queue.request_bytes += request_bytes;
+    }
+
+    /// Notes which process has to take an open request as its input.
+    fn set_input_of(&self, id: &RequestId, process: &Arc<Process>) {
+        // It has come just now.
+        if let Some(open) = self.queue().open.iter_mut().rfind(|open| open.id == *id) {
+            open.input_of = Arc::downgrade(process);
+        }
+    }
+
+    /// Returns the process that has to take an open request as its input.
+    pub(crate) fn input_of(&self, id: &RequestId) -> Option<Arc<Process>> {
+        self.queue().open.iter().rfind(|open| open.id == *id)?.input_of.upgrade()
+    }
+
+    /// Returns the processes that have to take open requests as their input.
+    pub(crate) fn inputs(&self) -> Vec<Arc<Process>> {
+        self.queue().open.iter().filter_map(|open| open.input_of.upgrade()).collect()
     }
 
     /// Answers an open request that nobody waits for any more; whatever it does goes on.
@@ -217,7 +272,7 @@ impl Outbox {
     /// Notes that a request gets its answer now; `false` when it was cancelled and has one.
     fn close_request(&self, id: &RequestId) -> bool {
         let open = &mut self.queue().open;
-        let found = open.iter().position(|known| known == id);
+        let found = open.iter().position(|known| known.id == *id);
         found.map(|index| open.swap_remove(index)).is_some()
     }
 
@@ -258,7 +313,10 @@ impl Outbox {
         if queue.closed {
             return;
         }
-        queue.answer_bytes += parcel.as_ref().map_or(0, Parcel::size);
+        if let Some(parcel) = &parcel {
+            queue.answer_bytes += parcel.size();
+            queue.owed_since.get_or_insert_with(Instant::now);
+        }
         queue.answers.push_back(Answer { parcel, then });
         drop(queue);
         self.bell.notify_one();
@@ -272,12 +330,14 @@ impl Outbox {
         if queue.closed {
             return;
         }
-        match urgency {
-            Urgency::Fresh => queue.fresh.push_back(process),
-            Urgency::Bulk => queue.bulk.push_back(Bulk::Process(process)),
-        }
+        queue.ready.push(process, urgency);
         drop(queue);
         self.bell.notify_one();
+    }
+
+    /// Takes a process off that list.
+    pub(crate) fn withdraw(&self, process: &Arc<Process>) {
+        self.queue().ready.withdraw(process);
     }
 
     /// Makes a part of a stream of a notification.
@@ -307,7 +367,7 @@ impl Outbox {
             if queue.closed {
                 return false;
             }
-            queue.bulk.push_back(Bulk::Part(part, taken));
+            queue.ready.push_part(part, taken);
         }
         self.bell.notify_one();
         waiting.await.is_ok()
@@ -400,31 +460,37 @@ impl Outbox {
         queue.closed = true;
         queue.answers.clear();
         queue.answer_bytes = 0;
-        let processes = (std::mem::take(&mut queue.fresh), std::mem::take(&mut queue.bulk));
+        queue.owed_since = None;
+        queue.sent_reads.clear();
+        let ready = std::mem::take(&mut queue.ready);
         let in_flight = std::mem::take(&mut queue.in_flight);
         drop(queue);
-        drop((processes, in_flight));
+        drop((ready, in_flight));
         self.ring_all();
     }
 
-    /// Waits until the connection may be read again; `false` when its client takes nothing any more.
-    pub(crate) async fn may_read(&self) -> bool {
+    /// Waits until the connection may be read again, or is about to end.
+    pub(crate) async fn may_read(&self) {
         let limits = &self.limits;
-        let wait = self.until(|queue| {
+        self.until(|queue| {
             queue.unanswered < limits.unanswered_requests
                 && queue.request_bytes < limits.waiting_request_bytes
                 && queue.answer_bytes < limits.waiting_answer_bytes
-        });
-        tokio::pin!(wait);
+        })
+        .await;
+    }
+
+    /// Waits until the client has taken nothing for too long while an answer waits.
+    ///
+    /// Output alone may wait for as long as the client likes: the processes wait, and nothing piles up.
+    pub(crate) async fn stalled(&self) {
+        let limit = self.limits.stalled_writer;
         loop {
-            if tokio::time::timeout(limits.stalled_writer, &mut wait).await.is_ok() {
-                return true;
+            let since = self.queue().owed_since.map_or(Duration::ZERO, |since| since.elapsed());
+            if since >= limit {
+                return;
             }
-            let queue = self.queue();
-            // Where only running requests are in the way, their answers end the wait.
-            if !queue.answers.is_empty() && queue.progress.elapsed() >= limits.stalled_writer {
-                return false;
-            }
+            tokio::time::sleep(limit - since).await;
         }
     }
 
@@ -448,7 +514,7 @@ impl Outbox {
     /// Tells whether somebody still waits for the answer to a request.
     fn is_open(&self, id: &RequestId) -> bool {
         let queue = self.queue();
-        !queue.closed && queue.open.contains(id)
+        !queue.closed && queue.open.iter().any(|open| open.id == *id)
     }
 
     /// Waits until every request has its answer.
@@ -458,7 +524,7 @@ impl Outbox {
 
     /// Waits until everything that can be sent has been put into the send buffer.
     pub(crate) async fn all_sent(&self) {
-        self.until(|queue| queue.answers.is_empty() && queue.fresh.is_empty() && queue.bulk.is_empty()).await;
+        self.until(|queue| queue.answers.is_empty() && queue.ready.is_empty()).await;
     }
 
     /// Waits until `holds`, or the connection ends.
@@ -482,9 +548,22 @@ impl Outbox {
         self.bell.notified().await;
     }
 
-    /// Notes that the client's side took bytes.
-    pub(crate) fn progress(&self) {
-        self.queue().progress = Instant::now();
+    /// Notes that the client's side took this many bytes.
+    pub(crate) fn progress(&self, sent_bytes: usize) {
+        let mut queue = self.queue();
+        queue.answer_ahead = queue.answer_ahead.saturating_sub(sent_bytes);
+        let is_owed = queue.answer_ahead > 0 || !queue.answers.is_empty();
+        queue.owed_since = is_owed.then(Instant::now);
+        queue.written += sent_bytes as u64;
+        let written = queue.written;
+        let mut reads = Vec::new();
+        while let Some(read) = queue.sent_reads.pop_front_if(|read| read.ends_at <= written) {
+            reads.push(read);
+        }
+        drop(queue);
+        for read in reads {
+            read.process.acknowledge_lagging(self.id, read.seq);
+        }
         self.drained.notify_waiters();
     }
 
@@ -498,20 +577,23 @@ impl Outbox {
             out.pong(&payload);
         }
         if std::mem::take(&mut queue.ping) {
-            self.mark(&mut queue, out);
+            let mark = queue.in_flight.mark().unwrap_or(queue.in_flight.last_mark());
+            ask(queue.acks, mark, out);
         }
         while out.len() < SEND_BYTES {
             if let Some(answer) = queue.answers.pop_front() {
                 queue = self.fill_answer(queue, answer, out);
             } else if queue.goodbye.is_some() {
                 return queue.goodbye.clone();
-            } else if let Some(process) = queue.fresh.pop_front() {
+            } else if queue.in_flight.is_full() {
+                break;
+            } else if let Some(process) = queue.ready.take_fresh() {
                 queue.in_flight.be_considerate(&process);
                 queue = self.fill_output(queue, process, out);
             } else if queue.in_flight.has_room() {
-                match queue.bulk.pop_front() {
-                    Some(Bulk::Process(process)) => queue = self.fill_output(queue, process, out),
-                    Some(Bulk::Part(part, taken)) => {
+                match queue.ready.take_bulk() {
+                    Some(Turn::Process(process)) => queue = self.fill_output(queue, process, out),
+                    Some(Turn::Part(part, taken)) => {
                         if queue.acks != Acks::Lag {
                             queue.in_flight.add_part(part.size());
                         }
@@ -529,7 +611,11 @@ impl Outbox {
         }
         let open = queue.in_flight.open_bytes();
         let is_stuck = open > 0 && !queue.in_flight.has_room();
-        if is_stuck || open >= self.limits.mark_bytes || (open >= IDLE_MARK_BYTES && out.len() < SEND_BYTES) {
+        if is_stuck
+            || queue.in_flight.is_mark_due()
+            || open >= self.limits.mark_bytes
+            || (open >= IDLE_MARK_BYTES && out.len() < SEND_BYTES)
+        {
             self.mark(&mut queue, out);
         }
         None
@@ -545,6 +631,7 @@ impl Outbox {
         queue.answer_bytes -= size;
         if let Some(parcel) = answer.parcel {
             out.parcel(parcel);
+            queue.answer_ahead = out.len();
         }
         match answer.then {
             Then::Nothing => queue,
@@ -553,13 +640,20 @@ impl Outbox {
                 process.open(self);
                 self.queue()
             }
-            Then::Delivered(process, seq) => {
+            Then::Delivered { process, seq, wants_mark } => {
                 if queue.acks == Acks::Lag {
-                    drop(queue);
-                    process.acknowledge_lagging(self.id, seq);
-                    return self.queue();
+                    let ends_at = queue.written + out.len() as u64;
+                    queue.sent_reads.push_back(SentRead { ends_at, process, seq });
+                    return queue;
                 }
-                queue.in_flight.add(process, seq, size);
+                // Apart from what was streamed before, whose acknowledgement is worth something else.
+                if wants_mark {
+                    self.mark(&mut queue, out);
+                }
+                queue.in_flight.add(&process, seq, size);
+                if wants_mark {
+                    self.mark(&mut queue, out);
+                }
                 queue
             }
         }
@@ -576,30 +670,34 @@ impl Outbox {
         let delivery = process.deliver(self.id, acks, out, TURN_BYTES);
         let mut queue = self.queue();
         if let (Some(seq), false) = (delivery.up_to, acks == Acks::Lag) {
-            queue.in_flight.add(Arc::clone(&process), seq, delivery.bytes);
+            queue.in_flight.add(&process, seq, delivery.sent_bytes);
             if delivery.wants_mark {
                 self.mark(&mut queue, out);
             }
         }
-        match delivery.more {
-            Some(Urgency::Fresh) => queue.fresh.push_back(process),
-            Some(Urgency::Bulk) => queue.bulk.push_back(Bulk::Process(process)),
-            None => {}
+        if let Some(urgency) = delivery.more {
+            queue.ready.push(process, urgency);
         }
         queue
     }
 
-    /// Asks the client to acknowledge everything up to here.
+    /// Asks the client to acknowledge everything up to here, unless too many of such questions have no answer.
     fn mark(&self, queue: &mut Queue, out: &mut Out) {
-        let mark = queue.in_flight.mark();
-        match queue.acks {
-            Acks::Ping => out.ping(&mark.to_be_bytes()),
-            Acks::Mark => out.note(64, flow::Mark { mark }),
-            Acks::Lag => {}
+        if let Some(mark) = queue.in_flight.mark() {
+            ask(queue.acks, mark, out);
         }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Asks the client to acknowledge a mark.
+fn ask(acks: Acks, mark: u64, out: &mut Out) {
+    match acks {
+        Acks::Ping => out.ping(&mark.to_be_bytes()),
+        Acks::Mark => out.note(64, flow::Mark { mark }),
+        Acks::Lag => {}
     }
 }

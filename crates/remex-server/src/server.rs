@@ -25,6 +25,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    compute::ComputePool,
     config::{Config, Host, Limits, Proxies, Trust},
     connection::{self, Link, Way},
     fs::Files,
@@ -62,6 +63,7 @@ pub struct Server {
     files: Files,
     web: Web,
     lookout: Arc<Lookout>,
+    compute: ComputePool,
     tags: Tags,
     /// Ends what is left when the server dies. A mutex, because whoever ends the server in order takes it out.
     watchdog: Mutex<Option<Watchdog>>,
@@ -118,6 +120,7 @@ impl Server {
         let server = Arc::new(Server {
             spawner: Spawner::new(threads)?,
             files: Files::new(&config.limits)?,
+            compute: ComputePool::new(threads.min(4))?,
             web: Web::default(),
             lookout: Arc::default(),
             tags,
@@ -194,6 +197,10 @@ impl Server {
             connection::run(server, Link { way: Way::Memory(end), identity }).await;
             drop(door);
         });
+    }
+
+    pub(crate) fn compute(&self) -> &ComputePool {
+        &self.compute
     }
 
     /// Returns an identity that nobody else has.

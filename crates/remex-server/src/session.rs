@@ -144,11 +144,6 @@ impl Session {
         self.processes().by_id.values().cloned().collect()
     }
 
-    /// Ends the requests named by `is_cancelled` that wait for a process to take its input.
-    pub(crate) fn cancel(&self, is_cancelled: impl Fn(&Responder) -> bool) -> bool {
-        self.all_processes().iter().filter(|process| process.cancel(&is_cancelled)).count() > 0
-    }
-
     pub(crate) fn process_count(&self) -> usize {
         self.processes().by_id.len()
     }
@@ -481,6 +476,7 @@ impl Processes {
             self.closed_weight -= process.about.weight;
             self.drained -= usize::from(index < self.drained);
         }
+        process.withdraw();
     }
 }
 

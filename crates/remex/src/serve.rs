@@ -70,6 +70,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     exit_when_idle: Option<Duration>,
 
+    /// How long a client may read nothing while answers wait for it
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, hide = true)]
+    stall_timeout: Duration,
+
     /// Leave the starter's tree and terminal, so that their end is not this server's
     #[arg(long, hide = true)]
     background: Option<Background>,
@@ -281,6 +285,7 @@ fn config(flags: &Flags, auth: Auth) -> Config {
         file_requests: defaults.file_requests.min(at_once),
         http_requests: defaults.http_requests.min(at_once),
         shutdown_grace: flags.shutdown_grace,
+        stalled_writer: flags.stall_timeout,
         detach_ttl_max: match flags.max_detach_ttl {
             Lifetime::UpTo(time) => Some(time),
             Lifetime::Forever => None,

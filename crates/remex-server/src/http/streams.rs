@@ -18,14 +18,12 @@ use crate::{config::Limits, outbox::Outbox};
 /// Buffered bodies of one connection that may be large at once; further ones wait while they are small.
 const LARGE_BODIES: usize = 4;
 
-/// The longest id of a stream; every frame carries it.
-const MAX_ID_BYTES: usize = 1 << 10;
-
 /// The HTTP requests of one connection.
 #[derive(Debug)]
 pub(crate) struct Streams {
     active: Arc<ActiveStreams>,
     max_active: usize,
+    max_id_bytes: usize,
     /// How many there were.
     count: u64,
     /// Bounds buffered requests.
@@ -55,6 +53,7 @@ impl Streams {
         Streams {
             active: Arc::default(),
             max_active: limits.http_streams,
+            max_id_bytes: limits.id_bytes,
             count: 0,
             slots: Arc::new(Semaphore::new(limits.http_requests)),
             large: Arc::new(Semaphore::new(LARGE_BODIES)),
@@ -89,8 +88,8 @@ impl Streams {
         call: RequestId,
         pace: Pace,
     ) -> Result<Reserved, RpcError> {
-        if request_id.len() > MAX_ID_BYTES {
-            let message = format!("http/request requestId is longer than {MAX_ID_BYTES} bytes");
+        if request_id.len() > self.max_id_bytes {
+            let message = format!("http/request requestId is longer than {} bytes", self.max_id_bytes);
             return Err(RpcError::new(ErrorKind::InvalidParams, message));
         }
         let mut active = lock(&self.active);

@@ -1,54 +1,100 @@
 //! Output that was sent but not acknowledged.
+//!
+//! Bounded for a client that never acknowledges: then nothing more is sent. Start at [`InFlight`].
 
 use std::{
-    collections::VecDeque,
-    sync::Arc,
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
 use remex_proto::state::output_log::Seq;
 
-use crate::process::Process;
+use super::ProcessKey;
+
+/// Marks that may wait for their acknowledgement; while there are more, what is sent counts for the next.
+const MARKS: usize = 1024;
+
+/// What may be remembered of processes, once for each mark behind some of their output.
+const DELIVERIES: usize = 16 << 10;
 
 /// What one connection has been sent since the last acknowledgement.
-#[derive(Debug, Default)]
-pub(super) struct InFlight {
+#[derive(Debug)]
+pub(super) struct InFlight<P> {
     last_mark: u64,
     /// Sent since the last mark.
-    open: Stretch,
+    open: Stretch<P>,
     /// Marks that were not acknowledged, oldest first.
-    marks: VecDeque<Mark>,
+    marks: VecDeque<Mark<P>>,
+    /// One could not be set because too many wait.
+    mark_due: bool,
     bytes: usize,
+    /// In how many stretches a process is.
+    stretches: HashMap<ProcessKey, usize>,
+    /// Sum of `stretches`.
+    deliveries: usize,
+    /// Stretches with parts of streams in them.
+    with_parts: usize,
     window: Window,
     /// Until then somebody short is being answered, and floods keep out of the way.
     considerate_until: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Mark {
+struct Mark<P> {
     number: u64,
     set_at: Instant,
     /// The window was used up when it was set.
     window_full: bool,
-    before: Stretch,
+    before: Stretch<P>,
 }
 
-#[derive(Debug, Default)]
-struct Stretch {
+#[derive(Debug)]
+struct Stretch<P> {
     bytes: usize,
-    /// The newest event of each process in it.
-    processes: Vec<(Arc<Process>, Seq)>,
+    /// The newest event of each process in it; a process that is forgotten meanwhile is not kept for it.
+    processes: HashMap<ProcessKey, (Weak<P>, Seq)>,
     /// Parts of streams are in it.
     has_parts: bool,
 }
 
-impl InFlight {
-    pub(super) fn add(&mut self, process: Arc<Process>, seq: Seq, bytes: usize) {
+impl<P> Default for Stretch<P> {
+    fn default() -> Self {
+        Stretch { bytes: 0, processes: HashMap::new(), has_parts: false }
+    }
+}
+
+impl<P> Default for InFlight<P> {
+    fn default() -> Self {
+        InFlight {
+            last_mark: 0,
+            open: Stretch::default(),
+            marks: VecDeque::new(),
+            mark_due: false,
+            bytes: 0,
+            stretches: HashMap::new(),
+            deliveries: 0,
+            with_parts: 0,
+            window: Window::default(),
+            considerate_until: None,
+        }
+    }
+}
+
+impl<P> InFlight<P> {
+    /// Notes output of `process` up to `seq` in this many bytes.
+    ///
+    /// Beyond [`is_full`](Self::is_full) only the bytes count: the output is then kept for longer than it has to.
+    pub(super) fn add(&mut self, process: &Arc<P>, seq: Seq, bytes: usize) {
         self.bytes += bytes;
         self.open.bytes += bytes;
-        match self.open.processes.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &process)) {
-            Some((_, last)) => *last = seq.max(*last),
-            None => self.open.processes.push((process, seq)),
+        let key = ProcessKey::of(process);
+        if let Some((_, last)) = self.open.processes.get_mut(&key) {
+            *last = seq.max(*last);
+        } else if self.deliveries < DELIVERIES {
+            self.open.processes.insert(key, (Arc::downgrade(process), seq));
+            *self.stretches.entry(key).or_default() += 1;
+            self.deliveries += 1;
         }
     }
 
@@ -56,21 +102,25 @@ impl InFlight {
     pub(super) fn add_part(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.open.bytes += bytes;
+        self.with_parts += usize::from(!self.open.has_parts);
         self.open.has_parts = true;
     }
 
-    /// Tells whether more may be sent before something is acknowledged.
+    /// Tells whether a flood may go on before something is acknowledged.
     pub(super) fn has_room(&self) -> bool {
         let considerate = self.considerate_until.is_some_and(|until| Instant::now() < until);
-        self.bytes < if considerate { CONSIDERATE_WINDOW } else { self.window.bytes }
+        self.bytes < if considerate { CONSIDERATE_WINDOW } else { self.window.bytes } && !self.is_full()
+    }
+
+    /// Tells whether even short output has to wait for an acknowledgement.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= MOST_BYTES || self.deliveries >= DELIVERIES
     }
 
     /// Notes that `process` has something short to say while others flood; it likely is not the last of its kind.
-    pub(super) fn be_considerate(&mut self, process: &Arc<Process>) {
-        let floods = |stretch: &Stretch| {
-            stretch.has_parts || stretch.processes.iter().any(|(known, _)| !Arc::ptr_eq(known, process))
-        };
-        if floods(&self.open) || self.marks.iter().any(|mark| floods(&mark.before)) {
+    pub(super) fn be_considerate(&mut self, process: &Arc<P>) {
+        let own = usize::from(self.stretches.contains_key(&ProcessKey::of(process)));
+        if self.with_parts > 0 || self.stretches.len() > own {
             self.considerate_until = Some(Instant::now() + CONSIDERATE);
         }
     }
@@ -80,8 +130,22 @@ impl InFlight {
         self.open.bytes
     }
 
-    /// Sets a mark behind everything sent so far.
-    pub(super) fn mark(&mut self) -> u64 {
+    /// Tells whether a mark that could not be set can be set now.
+    pub(super) fn is_mark_due(&self) -> bool {
+        self.mark_due && self.marks.len() < MARKS
+    }
+
+    /// Returns the last mark that was set.
+    pub(super) fn last_mark(&self) -> u64 {
+        self.last_mark
+    }
+
+    /// Sets a mark behind everything sent so far, later if too many wait.
+    pub(super) fn mark(&mut self) -> Option<u64> {
+        self.mark_due = self.marks.len() >= MARKS;
+        if self.mark_due {
+            return None;
+        }
         self.last_mark += 1;
         self.marks.push_back(Mark {
             number: self.last_mark,
@@ -89,23 +153,34 @@ impl InFlight {
             window_full: !self.has_room(),
             before: std::mem::take(&mut self.open),
         });
-        self.last_mark
+        Some(self.last_mark)
     }
 
     /// Returns what the client has got now that it acknowledged `mark`.
     ///
     /// A mark that was never set acknowledges nothing.
-    pub(super) fn acknowledge(&mut self, mark: u64) -> Vec<(Arc<Process>, Seq)> {
+    pub(super) fn acknowledge(&mut self, mark: u64) -> Vec<(Arc<P>, Seq)> {
         let mut acknowledged = Vec::new();
         if mark > self.last_mark {
             return acknowledged;
         }
+        let now = Instant::now();
         while self.marks.front().is_some_and(|oldest| oldest.number <= mark) {
-            let Some(oldest) = self.marks.pop_front() else { break };
-            self.bytes -= oldest.before.bytes;
-            acknowledged.extend(oldest.before.processes);
-            if oldest.number == mark {
-                self.window.learn(oldest.set_at.elapsed(), oldest.window_full);
+            let Some(Mark { number, set_at, window_full, before }) = self.marks.pop_front() else { break };
+            self.bytes -= before.bytes;
+            self.with_parts -= usize::from(before.has_parts);
+            self.deliveries -= before.processes.len();
+            for (key, (process, seq)) in before.processes {
+                if let Some(stretches) = self.stretches.get_mut(&key) {
+                    *stretches -= 1;
+                    if *stretches == 0 {
+                        self.stretches.remove(&key);
+                    }
+                }
+                acknowledged.extend(process.upgrade().map(|process| (process, seq)));
+            }
+            if number == mark {
+                self.window.learn(now.saturating_duration_since(set_at), window_full, now);
             }
         }
         acknowledged
@@ -117,8 +192,8 @@ impl InFlight {
 #[derive(Debug)]
 struct Window {
     bytes: usize,
-    /// The time that an acknowledgement takes when nothing is in its way.
-    round_trip: Duration,
+    /// The time that an acknowledgement takes when nothing is in its way, and when one last took about as long.
+    round_trip: Option<(Duration, Instant)>,
 }
 
 /// For how long after something short a flood leaves room for the next.
@@ -128,25 +203,46 @@ const CONSIDERATE: Duration = Duration::from_millis(50);
 const CONSIDERATE_WINDOW: usize = 64 << 10;
 
 /// Enough for a client on the same machine at full speed, and read by it in a fraction of a millisecond.
-const SMALLEST_WINDOW: usize = 256 << 10;
+///
+/// 256 KiB of output, which travel as base64.
+const SMALLEST_WINDOW: usize = (256 << 10) / 3 * 4;
 
 /// Enough for 80 MiB/s over 50 ms. Each process is bounded by its own log before that.
-const LARGEST_WINDOW: usize = 4 << 20;
+///
+/// 4 MiB of output, which travel as base64.
+const LARGEST_WINDOW: usize = (4 << 20) / 3 * 4;
+
+/// Short output is not held up by the window, but by this.
+const MOST_BYTES: usize = 2 * LARGEST_WINDOW;
+
+/// When no acknowledgement was about as fast as the fastest for so long, the way has become longer.
+const ROUND_TRIP_TTL: Duration = Duration::from_secs(10);
 
 impl Default for Window {
     fn default() -> Self {
-        Window { bytes: SMALLEST_WINDOW, round_trip: Duration::MAX }
+        Window { bytes: SMALLEST_WINDOW, round_trip: None }
     }
 }
 
 impl Window {
     /// Learns from an acknowledgement that took `elapsed`.
-    fn learn(&mut self, elapsed: Duration, window_full: bool) {
-        self.round_trip = self.round_trip.min(elapsed);
-        if elapsed > self.round_trip * 4 {
+    fn learn(&mut self, elapsed: Duration, window_full: bool, now: Instant) {
+        let (round_trip, seen_at) = match self.round_trip {
+            Some((known, seen_at)) if elapsed > known => {
+                (known, if elapsed <= known + known / 4 { now } else { seen_at })
+            }
+            Some(_) | None => (elapsed, now),
+        };
+        if now.saturating_duration_since(seen_at) >= ROUND_TRIP_TTL {
+            // Measured anew with little on its way, or a slow client would pass for a long way.
+            *self = Window::default();
+            return;
+        }
+        self.round_trip = Some((round_trip, seen_at));
+        if elapsed > round_trip * 4 {
             // What is on its way waits for itself.
             self.bytes = (self.bytes - self.bytes / 8).max(SMALLEST_WINDOW);
-        } else if window_full && elapsed < self.round_trip * 2 {
+        } else if window_full && elapsed < round_trip * 2 {
             self.bytes = (self.bytes + self.bytes / 4).min(LARGEST_WINDOW);
         }
     }
@@ -156,25 +252,116 @@ impl Window {
 mod tests {
     use super::*;
 
+    /// A connection whose acknowledgements take as long as the way and what is on it.
+    struct Path {
+        window: Window,
+        now: Instant,
+    }
+
+    impl Path {
+        fn new() -> Self {
+            Path { window: Window::default(), now: Instant::now() }
+        }
+
+        /// Floods for `seconds` over a way of `round_trip`, to a client that reads `rate` bytes in a second.
+        fn flood(&mut self, seconds: u64, round_trip: Duration, rate: u64) {
+            let end = self.now + Duration::from_secs(seconds);
+            while self.now < end {
+                let queue = Duration::from_micros(self.window.bytes as u64 * 1_000_000 / rate);
+                let elapsed = round_trip.max(queue);
+                self.now += elapsed;
+                self.window.learn(elapsed, true, self.now);
+            }
+        }
+    }
+
+    const FAST: u64 = 1 << 30;
+
     #[test]
     fn the_window_opens_over_a_long_way_and_closes_when_the_client_is_slow() {
-        let mut window = Window::default();
-        for _ in 0..50 {
-            window.learn(Duration::from_millis(50), true);
+        let mut path = Path::new();
+        path.flood(5, Duration::from_millis(50), FAST);
+        assert_eq!(path.window.bytes, LARGEST_WINDOW);
+        path.flood(120, Duration::from_millis(50), 1 << 20);
+        assert!(path.window.bytes <= 3 * SMALLEST_WINDOW, "{} bytes", path.window.bytes);
+    }
+
+    #[test]
+    fn the_window_opens_when_the_way_becomes_longer() {
+        let mut path = Path::new();
+        path.flood(1, Duration::from_micros(100), FAST);
+        path.flood(60, Duration::from_millis(50), FAST);
+        assert_eq!(path.window.bytes, LARGEST_WINDOW);
+    }
+
+    #[test]
+    fn a_slow_client_never_passes_for_a_long_way() {
+        let mut path = Path::new();
+        path.flood(1, Duration::from_micros(100), FAST);
+        for _ in 0..100 {
+            path.flood(6, Duration::from_micros(100), 1 << 20);
+            assert!(path.window.bytes <= 3 * SMALLEST_WINDOW, "{} bytes", path.window.bytes);
         }
-        assert_eq!(window.bytes, LARGEST_WINDOW);
-        for _ in 0..200 {
-            window.learn(Duration::from_secs(1), true);
+    }
+
+    #[test]
+    fn a_client_that_needs_little_keeps_the_small_window() {
+        let (mut window, now) = (Window::default(), Instant::now());
+        for _ in 0..50 {
+            window.learn(Duration::from_millis(50), false, now);
         }
         assert_eq!(window.bytes, SMALLEST_WINDOW);
     }
 
     #[test]
-    fn a_client_that_needs_little_keeps_the_small_window() {
-        let mut window = Window::default();
-        for _ in 0..50 {
-            window.learn(Duration::from_millis(50), false);
+    fn a_client_that_never_acknowledges_makes_the_server_remember_a_bounded_number_of_things() {
+        let mut in_flight = InFlight::default();
+        let mut sent = 0;
+        while !in_flight.is_full() {
+            // A short process, which is forgotten as soon as it has said its line.
+            in_flight.add(&Arc::new(()), 1, 100);
+            in_flight.mark();
+            sent += 100;
         }
-        assert_eq!(window.bytes, SMALLEST_WINDOW);
+        assert!(sent <= MOST_BYTES);
+        assert!(!in_flight.has_room());
+        for _ in 0..100_000 {
+            // Answers to reads are sent in any case.
+            in_flight.add(&Arc::new(()), 1, 100);
+            in_flight.mark();
+        }
+        assert!(in_flight.marks.len() <= MARKS);
+        assert!(in_flight.deliveries <= DELIVERIES);
+        assert_eq!(in_flight.stretches.len(), in_flight.deliveries);
+    }
+
+    #[test]
+    fn a_late_acknowledgement_is_for_everything_that_is_still_there() {
+        let process = Arc::new("kept");
+        let mut in_flight = InFlight::default();
+        for seq in 1..=5000 {
+            in_flight.add(&process, seq, 1);
+            in_flight.mark();
+        }
+        in_flight.add(&Arc::new("forgotten"), 1, 1);
+        assert_eq!(in_flight.mark(), None);
+        let acknowledged = in_flight.acknowledge(in_flight.last_mark());
+        assert_eq!(acknowledged.last(), Some(&(Arc::clone(&process), MARKS as Seq)));
+        assert!(in_flight.is_mark_due(), "what came later needs a mark of its own");
+        let last = in_flight.mark().expect("there is room for a mark");
+        assert_eq!(in_flight.acknowledge(last), [(process, 5000)]);
+        assert_eq!((in_flight.bytes, in_flight.deliveries, in_flight.stretches.len()), (0, 0, 0));
+        assert!(in_flight.has_room() && !in_flight.is_mark_due());
+    }
+
+    #[test]
+    fn floods_are_considerate_only_of_others() {
+        let (process, other) = (Arc::new(1), Arc::new(2));
+        let mut in_flight = InFlight::default();
+        in_flight.add(&process, 1, CONSIDERATE_WINDOW);
+        in_flight.be_considerate(&process);
+        assert!(in_flight.has_room());
+        in_flight.be_considerate(&other);
+        assert!(!in_flight.has_room());
     }
 }

@@ -5,7 +5,7 @@ use std::{any::TypeId, io, sync::Arc};
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message};
 
 use super::{ConnectionId, Form, Outbox, Parcel, Reply, Then};
-use crate::supervise::defect;
+use crate::{process::Process, supervise::defect};
 
 /// The duty to answer one request, exactly once.
 ///
@@ -29,6 +29,17 @@ impl Responder {
 
     pub(crate) fn is_for(&self, connection: ConnectionId, id: &RequestId) -> bool {
         self.outbox.id == connection && self.id.as_ref() == Some(id)
+    }
+
+    /// Notes that `process` has to take the request as its input, so that it is found there when it is cancelled.
+    pub(crate) fn is_input_of(&self, process: &Arc<Process>) {
+        if let Some(id) = &self.id {
+            self.outbox.set_input_of(id, process);
+        }
+    }
+
+    pub(crate) fn request_bytes(&self) -> usize {
+        self.request_bytes
     }
 
     pub(crate) fn outbox(&self) -> &Arc<Outbox> {

@@ -85,7 +85,7 @@ pub(crate) fn of_call(call: &Call) -> usize {
 pub(super) fn of_note(note: &ServerNote) -> usize {
     SMALL / 2
         + match note {
-            ServerNote::ProcessOutput(output) => output.chunk.len(),
+            ServerNote::ProcessOutput(output) => output.process_id.len() + output.chunk.len(),
             ServerNote::HttpBodyDelta(delta) => delta.delta_base64.len(),
             ServerNote::FsChanged(changed) => changed.changes.iter().map(|change| path(&change.path)).sum(),
             _ => 0,

@@ -59,13 +59,9 @@ impl Follow {
     }
 
     /// Tells whether the client counts on more of a process that has closed.
-    pub(super) fn is_waiting(&self, log: &OutputLog, overflow: Overflow) -> bool {
-        let is_behind = log.has_next(&self.cursor);
-        self.controls
-            && match &self.unconsumed {
-                Some(unconsumed) => is_behind || unconsumed.is_catching_up(),
-                None => is_behind && overflow != Overflow::Evict,
-            }
+    pub(super) fn is_waiting(&self, log: &OutputLog) -> bool {
+        let is_catching_up = self.unconsumed.as_ref().is_some_and(Unconsumed::is_catching_up);
+        self.controls && (log.has_next(&self.cursor) || is_catching_up)
     }
 
     fn streamed(&mut self, seq: Seq, bytes: usize) {
@@ -157,6 +153,14 @@ impl Process {
         self.state().follows.retain(|follow| follow.connection != connection);
     }
 
+    /// Takes the process, which is forgotten, from the lists of all connections.
+    pub(crate) fn withdraw(self: &Arc<Self>) {
+        let follows = std::mem::take(&mut self.state().follows);
+        for follow in follows {
+            follow.outbox.withdraw(self);
+        }
+    }
+
     /// The session lost its connection.
     pub(crate) fn detach(self: &Arc<Self>, connection: ConnectionId) {
         let mut state = self.state();
@@ -217,7 +221,7 @@ impl Process {
         Some(state.last_ring + GATHER)
     }
 
-    /// Puts what `connection` has not seen into `out`, about `quota` bytes of it.
+    /// Puts what `connection` has not seen into `out`, about `quota` bytes as they are sent.
     pub(crate) fn deliver(
         self: &Arc<Self>,
         connection: ConnectionId,
@@ -230,6 +234,7 @@ impl Process {
         crate::supervise::break_at("!deliver", &self.id);
         let state = &mut *guard;
         let mut delivery = Delivery::default();
+        let before = out.len();
         let Some(index) = state.follows.iter().position(|follow| follow.connection == connection) else {
             return delivery;
         };
@@ -237,6 +242,7 @@ impl Process {
             state.note_abandoned();
         }
         loop {
+            delivery.sent_bytes = out.len() - before;
             let State { log, follows, exit, losses, .. } = &mut *state;
             let follow = &mut follows[index];
             follow.pass_over_read(log);
@@ -244,7 +250,7 @@ impl Process {
                 follow.queued = false;
                 break;
             }
-            if delivery.bytes >= quota {
+            if delivery.sent_bytes >= quota {
                 delivery.more = Some(urgency(log.behind(&follow.cursor)));
                 break;
             }
@@ -380,10 +386,16 @@ impl Process {
         }
     }
 
-    /// Notes that a read up to `seq` was sent to a client that cannot be asked whether it got it.
+    /// Notes that a read up to `seq` was written for a client that cannot be asked whether it got it.
     pub(crate) fn acknowledge_lagging(&self, connection: ConnectionId, seq: Seq) {
         let seq = {
             let mut state = self.state();
+            let streamed = state.follows.iter().find(|follow| follow.connection == connection);
+            if let Some(streamed) = streamed.map(|follow| follow.cursor.seq)
+                && state.control.is(connection)
+            {
+                state.control.sent_read(seq, streamed);
+            }
             let offset = state.log.cursor_after(seq).offset;
             lagging(&state.log, offset, self.about.retain_bytes)
         };

@@ -46,12 +46,6 @@ pub(crate) const HANGS: Duration = Duration::from_secs(1);
 /// The size of a terminal whose client did not say.
 const DEFAULT_SIZE: Size = Size { rows: 24, cols: 80 };
 
-/// The longest process id.
-const PROCESS_ID_BYTES: usize = 64 << 10;
-
-/// The longest start id.
-const START_ID_BYTES: usize = 1 << 10;
-
 /// What all labels of a process may have together.
 const LABEL_BYTES: usize = 64 << 10;
 
@@ -70,7 +64,7 @@ impl Process {
     ) -> Result<(Arc<Process>, Start), RpcError> {
         let server = session.server();
         let limits = server.limits();
-        check_lengths(&request)?;
+        check_lengths(&request, limits)?;
         #[cfg(test)]
         crate::supervise::break_at("!request", &request.process_id);
         let start = command(&request, tag, server.host_env())?;
@@ -219,7 +213,7 @@ pub(super) struct Announce {
 
 impl Order {
     /// Tells whether it is one of those whose order among each other counts.
-    pub(super) fn is_input(&self) -> bool {
+    pub(crate) fn is_input(&self) -> bool {
         matches!(self, Order::Write(_) | Order::CloseStdin(..))
     }
 
@@ -233,7 +227,7 @@ impl Order {
         }
     }
 
-    pub(super) fn responder(&self) -> &Responder {
+    pub(crate) fn responder(&self) -> &Responder {
         match self {
             Order::Write(feed) => &feed.responder,
             Order::Signal(_, responder)
@@ -332,18 +326,17 @@ fn shown(argv: &[String]) -> Vec<String> {
 }
 
 /// Refuses texts that would be kept for long and are too long for that.
-fn check_lengths(request: &wire::Start) -> Result<(), RpcError> {
-    let labels = request.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
-    let start_id = request.start_id.as_deref().map_or(0, str::len);
-    for (what, len, most) in [
-        ("processId", request.process_id.len(), PROCESS_ID_BYTES),
-        ("startId", start_id, START_ID_BYTES),
-        ("labels", labels, LABEL_BYTES),
-    ] {
-        if len > most {
-            let message = format!("{what} has {len} bytes; at most {most} are kept");
-            return Err(RpcError::new(ErrorKind::InvalidParams, message));
-        }
+fn check_lengths(request: &wire::Start, limits: &Limits) -> Result<(), RpcError> {
+    limits.check_id("processId", &request.process_id)?;
+    limits.check_id("startId", request.start_id.as_deref().unwrap_or_default())?;
+    for (name, value) in &request.labels {
+        limits.check_id("the name of a label", name)?;
+        limits.check_id("the value of a label", value)?;
+    }
+    let labels: usize = request.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if labels > LABEL_BYTES {
+        let message = format!("labels have {labels} bytes together; at most {LABEL_BYTES} are allowed");
+        return Err(RpcError::new(ErrorKind::InvalidParams, message));
     }
     Ok(())
 }

@@ -152,9 +152,19 @@ impl Server {
         client
     }
 
+    /// Returns the memory that the server has in use.
     pub(crate) fn resident_bytes(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// Returns the most memory that the server ever had in use.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the server runs");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux tells the memory");
+        let line = status.lines().find(|line| line.starts_with(field)).expect("Linux tells the memory");
         let kib: u64 =
             line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("memory is a number");
         kib * 1024

@@ -1,0 +1,123 @@
+//! Peers that read, or not, and never acknowledge.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, PATIENCE, Server, encode, start_params, with};
+
+use super::cpu_ticks;
+
+/// Waits until nobody holds the session any more; the client itself would have to read to know.
+fn wait_until_detached(onlooker: &Client, session: &Value) {
+    let deadline = Instant::now() + PATIENCE;
+    while is_attached(onlooker, session) {
+        assert!(Instant::now() < deadline, "the connection of a stalled client is never closed");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_attached(onlooker: &Client, session: &Value) -> bool {
+    let listing = onlooker.call("session/list", json!({})).expect("lists are free");
+    let sessions = listing["sessions"].as_array().expect("a list is an array");
+    let session = sessions.iter().find(|known| known["sessionId"] == *session).expect("the session lives");
+    session["attached"] == true
+}
+
+#[test]
+fn a_client_that_asks_for_much_and_takes_nothing_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("large");
+    std::fs::write(&path, vec![b'x'; 6 << 20]).unwrap();
+    let flags = ["--stall-timeout", "500ms"];
+    for server in [Server::serve(&flags), Server::unix(&flags)] {
+        let client = server.connect();
+        let session = client.initialize()["sessionId"].clone();
+        client.stop_reading();
+        for _ in 0..20 {
+            client.send("fs/readFile", json!({"path": path}));
+        }
+        wait_until_detached(&server.client(), &session);
+    }
+}
+
+#[test]
+fn a_client_that_takes_no_output_keeps_its_connection_and_gets_everything_later() {
+    let server = Server::serve(&["--stall-timeout", "200ms"]);
+    let client = server.connect();
+    let session = client.initialize()["sessionId"].clone();
+    let other = server.client();
+    client.start("p", &["/bin/sh", "-c", "read go; seq 1 500000"], json!({"pipeStdin": true}));
+    let go = json!({"processId": "p", "chunk": encode("go\n")});
+    client.call("process/write", go).unwrap();
+    client.stop_reading();
+    // Several times as long as answers may wait.
+    other.shell("clock", "sleep 1.5");
+    other.event("clock", "process/closed");
+    assert!(is_attached(&other, &session));
+    client.read_on();
+    assert_eq!(client.collect("p").text().lines().count(), 500_000);
+}
+
+#[test]
+fn an_observer_that_never_acknowledges_costs_little_and_can_change_its_mind() {
+    let server = Server::unix(&[]);
+    let client = server.connect();
+    let session = client.initialize()["sessionId"].clone();
+    let observer = server.connect();
+    observer.initialize_with(json!({"clientName": "silent", "capabilities": ["acks"]}));
+    observer.call("session/observe", json!({"sessionId": session})).unwrap();
+    let output = json!({"output": {"overflow": "evict", "retainMs": 0}});
+    let run = |id: &str, script: &str| {
+        client.start(id, &["/bin/sh", "-c", script], output.clone());
+        client.event(id, "process/closed");
+    };
+    // Buffers and the window fill.
+    for round in 0..20 {
+        run(&format!("warm {round}"), "head -c 262144 /dev/zero");
+    }
+    let before = server.resident_bytes();
+    for round in 0..200 {
+        run(&format!("p{round}"), "head -c 262144 /dev/zero");
+    }
+    let growth = server.resident_bytes().saturating_sub(before);
+    assert!(growth < 16 << 20, "{growth} bytes are kept for an observer that acknowledges nothing");
+
+    let mark = observer.look(|seen| {
+        let last = seen.notifications().rfind(|note| note["method"] == "flow/mark");
+        last.expect("acknowledgements are asked for")["params"]["mark"].clone()
+    });
+    observer.notify("flow/ack", json!({"mark": mark}));
+    client.shell("last", "echo at last; sleep 1000");
+    observer.wait_for_output("last", "at last");
+}
+
+#[test]
+fn to_cancel_what_was_never_asked_costs_nothing_however_many_processes_there_are() {
+    const PROCESSES: usize = 600;
+    const CANCELS: usize = 10_000;
+    let server = Server::start();
+    let client = server.connect();
+    client.initialize_with(json!({"clientName": "cancels", "capabilities": ["cancel"]}));
+    for process in 0..PROCESSES {
+        let start = json!({"output": {"retainMs": 3_600_000}});
+        client.send("process/start", with(start_params(&process.to_string(), &["/bin/true"]), start));
+    }
+    for process in 0..PROCESSES {
+        client.event(&process.to_string(), "process/closed");
+    }
+    // The answer tells that everything before it was dealt with.
+    let ticks = |what: &dyn Fn()| {
+        client.call("environment/status", json!({})).unwrap();
+        let before = cpu_ticks(&server);
+        (0..CANCELS).for_each(|_| what());
+        client.call("environment/status", json!({})).unwrap();
+        cpu_ticks(&server) - before
+    };
+    let notes = ticks(&|| client.notify("initialized", json!({"id": "never asked"})));
+    let cancels = ticks(&|| client.notify("request/cancel", json!({"id": "never asked"})));
+    assert!(cancels < 50 + 5 * notes, "{cancels} ticks for cancels, {notes} for other notifications");
+}
