@@ -191,3 +191,25 @@ impl SendBuffer {
         mask
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_in_pieces_looks_like_a_whole_one() {
+        for framing in [Framing::Lines, Framing::WebSocket(Role::Server)] {
+            for len in [0, 1, 125, 126, 0xFFFF, 0x1_0000] {
+                let text = vec![b'x'; len];
+                let (mut whole, mut pieces) = (SendBuffer::new(framing), SendBuffer::new(framing));
+                whole.message(len, |out| out.extend_from_slice(&text));
+                pieces.begin(len);
+                for piece in text.chunks(1000) {
+                    pieces.append(|out| out.extend_from_slice(piece));
+                }
+                pieces.finish();
+                assert!(whole.pending() == pieces.pending(), "{framing:?}, {len} bytes");
+            }
+        }
+    }
+}

@@ -27,7 +27,7 @@ use super::sight::Event;
 const BUFFER_LEN: usize = 16 << 10;
 
 /// What the kernel says.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Heard<'a> {
     Event(Event<'a>),
     /// Events were lost.
