@@ -38,6 +38,12 @@ impl Rest {
             if without_pause && len <= SMALL_READ { self.small_reads.saturating_add(1) } else { 0 };
     }
 
+    /// Tells whether reading stops after a read of `len` bytes, without making sure that nothing is left: whoever
+    /// chats goes on while it is read, and would be followed line by line again.
+    pub(super) fn is_satisfied_by(&self, len: usize) -> bool {
+        self.until.is_some() && len <= SMALL_READ
+    }
+
     /// Decides before a wait whether the sources are left alone meanwhile; never when they may not.
     pub(super) fn begins(&mut self, now: Instant, may_rest: bool) -> bool {
         let found = std::mem::take(&mut self.found);
@@ -84,6 +90,7 @@ mod tests {
         for _ in 0..100 {
             now += GATHER;
             rest.found(5_000, false);
+            assert!(!rest.is_satisfied_by(5_000) && rest.is_satisfied_by(80));
             assert!(rest.begins(now, true));
             assert_eq!(rest.until(), Some(now + GATHER));
         }

@@ -326,6 +326,9 @@ impl Runner {
                     drop(state);
                     taken += len;
                     self.pay(index, len);
+                    if self.rest.is_satisfied_by(len) {
+                        return;
+                    }
                 }
                 Taken::NothingNow => {
                     drop(state);
