@@ -109,10 +109,7 @@ impl Client {
     }
 
     async fn start(&mut self, id: &str, script: &str) -> Result<Value, Value> {
-        let params = json!({
-            "processId": id, "argv": ["/bin/sh", "-c", script], "cwd": "/", "env": {}, "tty": false, "pipeStdin": true,
-        });
-        self.call("process/start", params).await
+        self.call("process/start", start_params(id, script)).await
     }
 
     /// Waits for a notification about a process, and returns its parameters.
@@ -141,4 +138,10 @@ impl Client {
         let session = session.unwrap()["sessionId"].clone();
         self.call("session/end", json!({"sessionId": session})).await.unwrap();
     }
+}
+
+fn start_params(id: &str, script: &str) -> Value {
+    json!({
+        "processId": id, "argv": ["/bin/sh", "-c", script], "cwd": "/", "env": {}, "tty": false, "pipeStdin": true,
+    })
 }
