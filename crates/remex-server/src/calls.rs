@@ -22,7 +22,7 @@ use remex_proto::{
 use crate::{
     compute::LARGE_MESSAGE,
     connection::Connection,
-    outbox::Responder,
+    outbox::{Responder, Then},
     process::{Feed, From, HANGS, Order, Process, Waiter, unknown_process},
     server::POLICY,
     session::{Listener, Session},
@@ -309,7 +309,8 @@ impl Connection {
             let _making = outbox.room_for_answer().await;
             let is_large = process.retained_bytes() > LARGE_MESSAGE;
             let answer = move || {
-                let (reply, then) = process.read(&request, reader);
+                let (reply, up_to) = process.read(&request, reader);
+                let then = if reader.is_some() { Then::Delivered(process, up_to) } else { Then::Nothing };
                 responder.ok_then(reply, then);
             };
             if is_large {

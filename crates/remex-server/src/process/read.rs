@@ -1,9 +1,6 @@
 //! `process/read` and `process/snapshot`: looking into the log on request.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use remex_proto::{
     Blob, process as wire,
@@ -11,7 +8,7 @@ use remex_proto::{
 };
 
 use super::{Process, State, broken::FAILURE};
-use crate::outbox::{ConnectionId, Then};
+use crate::outbox::ConnectionId;
 
 /// One answer carries at most this much output, whatever `maxBytes` says.
 const READ_BYTES: u64 = 16 << 20;
@@ -48,24 +45,19 @@ impl Process {
         self.state().log.held_bytes()
     }
 
-    /// Answers a read with what there is, and says what it is worth once it has arrived.
+    /// Answers a read with what there is, and says how far it acknowledges once it has arrived.
     ///
     /// `reader` is the controlling connection, whose reading acknowledges; `None` for an onlooker.
-    pub(crate) fn read(
-        self: &Arc<Self>,
-        read: &wire::Read,
-        reader: Option<ConnectionId>,
-    ) -> (wire::ReadReply, Then) {
+    pub(crate) fn read(&self, read: &wire::Read, reader: Option<ConnectionId>) -> (wire::ReadReply, Seq) {
         let after = read.after_seq.unwrap_or(0);
         let mut state = self.state();
         self.note_read(&mut state, reader, after);
         let controls = reader.is_some_and(|connection| state.control.is(connection));
         let (reply, up_to) = reply(&mut state, after, read.max_bytes, controls);
-        let Some(connection) = reader else { return (reply, Then::Nothing) };
-        Self::note_answered(&mut state, connection, up_to);
-        let seq = state.control.worth_of_read(up_to);
-        let wants_mark = controls && (state.full || state.control.is_catching_up());
-        (reply, Then::Delivered { process: Arc::clone(self), seq, wants_mark })
+        if let Some(connection) = reader {
+            Self::note_answered(&mut state, connection, up_to);
+        }
+        (reply, state.control.worth_of_read(up_to))
     }
 
     fn note_read(&self, state: &mut State, reader: Option<ConnectionId>, after: Seq) {
