@@ -89,7 +89,7 @@ fn check_parts(message: &Message<'_>, value: &Value) {
 /// Checks that a message passes the limits it just reaches and no tighter ones.
 fn check_limits(data: &[u8], value: &Value) {
     let (values, depth) = size(value);
-    let exact = MessageLimits { max_values: values, max_depth: depth };
+    let exact = MessageLimits { max_values: values, max_depth: depth, ..MessageLimits::WIRE };
     let outcome = |limits| Message::parse(data, limits).map(|_| ());
     assert_eq!(outcome(exact), Ok(()));
     // The message itself is a value and a level, and is never refused for that.

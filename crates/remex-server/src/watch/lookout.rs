@@ -9,13 +9,16 @@ use std::{
     fs::Metadata,
     io,
     ops::Bound,
-    os::unix::fs::MetadataExt as _,
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use remex_proto::{ErrorKind, RpcError, fs::ChangeKind};
-use rustix::io::Errno;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 
 use super::{
     sight::{Event, Scope, Sight},
@@ -89,13 +92,17 @@ impl Lookout {
 
     /// Has a directory watched for a watch; one that is watched already is no error.
     pub(super) fn post(&self, sight: &Arc<Sight>, directory: &Path, id: DirectoryId) -> Result<(), Refusal> {
+        // Here a file system may hang, and everybody waits for the lock.
+        let opened =
+            rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .map_err(|errno| refusal(&errno.into(), directory))?;
         let mut watcher = self.watcher();
         let stale = match self.posts().add(sight, directory, id) {
             Ok(Added::Known) => return Ok(()),
             Ok(Added::New { stale }) => stale,
             Err(refusal) => return Err(refusal),
         };
-        let added = self.watch(&mut watcher, directory, &stale);
+        let added = self.watch(&mut watcher, directory, &opened, &stale);
         if added.is_err() {
             let mut posts = self.posts();
             let others = posts.forget(directory).map(|directory| directory.sights).unwrap_or_default();
@@ -108,7 +115,13 @@ impl Lookout {
         added.map_err(|error| refusal(&error, directory))
     }
 
-    fn watch(&self, watcher: &mut Option<Watcher>, directory: &Path, stale: &[PathBuf]) -> io::Result<()> {
+    fn watch(
+        &self,
+        watcher: &mut Option<Watcher>,
+        directory: &Path,
+        opened: &OwnedFd,
+        stale: &[PathBuf],
+    ) -> io::Result<()> {
         let asked = match watcher.take() {
             Some(watcher) => watcher,
             None => {
@@ -125,7 +138,7 @@ impl Lookout {
             // Usually the watcher has noticed itself.
             asked.unwatch(path);
         }
-        asked.watch(directory)
+        asked.watch(directory, opened)
     }
 
     /// Ends a watch.

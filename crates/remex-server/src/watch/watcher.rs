@@ -8,7 +8,10 @@ use std::{
     io,
     mem::MaybeUninit,
     ops::Bound,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -68,8 +71,8 @@ impl Watcher {
         Ok(Watcher { shared })
     }
 
-    /// Watches a directory; its old name, if it has one, is to be forgotten before.
-    pub(super) fn watch(&self, directory: &Path) -> io::Result<()> {
+    /// Watches a directory that is open; its old name, if it has one, is to be forgotten before.
+    pub(super) fn watch(&self, directory: &Path, opened: &OwnedFd) -> io::Result<()> {
         let flags = WatchFlags::ATTRIB
             | WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -81,7 +84,9 @@ impl Watcher {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
         let mut names = self.shared.names();
-        let number = inotify::add_watch(&self.shared.inotify, directory, flags)?;
+        // Not by its name: looking for that may hang, and the thread waits for the lock.
+        let opened = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        let number = inotify::add_watch(&self.shared.inotify, opened, flags)?;
         names.by_number.insert(number, directory.to_owned());
         names.by_path.insert(directory.to_owned(), number);
         Ok(())

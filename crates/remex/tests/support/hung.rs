@@ -1,7 +1,7 @@
 //! A file system that hangs, as a network file system does whose server has gone.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ffi::CString,
     fs::{File, OpenOptions},
     io::{PipeWriter, Read as _, Write as _, pipe},
@@ -23,7 +23,8 @@ use super::PATIENCE;
 /// A mounted file system, served by the test itself until dropped; then whatever hangs fails.
 ///
 /// It has a directory `empty`, a file `endless` of 60 GiB that can be opened and whose reads hang, and whatever name
-/// starts with `hung` hangs when somebody looks for it. Nothing else exists.
+/// starts with `hung` hangs when somebody looks for it. Directories `fickle-0`, `fickle-1` and so on are found that many
+/// times and then hang. Nothing else exists.
 pub(crate) struct HungFs {
     directory: TempDir,
     hanging: Arc<Hanging>,
@@ -44,6 +45,8 @@ pub(crate) enum Interrupts {
 #[derive(Default)]
 struct Hanging {
     requests: Mutex<BTreeSet<u64>>,
+    /// How often each fickle directory was looked for.
+    looks: Mutex<BTreeMap<u64, u64>>,
     changed: Condvar,
 }
 
@@ -142,6 +145,7 @@ const ENOSYS: i32 = 38;
 const ROOT: u64 = 1;
 const EMPTY: u64 = 2;
 const ENDLESS: u64 = 3;
+const FICKLE: u64 = 100;
 const HEADER_LEN: usize = 40;
 
 /// Answers what the kernel asks, or lets it hang.
@@ -174,6 +178,14 @@ fn serve(mut device: &File, hanging: &Hanging, interrupts: Interrupts) {
         }
         LOOKUP => match body.split(|&byte| byte == 0).next() {
             Some(name) if name.starts_with(b"hung") => hang(unique),
+            Some(name) if name.starts_with(b"fickle-") => {
+                let patience = str::from_utf8(&name[7..]).ok().and_then(|number| number.parse().ok());
+                let patience: u64 = patience.expect("a fickle directory has a number");
+                let mut looks = hanging.looks.lock().unwrap_or_else(PoisonError::into_inner);
+                let look = looks.entry(patience).or_default();
+                *look += 1;
+                if *look > patience { hang(unique) } else { answer(unique, 0, &entry(FICKLE + patience)) }
+            }
             Some(b"empty") => answer(unique, 0, &entry(EMPTY)),
             Some(b"endless") => answer(unique, 0, &entry(ENDLESS)),
             _ => answer(unique, ENOENT, &[]),
@@ -201,7 +213,7 @@ fn entry(node: u64) -> Vec<u8> {
 
 fn attributes(node: u64) -> Vec<u8> {
     let (size, mode) = match node {
-        ROOT | EMPTY => (0, 0o040_755_u32),
+        ROOT | EMPTY | FICKLE.. => (0, 0o040_755_u32),
         _ => (60_u64 << 30, 0o100_644),
     };
     let links = 1_u32;

@@ -1,4 +1,4 @@
-//! Watches where there is no thread left for them.
+//! Watches where there is no thread left for them, and of directories that hang.
 
 use std::{
     fs::{self, Permissions},
@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::support::{Limits, Place, Server, start_params};
+use crate::support::{HungFs, Interrupts, Limits, Place, Server, start_params};
 
 /// Enough for the server itself and some processes.
 const PROCESSES: u64 = 80;
@@ -43,6 +43,27 @@ fn a_watch_at_the_process_limit_is_refused_and_works_when_there_is_room() {
     client.call("fs/watch", watch).expect("there is room again");
     place.write("new", "x");
     client.wait("the change", |seen| {
+        seen.notifications().any(|note| note["method"] == "fs/changed").then_some(())
+    });
+}
+
+#[test]
+fn a_directory_that_hangs_while_it_is_being_watched_holds_up_no_other_watch() {
+    let (server, place) = (Server::start(), Place::new());
+    // Dropped first, because the server cannot end before its calls do.
+    let Some(hung) = HungFs::mount(Interrupts::Ignored) else { return };
+    let client = server.client();
+    for patience in 0..4 {
+        let path = hung.root().join(format!("fickle-{patience}"));
+        client.send("fs/watch", json!({"watchId": patience, "path": path}));
+        hung.wait_until_hanging(patience + 1);
+    }
+    let other = server.client();
+    other
+        .call("fs/watch", json!({"watchId": 0, "path": place.uri("")}))
+        .expect("the directory can be watched");
+    place.write("new", "x");
+    other.wait("the change", |seen| {
         seen.notifications().any(|note| note["method"] == "fs/changed").then_some(())
     });
 }
