@@ -307,16 +307,14 @@ impl Connection {
             // A reply may be megabytes: it is made when there is room for it.
             let outbox = Arc::clone(responder.outbox());
             let _making = outbox.room_for_answer().await;
-            let is_large = process.retained_bytes() > LARGE_MESSAGE;
-            let answer = move || {
-                let (reply, up_to) = process.read(&request, reader);
-                let then = if reader.is_some() { Then::Delivered(process, up_to) } else { Then::Nothing };
-                responder.ok_then(reply, then);
-            };
+            // Now and not elsewhere: what is streamed and acknowledged meanwhile may be evicted, and would be a gap.
+            let (reply, up_to) = process.read(&request, reader);
+            let is_large = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum::<usize>() > LARGE_MESSAGE;
+            let then = if reader.is_some() { Then::Delivered(process, up_to) } else { Then::Nothing };
             if is_large {
-                server.compute().run(answer).await;
+                server.compute().run(move || responder.ok_then(reply, then)).await;
             } else {
-                answer();
+                responder.ok_then(reply, then);
             }
         });
     }

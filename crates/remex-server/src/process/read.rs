@@ -40,11 +40,6 @@ impl Process {
         }
     }
 
-    /// Returns how much output there is to read.
-    pub(crate) fn retained_bytes(&self) -> usize {
-        self.state().log.held_bytes()
-    }
-
     /// Answers a read with what there is, and says how far it acknowledges once it has arrived.
     ///
     /// `reader` is the controlling connection, whose reading acknowledges; `None` for an onlooker.
