@@ -92,27 +92,54 @@ impl Lookout {
 
     /// Has a directory watched for a watch; one that is watched already is no error.
     pub(super) fn post(&self, sight: &Arc<Sight>, directory: &Path, id: DirectoryId) -> Result<(), Refusal> {
-        // Here a file system may hang, and everybody waits for the lock.
-        let opened =
-            rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|errno| refusal(&errno.into(), directory))?;
-        let mut watcher = self.watcher();
-        let stale = match self.posts().add(sight, directory, id) {
-            Ok(Added::Known) => return Ok(()),
-            Ok(Added::New { stale }) => stale,
-            Err(refusal) => return Err(refusal),
-        };
-        let added = self.watch(&mut watcher, directory, &opened, &stale);
-        if added.is_err() {
-            let mut posts = self.posts();
-            let others = posts.forget(directory).map(|directory| directory.sights).unwrap_or_default();
-            // Others thought that it was watched.
-            others.iter().filter(|other| !Arc::ptr_eq(other, sight)).for_each(|other| other.lose());
-            if posts.directories.is_empty() {
-                *watcher = None;
-            }
+        // A file system may hang here and at the look below, but not while everybody waits for the lock.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(directory, flags, Mode::empty())
+            .map_err(|errno| refusal(&errno.into(), directory))?;
+        if self.add(sight, directory, id, &opened)? == Watched::Before {
+            return Ok(());
         }
-        added.map_err(|error| refusal(&error, directory))
+        // One that was moved meanwhile is watched under the name that it had, and nobody would notice.
+        let is_there = directory.symlink_metadata().is_ok_and(|metadata| DirectoryId::from(&metadata) == id);
+        if !is_there {
+            let mut watcher = self.watcher();
+            if let Some(watcher) = &*watcher {
+                watcher.unwatch(directory);
+            }
+            self.forget(&mut watcher, directory, sight);
+            return Err(Refusal::Gone);
+        }
+        Ok(())
+    }
+
+    fn add(
+        &self,
+        sight: &Arc<Sight>,
+        directory: &Path,
+        id: DirectoryId,
+        opened: &OwnedFd,
+    ) -> Result<Watched, Refusal> {
+        let mut watcher = self.watcher();
+        let stale = match self.posts().add(sight, directory, id)? {
+            Added::Known => return Ok(Watched::Before),
+            Added::New { stale } => stale,
+        };
+        self.watch(&mut watcher, directory, opened, &stale).map_err(|error| {
+            self.forget(&mut watcher, directory, sight);
+            refusal(&error, directory)
+        })?;
+        Ok(Watched::Now)
+    }
+
+    /// Takes back what [`Posts::add`] has noted for a watch.
+    fn forget(&self, watcher: &mut Option<Watcher>, directory: &Path, sight: &Arc<Sight>) {
+        let mut posts = self.posts();
+        let others = posts.forget(directory).map(|directory| directory.sights).unwrap_or_default();
+        // Others thought that it was watched.
+        others.iter().filter(|other| !Arc::ptr_eq(other, sight)).for_each(|other| other.lose());
+        if posts.directories.is_empty() {
+            *watcher = None;
+        }
     }
 
     fn watch(
@@ -176,6 +203,13 @@ impl Lookout {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Since when a directory is watched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    Before,
+    Now,
 }
 
 enum Added {

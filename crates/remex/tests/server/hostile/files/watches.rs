@@ -50,13 +50,16 @@ fn a_watch_at_the_process_limit_is_refused_and_works_when_there_is_room() {
 #[test]
 fn a_directory_that_hangs_while_it_is_being_watched_holds_up_no_other_watch() {
     let (server, place) = (Server::start(), Place::new());
-    // Dropped first, because the server cannot end before its calls do.
-    let Some(hung) = HungFs::mount(Interrupts::Ignored) else { return };
     let client = server.client();
-    for patience in 0..4 {
+    // Dropped first, because the server cannot end before its calls do.
+    let mut mounts = Vec::new();
+    for patience in 0..5 {
+        // The kernel lets one process at a time look for names in a directory, so each has its own.
+        let Some(hung) = HungFs::mount(Interrupts::Ignored) else { return };
         let path = hung.root().join(format!("fickle-{patience}"));
         client.send("fs/watch", json!({"watchId": patience, "path": path}));
-        hung.wait_until_hanging(patience + 1);
+        hung.wait_until_hanging(1);
+        mounts.push(hung);
     }
     let other = server.client();
     other
