@@ -22,7 +22,7 @@ use remex_proto::{
 use crate::{
     compute::LARGE_MESSAGE,
     connection::Connection,
-    outbox::{Responder, Then},
+    outbox::Responder,
     process::{Feed, From, HANGS, Order, Process, Waiter, unknown_process},
     server::POLICY,
     session::{Listener, Session},
@@ -308,9 +308,8 @@ impl Connection {
             let outbox = Arc::clone(responder.outbox());
             let _making = outbox.room_for_answer().await;
             // Now and not elsewhere: what is streamed and acknowledged meanwhile may be evicted, and would be a gap.
-            let (reply, up_to) = process.read(&request, reader);
+            let (reply, then) = process.read(&request, reader);
             let is_large = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum::<usize>() > LARGE_MESSAGE;
-            let then = if reader.is_some() { Then::Delivered(process, up_to) } else { Then::Nothing };
             if is_large {
                 server.compute().run(move || responder.ok_then(reply, then)).await;
             } else {

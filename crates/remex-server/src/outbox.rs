@@ -106,6 +106,10 @@ struct Queue {
     answer_bytes: usize,
     /// Bytes in the send buffer up to the end of the last answer.
     answer_ahead: usize,
+    /// Bytes that were written.
+    written: u64,
+    /// Where nothing is acknowledged: answers with output in the send buffer, in their order.
+    sent_reads: VecDeque<SentRead>,
     /// Where an answer waits to be queued or sent: since when, or since the client last took a byte.
     owed_since: Option<Instant>,
     unanswered: usize,
@@ -120,6 +124,15 @@ struct Queue {
     goodbye: Option<Goodbye>,
     /// The writer is gone: nothing is taken any more.
     closed: bool,
+}
+
+/// An answer with the output of a process up to an event, on its way.
+#[derive(Debug)]
+struct SentRead {
+    /// When so many bytes are written, it is.
+    ends_at: u64,
+    process: Arc<Process>,
+    seq: Seq,
 }
 
 /// A request that has no answer yet.
@@ -143,8 +156,13 @@ pub(crate) enum Then {
     Nothing,
     /// The process was started: its events may follow now.
     Follow(Arc<Process>),
-    /// The answer carried the output of this process up to the given event.
-    Delivered(Arc<Process>, Seq),
+    /// The answer carried the output of this process up to the given event, and the process may wait for its
+    /// acknowledgement.
+    Delivered {
+        process: Arc<Process>,
+        seq: Seq,
+        wants_mark: bool,
+    },
 }
 
 /// How urgent a process with something to say is.
@@ -180,6 +198,8 @@ impl Outbox {
                 answers: VecDeque::new(),
                 answer_bytes: 0,
                 answer_ahead: 0,
+                written: 0,
+                sent_reads: VecDeque::new(),
                 owed_since: None,
                 unanswered: 0,
                 request_bytes: 0,
@@ -441,6 +461,7 @@ impl Outbox {
         queue.answers.clear();
         queue.answer_bytes = 0;
         queue.owed_since = None;
+        queue.sent_reads.clear();
         let ready = std::mem::take(&mut queue.ready);
         let in_flight = std::mem::take(&mut queue.in_flight);
         drop(queue);
@@ -533,7 +554,16 @@ impl Outbox {
         queue.answer_ahead = queue.answer_ahead.saturating_sub(sent_bytes);
         let is_owed = queue.answer_ahead > 0 || !queue.answers.is_empty();
         queue.owed_since = is_owed.then(Instant::now);
+        queue.written += sent_bytes as u64;
+        let written = queue.written;
+        let mut reads = Vec::new();
+        while let Some(read) = queue.sent_reads.pop_front_if(|read| read.ends_at <= written) {
+            reads.push(read);
+        }
         drop(queue);
+        for read in reads {
+            read.process.acknowledge_lagging(self.id, read.seq);
+        }
         self.drained.notify_waiters();
     }
 
@@ -610,13 +640,20 @@ impl Outbox {
                 process.open(self);
                 self.queue()
             }
-            Then::Delivered(process, seq) => {
+            Then::Delivered { process, seq, wants_mark } => {
                 if queue.acks == Acks::Lag {
-                    drop(queue);
-                    process.acknowledge_lagging(self.id, seq);
-                    return self.queue();
+                    let ends_at = queue.written + out.len() as u64;
+                    queue.sent_reads.push_back(SentRead { ends_at, process, seq });
+                    return queue;
+                }
+                // Apart from what was streamed before, whose acknowledgement is worth something else.
+                if wants_mark {
+                    self.mark(&mut queue, out);
                 }
                 queue.in_flight.add(&process, seq, size);
+                if wants_mark {
+                    self.mark(&mut queue, out);
+                }
                 queue
             }
         }

@@ -386,10 +386,16 @@ impl Process {
         }
     }
 
-    /// Notes that a read up to `seq` was sent to a client that cannot be asked whether it got it.
+    /// Notes that a read up to `seq` was written for a client that cannot be asked whether it got it.
     pub(crate) fn acknowledge_lagging(&self, connection: ConnectionId, seq: Seq) {
         let seq = {
             let mut state = self.state();
+            let streamed = state.follows.iter().find(|follow| follow.connection == connection);
+            if let Some(streamed) = streamed.map(|follow| follow.cursor.seq)
+                && state.control.is(connection)
+            {
+                state.control.sent_read(seq, streamed);
+            }
             let offset = state.log.cursor_after(seq).offset;
             lagging(&state.log, offset, self.about.retain_bytes)
         };

@@ -53,6 +53,8 @@ struct CatchUp {
     /// The newest event acknowledged beyond `until`.
     beyond: Seq,
     last_read: Instant,
+    /// The client was sent all of it, after everything streamed up to this event.
+    sent_after: Option<Seq>,
 }
 
 impl Control {
@@ -83,8 +85,12 @@ impl Control {
 
     /// Gives the process to a client whose acknowledgements tell what has arrived.
     fn attach(&mut self, connection: ConnectionId, newest: Seq, now: Instant) {
-        let catch_up =
-            (self.acknowledged < newest).then_some(CatchUp { until: newest, beyond: 0, last_read: now });
+        let catch_up = (self.acknowledged < newest).then_some(CatchUp {
+            until: newest,
+            beyond: 0,
+            last_read: now,
+            sent_after: None,
+        });
         self.holder = Holder::Attached { connection, pace: Pace::Arrived { catch_up } };
     }
 
@@ -118,6 +124,11 @@ impl Control {
         if let Some(gap) = self.catch_up_mut() {
             if seq > gap.until {
                 gap.beyond = gap.beyond.max(seq);
+                // Where only what was streamed counts as got: what was sent before it is got too.
+                if gap.sent_after.is_some_and(|streamed| seq > streamed) {
+                    self.acknowledged = gap.beyond;
+                    self.end_catch_up();
+                }
                 return;
             }
             if seq == gap.until {
@@ -145,6 +156,18 @@ impl Control {
     /// everything before the stream is there; the rest is streamed and acknowledged as well.
     pub(super) fn worth_of_read(&self, seq: Seq) -> Seq {
         self.catch_up().map_or(seq, |gap| seq.min(gap.until))
+    }
+
+    /// Notes that a read up to `seq` was sent after everything streamed up to `streamed`.
+    pub(super) fn sent_read(&mut self, seq: Seq, streamed: Seq) {
+        if let Some(gap) = self.catch_up_mut().filter(|gap| seq >= gap.until) {
+            gap.sent_after.get_or_insert(streamed);
+        }
+    }
+
+    /// Tells whether a client that is back has not acknowledged all it missed.
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.catch_up().is_some()
     }
 
     fn is_consumed(&self) -> bool {
@@ -377,6 +400,20 @@ mod tests {
         control.acknowledge(control.worth_of_read(12));
         assert_eq!(control.hold(&limits, now), Hold::After(9));
         assert_eq!(control.worth_of_read(12), 12);
+    }
+
+    #[test]
+    fn what_was_read_back_is_got_when_something_sent_after_it_is() {
+        let (limits, now) = (Limits::default(), Instant::now());
+        let mut control = resumed(&limits, now);
+        control.acknowledge(10);
+        control.sent_read(control.worth_of_read(8), 11);
+        control.sent_read(control.worth_of_read(12), 12);
+        control.acknowledge(7);
+        control.acknowledge(12);
+        assert_eq!(control.hold(&limits, now), Hold::After(7), "12 was sent before the answer");
+        control.acknowledge(13);
+        assert_eq!(control.hold(&limits, now), Hold::After(13));
     }
 
     #[test]

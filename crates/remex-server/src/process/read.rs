@@ -1,6 +1,9 @@
 //! `process/read` and `process/snapshot`: looking into the log on request.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use remex_proto::{
     Blob, process as wire,
@@ -8,7 +11,7 @@ use remex_proto::{
 };
 
 use super::{Process, State, broken::FAILURE};
-use crate::outbox::ConnectionId;
+use crate::outbox::{ConnectionId, Then};
 
 /// One answer carries at most this much output, whatever `maxBytes` says.
 const READ_BYTES: u64 = 16 << 20;
@@ -40,19 +43,24 @@ impl Process {
         }
     }
 
-    /// Answers a read with what there is, and says how far it acknowledges once it has arrived.
+    /// Answers a read with what there is, and says what it is worth once it has arrived.
     ///
     /// `reader` is the controlling connection, whose reading acknowledges; `None` for an onlooker.
-    pub(crate) fn read(&self, read: &wire::Read, reader: Option<ConnectionId>) -> (wire::ReadReply, Seq) {
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        read: &wire::Read,
+        reader: Option<ConnectionId>,
+    ) -> (wire::ReadReply, Then) {
         let after = read.after_seq.unwrap_or(0);
         let mut state = self.state();
         self.note_read(&mut state, reader, after);
         let controls = reader.is_some_and(|connection| state.control.is(connection));
         let (reply, up_to) = reply(&mut state, after, read.max_bytes, controls);
-        if let Some(connection) = reader {
-            Self::note_answered(&mut state, connection, up_to);
-        }
-        (reply, state.control.worth_of_read(up_to))
+        let Some(connection) = reader else { return (reply, Then::Nothing) };
+        Self::note_answered(&mut state, connection, up_to);
+        let seq = state.control.worth_of_read(up_to);
+        let wants_mark = controls && (state.full || state.control.is_catching_up());
+        (reply, Then::Delivered { process: Arc::clone(self), seq, wants_mark })
     }
 
     fn note_read(&self, state: &mut State, reader: Option<ConnectionId>, after: Seq) {
