@@ -32,6 +32,7 @@ pub(crate) const ALL: &[Measure] = &[
     idle::PTY,
     idle::CONNECTIONS,
     idle::REST,
+    idle::GIVEN_BACK,
     stall::STALL,
     files::METADATA,
     files::SMALL,

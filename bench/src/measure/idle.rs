@@ -1,6 +1,10 @@
-//! What a server holds while nothing happens: at rest, for each idle process, for each idle connection.
+//! What a server holds while nothing happens: at rest, for each idle process, for each idle connection, and when
+//! everything is over.
 
-use std::{fs, thread, time::Duration};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
@@ -13,6 +17,8 @@ const SLEEP: &[&str] = &["sleep", "120"];
 const WARM_UP: usize = 8;
 /// After this nothing moves in a server that has nothing to do.
 const SETTLE: Duration = Duration::from_millis(500);
+/// The base keeps what has ended for 30 s, and sessions without a client as long; a server gets some more.
+const FORGOTTEN: Duration = Duration::from_secs(75);
 const KIB_PER_MIB: f64 = 1024.0;
 
 /// One in twenty forgives a pool that grew by a few.
@@ -59,6 +65,17 @@ pub(super) const REST: Measure = Measure {
         Row::alone("memory of the server at rest", Unit::Mib, "rss", Goal::AtMost(10.0)),
         Row::alone("threads of the server at rest", Unit::Count, "threads", Goal::None),
         Row::alone("size of the executable", Unit::Mib, "executable", Goal::AtMost(15.0)),
+    ],
+};
+
+pub(super) const GIVEN_BACK: Measure = Measure {
+    name: "given-back",
+    server: given_back,
+    bare: None,
+    rows: &[
+        Row::alone("memory with 1 MiB retained for each of many processes", Unit::Mib, "loaded", Goal::None),
+        Row::alone("memory when all of it is forgotten", Unit::Mib, "after", Goal::None),
+        Row::alone("the same, over memory before", Unit::Count, "ratio", Goal::AtMost(3.0)),
     ],
 };
 
@@ -109,6 +126,25 @@ fn rest(server: &Server, _: &Scale) -> Result<Figures> {
         ("threads", holdings.threads),
         ("executable", executable as f64 / 1024.0 / KIB_PER_MIB),
     ])
+}
+
+fn given_back(server: &Server, scale: &Scale) -> Result<Figures> {
+    let mut client = server.connect()?;
+    for _ in 0..WARM_UP {
+        run(&mut client, &["/bin/true"], Stdio::Pipe)?;
+    }
+    let before = settled(server)?.rss_kib;
+    for _ in 0..scale.idle {
+        run(&mut client, &["head", "-c", "1048576", "/dev/zero"], Stdio::Pipe)?;
+    }
+    let loaded = settled(server)?.rss_kib;
+    drop(client);
+    let deadline = Instant::now() + FORGOTTEN;
+    let mut after = loaded;
+    while Instant::now() < deadline && after > 2.0 * before {
+        after = settled(server)?.rss_kib;
+    }
+    Ok(vec![("loaded", loaded / KIB_PER_MIB), ("after", after / KIB_PER_MIB), ("ratio", after / before)])
 }
 
 fn settled(server: &Server) -> Result<Holdings> {

@@ -200,6 +200,7 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
         () = stdin_closed(), if plan.exit_on_stdin_close && !has_stdio => {}
         () = idle(&server, plan.exit_when_idle) => {}
+        () = server.give_memory_back() => {}
     }
     tokio::select! {
         () = server.shut_down() => {}

@@ -1,10 +1,36 @@
-//! When there is nothing to do: the end that nobody asks for.
+//! When there is nothing to do: freed memory goes back to the host, and the end that nobody asks for.
 
 use std::time::Duration;
 
+use tokio::time::{Instant, timeout_at};
+
 use super::{Phase, Server, sessions::Sessions};
 
+/// How long nothing comes or goes before freed memory is given back: what comes next may want it again.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long it waits for quiet at most.
+const LONGEST_UNREST: Duration = Duration::from_secs(60);
+
 impl Server {
+    /// Gives freed memory back to the host, a moment after something came or went, until the server ends.
+    ///
+    /// For programs that are a server: it concerns the memory of the whole program.
+    pub async fn give_memory_back(&self) {
+        let (mut stirs, mut phase) = (self.stirs.subscribe(), self.phase.subscribe());
+        let give_back = async {
+            // The sender lives as long as the server.
+            while stirs.changed().await.is_ok() {
+                let latest = Instant::now() + LONGEST_UNREST;
+                while timeout_at(latest.min(Instant::now() + QUIET), stirs.changed()).await.is_ok() {}
+                self.compute.run(remex_process::give_memory_back).await;
+            }
+        };
+        tokio::select! {
+            () = give_back => {}
+            _ = phase.wait_for(|phase| *phase > Phase::Serving) => {}
+        }
+    }
+
     /// Waits until there was nobody and nothing for `time`; from then on nobody gets a session any more, and
     /// [`Server::shut_down`] does the rest.
     ///

@@ -11,7 +11,9 @@ use std::{
 use serde_json::json;
 use tungstenite::Message;
 
-use crate::support::{PATIENCE, Server};
+use crate::support::{Client, PATIENCE, Server};
+
+const MIB: u64 = 1 << 20;
 
 /// Waits until `holds`, looking again now and then.
 fn await_that(what: &str, patience: Duration, mut holds: impl FnMut() -> bool) {
@@ -92,4 +94,74 @@ fn by_default_processes_sessions_and_silence_last_thirty_seconds() {
     for (what, time) in [("session", lived), ("process", readable), ("silence", Some(silent))] {
         assert!(time.is_some_and(|time| time >= DEFAULT), "the {what} lasted {time:?}");
     }
+}
+
+/// Lets a server hold much in several ways at once, and then ends all of it.
+fn load(server: &Server) {
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let client = server.connect();
+                let session = client.initialize()["sessionId"].clone();
+                read_files(&client);
+                run_many(&client);
+                fill_logs(&client);
+                // Without a reader the logs fill up to what was asked for.
+                client.cut();
+                let other = server.client();
+                for number in 0..8 {
+                    let closed = json!({"sessionId": session, "processId": log(number), "until": "closed"});
+                    other.call("process/wait", closed).expect("the process ends");
+                }
+                other.call("session/end", json!({"sessionId": session})).expect("the session ends");
+            });
+        }
+    });
+}
+
+fn log(number: u32) -> String {
+    format!("log {number}")
+}
+
+/// Leaves 64 MiB of output behind.
+fn fill_logs(client: &Client) {
+    let output = json!({"output": {"retainBytes": 8 * MIB, "retainMs": 600_000, "overflow": "evict"}});
+    for number in 0..8 {
+        client.start(&log(number), &["/bin/sh", "-c", "sleep 1; head -c 12M /dev/zero"], output.clone());
+    }
+}
+
+fn read_files(client: &Client) {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let path = directory.path().join("large");
+    fs::write(&path, vec![7; 24 << 20]).expect("a file can be written");
+    let reads = [(); 2].map(|()| client.send("fs/readFile", json!({"path": path})));
+    for id in reads {
+        client.outcome(&id).expect("the file is read");
+    }
+}
+
+fn run_many(client: &Client) {
+    for number in 0..100 {
+        let retained = json!({"output": {"retainMs": 600_000}});
+        client.start(&format!("short {number}"), &["/bin/echo", "hello"], retained);
+    }
+}
+
+#[test]
+fn memory_is_given_back_when_everything_has_ended() {
+    let server = Server::start();
+    let at_rest = server.resident_bytes();
+    load(&server);
+    let bound = at_rest + 48 * MIB;
+    let mut resident = 0;
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        resident = server.resident_bytes();
+        if resident < bound {
+            return;
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    panic!("{} MiB are resident, {} MiB at rest", resident / MIB, at_rest / MIB);
 }
