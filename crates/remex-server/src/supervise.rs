@@ -6,9 +6,8 @@
 
 use std::{
     any::Any,
-    future::Future,
+    future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
     task::Poll,
 };
 
@@ -20,15 +19,16 @@ use remex_proto::{ErrorKind, RpcError};
 pub(crate) struct Panicked;
 
 /// Runs a task until it ends or panics.
-pub(crate) async fn supervised<T>(task: impl Future<Output = T>) -> Result<T, Panicked> {
-    let mut task = pin!(task);
+///
+/// The task is in a box: a future that holds another takes twice its room, and tasks of processes are many.
+pub(crate) fn supervised<T>(task: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
+    let mut task = Box::pin(task);
     // Nothing of the task is used after a panic: it is dropped.
-    std::future::poll_fn(|context| match caught(|| task.as_mut().poll(context)) {
+    poll_fn(move |context| match caught(|| task.as_mut().poll(context)) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-        Err(_) => Poll::Ready(Err(Panicked)),
+        Err(Panicked) => Poll::Ready(Err(Panicked)),
     })
-    .await
 }
 
 /// Calls a function and logs its panic, if it has one.
