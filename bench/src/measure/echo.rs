@@ -66,8 +66,8 @@ fn echo(server: &Server, scale: &Scale) -> Result<Figures> {
     let yes = client.start(&["yes"], Stdio::Pipe)?;
     wait_for_output(&mut client, yes)?;
     let mut flooded = sample(scale, || round_trip(&mut client, cat))?;
-    let ended = client.terminate(yes)?;
-    client.wait_for_reply(ended)?;
+    client.terminate(yes)?;
+    wait_for_close(&mut client, yes)?;
     let flood = Flood::begin(server)?;
     let mut beside = sample(scale, || round_trip(&mut client, cat))?;
     let rate = flood.end()?;
@@ -165,6 +165,15 @@ fn wait_for_output(client: &mut Client, wanted: u64) -> Result<()> {
     loop {
         match client.next_message()? {
             Message::Output { process, .. } if process == wanted => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+fn wait_for_close(client: &mut Client, wanted: u64) -> Result<()> {
+    loop {
+        match client.next_message()? {
+            Message::Closed { process, .. } if process == wanted => return Ok(()),
             _ => {}
         }
     }
