@@ -3,7 +3,7 @@
 //! A limit survives fork, exec, `setsid` and double forks, can be read from outside, and cannot be lost by cleaning the
 //! environment or closing descriptors. Chosen once, because what is written must be read in the same place.
 
-use std::sync::OnceLock;
+use std::{io, sync::OnceLock};
 
 use crate::{Pid, Tag, sys};
 
@@ -48,6 +48,14 @@ impl Mark {
     /// Returns the limit that gives a child its tag.
     pub(crate) fn limit(&self, tag: Tag) -> libc::rlimit {
         libc::rlimit { rlim_cur: tag.limit(), rlim_max: self.ceiling().unwrap_or(libc::RLIM_INFINITY) }
+    }
+
+    /// Gives the calling process a tag in place of the one it inherited. Allocates nothing and takes no lock.
+    ///
+    /// # Errors
+    /// When the hard limit was lowered meanwhile; then it keeps the one it has.
+    pub(crate) fn put_on(&self, tag: Tag) -> io::Result<()> {
+        sys::set_limit(self.resource, &self.limit(tag))
     }
 
     /// Takes the tag of a child away. Where that is refused, the child keeps it.

@@ -121,6 +121,13 @@ pub(crate) fn lift_limit(pid: Pid, resource: Resource) -> io::Result<()> {
     check(result.into())
 }
 
+/// Sets a limit of this process.
+pub(crate) fn set_limit(resource: Resource, limit: &libc::rlimit) -> io::Result<()> {
+    // SAFETY: the struct is valid for reads during the call.
+    let result = unsafe { libc::prlimit(0, resource, ptr::from_ref(limit), ptr::null_mut()) };
+    check(result.into())
+}
+
 /// The limit on descriptors before it was raised.
 static BORN_WITH: OnceLock<libc::rlimit> = OnceLock::new();
 

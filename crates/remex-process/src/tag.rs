@@ -9,6 +9,8 @@ const PART_BITS: u32 = 20;
 const PART_MASK: u64 = (1 << PART_BITS) - 1;
 /// Always set, so that nobody takes a tag for a limit that a person has chosen.
 const MARK: u64 = 1 << 62;
+/// How many servers can be told apart. The number after the last one is that of all watchdogs.
+const SERVERS: u64 = (MARK >> (2 * PART_BITS)) - 1;
 
 /// Marks one start, and with it all its descendants.
 ///
@@ -28,7 +30,7 @@ impl Tags {
     pub fn new() -> Self {
         // The standard library seeds its hashers from the kernel; no secret depends on it.
         let random = RandomState::new().build_hasher().finish();
-        Self { server: (random & (MARK - 1)) >> (2 * PART_BITS) << (2 * PART_BITS) | MARK }
+        Self { server: (random % SERVERS) << (2 * PART_BITS) | MARK }
     }
 
     /// Returns the tag of one process; of both numbers the lower 20 bits count.
@@ -61,6 +63,9 @@ impl Tag {
     pub fn process(self) -> u32 {
         (self.0 & PART_MASK) as u32
     }
+
+    /// The tag of every [`Watchdog`](crate::Watchdog): it belongs to no server, and no kill may hit it.
+    pub(crate) const WATCHDOG: Self = Self(SERVERS << (2 * PART_BITS) | MARK);
 
     pub(crate) fn same_session(self, other: Self) -> bool {
         self.0 >> PART_BITS == other.0 >> PART_BITS
@@ -103,6 +108,13 @@ mod tests {
     fn numbers_that_are_too_large_never_touch_the_other_parts() {
         let tags = Tags::new();
         assert_eq!(tags.tag(u32::MAX, u32::MAX), tags.tag(0x000f_ffff, 0x000f_ffff));
+    }
+
+    #[test]
+    fn a_watchdog_belongs_to_no_server() {
+        let last = Tags { server: (SERVERS - 1) << (2 * PART_BITS) | MARK };
+        assert!(!last.tag(0, 0).same_server(Tag::WATCHDOG));
+        assert_eq!(Tag::from_limit(Tag::WATCHDOG.limit()), Some(Tag::WATCHDOG));
     }
 
     #[test]

@@ -152,9 +152,12 @@ fn ask<T: Send + 'static>(request: impl FnOnce(Done<T>) -> Request) -> Answer<T>
 impl Scope {
     /// Tells without a closer look that a process with this tag does not belong to the scope.
     ///
-    /// One of another start of this server never does, and that spares us most children of a busy server.
+    /// One of another start of this server never does, and that spares us most children of a busy server. Neither does
+    /// the watchdog of any server.
     fn excludes(&self, tag: Option<Tag>) -> bool {
         match tag {
+            // It ends what its own server leaves behind, also when that server is part of the scope.
+            Some(Tag::WATCHDOG) => true,
             Some(tag) if self.tag().same_server(tag) => !self.bears(tag),
             _ => matches!(self, Self::Group(..)),
         }

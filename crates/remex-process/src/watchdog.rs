@@ -119,7 +119,14 @@ extern "C" fn watch(duty: *mut c_void) -> c_int {
 }
 
 /// Leaves everything of the server but its pipe: signals meant for its group, its terminal, its files and its directory.
+///
+/// Also its tag, if the server is itself a process of another server: that one kills by the tag and by descent, and
+/// must not kill us before we have done our duty.
 fn settle(pipe: RawFd) {
+    if let Some(mark) = Mark::chosen() {
+        // Where that is refused, such a kill may hit us.
+        _ = mark.put_on(Tag::WATCHDOG);
+    }
     let every_signal = u64::MAX;
     // SAFETY: every pointer is to a value that lives during the call, and the rest changes only what belongs to this
     // process. What fails leaves it less well hidden, and no less useful.

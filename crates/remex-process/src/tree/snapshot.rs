@@ -131,6 +131,8 @@ mod tests {
             member(12, 11, 12, None),
             // A server within the tree, and a start of ours that descends from it.
             member(13, 12, 13, Some(others.tag(1, 1))),
+            // The watchdog of that server, which has work to do when the server dies.
+            member(14, 12, 14, Some(Tag::WATCHDOG)),
             member(20, 10, 20, Some(second)),
             member(30, 2, 30, Some(third)),
             member(40, 1, 40, None),

@@ -109,3 +109,29 @@ fn a_command_that_is_killed_leaves_nothing_running() {
         assert!(process.ended_within(PATIENCE), "{name}: {script} lives on");
     }
 }
+
+#[test]
+fn a_command_within_a_process_that_is_killed_leaves_nothing_running() {
+    // `remex run` has a server of its own, whose watchdog must outlive it.
+    let script = "(setsid sh -c 'echo $$; exec sleep 1000' &); exec sleep 1000";
+    let nested =
+        ["sh", "-c", r#""$@"; true"#, "sh", env!("CARGO_BIN_EXE_remex"), "run", "--", "sh", "-c", script];
+    let ways = ["terminate", "the end of the session", "the end of the server"];
+    for way in ways {
+        let server = Server::start();
+        let client = server.connect();
+        let session = client.initialize()["sessionId"].clone();
+        client.start("p", &nested, json!({}));
+        let daemon = Watched::printed(&client.wait_for_output("p", "\n"));
+        match way {
+            "terminate" => client.call("process/terminate", json!({"processId": "p"})).map(drop),
+            "the end of the session" => client.call("session/end", json!({"sessionId": session})).map(drop),
+            _ => {
+                server.signal(Signal::KILL);
+                Ok(())
+            }
+        }
+        .unwrap_or_else(|error| panic!("{way}: {error}"));
+        assert!(daemon.ended_within(PATIENCE), "a daemon lives on after {way}");
+    }
+}
