@@ -89,6 +89,27 @@ pub fn kill(scope: &Scope) -> Answer<usize> {
     ask(|done| Request::kill(scope, done))
 }
 
+/// Kills everything that came of one start, and returns how many processes there were.
+///
+/// Its group is stopped at once and killed only when the look is over: a child that has lost its mark and left the session
+/// is known by its parent alone. Where the tree cannot be killed, at least the group is.
+///
+/// Fails as [`kill`] does.
+pub fn kill_start(tag: Tag, leader: &Leader) -> Answer<usize> {
+    // What may not be stopped may not be killed either, and that is told below.
+    _ = leader.signal_group(Signal::STOP);
+    let group = leader.clone();
+    let (answer, answered) = oneshot::channel();
+    let done = Box::new(move |killed: io::Result<usize>| {
+        if killed.is_err() {
+            _ = group.signal_group(Signal::KILL);
+        }
+        _ = answer.send(killed);
+    });
+    thread::push(Request::kill(Scope::Process(tag, leader.clone()), done));
+    Answer { answered }
+}
+
 /// Kills every process of a scope, for whoever cannot wait, and does `then` when that is over.
 pub(crate) fn kill_later(scope: &Scope, then: impl FnOnce() + Send + 'static) {
     let about = scope.clone();

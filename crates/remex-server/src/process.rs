@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag};
+use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag, tree};
 use remex_proto::{
     ErrorKind, HostPath, RpcError,
     process::{self as wire, ExitCause},
@@ -262,8 +262,8 @@ impl Process {
         state.control.let_go();
         match &state.phase {
             Phase::Starting(attempt) => attempt.abort(),
-            // What left its group is found by its tag.
-            Phase::Running { leader, .. } => _ = leader.signal_group(Signal::KILL),
+            // The end of the session kills everything with its tag and reports failures; this also gets what lost its tag.
+            Phase::Running { leader, .. } => drop(tree::kill_start(self.tag, leader)),
             _ => {}
         }
         let is_starting = matches!(state.phase, Phase::Starting(_));

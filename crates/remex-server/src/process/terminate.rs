@@ -3,7 +3,7 @@
 //! The thread of `remex_process::tree` does the work, which takes a while: who waits for it are tasks beside the
 //! process's own, owned by the server.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use remex_process::{Exit, Leader, Pid, Scope, Signal, tree};
 use remex_proto::{
@@ -24,17 +24,15 @@ pub(super) fn force(
     leader: &Leader,
     responder: Option<Responder>,
 ) {
-    // The group dies at once; what left it is looked for.
-    let _ = leader.signal_group(Signal::KILL);
-    let (process, scope) = (Arc::clone(process), Scope::Process(process.tag, leader.clone()));
+    let (process, killed) = (Arc::clone(process), tree::kill_start(process.tag, leader));
     session.server().track(async move {
-        let result = kill(&scope).await;
+        let result = killed.await.map_err(not_ended);
         match (responder, result) {
-            (Some(responder), result) => responder.answer(result.map(|()| Terminated { running: true })),
+            (Some(responder), result) => responder.answer(result.map(|_| Terminated { running: true })),
             (None, Err(error)) => {
                 tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
             }
-            (None, Ok(())) => {}
+            (None, Ok(_)) => {}
         }
     });
 }
@@ -95,12 +93,11 @@ fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time
 }
 
 pub(super) async fn kill(scope: &Scope) -> Result<(), RpcError> {
-    match tree::kill(scope).await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            Err(RpcError::new(ErrorKind::Internal, format!("cannot end the process tree: {error}")))
-        }
-    }
+    tree::kill(scope).await.map(drop).map_err(not_ended)
+}
+
+fn not_ended(error: io::Error) -> RpcError {
+    RpcError::new(ErrorKind::Internal, format!("cannot end the process tree: {error}"))
 }
 
 async fn is_gone(scope: &Scope) -> bool {

@@ -269,6 +269,32 @@ fn a_low_limit_on_file_locks_is_told_and_lets_nobody_escape() {
     assert!(orphan.ended_within(Duration::ZERO), "it is gone when the answer is there");
 }
 
+#[test]
+fn what_has_lost_its_mark_and_left_its_session_dies_with_its_parent() {
+    let script = "setsid prlimit --locks=5 sh -c 'echo $$; exec sleep 1000' & wait";
+    for way in ["terminate", "the end of the session"] {
+        let server = Server::start();
+        let client = server.connect();
+        let session = client.initialize()["sessionId"].clone();
+        client.shell("p", script);
+        let child = Watched::printed(&client.wait_for_output("p", "\n"));
+        match way {
+            "terminate" => client.call("process/terminate", json!({"processId": "p"})),
+            _ => client.call("session/end", json!({"sessionId": session})),
+        }
+        .unwrap_or_else(|error| panic!("{way}: {error}"));
+        assert!(child.ended_within(PATIENCE), "it lives on after {way}");
+    }
+}
+
+#[test]
+fn a_fork_bomb_ends_with_a_server_that_is_killed() {
+    let server = Limits::processes(60).serve(&[]);
+    let herd = Herd::start(&server.client(), Growth::ForkBomb, json!({}));
+    server.signal(Signal::KILL);
+    herd.assert_gone("after SIGKILL of the server");
+}
+
 /// A process that the server did not start; killed when dropped.
 struct Stranger(Child);
 
