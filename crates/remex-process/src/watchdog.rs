@@ -106,7 +106,7 @@ extern "C" fn watch(duty: *mut c_void) -> c_int {
     let mut empty_looks = 0;
     for _ in 0..MAX_LOOKS {
         // One look can miss a daemon in the making: its parent ends, and it is born, while we read.
-        empty_looks = if kill_all(*server) { 0 } else { empty_looks + 1 };
+        empty_looks = if kill_all(*server) == Look::Empty { empty_looks + 1 } else { 0 };
         if empty_looks == 2 {
             break;
         }
@@ -155,37 +155,67 @@ fn wait_for_end() {
     }
 }
 
-/// Kills every living process that bears a tag of the server; `false` when there is none.
-fn kill_all(server: Tag) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else { return false };
-    let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-    let mut entries = RawDir::new(&directory, &mut buffer);
-    let mut found = false;
-    while let Some(Ok(entry)) = entries.next() {
-        let name = entry.file_name().to_str().unwrap_or("");
-        // Init is no `Pid`, and we bear no tag of the server: it has none itself, or another's.
-        found |= name.parse().ok().and_then(Pid::new).is_some_and(|pid| kill(pid, server));
-    }
-    found
+/// What a look has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// Nobody is left whom we may kill.
+    Empty,
+    /// Some were alive.
+    Found,
+    /// The host lacked what it takes to look at everybody, so nobody knows who is left.
+    Failed,
 }
 
-/// Kills one process if it bears a tag of the server; `false` when it does not, or has ended.
-fn kill(pid: Pid, server: Tag) -> bool {
-    let is_ours = || proc::tag(pid).ok().flatten().is_some_and(|tag| tag.same_server(server));
-    if !is_ours() {
-        return false;
+impl Look {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Empty, other) => other,
+            (Self::Found, Self::Empty | Self::Found) => Self::Found,
+            (Self::Found, Self::Failed) | (Self::Failed, _) => Self::Failed,
+        }
     }
-    let Some(Ok(pidfd)) =
-        rustix::process::Pid::from_raw(pid.as_raw()).map(|pid| pidfd_open(pid, PidfdFlags::empty()))
-    else {
-        return false;
+}
+
+/// Kills every living process that bears a tag of the server.
+fn kill_all(server: Tag) -> Look {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else { return Look::Failed };
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
+    let mut entries = RawDir::new(&directory, &mut buffer);
+    let mut look = Look::Empty;
+    while let Some(entry) = entries.next() {
+        let Ok(entry) = entry else { return Look::Failed };
+        // Init is no `Pid`, and we bear no tag of the server.
+        if let Some(pid) =
+            entry.file_name().to_str().ok().and_then(|name| name.parse().ok()).and_then(Pid::new)
+        {
+            look = look.and(kill(pid, server));
+        }
+    }
+    look
+}
+
+/// Kills one process if it bears a tag of the server and lives.
+fn kill(pid: Pid, server: Tag) -> Look {
+    let is_ours = || Ok::<_, io::Error>(proc::tag(pid)?.is_some_and(|tag| tag.same_server(server)));
+    let killed = || {
+        let Some(number) = rustix::process::Pid::from_raw(pid.as_raw()) else { return Ok(Look::Empty) };
+        if !is_ours()? {
+            return Ok(Look::Empty);
+        }
+        let pidfd = pidfd_open(number, PidfdFlags::empty())?;
+        // The descriptor holds on to whoever has the number now; so look at who that is only after it is open.
+        if !is_ours()? || has_ended(&pidfd) {
+            return Ok(Look::Empty);
+        }
+        sys::pidfd_signal(pidfd.as_fd(), Signal::KILL)?;
+        Ok(Look::Found)
     };
-    // The descriptor holds on to whoever has the number now; so look at who that is only after it is open.
-    if !is_ours() || has_ended(&pidfd) {
-        return false;
-    }
-    sys::pidfd_signal(pidfd.as_fd(), Signal::KILL).is_ok()
+    killed().unwrap_or_else(|error: io::Error| match error.raw_os_error() {
+        // It is gone, or another user's.
+        Some(libc::ESRCH | libc::EPERM) => Look::Empty,
+        _ => Look::Failed,
+    })
 }
 
 /// Tells whether a process is dead, reaped or not.
@@ -197,4 +227,31 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 fn pause() {
     let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.subsec_nanos().into() };
     _ = poll(&mut [], Some(&pause));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_look_without_a_free_descriptor_is_not_taken_for_an_empty_one() {
+        const MOST: usize = 1 << 20;
+        let server = Tags::new().tag(0, 0);
+        let looks = || {
+            let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+            // From here on this thread takes no descriptor from other tests.
+            sys::own_descriptors(null.as_fd()).unwrap();
+            let before = kill_all(server);
+            let taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
+            if taken.len() == MOST {
+                // There is no limit to run into.
+                return (before, Look::Failed);
+            }
+            (before, kill_all(server))
+        };
+        let looks = thread::scope(|scope| scope.spawn(looks).join().unwrap());
+        assert_eq!(looks, (Look::Empty, Look::Failed));
+    }
 }
