@@ -26,7 +26,7 @@ use crate::{
     clone::Stack,
     descriptors::lift,
     mark::Mark,
-    proc,
+    proc, reaper,
     sys::{self, Patience},
 };
 
@@ -37,10 +37,12 @@ const MAX_LOOKS: usize = 6_000;
 
 /// Ends everything a server has started when the server is gone.
 ///
-/// Dropped, it ends without doing anything: whoever drops it has ended the processes himself.
+/// Dropped, it ends without doing anything: whoever drops it has ended the processes himself. If that failed, it must be
+/// [released](Self::release) instead.
 #[derive(Debug)]
 pub struct Watchdog {
-    pidfd: OwnedFd,
+    /// `None` once it is released.
+    pidfd: Option<OwnedFd>,
     /// Its end, by the end of this program, is what the process waits for.
     _pipe: OwnedFd,
 }
@@ -77,18 +79,26 @@ impl Watchdog {
         });
         forked?;
         // SAFETY: the kernel has just made this descriptor for us.
-        Ok(Self { pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, _pipe: held })
+        Ok(Self { pidfd: Some(unsafe { OwnedFd::from_raw_fd(pidfd) }), _pipe: held })
+    }
+
+    /// Has it end everything the server has started, as if the server were gone, and returns at once.
+    pub fn release(mut self) {
+        if let Some(pidfd) = self.pidfd.take() {
+            reaper::adopt(pidfd);
+        }
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
+        let Some(pidfd) = self.pidfd.take() else { return };
         // Before the pipe is closed, so that it never begins to look.
-        if let Err(error) = sys::pidfd_signal(self.pidfd.as_fd(), Signal::KILL) {
+        if let Err(error) = sys::pidfd_signal(pidfd.as_fd(), Signal::KILL) {
             return tracing::warn!(%error, "cannot end the watchdog");
         }
         // An error means that it was reaped by somebody else.
-        _ = sys::reap(self.pidfd.as_fd(), Patience::Block);
+        _ = sys::reap(pidfd.as_fd(), Patience::Block);
     }
 }
 

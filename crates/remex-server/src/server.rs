@@ -268,7 +268,7 @@ impl Server {
             () = tokio::time::sleep(self.limits().shutdown_grace) => {}
             () = self.hurry.cancelled() => {}
         }
-        self.end_all(sessions).await;
+        let ended = self.end_all(sessions).await;
         self.phase.send_replace(Phase::Leaving);
         // A session knows its server: whoever embeds one gets the memory of both back.
         self.sessions().by_id.clear();
@@ -294,18 +294,14 @@ impl Server {
             () = tokio::time::sleep_until(deadline) => {}
             () = self.hurry.cancelled() => {}
         }
-        self.dismiss_watchdog();
+        self.dismiss_watchdog(ended);
     }
 
     /// Ends everything that was started, also what is left of sessions that are over.
-    async fn end_all(&self, sessions: Vec<Arc<Session>>) {
+    async fn end_all(&self, sessions: Vec<Arc<Session>>) -> Ended {
         let underway = sessions.iter().map(|session| session.abandon()).max();
-        let kill = async || {
-            if let Err(error) = tree::kill(&self.everything()).await {
-                tracing::error!(%error, "not all processes ended");
-            }
-        };
-        kill().await;
+        let kill = async || Ended::from(tree::kill(&self.everything()).await);
+        let mut ended = kill().await;
         for_all(sessions, |session| async move {
             if let Err(error) = session.closed_in_time().await {
                 tracing::error!(session = %session.id, error = %error.message, "session did not end");
@@ -313,9 +309,10 @@ impl Server {
         })
         .await;
         if underway == Some(Underway::Starts) {
-            // What came of them may have come after the look.
-            kill().await;
+            // What came of them may have come after the look, and what was left then may have ended.
+            ended = kill().await;
         }
+        ended
     }
 
     /// Returns everything that was ever started here.
@@ -332,18 +329,20 @@ impl Server {
         for session in sessions.values() {
             session.abandon();
         }
-        if let Err(error) = tree::kill(&self.everything()).wait() {
-            tracing::error!(%error, "not all processes ended");
-        }
+        let ended = Ended::from(tree::kill(&self.everything()).wait());
         for outbox in self.connections().values() {
             outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
         }
-        self.dismiss_watchdog();
+        self.dismiss_watchdog(ended);
     }
 
-    /// Everything is ended: there is nothing left to watch over.
-    fn dismiss_watchdog(&self) {
-        drop(self.watchdog.lock().unwrap_or_else(PoisonError::into_inner).take());
+    /// Lets the watchdog go: where something is left, it is the last that can end it.
+    fn dismiss_watchdog(&self, ended: Ended) {
+        let watchdog = self.watchdog.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match ended {
+            Ended::All => drop(watchdog),
+            Ended::NotAll => watchdog.into_iter().for_each(Watchdog::release),
+        }
     }
 
     /// Cuts the graces of [`Server::shut_down`] short.
@@ -448,6 +447,26 @@ impl Server {
 
     fn connections(&self) -> MutexGuard<'_, HashMap<ConnectionId, Arc<Outbox>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the end of a server has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Nothing that was started is left.
+    All,
+    NotAll,
+}
+
+impl From<io::Result<usize>> for Ended {
+    fn from(killed: io::Result<usize>) -> Self {
+        match killed {
+            Ok(_) => Self::All,
+            Err(error) => {
+                tracing::error!(%error, "not all processes ended");
+                Self::NotAll
+            }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     leftovers::children,
-    support::{Client, PATIENCE, Server, Watched, program},
+    support::{Client, HungFs, Interrupts, PATIENCE, Server, Watched, program},
 };
 
 /// Commands that print the number of a process which does not end with the one that was started.
@@ -90,6 +90,21 @@ fn a_server_that_ends_in_order_ends_its_watchdog() {
     let watchdog = watchdog(&server);
     server.stop();
     assert!(watchdog.ended_within(Duration::ZERO), "the watchdog outlives its server");
+}
+
+#[test]
+fn a_server_that_cannot_kill_everything_leaves_the_rest_to_its_watchdog() {
+    let Some(files) = HungFs::mount(Interrupts::Ignored) else { return };
+    let mut server = Server::serve(&["--shutdown-grace", "100ms"]);
+    let watchdog = watchdog(&server);
+    let path = files.path("hung").display().to_string();
+    server.client().start("stuck", &["cat", &path], json!({}));
+    files.wait_until_hanging(1);
+    server.signal(Signal::TERM);
+    server.wait();
+    assert!(!watchdog.ended_within(Duration::ZERO), "somebody is left");
+    drop(files);
+    watchdog.assert_ends();
 }
 
 #[test]
