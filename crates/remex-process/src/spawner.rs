@@ -79,8 +79,16 @@ impl Spawner {
         Mark::chosen();
         reaper::start()?;
         tree::start()?;
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let threads = threads.clamp(1, MAX_THREADS);
+        let spawner = Self::without_threads(threads)?;
+        for _ in 0..threads {
+            spawner.lease.site.add_thread()?;
+        }
+        Ok(spawner)
+    }
+
+    fn without_threads(least_threads: usize) -> io::Result<Self> {
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let site = Arc::new(Site {
             orders: Mutex::new(Queue {
                 waiting: VecDeque::new(),
@@ -89,16 +97,12 @@ impl Spawner {
                 idle: 0,
                 last_taken: Instant::now(),
             }),
-            least_threads: threads,
+            least_threads,
             bell: Condvar::new(),
             room: Semaphore::new(MAX_WAITING_STARTS),
             null: lift(null)?,
         });
-        let spawner = Self { lease: Arc::new(Lease { site: site.clone(), of_all: None }) };
-        for _ in 0..threads {
-            site.add_thread()?;
-        }
-        Ok(spawner)
+        Ok(Self { lease: Arc::new(Lease { site, of_all: None }) })
     }
 
     /// Starts a program, and returns when it runs. Must be called within a runtime that does I/O and has a clock.
@@ -125,7 +129,7 @@ impl Spawner {
         };
         // Given back when the order leaves the queue, which happens also if nobody waits for the answer.
         room.expect("the semaphore of a site is never closed").forget();
-        let _guard = AbortOnDrop(attempt);
+        let _guard = AbortOnDrop { site, attempt };
         let (answer, mut answered) = oneshot::channel();
         let (image, runtime, lease) = (Box::new(image), Handle::current(), self.lease.clone());
         site.push(Order::Start { image, answer, runtime, lease, attempt: attempt.clone() });
@@ -148,11 +152,16 @@ impl Spawner {
 }
 
 /// Gives an attempt up that nobody waits for any more; one that is over does not notice.
-struct AbortOnDrop<'a>(&'a Attempt);
+struct AbortOnDrop<'a> {
+    site: &'a Site,
+    attempt: &'a Attempt,
+}
 
 impl Drop for AbortOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.abort();
+        self.attempt.abort();
+        // Where all threads hang, nobody would take it out of the queue, and those behind it would have no room.
+        drop(self.site.withdraw(self.attempt));
     }
 }
 
@@ -403,5 +412,32 @@ impl Drop for Newborn {
             let scope = Scope::Process(self.tag, child.exit.leader().clone());
             tree::kill_later(&scope, move || drop(child));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Stdin, Tags};
+
+    #[tokio::test]
+    async fn an_abandoned_start_makes_room_although_no_thread_takes_it() {
+        let spawner = Spawner::without_threads(0).unwrap();
+        for _ in 0..2 * MAX_WAITING_STARTS {
+            let start = Start {
+                program: "true".into(),
+                arg0: None,
+                args: Vec::new(),
+                cwd: "/".into(),
+                env: Vec::new(),
+                stdio: Stdio::Pipes { stdin: Stdin::Null },
+                tag: Tags::new().tag(0, 0),
+                parent_death: None,
+            };
+            timeout(Duration::ZERO, spawner.start(start)).await.expect_err("there is no thread");
+        }
+        let site = &spawner.lease.site;
+        assert!(site.orders().waiting.is_empty());
+        assert_eq!(site.room.available_permits(), MAX_WAITING_STARTS);
     }
 }
