@@ -286,7 +286,7 @@ impl Site {
             return true;
         }
         queue.last_taken = Instant::now();
-        let more = queue.threads.min(queue.waiting.len()).min(MAX_THREADS - queue.threads);
+        let more = queue.threads.min(queue.waiting.len()).min(MAX_THREADS.saturating_sub(queue.threads));
         drop(queue);
         for _ in 0..more {
             // Where the host has no room for a thread, the start waits for one, and fails if none comes.
@@ -298,9 +298,13 @@ impl Site {
         true
     }
 
+    /// Adds a thread, unless others have added the last one meanwhile.
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let (site, stack) = (Arc::clone(self), Stack::new()?);
         let mut queue = self.orders();
+        if queue.threads >= MAX_THREADS {
+            return Ok(());
+        }
         let name = format!("remex-spawn-{}", queue.threads);
         thread::Builder::new().name(name).spawn(move || work(&site, stack))?;
         queue.threads += 1;
@@ -439,5 +443,13 @@ mod tests {
         let site = &spawner.lease.site;
         assert!(site.orders().waiting.is_empty());
         assert_eq!(site.room.available_permits(), MAX_WAITING_STARTS);
+    }
+    #[test]
+    fn there_are_never_more_threads_than_the_most() {
+        let spawner = Spawner::without_threads(0).unwrap();
+        let site = &spawner.lease.site;
+        site.orders().threads = MAX_THREADS;
+        site.add_thread().unwrap();
+        assert_eq!(site.orders().threads, MAX_THREADS);
     }
 }
