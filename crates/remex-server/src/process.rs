@@ -40,6 +40,7 @@ pub(crate) use deliver::{From, Viewer};
 use hold::{Control, Searches};
 pub(crate) use input::Feed;
 use input::Input;
+use rest::Rest;
 pub(crate) use start::{HANGS, Starting};
 pub(crate) use wait::Waiter;
 
@@ -98,6 +99,8 @@ struct State {
     ended_for: Option<ExitCause>,
     /// When output last came, for idleness.
     last_output: Instant,
+    /// Whether the task leaves the output alone for a moment.
+    rest: Rest,
     /// When readers were last told.
     last_ring: Instant,
     /// The client wrote since readers were last told: what comes now is an answer and goes out at once.
@@ -170,6 +173,7 @@ impl Process {
                 ended_at_ms: None,
                 ended_for: None,
                 last_output: now,
+                rest: Rest::default(),
                 last_ring: now.checked_sub(task::GATHER).unwrap_or(now),
                 answer_due: true,
                 full: false,
@@ -368,6 +372,11 @@ impl State {
         let mut cancelled: Vec<_> = cancelled.into_iter().map(Order::into_responder).collect();
         cancelled.extend(self.input.cancel(is_cancelled));
         cancelled
+    }
+
+    /// Returns when the process will have been idle for `time` if nothing comes; unknown while nobody listens to it.
+    fn idle_at(&self, time: Duration) -> Option<Instant> {
+        if self.full { None } else { self.rest.silent_at(self.last_output, time) }
     }
 
     fn exited(&mut self, exit: Exit) {

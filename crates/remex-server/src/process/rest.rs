@@ -3,7 +3,7 @@
 //! A program that flushes every line would cost two reads and a wake for each. What it says within a millisecond is
 //! told together anyway, so it can be read together as well. Start at [`Rest`].
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::task::GATHER;
 
@@ -61,6 +61,12 @@ impl Rest {
     /// Returns when a rest is over.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
+    }
+
+    /// Returns when a process that was last heard at `last_output` will have been silent for `time`; unknown during a rest,
+    /// when what it says is not heard.
+    pub(super) fn silent_at(&self, last_output: Instant, time: Duration) -> Option<Instant> {
+        if self.until.is_some() { None } else { last_output.checked_add(time) }
     }
 
     /// Reads at once from now on, until the process is chatty again.
@@ -123,6 +129,15 @@ mod tests {
         assert!(!rest.begins(now + GATHER, true));
         rest.found(80, true);
         assert!(!rest.begins(now + GATHER, true), "it has to show again that it chats");
+    }
+
+    #[test]
+    fn nobody_is_taken_for_silent_before_a_rest_is_over() {
+        let now = Instant::now();
+        let (mut rest, time) = (chatty(now), GATHER / 2);
+        assert_eq!(rest.silent_at(now, time), None);
+        assert!(!rest.begins(now + GATHER, true));
+        assert_eq!(rest.silent_at(now, time), Some(now + time));
     }
 
     #[test]

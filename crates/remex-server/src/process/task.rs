@@ -19,7 +19,6 @@ use tokio::io::Interest;
 use super::{
     Exit, Order, Process, Starting, no_end_of_input,
     pipes::{Pipes, Taken},
-    rest::Rest,
     start::Announce,
     terminate,
     watched::Watched,
@@ -65,7 +64,6 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         started: now,
         end: End::Running,
         gather_until: None,
-        rest: Rest::default(),
         turn_over: false,
         killed: false,
         process,
@@ -84,7 +82,6 @@ struct Runner {
     end: End,
     /// Readers have to be told by then.
     gather_until: Option<Instant>,
-    rest: Rest,
     /// A source has more than one turn allows.
     turn_over: bool,
     /// The tree was killed; the exit is on its way.
@@ -136,13 +133,14 @@ impl Runner {
 
     /// Waits for whatever comes next.
     async fn wait(&mut self) {
-        let (full, has_input, answer_due) = {
-            let state = self.process.state();
-            (state.full, state.input.next().is_some(), state.answer_due)
+        let (full, has_input, resting) = {
+            let mut state = self.process.state();
+            let has_input = state.input.next().is_some();
+            let may_rest =
+                !has_input && !state.answer_due && matches!(self.end, End::Running | End::Exited { .. });
+            (state.full, has_input, state.rest.begins(Instant::now(), may_rest))
         };
         let running = matches!(self.end, End::Running);
-        let may_rest = !has_input && !answer_due && matches!(self.end, End::Running | End::Exited { .. });
-        let resting = self.rest.begins(Instant::now(), may_rest);
         if resting {
             self.pipes.leave_alone();
         } else if !full || has_input {
@@ -173,20 +171,19 @@ impl Runner {
         let state = self.process.state();
         let about = &self.process.about;
         let running = matches!(self.end, End::Running) && !self.killed;
-        let after = |from: Instant, time: Option<Duration>| {
-            time.filter(|_| running).and_then(|time| from.checked_add(time))
-        };
+        let timeout = about.timeout.and_then(|time| self.started.checked_add(time));
+        let idle_timeout = about.idle_timeout.and_then(|time| state.idle_at(time));
         let linger = match self.end {
             End::Exited { linger_until } => linger_until,
             _ => None,
         };
         [
             self.gather_until,
-            self.rest.until(),
+            state.rest.until(),
             linger,
-            after(self.started, about.timeout),
-            after(state.last_output, about.idle_timeout.filter(|_| !state.full)),
-            state.look_again_at(&self.process.about, self.session.server().limits()),
+            timeout.filter(|_| running),
+            idle_timeout.filter(|_| running),
+            state.look_again_at(about, self.session.server().limits()),
         ]
         .into_iter()
         .flatten()
@@ -206,9 +203,7 @@ impl Runner {
             let mut state = self.process.state();
             let cause = if due(about.timeout.and_then(|time| self.started.checked_add(time))) {
                 ExitCause::Timeout
-            } else if !state.full
-                && due(about.idle_timeout.and_then(|time| state.last_output.checked_add(time)))
-            {
+            } else if due(about.idle_timeout.and_then(|time| state.idle_at(time))) {
                 ExitCause::IdleTimeout
             } else {
                 return;
@@ -228,9 +223,9 @@ impl Runner {
             session = %self.session.id, process = %self.process.id, code = exit.code, cause = ?exit.cause, "process exited"
         );
         self.pipes.child_ended();
-        self.rest.end();
         self.end = End::Exiting { owed: self.pipes.available() };
         let mut state = self.process.state();
+        state.rest.end();
         state.exited(exit);
         state.input.closed();
         drop(state);
@@ -320,13 +315,15 @@ impl Runner {
                     state.log.evict(hold, budget);
                     process.charge(&mut state, &session);
                     let pause = now.saturating_duration_since(state.last_output);
-                    self.rest.found(len, pause < GATHER && !state.answer_due);
+                    let without_pause = pause < GATHER && !state.answer_due;
+                    state.rest.found(len, without_pause);
+                    let satisfied = state.rest.is_satisfied_by(len);
                     state.last_output = now;
                     self.gather_until = process.announce(&mut state, now);
                     drop(state);
                     taken += len;
                     self.pay(index, len);
-                    if self.rest.is_satisfied_by(len) {
+                    if satisfied {
                         return;
                     }
                 }

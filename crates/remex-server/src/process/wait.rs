@@ -11,7 +11,7 @@ use remex_proto::{
     },
 };
 
-use super::{Process, State, hold::Searching};
+use super::{Process, State, hold::Searching, task::GATHER};
 
 impl Process {
     /// Answers a wait when its condition holds, the process can no longer meet it, or the time is up.
@@ -110,6 +110,8 @@ impl Condition {
             // A child that waits for its reader is not idle.
             Condition::Idle { .. } if state.full => Check::NotYet(None),
             Condition::Idle { since, silence } => match state.last_output.max(*since).checked_add(*silence) {
+                // What it says during a rest is heard at the end of it.
+                Some(at) if now >= at && state.rest.until().is_some() => Check::NotYet(Some(now + GATHER)),
                 Some(at) if now >= at => Check::Met(WaitReason::Idle, newest, None),
                 at => Check::NotYet(at),
             },
