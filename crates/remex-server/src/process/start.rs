@@ -1,6 +1,7 @@
 //! From a request to a child: what is checked before, and what is said after.
 
 use std::{
+    convert::Infallible,
     ffi::OsString,
     io,
     num::NonZeroU16,
@@ -8,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Child, Leader, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag};
+use remex_process::{
+    Attempt, Child, Leader, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag,
+};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
@@ -35,7 +38,7 @@ pub(crate) struct Starting {
     pub(crate) start: Start,
     pub(crate) start_id: Option<String>,
     pub(crate) responder: Responder,
-    /// Bounds how many starts of one connection run at once.
+    /// Bounds how many starts of one connection run at once, beside those that hang.
     pub(crate) slots: Arc<Semaphore>,
 }
 
@@ -83,19 +86,36 @@ impl Process {
         let Phase::Starting(attempt) = self.state().phase.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "a process is started once"));
         };
-        let made = async {
-            let _slot = slots.acquire().await;
-            session.server().spawner().attempt(start, &attempt).await
-        };
         // Dropping what makes the child ends what there is of it.
         tokio::select! {
             biased;
             () = attempt.aborted() => Err(GivenUp::SessionEnded.error(&self.id)),
-            made = made => made.map_err(|error| match error.kind() {
+            made = self.make(session, start, &attempt, slots) => made,
+        }
+    }
+
+    async fn make(
+        &self,
+        session: &Session,
+        start: Start,
+        attempt: &Attempt,
+        slots: &Semaphore,
+    ) -> Result<Child, RpcError> {
+        let slot = slots.acquire().await;
+        // Those that hang leave the slots to others.
+        let hangs = async {
+            tokio::time::sleep(HANGS).await;
+            drop(slot);
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            biased;
+            made = session.server().spawner().attempt(start, attempt) => made.map_err(|error| match error.kind() {
                 StartErrorKind::Aborted => GivenUp::SessionEnded.error(&self.id),
                 _ => start_error(&error),
             }),
             given_up = self.given_up() => Err(given_up.error(&self.id)),
+            never = hangs => match never {},
         }
     }
 

@@ -76,6 +76,24 @@ fn starts_that_hang_hold_up_no_other_start() {
 }
 
 #[test]
+fn starts_that_hang_leave_the_slots_of_their_connection_to_others() {
+    let Some(hung) = HungFs::mount(Interrupts::Ignored) else { return };
+    let server = Server::serve(&["--concurrent-requests", "1"]);
+    let client = server.client();
+    for (which, params) in hung_starts(&hung, "").into_iter().enumerate() {
+        client.send("process/start", with(params, json!({"processId": format!("hung {which}")})));
+    }
+    hung.wait_until_hanging(1);
+    // It waits behind all of them, and its time begins with its own attempt.
+    client.start("p", &["/bin/echo", "hi"], json!({"timeoutMs": 2_500}));
+    assert_eq!(client.collect("p").text(), "hi\n");
+    let listed = client.call("process/list", json!({})).unwrap();
+    let starting =
+        listed["processes"].as_array().unwrap().iter().filter(|entry| entry["state"] == "starting");
+    assert_eq!(starting.count(), 3);
+}
+
+#[test]
 fn a_start_that_hangs_can_be_terminated_and_stays_failed() {
     with_each(|hung| {
         let server = Server::start();
