@@ -9,11 +9,12 @@ use remex_process::{ChildIo, Size, resize};
 use remex_proto::{ErrorKind, RpcError, process::Stream, state::output_log::OutputLog};
 use rustix::{
     io::Errno,
+    pipe::fcntl_getpipe_size,
     pty::{OpenptFlags, ioctl_tiocgptpeer},
 };
 use tokio::io::Interest;
 
-use super::{not_a_terminal, watched::Watched};
+use super::{not_a_terminal, rest::TOO_MUCH, watched::Watched};
 use crate::clock::now_ms;
 
 /// More than a terminal can hold: what was printed before an exit lies within it.
@@ -26,6 +27,8 @@ pub(super) struct Pipes {
     /// `None` when there is none, it was closed, or the terminal takes its place.
     pub(super) stdin: Option<Watched>,
     tty: bool,
+    /// Whether the child can talk on for a moment while nobody reads. The pipes of a user who has many are small.
+    pub(super) are_roomy: bool,
     /// The child's side of the terminal, held open while it runs: a program may close it and come back, and until
     /// it has ended that is neither the end of its output nor of its input.
     slave: Option<OwnedFd>,
@@ -54,6 +57,7 @@ impl Pipes {
         };
         Ok(match io {
             ChildIo::Pipes { stdin, stdout, stderr } => Pipes {
+                are_roomy: is_roomy(&stdout) && is_roomy(&stderr),
                 out: [
                     source(stdout, Stream::Stdout, Interest::READABLE)?,
                     source(stderr, Stream::Stderr, Interest::READABLE)?,
@@ -71,6 +75,7 @@ impl Pipes {
                     out: [source(master, Stream::Pty, Interest::READABLE | Interest::WRITABLE)?, None],
                     stdin: None,
                     tty: true,
+                    are_roomy: true,
                     slave: Some(slave),
                 }
             }
@@ -182,5 +187,31 @@ impl Pipes {
                 format!("cannot resize the terminal of process `{id}`: {error}"),
             )
         })
+    }
+}
+
+fn is_roomy(pipe: &OwnedFd) -> bool {
+    fcntl_getpipe_size(pipe).is_ok_and(|size| size >= 2 * TOO_MUCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::{fcntl_setpipe_size, pipe};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_child_with_a_small_pipe_is_never_left_alone() {
+        for (sizes, are_roomy) in
+            [([64 << 10, 64 << 10], true), ([4 << 10, 64 << 10], false), ([64 << 10, 8 << 10], false)]
+        {
+            let [stdout, stderr] = sizes.map(|size| {
+                let (reader, _) = pipe().unwrap();
+                fcntl_setpipe_size(&reader, size).unwrap();
+                reader
+            });
+            let pipes = Pipes::new(ChildIo::Pipes { stdin: None, stdout, stderr }).unwrap();
+            assert_eq!(pipes.are_roomy, are_roomy, "{sizes:?}");
+        }
     }
 }

@@ -13,8 +13,8 @@ const SMALL_READ: usize = 2 << 10;
 /// After so many small reads without a pause a process is chatty.
 const CHATTY_READS: u32 = 8;
 
-/// Who says this much during a rest may have been held up by it: a pipe has room for 64 KiB.
-const TOO_MUCH: usize = 32 << 10;
+/// Who says this much during a rest may have been held up by it: a pipe has room for twice as much, or there is no rest.
+pub(super) const TOO_MUCH: usize = 32 << 10;
 
 /// Whether the sources of one process are read at once or after a moment.
 #[derive(Debug, Default)]

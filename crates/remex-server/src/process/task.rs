@@ -136,8 +136,10 @@ impl Runner {
         let (full, has_input, resting) = {
             let mut state = self.process.state();
             let has_input = state.input.next().is_some();
-            let may_rest =
-                !has_input && !state.answer_due && matches!(self.end, End::Running | End::Exited { .. });
+            let may_rest = self.pipes.are_roomy
+                && !has_input
+                && !state.answer_due
+                && matches!(self.end, End::Running | End::Exited { .. });
             (state.full, has_input, state.rest.begins(Instant::now(), may_rest))
         };
         let running = matches!(self.end, End::Running);
