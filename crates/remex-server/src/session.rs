@@ -29,7 +29,7 @@ use crate::{
     process::{From, Process, Starting, Viewer, broken},
     server::Server,
 };
-use starts::Starts;
+use starts::{PendingStart, Starts};
 
 /// How long processes that were killed may take until everything they said is in their logs.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -157,14 +157,17 @@ impl Session {
     ) {
         let start_id = request.start_id.clone();
         let Some(responder) = self.replay_start(&request, responder) else { return };
+        let pending = PendingStart { session: self, start_id: start_id.as_deref() };
         match self.admit(request, responder.outbox().id) {
             Ok((process, start)) => {
+                let start_id = start_id.clone();
                 let starting = Starting { process, start, start_id, responder, slots: Arc::clone(slots) };
                 let session = Arc::clone(self);
                 self.server.track(broken::run(starting, session));
+                pending.is_tried();
             }
             Err(error) => {
-                self.forget_start(start_id.as_deref());
+                drop(pending);
                 responder.error(&error);
             }
         }

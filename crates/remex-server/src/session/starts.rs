@@ -29,6 +29,26 @@ enum Outcome {
     Known(Result<wire::Started, RpcError>),
 }
 
+/// A start of which nothing was tried yet; dropped, it is forgotten: it was refused, or broke.
+#[derive(Debug)]
+pub(super) struct PendingStart<'a> {
+    pub(super) session: &'a Session,
+    pub(super) start_id: Option<&'a str>,
+}
+
+impl PendingStart<'_> {
+    /// Leaves it to its task to say what becomes of it.
+    pub(super) fn is_tried(mut self) {
+        self.start_id = None;
+    }
+}
+
+impl Drop for PendingStart<'_> {
+    fn drop(&mut self) {
+        self.session.forget_start(self.start_id);
+    }
+}
+
 impl Session {
     /// Answers a start that was asked for before; gives the responder back for a new one.
     pub(super) fn replay_start(&self, request: &wire::Start, responder: Responder) -> Option<Responder> {
@@ -72,8 +92,7 @@ impl Session {
         }
     }
 
-    /// Forgets a start that was refused before anything was tried.
-    pub(super) fn forget_start(&self, start_id: Option<&str>) {
+    fn forget_start(&self, start_id: Option<&str>) {
         let Some(start_id) = start_id else { return };
         let record = self.starts().by_id.remove(start_id);
         drop(record);

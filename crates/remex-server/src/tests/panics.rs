@@ -72,6 +72,30 @@ async fn a_request_that_panics_in_the_reader_ends_its_connection_and_no_other() 
     site.assert_idle().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_id_whose_request_panicked_is_forgotten() {
+    let site = Site::new().await;
+    let mut first = site.connect().await;
+    let session = first.call("initialize", json!({"clientName": "test"})).await.unwrap()["sessionId"].clone();
+    first.send(json!({"method": "initialized", "params": {}})).await;
+    let start = |id: &str| {
+        let mut params = start_params(id, "true");
+        params["startId"] = json!("s");
+        params
+    };
+    first.call("process/start", start("a!request")).await.unwrap_err();
+    first.assert_ends().await;
+    let mut heir = site.connect().await;
+    let resume =
+        json!({"clientName": "test", "resumeSessionId": session, "takeover": true, "detachTtlMs": 1});
+    heir.call("initialize", resume).await.unwrap();
+    heir.send(json!({"method": "initialized", "params": {}})).await;
+    let started = heir.call("process/start", start("b")).await.expect("the id belongs to nobody");
+    assert_eq!(started["replayed"], false);
+    heir.assert_works().await;
+    site.assert_idle().await;
+}
+
 #[tokio::test]
 async fn a_panic_is_an_error_of_its_task() {
     assert_eq!(supervised(async { 1 }).await, Ok(1));
