@@ -106,7 +106,7 @@ pub struct Limits {
     pub http_streams: usize,
     /// The longest body of a response that is not streamed.
     pub http_body_bytes: usize,
-    /// How long a connection that the server stopped reading from may take no byte before it is closed.
+    /// How long a connection may take no byte while an answer waits, or the rest of one, before it is closed.
     pub stalled_writer: Duration,
     /// After how many bytes of output an acknowledgement is asked for.
     pub mark_bytes: usize,

@@ -505,7 +505,7 @@ async fn write(outbox: Arc<Outbox>, mut out: Out, limits: Limits) {
         if !is_sent {
             break None;
         }
-        outbox.progress(before.saturating_sub(out.len()));
+        outbox.progress(before.saturating_sub(out.len()), out.has_unfinished());
     };
     if let Some(goodbye) = goodbye {
         let _ = tokio::time::timeout(FAREWELL, out.farewell(goodbye)).await;

@@ -104,7 +104,7 @@ struct Queue {
     acks: Acks,
     answers: VecDeque<Answer>,
     answer_bytes: usize,
-    /// Bytes in the send buffer up to the end of the last answer.
+    /// Bytes in the send buffer up to the end of the last answer, or to the end of what is encoded of it.
     answer_ahead: usize,
     /// Bytes that were written.
     written: u64,
@@ -548,11 +548,11 @@ impl Outbox {
         self.bell.notified().await;
     }
 
-    /// Notes that the client's side took this many bytes.
-    pub(crate) fn progress(&self, sent_bytes: usize) {
+    /// Notes that the client's side took this many bytes, and whether the rest of an answer is still to be encoded.
+    pub(crate) fn progress(&self, sent_bytes: usize, is_within_answer: bool) {
         let mut queue = self.queue();
         queue.answer_ahead = queue.answer_ahead.saturating_sub(sent_bytes);
-        let is_owed = queue.answer_ahead > 0 || !queue.answers.is_empty();
+        let is_owed = is_within_answer || queue.answer_ahead > 0 || !queue.answers.is_empty();
         queue.owed_since = is_owed.then(Instant::now);
         queue.written += sent_bytes as u64;
         let written = queue.written;
@@ -569,10 +569,14 @@ impl Outbox {
 
     /// Moves what is due into `out`; returns the farewell once everything before it is in there.
     pub(crate) fn fill(&self, out: &mut Out) -> Option<Goodbye> {
+        let was_within_answer = out.has_unfinished();
         if out.is_within_message() {
             return None;
         }
         let mut queue = self.queue();
+        if was_within_answer {
+            queue.answer_ahead = out.len();
+        }
         if let Some(payload) = queue.pong.take() {
             out.pong(&payload);
         }

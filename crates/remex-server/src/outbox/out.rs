@@ -197,6 +197,11 @@ impl Out {
         }
     }
 
+    /// Tells whether an answer has begun and its end is still to be added.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        matches!(self, Out::Wire { unfinished: Some(_), .. })
+    }
+
     /// Adds more of a message that has begun; tells whether its end is still to come, before which nothing else may be
     /// added.
     pub(super) fn is_within_message(&mut self) -> bool {

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, PATIENCE, Server, encode, start_params, with};
+use crate::support::{Client, PATIENCE, Place, Reader, Server, encode, start_params, with};
 
 use super::cpu_ticks;
 
@@ -41,6 +41,18 @@ fn a_client_that_asks_for_much_and_takes_nothing_is_closed() {
             client.send("fs/readFile", json!({"path": path}));
         }
         wait_until_detached(&server.client(), &session);
+    }
+}
+
+#[test]
+fn a_client_that_asks_for_one_long_file_and_takes_nothing_is_closed() {
+    let place = Place::new();
+    place.write("long", &vec![b'x'; 20 << 20]);
+    let flags = ["--stall-timeout", "500ms"];
+    for server in [Server::serve(&flags), Server::unix(&flags)] {
+        let (mut client, hello) = Reader::initialized(server.address(), json!({"clientName": "silent"}));
+        client.send("fs/readFile", json!({"path": place.uri("long")}));
+        wait_until_detached(&server.client(), &hello["sessionId"]);
     }
 }
 
