@@ -302,11 +302,13 @@ impl Out {
         }
     }
 
-    /// Sends what is left and the farewell.
+    /// Sends what is left and the farewell, for which there is no place within a message.
     pub(crate) async fn farewell(mut self, goodbye: Goodbye) {
         match &mut self {
-            Out::Wire { buffer, writer, .. } => {
-                buffer.close(goodbye.code, &goodbye.reason);
+            Out::Wire { buffer, writer, unfinished, .. } => {
+                if unfinished.is_none() {
+                    buffer.close(goodbye.code, &goodbye.reason);
+                }
                 if writer.write_all(buffer.pending()).await.is_ok() {
                     let _ = writer.shutdown().await;
                 }

@@ -1,11 +1,14 @@
 //! Peers that read, or not, and never acknowledge.
 
 use std::{
+    io::Read as _,
+    net::TcpStream,
     thread,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
+use tungstenite::Message;
 
 use crate::support::{Client, PATIENCE, Place, Reader, Server, encode, start_params, with};
 
@@ -47,13 +50,45 @@ fn a_client_that_asks_for_much_and_takes_nothing_is_closed() {
 #[test]
 fn a_client_that_asks_for_one_long_file_and_takes_nothing_is_closed() {
     let place = Place::new();
-    place.write("long", &vec![b'x'; 20 << 20]);
+    place.write("long", vec![b'x'; 20 << 20]);
     let flags = ["--stall-timeout", "500ms"];
     for server in [Server::serve(&flags), Server::unix(&flags)] {
         let (mut client, hello) = Reader::initialized(server.address(), json!({"clientName": "silent"}));
         client.send("fs/readFile", json!({"path": place.uri("long")}));
         wait_until_detached(&server.client(), &hello["sessionId"]);
     }
+}
+
+#[test]
+fn what_a_client_gets_of_a_long_file_before_it_is_closed_has_nothing_else_in_it() {
+    let place = Place::new();
+    place.write("long", vec![b'x'; 20 << 20]);
+    let server = Server::serve(&["--stall-timeout", "500ms"]);
+    let host = server.address().strip_prefix("ws://").expect("the server has a WebSocket");
+    let stream = TcpStream::connect(host).expect("the server listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
+    let (mut socket, _) = tungstenite::client(server.address(), stream).expect("the server upgrades");
+    for message in [
+        json!({"id": 1, "method": "initialize", "params": {"clientName": "silent"}}),
+        json!({"method": "initialized", "params": {}}),
+    ] {
+        socket.send(Message::text(message.to_string())).expect("the server takes messages");
+    }
+    let hello = socket.read().expect("the handshake is answered").into_text().expect("messages are text");
+    let hello: Value = serde_json::from_str(&hello).expect("messages are JSON");
+    let read = json!({"id": 2, "method": "fs/readFile", "params": {"path": place.uri("long")}});
+    socket.send(Message::text(read.to_string())).expect("the server takes messages");
+    wait_until_detached(&server.client(), &hello["result"]["sessionId"]);
+    let mut sent = Vec::new();
+    // A reset is an end as well.
+    let _ = socket.get_mut().read_to_end(&mut sent);
+    // A text in one frame, whose length takes eight bytes.
+    let (head, content) = sent.split_at(10);
+    assert_eq!(head[..2], [0x81, 127]);
+    assert!(content.starts_with(br#"{"id":2,"result":{"dataBase64":"eHh4"#), "it is another answer");
+    assert!(content.len() < 20 << 20, "all of it was sent");
+    let end = String::from_utf8_lossy(&content[content.len() - 200..]);
+    assert!(end.bytes().all(|byte| b"eHh4".contains(&byte)), "it ends with {end:?}");
 }
 
 #[test]
