@@ -387,7 +387,7 @@ impl Outbox {
         self.bell.notify_one();
     }
 
-    /// Notes that the client said something.
+    /// Notes that the client gave a sign of life.
     pub(crate) fn heard(&self) {
         self.heard.notify_waiters();
     }
@@ -564,6 +564,10 @@ impl Outbox {
         for read in reads {
             read.process.acknowledge_lagging(self.id, read.seq);
         }
+        if is_within_answer && sent_bytes > 0 {
+            // It cannot be asked before the end, and whoever takes bytes is there.
+            self.heard();
+        }
         self.drained.notify_waiters();
     }
 
@@ -703,5 +707,23 @@ fn ask(acks: Acks, mark: u64, out: &mut Out) {
         Acks::Ping => out.ping(&mark.to_be_bytes()),
         Acks::Mark => out.note(64, flow::Mark { mark }),
         Acks::Lag => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_a_long_answer_is_alive_although_it_cannot_be_asked() {
+        let outbox = Outbox::new(1, Acks::Ping, Form::Json, Limits::default());
+        for (sent_bytes, is_within_answer, expected) in [(1, true, true), (0, true, false), (1, false, false)] {
+            let taking = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                outbox.progress(sent_bytes, is_within_answer);
+            };
+            let (is_alive, ()) = tokio::join!(outbox.is_alive(Duration::from_secs(2)), taking);
+            assert_eq!(is_alive, expected, "{sent_bytes} bytes, within an answer: {is_within_answer}");
+        }
     }
 }
