@@ -51,6 +51,13 @@ impl ComputePool {
 }
 
 #[cfg(test)]
+impl ComputePool {
+    pub(crate) fn threads(&self) -> &Threads {
+        &self.threads
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::{sync::Arc, thread};
 

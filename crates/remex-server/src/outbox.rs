@@ -119,7 +119,9 @@ struct Queue {
     pong: Option<Bytes>,
     ping: bool,
     in_flight: InFlight<Process>,
-    /// Requests that have no answer yet; bounded by `unanswered_requests`.
+    /// How many requests have come.
+    requests: u64,
+    /// Requests that have no answer yet, in any order; bounded by `unanswered_requests`.
     open: Vec<OpenRequest>,
     goodbye: Option<Goodbye>,
     /// The writer is gone: nothing is taken any more.
@@ -135,9 +137,14 @@ struct SentRead {
     seq: Seq,
 }
 
+/// Tells the requests of a connection apart: the id of one that was answered may be used again while its work goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RequestNumber(u64);
+
 /// A request that has no answer yet.
 #[derive(Debug)]
 struct OpenRequest {
+    number: RequestNumber,
     id: RequestId,
     /// The process that has to take it as input.
     input_of: Weak<Process>,
@@ -207,6 +214,7 @@ impl Outbox {
                 pong: None,
                 ping: false,
                 in_flight: InFlight::default(),
+                requests: 0,
                 open: Vec::new(),
                 goodbye: None,
                 closed: false,
@@ -233,24 +241,26 @@ impl Outbox {
     }
 
     /// Counts a request that has to be answered.
-    fn register(&self, id: &RequestId, request_bytes: usize) {
+    fn register(&self, id: &RequestId, request_bytes: usize) -> RequestNumber {
         let mut queue = self.queue();
-        queue.open.push(OpenRequest { id: id.clone(), input_of: Weak::new() });
+        queue.requests += 1;
+        let number = RequestNumber(queue.requests);
+        queue.open.push(OpenRequest { number, id: id.clone(), input_of: Weak::new() });
         queue.unanswered += 1;
         queue.request_bytes += request_bytes;
+        number
     }
 
     /// Notes which process has to take an open request as its input.
-    fn set_input_of(&self, id: &RequestId, process: &Arc<Process>) {
-        // It has come just now.
-        if let Some(open) = self.queue().open.iter_mut().rfind(|open| open.id == *id) {
+    fn set_input_of(&self, number: RequestNumber, process: &Arc<Process>) {
+        if let Some(open) = self.queue().open.iter_mut().find(|open| open.number == number) {
             open.input_of = Arc::downgrade(process);
         }
     }
 
     /// Returns the process that has to take an open request as its input.
     pub(crate) fn input_of(&self, id: &RequestId) -> Option<Arc<Process>> {
-        self.queue().open.iter().rfind(|open| open.id == *id)?.input_of.upgrade()
+        self.queue().newest_open(id)?.input_of.upgrade()
     }
 
     /// Returns the processes that have to take open requests as their input.
@@ -262,7 +272,8 @@ impl Outbox {
     ///
     /// Returns whether there was one.
     pub(crate) fn cancel(&self, id: &RequestId) -> bool {
-        let is_open = self.close_request(id);
+        let number = self.queue().newest_open(id).map(|open| open.number);
+        let is_open = number.is_some_and(|number| self.close_request(number));
         if is_open {
             self.push_error(id, &responder::cancelled());
         }
@@ -270,9 +281,9 @@ impl Outbox {
     }
 
     /// Notes that a request gets its answer now; `false` when it was cancelled and has one.
-    fn close_request(&self, id: &RequestId) -> bool {
+    fn close_request(&self, number: RequestNumber) -> bool {
         let open = &mut self.queue().open;
-        let found = open.iter().position(|known| known.id == *id);
+        let found = open.iter().position(|known| known.number == number);
         found.map(|index| open.swap_remove(index)).is_some()
     }
 
@@ -512,9 +523,9 @@ impl Outbox {
     }
 
     /// Tells whether somebody still waits for the answer to a request.
-    fn is_open(&self, id: &RequestId) -> bool {
+    fn is_open(&self, number: RequestNumber) -> bool {
         let queue = self.queue();
-        !queue.closed && queue.open.iter().any(|open| open.id == *id)
+        !queue.closed && queue.open.iter().any(|open| open.number == number)
     }
 
     /// Waits until every request has its answer.
@@ -698,6 +709,13 @@ impl Outbox {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    /// Returns the request with this id that has no answer yet, of several the newest.
+    fn newest_open(&self, id: &RequestId) -> Option<&OpenRequest> {
+        self.open.iter().filter(|open| open.id == *id).max_by_key(|open| open.number)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Servers with limits or defects that the program does not have, and clients over a Unix socket.
 
+mod cancels;
 mod limits;
 mod panics;
 
@@ -98,9 +99,14 @@ impl Client {
         self.count += 1;
         let id = json!(self.count);
         self.send(json!({"id": id, "method": method, "params": params})).await;
+        self.outcome(&id).await
+    }
+
+    /// Waits for the next answer with this id.
+    async fn outcome(&mut self, id: &Value) -> Result<Value, Value> {
         loop {
             let message = self.next().await.expect("the connection lasts until the answer");
-            match (message["id"] == id, message.get("result"), message.get("error")) {
+            match (message["id"] == *id, message.get("result"), message.get("error")) {
                 (true, Some(result), _) => return Ok(result.clone()),
                 (true, _, Some(error)) => return Err(error.clone()),
                 _ => self.notes.push(message),

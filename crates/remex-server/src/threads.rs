@@ -148,6 +148,26 @@ impl std::fmt::Debug for Pool {
 }
 
 #[cfg(test)]
+impl Threads {
+    /// Keeps all threads busy; each until its sender is dropped.
+    pub(crate) fn keep_busy(&self) -> Vec<std::sync::mpsc::Sender<()>> {
+        let hold = |_| {
+            let (release, held) = std::sync::mpsc::channel();
+            let (begin, begun) = std::sync::mpsc::channel();
+            drop(self.run(move || (begin.send(()), held.recv())));
+            begun.recv().expect("a thread takes the work");
+            release
+        };
+        (0..self.pool.max).map(hold).collect()
+    }
+
+    /// Returns how much work no thread has taken yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.pool.state().waiting.len()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::sync::Barrier;
 

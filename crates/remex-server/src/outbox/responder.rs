@@ -4,7 +4,7 @@ use std::{any::TypeId, io, sync::Arc};
 
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message};
 
-use super::{ConnectionId, Form, Outbox, Parcel, Reply, Then};
+use super::{ConnectionId, Form, Outbox, Parcel, Reply, RequestNumber, Then};
 use crate::{process::Process, supervise::defect};
 
 /// The duty to answer one request, exactly once.
@@ -14,6 +14,7 @@ use crate::{process::Process, supervise::defect};
 #[derive(Debug)]
 pub(crate) struct Responder {
     outbox: Arc<Outbox>,
+    number: RequestNumber,
     /// Taken when the answer is given.
     id: Option<RequestId>,
     request_bytes: usize,
@@ -23,8 +24,8 @@ pub(crate) struct Responder {
 
 impl Responder {
     pub(crate) fn new(outbox: &Arc<Outbox>, id: RequestId, request_bytes: usize) -> Self {
-        outbox.register(&id, request_bytes);
-        Responder { outbox: Arc::clone(outbox), id: Some(id), request_bytes, reply: None }
+        let number = outbox.register(&id, request_bytes);
+        Responder { outbox: Arc::clone(outbox), number, id: Some(id), request_bytes, reply: None }
     }
 
     pub(crate) fn is_for(&self, connection: ConnectionId, id: &RequestId) -> bool {
@@ -33,9 +34,7 @@ impl Responder {
 
     /// Notes that `process` has to take the request as its input, so that it is found there when it is cancelled.
     pub(crate) fn is_input_of(&self, process: &Arc<Process>) {
-        if let Some(id) = &self.id {
-            self.outbox.set_input_of(id, process);
-        }
+        self.outbox.set_input_of(self.number, process);
     }
 
     pub(crate) fn request_bytes(&self) -> usize {
@@ -48,7 +47,7 @@ impl Responder {
 
     /// Returns what tells long work whether to go on.
     pub(crate) fn wanted(&self) -> Wanted {
-        Wanted { outbox: Arc::clone(&self.outbox), id: self.id.clone() }
+        Wanted { outbox: Arc::clone(&self.outbox), number: self.number }
     }
 
     /// Notes which type the answer to its method has.
@@ -97,7 +96,7 @@ impl Responder {
             std::any::type_name::<R>()
         );
         let Some(id) = self.id.take() else { return };
-        let parcel = self.outbox.close_request(&id).then(|| match self.outbox.form {
+        let parcel = self.outbox.close_request(self.number).then(|| match self.outbox.form {
             Form::Json => json(&id, reply),
             Form::Value => Parcel::reply_value(id, reply),
         });
@@ -111,7 +110,7 @@ impl Responder {
 
     fn send_error(&mut self, error: &RpcError) {
         let Some(id) = self.id.take() else { return };
-        if self.outbox.close_request(&id) {
+        if self.outbox.close_request(self.number) {
             self.outbox.push_error(&id, error);
         }
     }
@@ -121,13 +120,13 @@ impl Responder {
 #[derive(Debug)]
 pub(crate) struct Wanted {
     outbox: Arc<Outbox>,
-    id: Option<RequestId>,
+    number: RequestNumber,
 }
 
 impl Wanted {
     /// Fails when nobody does any more: the request was cancelled, or its connection has ended.
     pub(crate) fn check(&self) -> io::Result<()> {
-        if self.id.as_ref().is_some_and(|id| self.outbox.is_open(id)) {
+        if self.outbox.is_open(self.number) {
             return Ok(());
         }
         Err(io::Error::other("nobody waits for it any more"))

@@ -1,0 +1,63 @@
+//! Requests that are cancelled while their answers are being made.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::{Client, PATIENCE, Site};
+
+impl Site {
+    async fn client_with(&self, capabilities: &[&str]) -> Client {
+        let mut client = self.connect().await;
+        let hello = json!({"clientName": "test", "detachTtlMs": 1, "capabilities": capabilities});
+        client.call("initialize", hello).await.unwrap();
+        client.send(json!({"method": "initialized", "params": {}})).await;
+        client
+    }
+
+    /// Reads all output of a process under the id `read`, and cancels that while the answer waits to be encoded.
+    ///
+    /// Returns once `next` was sent and the work that was cancelled is over.
+    async fn cancel_large_read(&self, client: &mut Client, process_id: &str, next: Option<Value>) {
+        let threads = self.server.compute().threads();
+        let mut busy = threads.keep_busy();
+        let read = json!({"id": "read", "method": "process/read", "params": {"processId": process_id}});
+        client.send(read).await;
+        let deadline = Instant::now() + PATIENCE;
+        while threads.waiting() == 0 {
+            assert!(Instant::now() < deadline, "the answer is never encoded");
+            tokio::task::yield_now().await;
+        }
+        client.send(json!({"method": "request/cancel", "params": {"id": "read"}})).await;
+        let error = client.outcome(&json!("read")).await.unwrap_err();
+        assert_eq!(error["data"]["kind"], "cancelled");
+        if let Some(next) = next {
+            client.send(next).await;
+            // It was read when this is answered.
+            client.call("environment/status", json!({})).await.unwrap();
+        }
+        // One thread, so that the work is over when what comes behind it is.
+        busy.pop();
+        self.server.compute().run(|| ()).await;
+    }
+}
+
+impl Client {
+    async fn wait_for(&mut self, process_id: &str, regex: &str) {
+        let wait = json!({"processId": process_id, "until": {"output": {"regex": regex}}});
+        self.call("process/wait", wait).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_is_used_again_after_a_cancel_gets_the_answer_to_the_second_request() {
+    let site = Site::new().await;
+    let mut client = site.client_with(&["cancel"]).await;
+    client.start("p", "head -c 300000 /dev/zero; echo full; read line").await.unwrap();
+    client.wait_for("p", "full").await;
+    let wait = json!({"id": "read", "method": "process/wait", "params": {"processId": "p", "until": "exit"}});
+    site.cancel_large_read(&mut client, "p", Some(wait)).await;
+    client.send(json!({"id": "go", "method": "process/write", "params": {"processId": "p", "chunk": "Cg=="}})).await;
+    let waited = client.outcome(&json!("read")).await.unwrap();
+    assert_eq!(waited["reason"], "exit", "{waited}");
+}
