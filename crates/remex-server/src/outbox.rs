@@ -163,11 +163,13 @@ pub(crate) enum Then {
     Nothing,
     /// The process was started: its events may follow now.
     Follow(Arc<Process>),
-    /// The answer carried the output of this process up to the given event, and the process may wait for its
-    /// acknowledgement.
+    /// The answer carried the output of this process up to the given event.
     Delivered {
         process: Arc<Process>,
-        seq: Seq,
+        up_to: Seq,
+        /// What its acknowledgement acknowledges.
+        worth: Seq,
+        /// The process waits for that.
         wants_mark: bool,
     },
 }
@@ -659,17 +661,20 @@ impl Outbox {
                 process.open(self);
                 self.queue()
             }
-            Then::Delivered { process, seq, wants_mark } => {
+            Then::Delivered { process, up_to, worth, wants_mark } => {
+                drop(queue);
+                process.note_answered(self.id, up_to);
+                let mut queue = self.queue();
                 if queue.acks == Acks::Lag {
                     let ends_at = queue.written + out.len() as u64;
-                    queue.sent_reads.push_back(SentRead { ends_at, process, seq });
+                    queue.sent_reads.push_back(SentRead { ends_at, process, seq: worth });
                     return queue;
                 }
                 // Apart from what was streamed before, whose acknowledgement is worth something else.
                 if wants_mark {
                     self.mark(&mut queue, out);
                 }
-                queue.in_flight.add(&process, seq, size);
+                queue.in_flight.add(&process, worth, size);
                 if wants_mark {
                     self.mark(&mut queue, out);
                 }

@@ -100,6 +100,10 @@ impl Responder {
             Form::Json => json(&id, reply),
             Form::Value => Parcel::reply_value(id, reply),
         });
+        if parcel.is_none() && matches!(then, Then::Delivered { .. }) {
+            // What was not sent acknowledges nothing.
+            return;
+        }
         // A cancelled request has its answer, but what it did has its consequences.
         self.outbox.push(parcel, then);
     }

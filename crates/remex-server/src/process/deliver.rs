@@ -142,9 +142,11 @@ impl Process {
         self.ring(state);
     }
 
-    /// Notes that a read on `connection` is answered with everything up to `seq`.
-    pub(super) fn note_answered(state: &mut State, connection: ConnectionId, seq: Seq) {
-        if let Some(follow) = state.follows.iter_mut().find(|follow| follow.connection == connection) {
+    /// Notes that a read on `connection` is answered with everything up to `seq`: the answer is on its way, and comes
+    /// before whatever is streamed from now on.
+    pub(crate) fn note_answered(&self, connection: ConnectionId, seq: Seq) {
+        let follows = &mut self.state().follows;
+        if let Some(follow) = follows.iter_mut().find(|follow| follow.connection == connection) {
             follow.read_up_to = follow.read_up_to.max(seq);
         }
     }

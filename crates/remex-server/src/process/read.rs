@@ -56,11 +56,13 @@ impl Process {
         self.note_read(&mut state, reader, after);
         let controls = reader.is_some_and(|connection| state.control.is(connection));
         let (reply, up_to) = reply(&mut state, after, read.max_bytes, controls);
-        let Some(connection) = reader else { return (reply, Then::Nothing) };
-        Self::note_answered(&mut state, connection, up_to);
-        let seq = state.control.worth_of_read(up_to);
+        if reader.is_none() {
+            return (reply, Then::Nothing);
+        }
+        let worth = state.control.worth_of_read(up_to);
         let wants_mark = controls && (state.full || state.control.is_catching_up());
-        (reply, Then::Delivered { process: Arc::clone(self), seq, wants_mark })
+        drop(state);
+        (reply, Then::Delivered { process: Arc::clone(self), up_to, worth, wants_mark })
     }
 
     fn note_read(&self, state: &mut State, reader: Option<ConnectionId>, after: Seq) {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{Client, PATIENCE, Site};
+use super::{Client, PATIENCE, Site, start_params};
 
 impl Site {
     async fn client_with(&self, capabilities: &[&str]) -> Client {
@@ -47,6 +47,11 @@ impl Client {
         let wait = json!({"processId": process_id, "until": {"output": {"regex": regex}}});
         self.call("process/wait", wait).await.unwrap();
     }
+
+    async fn go_on(&mut self, process_id: &str) {
+        let line = json!({"processId": process_id, "chunk": "Cg=="});
+        self.call("process/write", line).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,4 +65,36 @@ async fn an_id_that_is_used_again_after_a_cancel_gets_the_answer_to_the_second_r
     client.send(json!({"id": "go", "method": "process/write", "params": {"processId": "p", "chunk": "Cg=="}})).await;
     let waited = client.outcome(&json!("read")).await.unwrap();
     assert_eq!(waited["reason"], "exit", "{waited}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_cancelled_read_would_have_told_is_streamed_or_said_to_be_lost() {
+    let site = Site::new().await;
+    let mut client = site.client_with(&["cancel", "consumed"]).await;
+    let script = "head -c 500000 /dev/zero; echo full; read line; head -c 2000000 /dev/zero; echo end";
+    let mut start = start_params("p", script);
+    start["output"] = json!({"overflow": "evict", "retainBytes": 600_000});
+    client.call("process/start", start).await.unwrap();
+    // More than is streamed to a client that consumes nothing.
+    client.wait_for("p", "full").await;
+    site.cancel_large_read(&mut client, "p", None).await;
+    client.go_on("p").await;
+    client.wait_for("p", "end").await;
+
+    let mut streamed = 0;
+    let closed = loop {
+        let note = if client.notes.is_empty() { client.next().await.unwrap() } else { client.notes.remove(0) };
+        let params = &note["params"];
+        match note["method"].as_str() {
+            Some("process/output") => {
+                let chunk = params["chunk"].as_str().unwrap();
+                streamed += chunk.len() / 4 * 3 - chunk.bytes().filter(|byte| *byte == b'=').count();
+            }
+            Some("process/closed") => break params.clone(),
+            _ => {}
+        }
+        client.send(json!({"method": "flow/consumed", "params": {"processId": "p", "seq": params["seq"]}})).await;
+    };
+    let lost = closed["evictedBytes"].as_u64().unwrap();
+    assert_eq!(closed["produced"]["stdout"], streamed as u64 + lost, "{streamed} streamed, {lost} lost");
 }
