@@ -305,16 +305,18 @@ impl Connection {
                 () = ending.cancelled() => {}
             }
             // A reply may be megabytes: it is made when there is room for it.
-            let outbox = Arc::clone(responder.outbox());
-            let _making = outbox.room_for_answer().await;
+            let making = responder.outbox().room_for_answer().await;
             // Now and not elsewhere: what is streamed and acknowledged meanwhile may be evicted, and would be a gap.
             let (reply, then) = process.read(&request, reader);
             let is_large = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum::<usize>() > LARGE_MESSAGE;
-            if is_large {
-                server.compute().run(move || responder.ok_then(reply, then)).await;
-            } else {
-                responder.ok_then(reply, then);
+            if !is_large {
+                return responder.ok_then(reply, then);
             }
+            let answer = move || {
+                responder.ok_then(reply, then);
+                drop(making);
+            };
+            server.compute().run(answer).await;
         });
     }
 
@@ -364,9 +366,12 @@ impl Connection {
             if !process.started(asked.checked_add(HANGS)).await {
                 return responder.error(&unknown_process(&process.id));
             }
-            let outbox = Arc::clone(responder.outbox());
-            let _making = outbox.room_for_answer().await;
-            server.compute().run(move || responder.ok(process.snapshot(max_bytes))).await;
+            let making = responder.outbox().room_for_answer().await;
+            let answer = move || {
+                responder.ok(process.snapshot(max_bytes));
+                drop(making);
+            };
+            server.compute().run(answer).await;
         });
     }
 
@@ -381,15 +386,18 @@ impl Connection {
         let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.slots));
         self.run_beside(id, async move {
             let _slot = slots.acquire().await;
-            let outbox = Arc::clone(responder.outbox());
-            let _making = outbox.room_for_answer().await;
+            let making = responder.outbox().room_for_answer().await;
             // One look for all of them: there may be as many sessions as processes on this host.
             let members = match sessions.first() {
                 Some(session) => tree::marked(session.tag()).await.unwrap_or_default(),
                 None => Vec::new(),
             };
             // There may be tens of thousands of them, too many for a worker.
-            server.compute().run(move || responder.ok(listing(&sessions, &members))).await;
+            let answer = move || {
+                responder.ok(listing(&sessions, &members));
+                drop(making);
+            };
+            server.compute().run(answer).await;
         });
     }
 

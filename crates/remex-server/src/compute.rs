@@ -33,7 +33,8 @@ impl ComputePool {
         Ok(ComputePool { threads: Threads::new("remex-compute", threads)? })
     }
 
-    /// Does `work` on one of the threads, within the caller's runtime; it goes on when nobody waits for it any more.
+    /// Does `work` on one of the threads, within the caller's runtime, unless nobody waits for it any more when its turn
+    /// has come.
     ///
     /// A panic of `work` is the caller's.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -42,7 +43,7 @@ impl ComputePool {
             let _runtime = runtime.enter();
             catch_unwind(AssertUnwindSafe(work))
         };
-        match self.threads.run(work).await {
+        match self.threads.run_if_wanted(work).await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => resume_unwind(panic),
             Err(panicked) => unreachable!("the panic of a job was caught, and yet {panicked}"),

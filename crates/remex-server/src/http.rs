@@ -59,7 +59,7 @@ impl Connection {
             };
             let mut reply = head(&response);
             let collecting = body::collect(response, server.limits().http_body_bytes, &large);
-            let (body, _place) = match deadline.bound(unreadable, collecting).await {
+            let (body, place) = match deadline.bound(unreadable, collecting).await {
                 Ok(collected) => collected,
                 Err(error) => return responder.error(&error),
             };
@@ -67,9 +67,12 @@ impl Connection {
             if reply.body_base64.len() < LARGE_ANSWER {
                 return responder.ok(reply);
             }
-            let outbox = Arc::clone(responder.outbox());
-            let _making = outbox.room_for_answer().await;
-            let _ = server.files().run(move || responder.ok(reply)).await;
+            let making = responder.outbox().room_for_answer().await;
+            let answer = move || {
+                responder.ok(reply);
+                drop((making, place));
+            };
+            let _ = server.files().run(answer).await;
         });
     }
 

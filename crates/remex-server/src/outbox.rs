@@ -24,7 +24,7 @@ use remex_proto::{
     RequestId, RpcError, ServerNote, call::Note, flow, http::BodyDelta, message::BodyFrame,
     state::output_log::Seq,
 };
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::{config::Limits, process::Process, server::POLICY};
 use in_flight::InFlight;
@@ -94,7 +94,7 @@ pub(crate) struct Outbox {
     /// Rings when the connection is about to end.
     leaving: Notify,
     /// Held by whoever makes a large answer: one at a time.
-    making: Semaphore,
+    making: Arc<Semaphore>,
     /// Its client is somewhere else by now, and sends again there what was not answered here.
     gone: AtomicBool,
 }
@@ -225,7 +225,7 @@ impl Outbox {
             drained: Notify::new(),
             heard: Notify::new(),
             leaving: Notify::new(),
-            making: Semaphore::new(1),
+            making: Arc::new(Semaphore::new(1)),
             gone: AtomicBool::new(false),
         }
     }
@@ -507,9 +507,10 @@ impl Outbox {
         }
     }
 
-    /// Waits until another large answer may be made; it is to be queued before the permit is given back.
-    pub(crate) async fn room_for_answer(&self) -> Option<SemaphorePermit<'_>> {
-        let permit = self.making.acquire().await.ok();
+    /// Waits until another large answer may be made; the permit belongs to the work, and is given back when the answer
+    /// is queued or dropped.
+    pub(crate) async fn room_for_answer(&self) -> Option<OwnedSemaphorePermit> {
+        let permit = Arc::clone(&self.making).acquire_owned().await.ok();
         self.room().await;
         permit
     }
