@@ -741,13 +741,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_a_long_answer_is_alive_although_it_cannot_be_asked() {
         let outbox = Outbox::new(1, Acks::Ping, Form::Json, Limits::default());
-        for (sent_bytes, is_within_answer, expected) in [(1, true, true), (0, true, false), (1, false, false)] {
+        for (sent_bytes, is_within_answer, is_expected) in
+            [(1, true, true), (0, true, false), (1, false, false)]
+        {
             let taking = async {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 outbox.progress(sent_bytes, is_within_answer);
             };
             let (is_alive, ()) = tokio::join!(outbox.is_alive(Duration::from_secs(2)), taking);
-            assert_eq!(is_alive, expected, "{sent_bytes} bytes, within an answer: {is_within_answer}");
+            assert_eq!(is_alive, is_expected, "{sent_bytes} bytes, within an answer: {is_within_answer}");
         }
     }
 }

@@ -47,11 +47,10 @@ impl Client {
         let wait = json!({"processId": process_id, "until": {"output": {"regex": regex}}});
         self.call("process/wait", wait).await.unwrap();
     }
+}
 
-    async fn go_on(&mut self, process_id: &str) {
-        let line = json!({"processId": process_id, "chunk": "Cg=="});
-        self.call("process/write", line).await.unwrap();
-    }
+fn line_to(process_id: &str) -> Value {
+    json!({"processId": process_id, "chunk": "Cg=="})
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +61,7 @@ async fn an_id_that_is_used_again_after_a_cancel_gets_the_answer_to_the_second_r
     client.wait_for("p", "full").await;
     let wait = json!({"id": "read", "method": "process/wait", "params": {"processId": "p", "until": "exit"}});
     site.cancel_large_read(&mut client, "p", Some(wait)).await;
-    client.send(json!({"id": "go", "method": "process/write", "params": {"processId": "p", "chunk": "Cg=="}})).await;
+    client.send(json!({"id": "go", "method": "process/write", "params": line_to("p")})).await;
     let waited = client.outcome(&json!("read")).await.unwrap();
     assert_eq!(waited["reason"], "exit", "{waited}");
 }
@@ -78,12 +77,13 @@ async fn what_a_cancelled_read_would_have_told_is_streamed_or_said_to_be_lost() 
     // More than is streamed to a client that consumes nothing.
     client.wait_for("p", "full").await;
     site.cancel_large_read(&mut client, "p", None).await;
-    client.go_on("p").await;
+    client.call("process/write", line_to("p")).await.unwrap();
     client.wait_for("p", "end").await;
 
     let mut streamed = 0;
     let closed = loop {
-        let note = if client.notes.is_empty() { client.next().await.unwrap() } else { client.notes.remove(0) };
+        let note =
+            if client.notes.is_empty() { client.next().await.unwrap() } else { client.notes.remove(0) };
         let params = &note["params"];
         match note["method"].as_str() {
             Some("process/output") => {
@@ -93,8 +93,26 @@ async fn what_a_cancelled_read_would_have_told_is_streamed_or_said_to_be_lost() 
             Some("process/closed") => break params.clone(),
             _ => {}
         }
-        client.send(json!({"method": "flow/consumed", "params": {"processId": "p", "seq": params["seq"]}})).await;
+        let consumed = json!({"processId": "p", "seq": params["seq"]});
+        client.send(json!({"method": "flow/consumed", "params": consumed})).await;
     };
     let lost = closed["evictedBytes"].as_u64().unwrap();
     assert_eq!(closed["produced"]["stdout"], streamed as u64 + lost, "{streamed} streamed, {lost} lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_reads_are_cancelled_one_answer_at_a_time_is_in_the_making() {
+    let site = Site::new().await;
+    let mut client = site.client_with(&["cancel"]).await;
+    client.start("p", "head -c 300000 /dev/zero; echo full; read line").await.unwrap();
+    client.wait_for("p", "full").await;
+    let threads = site.server.compute().threads();
+    let _busy = threads.keep_busy();
+    for _ in 0..20 {
+        client.send(json!({"id": "read", "method": "process/read", "params": {"processId": "p"}})).await;
+        client.call("environment/status", json!({})).await.unwrap();
+        client.send(json!({"method": "request/cancel", "params": {"id": "read"}})).await;
+        client.outcome(&json!("read")).await.unwrap_err();
+    }
+    assert!(threads.waiting() <= 1, "{} answers wait to be encoded", threads.waiting());
 }
