@@ -66,11 +66,9 @@ fn by_default_processes_sessions_and_silence_last_thirty_seconds() {
         move || {
             let (mut socket, _) = tungstenite::connect(&address).expect("the server accepts");
             let begun = Instant::now();
-            let ping = loop {
-                match socket.read().expect("the server keeps the connection") {
-                    Message::Ping(payload) => break payload,
-                    other => panic!("nothing was asked, and yet {other:?} came"),
-                }
+            let ping = match socket.read().expect("the server keeps the connection") {
+                Message::Ping(payload) => payload,
+                other => panic!("nothing was asked, and yet {other:?} came"),
             };
             assert!(ping.is_empty());
             begun.elapsed()

@@ -66,7 +66,8 @@ impl Silent {
         }
         let mut tail = String::new();
         self.0.read_line(&mut tail).expect("the answer ends");
-        assert_eq!(tail, format!("{}\"}}}}\n", "=".repeat(usize::try_from(padding).unwrap())));
+        let padding = "=".repeat(usize::try_from(padding).expect("padding is short"));
+        assert_eq!(tail, format!("{padding}\"}}}}\n"));
         let head = [head, b"\"}}".to_vec()].concat();
         Ok(serde_json::from_slice(&head).expect("an answer is JSON"))
     }

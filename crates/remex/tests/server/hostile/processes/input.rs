@@ -17,7 +17,7 @@ fn write(client: &Client, process: &str, id: &str, bytes: &[u8]) -> Value {
 }
 
 fn status(client: &Client, id: &Value) -> Value {
-    client.outcome(id).unwrap()["status"].clone()
+    client.outcome(id).expect("a write is answered")["status"].clone()
 }
 
 fn pattern(len: usize) -> Vec<u8> {
