@@ -571,8 +571,8 @@ impl Outbox {
         queue.written += sent_bytes as u64;
         let written = queue.written;
         let mut reads = Vec::new();
-        while let Some(read) = queue.sent_reads.pop_front_if(|read| read.ends_at <= written) {
-            reads.push(read);
+        while queue.sent_reads.front().is_some_and(|read| read.ends_at <= written) {
+            reads.extend(queue.sent_reads.pop_front());
         }
         drop(queue);
         for read in reads {

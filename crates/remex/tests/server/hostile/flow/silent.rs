@@ -53,7 +53,8 @@ fn a_client_that_asks_for_one_long_file_and_takes_nothing_is_closed() {
     place.write("long", vec![b'x'; 20 << 20]);
     let flags = ["--stall-timeout", "500ms"];
     for server in [Server::serve(&flags), Server::unix(&flags)] {
-        let (mut client, hello) = Reader::initialized(server.address(), json!({"clientName": "silent"}));
+        let hello = json!({"clientName": "silent", "resumeSessionId": null});
+        let (mut client, hello) = Reader::initialized(server.address(), hello);
         client.send("fs/readFile", json!({"path": place.uri("long")}));
         wait_until_detached(&server.client(), &hello["sessionId"]);
     }
@@ -69,7 +70,7 @@ fn what_a_client_gets_of_a_long_file_before_it_is_closed_has_nothing_else_in_it(
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
     let (mut socket, _) = tungstenite::client(server.address(), stream).expect("the server upgrades");
     for message in [
-        json!({"id": 1, "method": "initialize", "params": {"clientName": "silent"}}),
+        json!({"id": 1, "method": "initialize", "params": {"clientName": "silent", "resumeSessionId": null}}),
         json!({"method": "initialized", "params": {}}),
     ] {
         socket.send(Message::text(message.to_string())).expect("the server takes messages");
