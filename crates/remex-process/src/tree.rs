@@ -100,7 +100,7 @@ pub fn kill_start(tag: Tag, leader: &Leader) -> Answer<usize> {
     _ = leader.signal_group(Signal::STOP);
     let group = leader.clone();
     let (answer, answered) = oneshot::channel();
-    let done = Box::new(move |killed: io::Result<usize>| {
+    let done = Done::new(move |killed: io::Result<usize>| {
         if killed.is_err() {
             _ = group.signal_group(Signal::KILL);
         }
@@ -113,7 +113,7 @@ pub fn kill_start(tag: Tag, leader: &Leader) -> Answer<usize> {
 /// Kills every process of a scope, for whoever cannot wait, and does `then` when that is over.
 pub(crate) fn kill_later(scope: &Scope, then: impl FnOnce() + Send + 'static) {
     let about = scope.clone();
-    let done = Box::new(move |killed: io::Result<usize>| {
+    let done = Done::new(move |killed: io::Result<usize>| {
         if let Err(error) = killed {
             tracing::warn!(?about, %error, "cannot end the tree of an abandoned process");
         }
@@ -165,7 +165,7 @@ impl Wake for Unpark {
 
 fn ask<T: Send + 'static>(request: impl FnOnce(Done<T>) -> Request) -> Answer<T> {
     let (answer, answered) = oneshot::channel();
-    let done = Box::new(move |result| _ = answer.send(result));
+    let done = Done::new(move |result| _ = answer.send(result));
     thread::push(request(done));
     Answer { answered }
 }

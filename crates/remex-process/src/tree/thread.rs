@@ -46,7 +46,38 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_
 const MAX_WATCHED: usize = 256;
 
 /// Takes the outcome of a request, on a thread that may do anything that is short.
-pub(super) type Done<T> = Box<dyn FnOnce(io::Result<T>) + Send>;
+///
+/// Dropped without one, as by a panic, it gets an error. That too happens on the other thread, because this one wakes no
+/// task.
+pub(super) struct Done<T: Send + 'static> {
+    call: Option<Callback<T>>,
+}
+
+type Callback<T> = Box<dyn FnOnce(io::Result<T>) + Send>;
+
+impl<T: Send + 'static> Done<T> {
+    pub(super) fn new(call: impl FnOnce(io::Result<T>) + Send + 'static) -> Self {
+        Self { call: Some(Box::new(call)) }
+    }
+
+    /// Calls it on the calling thread.
+    fn call(mut self, result: io::Result<T>) {
+        if let Some(call) = self.call.take() {
+            call(result);
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for Done<T> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        let desk = DESK.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lost =
+            || io::Error::other("the thread that ends processes has failed; the log of the server says why");
+        // Without a desk nothing was ever handed over.
+        _ = desk.map(|desk| desk.answers.send(Box::new(move || call(Err(lost())))));
+    }
+}
 
 /// What can be asked of the thread.
 pub(super) enum Request {
@@ -74,8 +105,8 @@ impl Request {
 
     fn fail(self, error: &io::Error) {
         match self {
-            Self::Members { done, .. } | Self::Marked { done, .. } => done(Err(copy(error))),
-            Self::Signal { done, .. } | Self::Kill(Kill { done, .. }) => done(Err(copy(error))),
+            Self::Members { done, .. } | Self::Marked { done, .. } => done.call(Err(copy(error))),
+            Self::Signal { done, .. } | Self::Kill(Kill { done, .. }) => done.call(Err(copy(error))),
         }
     }
 
@@ -103,6 +134,8 @@ struct Desk {
     /// more of them than processes, sessions and requests.
     requests: Mutex<Vec<Request>>,
     bell: OwnedFd,
+    /// To the thread that calls those who wait; not more of them than requests.
+    answers: Sender<Answering>,
 }
 
 /// The one thread of this program; the mutex is held to start it or to clone the handle.
@@ -130,9 +163,8 @@ fn desk() -> io::Result<Arc<Desk>> {
         return Ok(desk.clone());
     }
     let bell = lift(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
-    let desk = Arc::new(Desk { requests: Mutex::default(), bell });
-    // Not more of them than requests.
     let (answers, waiting) = mpsc::channel::<Answering>();
+    let desk = Arc::new(Desk { requests: Mutex::default(), bell, answers });
     thread::Builder::new().name("remex-answer".into()).spawn(move || {
         sys::block_signals();
         for answer in waiting {
@@ -147,7 +179,7 @@ fn desk() -> io::Result<Arc<Desk>> {
         if let Err(error) = sys::own_descriptors(shared.bell.as_fd()) {
             tracing::warn!(%error, "no descriptors are kept for kills: without a free one nothing can be killed");
         }
-        Killer { desk: shared, answers, kills: Vec::new(), dying: Vec::new() }.run();
+        Killer { desk: shared, kills: Vec::new(), dying: Vec::new() }.run();
     })?;
     *started = Some(desk.clone());
     Ok(desk)
@@ -158,7 +190,6 @@ type Answering = Box<dyn FnOnce() + Send>;
 /// The state of the thread.
 struct Killer {
     desk: Arc<Desk>,
-    answers: Sender<Answering>,
     kills: Vec<Kill>,
     /// Some of those that were killed in the last round and may not have ended.
     dying: Vec<OwnedFd>,
@@ -170,8 +201,14 @@ impl Killer {
             self.rest();
             let mut requests = self.take();
             requests.extend(std::mem::take(&mut self.kills).into_iter().map(Request::Kill));
-            if !requests.is_empty() {
-                self.round(requests);
+            if requests.is_empty() {
+                continue;
+            }
+            // Nobody else can kill, so a panic fails only those requests that it has left without an answer.
+            if catch_unwind(AssertUnwindSafe(|| self.round(requests))).is_err() {
+                tracing::error!(
+                    "a look at the processes of this host has failed; what was asked is answered with an error"
+                );
             }
         }
     }
@@ -278,7 +315,7 @@ impl Killer {
                 }
                 request => {
                     let error = copy(error);
-                    _ = self.answers.send(Box::new(move || request.fail(&error)));
+                    _ = self.desk.answers.send(Box::new(move || request.fail(&error)));
                 }
             }
         }
@@ -286,7 +323,7 @@ impl Killer {
 
     fn answer<T: Send + 'static>(&self, done: Done<T>, result: io::Result<T>) {
         // The other thread lives as long as this one.
-        _ = self.answers.send(Box::new(move || done(result)));
+        _ = self.desk.answers.send(Box::new(move || done.call(result)));
     }
 
     /// Sends signals to these processes; fails when not one of them may be signalled.
@@ -349,5 +386,24 @@ fn copy(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
         None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_dropped_is_answered_with_an_error_on_the_thread_for_answers() {
+        start().unwrap();
+        let (answer, answered) = mpsc::channel();
+        let done = Done::new(move |result: io::Result<usize>| {
+            let thread = thread::current().name().map(str::to_owned);
+            answer.send((thread, result.is_err())).unwrap();
+        });
+        let tag = crate::Tags::new().tag(0, 0);
+        drop(Request::kill(Scope::Server(tag), done));
+        let told = answered.recv_timeout(Duration::from_secs(60)).expect("it is answered");
+        assert_eq!(told, (Some("remex-answer".into()), true));
     }
 }
