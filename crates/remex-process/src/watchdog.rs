@@ -34,6 +34,10 @@ use crate::{
 const PAUSE: Duration = Duration::from_millis(10);
 /// After so many looks, a minute, what is left is stuck in the kernel or bred faster than it is killed.
 const MAX_LOOKS: usize = 6_000;
+/// From this look on what breeds is stopped first: who is stopped has no children.
+const STOP_FROM: usize = 3;
+/// Until this look there is no pause for what breeds; later, what is left is more likely stuck.
+const PAUSE_FROM: usize = 100;
 
 /// Ends everything a server has started when the server is gone.
 ///
@@ -114,13 +118,18 @@ extern "C" fn watch(duty: *mut c_void) -> c_int {
     settle(*pipe);
     wait_for_end();
     let mut empty_looks = 0;
-    for _ in 0..MAX_LOOKS {
+    for number in 1..=MAX_LOOKS {
+        if number >= STOP_FROM {
+            signal_all(*server, Signal::STOP);
+        }
+        let look = signal_all(*server, Signal::KILL);
         // One look can miss a daemon in the making: its parent ends, and it is born, while we read.
-        empty_looks = if kill_all(*server) == Look::Empty { empty_looks + 1 } else { 0 };
+        empty_looks = if look == Look::Empty { empty_looks + 1 } else { 0 };
         if empty_looks == 2 {
             break;
         }
-        if empty_looks == 0 {
+        let is_breeding = look == Look::Found && (STOP_FROM..PAUSE_FROM).contains(&number);
+        if look != Look::Empty && !is_breeding {
             pause();
         }
     }
@@ -186,8 +195,8 @@ impl Look {
     }
 }
 
-/// Kills every living process that bears a tag of the server.
-fn kill_all(server: Tag) -> Look {
+/// Sends a signal to every living process that bears a tag of the server.
+fn signal_all(server: Tag, signal: Signal) -> Look {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else { return Look::Failed };
     let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
@@ -199,16 +208,16 @@ fn kill_all(server: Tag) -> Look {
         if let Some(pid) =
             entry.file_name().to_str().ok().and_then(|name| name.parse().ok()).and_then(Pid::new)
         {
-            look = look.and(kill(pid, server));
+            look = look.and(signal_one(pid, server, signal));
         }
     }
     look
 }
 
-/// Kills one process if it bears a tag of the server and lives.
-fn kill(pid: Pid, server: Tag) -> Look {
+/// Sends a signal to one process if it bears a tag of the server and lives.
+fn signal_one(pid: Pid, server: Tag, signal: Signal) -> Look {
     let is_ours = || Ok::<_, io::Error>(proc::tag(pid)?.is_some_and(|tag| tag.same_server(server)));
-    let killed = || {
+    let signalled = || {
         let Some(number) = rustix::process::Pid::from_raw(pid.as_raw()) else { return Ok(Look::Empty) };
         if !is_ours()? {
             return Ok(Look::Empty);
@@ -218,10 +227,10 @@ fn kill(pid: Pid, server: Tag) -> Look {
         if !is_ours()? || has_ended(&pidfd) {
             return Ok(Look::Empty);
         }
-        sys::pidfd_signal(pidfd.as_fd(), Signal::KILL)?;
+        sys::pidfd_signal(pidfd.as_fd(), signal)?;
         Ok(Look::Found)
     };
-    killed().unwrap_or_else(|error: io::Error| match error.raw_os_error() {
+    signalled().unwrap_or_else(|error: io::Error| match error.raw_os_error() {
         // It is gone, or another user's.
         Some(libc::ESRCH | libc::EPERM) => Look::Empty,
         _ => Look::Failed,
@@ -253,13 +262,13 @@ mod tests {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
             // From here on this thread takes no descriptor from other tests.
             sys::own_descriptors(null.as_fd()).unwrap();
-            let before = kill_all(server);
+            let before = signal_all(server, Signal::KILL);
             let taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
             if taken.len() == MOST {
                 // There is no limit to run into.
                 return (before, Look::Failed);
             }
-            (before, kill_all(server))
+            (before, signal_all(server, Signal::KILL))
         };
         let looks = thread::scope(|scope| scope.spawn(looks).join().unwrap());
         assert_eq!(looks, (Look::Empty, Look::Failed));
