@@ -37,8 +37,9 @@ impl Mark {
                     "the hard limit on file locks is too low to mark processes: another limit is used"
                 ),
                 None => tracing::warn!(
-                    "all limits that could mark processes are too low: what leaves its session and loses its parent \
-                     will not be found; start the server without a hard limit on file locks"
+                    "all limits that could mark processes are too low: what a process leaves behind when it ends, or \
+                     puts into another session, may not be found and lives on, also after the server; start the server \
+                     without a hard limit on file locks"
                 ),
             }
             chosen

@@ -157,7 +157,7 @@ fn marks(limits: &str) -> Finding {
         }
         None => {
             let what = "the hard limit on file locks is too low for them, and so are the others that could be used: \
-                        processes that leave their session may outlive their end";
+                        what a process leaves behind when it ends, or puts into another session, may live on";
             Finding::new(NAME, Verdict::Warning, what).todo(TODO)
         }
     }

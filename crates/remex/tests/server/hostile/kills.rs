@@ -295,6 +295,21 @@ fn a_fork_bomb_ends_with_a_server_that_is_killed() {
     herd.assert_gone("after SIGKILL of the server");
 }
 
+#[test]
+fn without_any_mark_the_jobs_of_a_process_end_with_its_session() {
+    let mut command = Command::new("prlimit");
+    command.args(["--locks=5", "--rss=5", "--rttime=5", env!("CARGO_BIN_EXE_remex"), "serve"]);
+    let server = Server::launch(command, 1);
+    server.stderr_line("all limits that could mark processes are too low");
+    let client = server.connect();
+    let session = client.initialize()["sessionId"].clone();
+    let script = r#"$| = 1; if (!fork) { setpgrp; print "$$\n" } sleep 1000"#;
+    client.start("p", &["perl", "-e", script], json!({}));
+    let job = Watched::printed(&client.wait_for_output("p", "\n"));
+    client.call("session/end", json!({"sessionId": session})).expect("the session ends");
+    assert!(job.ended_within(PATIENCE), "a job in a group of its own lives on");
+}
+
 /// A process that the server did not start; killed when dropped.
 struct Stranger(Child);
 
