@@ -86,6 +86,8 @@ pub(crate) struct About {
 #[derive(Debug)]
 struct State {
     phase: Phase,
+    /// The child of a start that is not answered yet, which is to die with its tree if the task panics.
+    born: Option<Leader>,
     orders: VecDeque<Order>,
     log: OutputLog,
     input: Input,
@@ -162,6 +164,7 @@ impl Process {
             tag,
             state: Mutex::new(State {
                 phase: Phase::Starting(Attempt::default()),
+                born: None,
                 orders: VecDeque::new(),
                 log: OutputLog::new(retain),
                 input: Input::new(limits),

@@ -49,6 +49,16 @@ fn log(payload: &(dyn Any + Send)) -> Panicked {
     Panicked
 }
 
+/// Panics when `name` contains `mark` with a path behind it, as soon as there is such a file.
+#[cfg(test)]
+pub(crate) async fn break_once(mark: &str, name: &str) {
+    let Some((_, path)) = name.split_once(mark) else { return };
+    while !std::path::Path::new(path).exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    panic!("a test asked for it");
+}
+
 /// Panics when `name` contains `mark`, so that the tests of this crate can break what they name.
 #[cfg(test)]
 pub(crate) fn break_at(mark: &str, name: &str) {

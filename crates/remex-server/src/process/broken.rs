@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use remex_process::Scope;
+use remex_process::{Leader, Scope};
 use remex_proto::process::{self as wire, ExitCause};
 
-use super::{Exit, Order, Phase, Process, Starting, task, terminate};
+use super::{Exit, Order, Phase, Process, Starting, State, task, terminate};
 use crate::{
     clock::now_ms,
     session::Session,
@@ -25,8 +25,8 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         return;
     }
     // What was started died with the task, which held its descriptor; now what that left behind.
-    if let Phase::Running { leader, .. } = &process.state().phase {
-        let scope = Scope::Process(process.tag, leader.clone());
+    if let Some(leader) = process.state().leader() {
+        let scope = Scope::Process(process.tag, leader);
         session.server().track(async move {
             if let Err(error) = terminate::kill(&scope).await {
                 tracing::error!(error = %error.message, "a process whose task panicked did not end");
@@ -36,6 +36,16 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
     let told = caught(|| process.give_up(&session, start_id.as_deref()));
     if told.is_err() {
         session.process_lost(&process);
+    }
+}
+
+impl State {
+    /// Returns the child, if one was made and its task has not ended.
+    fn leader(&self) -> Option<Leader> {
+        match &self.phase {
+            Phase::Running { leader, .. } => Some(leader.clone()),
+            Phase::Starting(_) | Phase::Over { .. } | Phase::Failed => self.born.clone(),
+        }
     }
 }
 

@@ -143,7 +143,11 @@ impl Process {
     /// Answers the request and lets the controller see the events, in this order.
     pub(super) fn announce_start(self: &Arc<Self>, session: &Session, leader: &Leader, starting: Announce) {
         let started_at_ms = now_ms();
-        self.state().phase = Phase::Running { leader: leader.clone(), started_at_ms };
+        {
+            let mut state = self.state();
+            state.phase = Phase::Running { leader: leader.clone(), started_at_ms };
+            state.born = None;
+        }
         let pid = leader.pid().as_raw().unsigned_abs();
         let reply = wire::Started {
             process_id: self.id.to_string(),

@@ -39,9 +39,13 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         Ok(child) => child,
         Err(error) => return process.fail(&session, announce, &error),
     };
-    #[cfg(test)]
-    crate::supervise::break_at("!start", &process.id);
     let leader = child.exit.leader().clone();
+    process.state().born = Some(leader.clone());
+    #[cfg(test)]
+    {
+        crate::supervise::break_at("!start", &process.id);
+        crate::supervise::break_once("!once ", &process.id).await;
+    }
     let pipes = match Pipes::new(child.io) {
         Ok(pipes) => pipes,
         Err(error) => {

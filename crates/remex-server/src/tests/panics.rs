@@ -1,7 +1,13 @@
 //! Panics at named places: what met them ends with an error, and nothing else.
 
+use std::path::Path;
+
 use serde_json::json;
-use tokio::{io::AsyncReadExt as _, time::timeout};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::unix::pipe::{OpenOptions, Receiver},
+    time::timeout,
+};
 
 use super::{PATIENCE, Site, start_params};
 use crate::{
@@ -9,17 +15,20 @@ use crate::{
     supervise::{Panicked, caught, supervised},
 };
 
+/// Makes a pipe with a name, which ends when the last process has closed it that opened it for reading and writing.
+fn fifo(path: &Path) -> Receiver {
+    let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
+    OpenOptions::new().open_receiver(path).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_whose_task_panics_is_killed_with_its_tree_and_everybody_is_told() {
     let site = Site::new().await;
     let mut client = site.client().await;
     let left = site.directory.path().join("left");
-    // Opened for reading and writing, so that the shell does not wait for the other end.
-    let made = std::process::Command::new("mkfifo").arg(&left).status().unwrap();
-    assert!(made.success());
+    let mut alive = fifo(&left);
     let script = format!("exec 3<>{0}; setsid sleep 1000 & exec 3>&-; echo begun; wait", left.display());
-    let holder = tokio::net::unix::pipe::OpenOptions::new();
-    let mut alive = holder.open_receiver(&left).unwrap();
     client.start("a!task", &script).await.unwrap();
 
     let exited = client.note("process/exited", "a!task").await;
@@ -45,6 +54,25 @@ async fn a_start_that_panics_is_an_error_and_leaves_nothing() {
         let error = client.start(id, "sleep 1000").await.unwrap_err();
         assert_eq!(error["data"]["kind"], "internal", "{error}");
     }
+    client.assert_works().await;
+    site.assert_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_panics_when_its_child_runs_leaves_nothing_of_its_tree() {
+    let site = Site::new().await;
+    let mut client = site.client().await;
+    let (left, ready) = (site.directory.path().join("left"), site.directory.path().join("ready"));
+    let mut alive = fifo(&left);
+    let script = format!(
+        "exec 3<>{}; setsid sh -c ': >{}; exec sleep 1000' & exec 3>&-; wait",
+        left.display(),
+        ready.display()
+    );
+    let error = client.start(&format!("a!once {}", ready.display()), &script).await.unwrap_err();
+    assert_eq!(error["data"]["kind"], "internal", "{error}");
+    let gone = alive.read_u8();
+    timeout(PATIENCE, gone).await.expect("the tree is killed").expect_err("nobody writes");
     client.assert_works().await;
     site.assert_idle().await;
 }
@@ -76,7 +104,11 @@ async fn a_request_that_panics_in_the_reader_ends_its_connection_and_no_other() 
 async fn a_start_id_whose_request_panicked_is_forgotten() {
     let site = Site::new().await;
     let mut first = site.connect().await;
-    let session = first.call("initialize", json!({"clientName": "test"})).await.unwrap()["sessionId"].clone();
+    let session = first
+        .call("initialize", json!({"clientName": "test", "resumeSessionId": null}))
+        .await
+        .unwrap()["sessionId"]
+        .clone();
     first.send(json!({"method": "initialized", "params": {}})).await;
     let start = |id: &str| {
         let mut params = start_params(id, "true");
