@@ -116,3 +116,19 @@ fn a_thousand_requests_behind_one_that_takes_long_come_in_order() {
     let refused = client.call("fs/writeFile", with(write(0), json!({"ifMatch": "absent"})));
     assert_eq!(refused.expect_err("something is there")["data"]["kind"], "contentChanged");
 }
+
+#[test]
+fn a_message_full_of_paths_costs_no_more_than_reading_it() {
+    let (server, place) = (Server::start(), Place::new());
+    let client = server.client();
+    let hash = hash_something_huge(&client, &server, &place, "d/huge");
+    // None of these can be done before the hash, and whoever asks for the directory comes after all of them.
+    for number in 0..500 {
+        let path = place.uri(&format!("d/huge/{number}"));
+        client.send("fs/writeFile", json!({"path": path, "dataBase64": ""}));
+    }
+    let (mut watch, path) = (json!({"watchId": 1, "missing": [], "present": null}), place.uri("d/huge"));
+    watch["missing"] = vec![path; 250_000].into();
+    assert_eq!(client.call("fs/watchMissing", watch), Ok(json!({"watching": false})));
+    client.look(|seen| assert!(!seen.has_reply(&hash), "the hash takes longer than all of this"));
+}
