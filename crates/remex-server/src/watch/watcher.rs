@@ -94,7 +94,7 @@ impl Watcher {
 
     pub(super) fn unwatch(&self, directory: &Path) {
         let number = self.shared.names().remove(directory);
-        self.shared.unwatch(number);
+        number.into_iter().for_each(|number| self.shared.unwatch(number));
     }
 }
 
@@ -118,35 +118,24 @@ impl Shared {
                 return;
             }
             let mut events = Reader::new(&self.inotify, &mut buffer);
-            let mut gone = Vec::new();
             loop {
                 match events.next() {
                     Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => hear(Heard::Lost),
                     Ok(event) => {
                         let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
-                        self.tell(event.wd(), event.events(), name, &mut gone, &mut hear);
+                        self.tell(event.wd(), event.events(), name, &mut hear);
                     }
-                    Err(Errno::INTR) => {}
-                    Err(Errno::AGAIN) => break,
+                    Err(Errno::INTR | Errno::AGAIN) => {}
                     Err(_) => return hear(Heard::Lost),
                 }
-            }
-            // What was removed or moved away has its name no more, and neither has what is below it.
-            for path in gone {
-                let numbers = self.names().remove_all(&path);
-                numbers.into_iter().for_each(|number| self.unwatch(Some(number)));
+                if events.is_buffer_empty() {
+                    break;
+                }
             }
         }
     }
 
-    fn tell(
-        &self,
-        number: i32,
-        flags: ReadFlags,
-        name: Option<&OsStr>,
-        gone: &mut Vec<PathBuf>,
-        hear: &mut impl FnMut(Heard<'_>),
-    ) {
+    fn tell(&self, number: i32, flags: ReadFlags, name: Option<&OsStr>, hear: &mut impl FnMut(Heard<'_>)) {
         let path = {
             let mut names = self.names();
             if flags.contains(ReadFlags::IGNORED) {
@@ -158,7 +147,9 @@ impl Shared {
             let is_gone =
                 flags.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE | ReadFlags::DELETE_SELF);
             if is_gone && names.by_path.contains_key(&path) {
-                gone.push(path.clone());
+                // It has its name no more, and neither has what is below it. Before anybody hears of this and of
+                // what comes after it: the name may be given to another directory, which is then watched.
+                names.remove_all(&path).into_iter().for_each(|number| self.unwatch(number));
             }
             path
         };
@@ -178,11 +169,9 @@ impl Shared {
         hear(Heard::Event(Event { path: &path, kind, is_fresh }));
     }
 
-    fn unwatch(&self, number: Option<i32>) {
-        if let Some(number) = number {
-            // Usually the kernel has noticed itself.
-            let _ = inotify::remove_watch(&self.inotify, number);
-        }
+    fn unwatch(&self, number: i32) {
+        // Usually the kernel has noticed itself.
+        let _ = inotify::remove_watch(&self.inotify, number);
     }
 
     fn names(&self) -> MutexGuard<'_, Names> {
@@ -220,5 +209,76 @@ impl Names {
         {
             self.by_path.remove(&path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        sync::{OnceLock, Weak, mpsc},
+        time::Duration,
+    };
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn watch(watcher: &Watcher, directory: &Path) {
+        watcher.watch(directory, &fs::File::open(directory).unwrap().into()).unwrap();
+    }
+
+    /// Lets a directory be watched anew as soon as it is back, before the thread has heard all that there is.
+    fn a_directory_that_comes_back_stays_watched(go_and_come_back: impl FnOnce(&Path)) {
+        let place = tempfile::tempdir().unwrap();
+        let (top, directory) = (place.path().to_owned(), place.path().join("d"));
+        fs::create_dir(&directory).unwrap();
+        let itself = Arc::new(OnceLock::<Weak<Watcher>>::new());
+        let (tell, heard) = mpsc::channel();
+        let (go, gate) = mpsc::channel::<()>();
+        let watcher = Watcher::new({
+            let (itself, top) = (Arc::clone(&itself), top.clone());
+            move |event| {
+                let Heard::Event(event) = event else { return };
+                if event.path == top.join("gate") && event.kind == ChangeKind::Created {
+                    gate.recv_timeout(PATIENCE).unwrap();
+                }
+                if event.path == top.join("d") && event.is_fresh {
+                    watch(&itself.get().and_then(Weak::upgrade).unwrap(), event.path);
+                }
+                let _ = tell.send(event.path.to_owned());
+            }
+        });
+        let watcher = Arc::new(watcher.unwrap());
+        itself.set(Arc::downgrade(&watcher)).unwrap();
+        watch(&watcher, &top);
+        watch(&watcher, &directory);
+        fs::write(top.join("gate"), "").unwrap();
+        go_and_come_back(&directory);
+        go.send(()).unwrap();
+        fs::write(top.join("after"), "").unwrap();
+        let wait_for = |path: PathBuf| while heard.recv_timeout(PATIENCE).expect("it is told") != path {};
+        wait_for(top.join("after"));
+        for number in 0..20 {
+            let path = directory.join(number.to_string());
+            fs::write(&path, "").unwrap();
+            wait_for(path);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_takes_the_place_of_another_stays_watched() {
+        a_directory_that_comes_back_stays_watched(|directory| {
+            fs::remove_dir(directory).unwrap();
+            fs::create_dir(directory).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_directory_that_moves_away_and_back_stays_watched() {
+        a_directory_that_comes_back_stays_watched(|directory| {
+            fs::rename(directory, directory.with_extension("moved")).unwrap();
+            fs::rename(directory.with_extension("moved"), directory).unwrap();
+        });
     }
 }
