@@ -92,8 +92,9 @@ impl Lookout {
 
     /// Has a directory watched for a watch; one that is watched already is no error.
     pub(super) fn post(&self, sight: &Arc<Sight>, directory: &Path, id: DirectoryId) -> Result<(), Refusal> {
-        // A file system may hang here and at the look below, but not while everybody waits for the lock.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // A file system may hang here and at the look below, but not while everybody waits for the lock. Opened for
+        // reading, because the watcher needs that permission, too, and to ask for it may hang as well.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(directory, flags, Mode::empty())
             .map_err(|errno| refusal(&errno.into(), directory))?;
         if self.add(sight, directory, id, &opened)? == Watched::Before {
