@@ -16,7 +16,7 @@ use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, environment as wire}
 use rustix::fs::OFlags;
 use toml::{Table, Value};
 
-use crate::{config::Host, connection::Connection, outbox::Responder};
+use crate::{config::Host, connection::Connection, fs::file_slot, outbox::Responder};
 
 /// The longest configuration file that is read, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
@@ -31,7 +31,7 @@ impl Connection {
         }
         let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.file_slots));
         self.run_beside(id, async move {
-            let slot = slots.acquire_owned().await;
+            let slot = file_slot(slots).await;
             let host = server.host().clone();
             let reading = server.files().run(move || {
                 let reply = read(&host, &request);

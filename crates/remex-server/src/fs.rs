@@ -217,13 +217,17 @@ impl Turn {
         let mut waiting = Waiting { server: Arc::clone(&server), job: Some(job) };
         async move {
             self.come().await;
-            // Where nothing ends for so long, everything that has a slot hangs.
-            let slot = tokio::time::timeout(HANGS, slots.acquire_owned()).await.ok().and_then(Result::ok);
+            let slot = file_slot(slots).await;
             if let Some(job) = waiting.job.take() {
                 let _ = server.files().run(move || job(Held { turn: self, slot })).await;
             }
         }
     }
+}
+
+/// Waits for a slot; where nothing ends for a second, everything that has one hangs, and others go on without.
+pub(crate) async fn file_slot(slots: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    tokio::time::timeout(HANGS, slots.acquire_owned()).await.ok().and_then(Result::ok)
 }
 
 /// A job that has not begun; it may own open files, and to close one may hang.

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     connection::Connection,
-    fs::{Claims, Turn, io_error, native},
+    fs::{Claims, Turn, file_slot, io_error, native},
     outbox::{Outbox, Responder},
     server::Server,
 };
@@ -281,7 +281,7 @@ impl Watch {
     }
 
     async fn slot(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.slots).acquire_owned().await.ok()
+        file_slot(Arc::clone(&self.slots)).await
     }
 
     /// Runs `work` on a thread for files; it keeps its slot also when nobody waits for it any more.

@@ -1,4 +1,4 @@
-//! Watches where there is no thread left for them, and of directories that hang.
+//! Watches where there is no thread left for them, of directories that hang, and beside files that hang.
 
 use std::{
     fs::{self, Permissions},
@@ -69,4 +69,28 @@ fn a_directory_that_hangs_while_it_is_being_watched_holds_up_no_other_watch() {
     other.wait("the change", |seen| {
         seen.notifications().any(|note| note["method"] == "fs/changed").then_some(())
     });
+}
+
+#[test]
+fn watches_go_on_while_as_many_requests_hang_as_run_at_once() {
+    let (server, place) = (Server::start(), Place::new());
+    let Some(hung) = HungFs::mount(Interrupts::Ignored) else { return };
+    let client = server.client();
+    let watch = |id: u64| client.call("fs/watch", json!({"watchId": id, "path": place.uri("")}));
+    watch(1).expect("the directory can be watched");
+    for number in 0..64 {
+        client.send("fs/getMetadata", json!({"path": hung.path(&number.to_string())}));
+    }
+    hung.wait_until_hanging(1);
+    watch(2).expect("a healthy directory can still be watched");
+    let config = json!({"cwd": "file:///", "configPaths": [["a"]], "requirementsPaths": []});
+    client.call("environmentConfig/read", config).expect("configuration can still be read");
+    // A new directory is looked into before it is told.
+    place.make(&["new"]);
+    for id in [1, 2] {
+        client.wait("the change", |seen| {
+            let mut told = seen.notifications().filter(|note| note["method"] == "fs/changed");
+            told.any(|note| note["params"]["watchId"] == id).then_some(())
+        });
+    }
 }
