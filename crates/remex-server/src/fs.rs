@@ -286,8 +286,8 @@ impl Large {
     }
 
     /// Takes a turn that holds up nobody.
-    fn look_again(&self, path: &HostPath) -> Option<Turn> {
-        self.turns.as_ref()?.enter(Claims::looks(path).ok()?).ok()
+    fn look_again(&self, path: &HostPath) -> Result<Turn, RpcError> {
+        self.turns.as_ref().ok_or_else(defect)?.enter(Claims::looks(path)?)
     }
 
     /// Takes a place for so much at once, if there is room for it.

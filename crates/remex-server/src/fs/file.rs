@@ -120,10 +120,10 @@ impl Reading {
     fn read_now(self, held: Held) -> Option<Postponed> {
         let result = match self.begin() {
             Ok(Begun::Done(bytes)) => Ok(bytes),
-            Ok(Begun::TooLarge(size)) => {
-                let turn = self.large.look_again(&self.request.path);
-                return turn.map(|turn| Postponed { reading: self, size, turn });
-            }
+            Ok(Begun::TooLarge(size)) => match self.large.look_again(&self.request.path) {
+                Ok(turn) => return Some(Postponed { reading: self, size, turn }),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         drop(held);
