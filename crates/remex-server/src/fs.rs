@@ -37,7 +37,7 @@ use crate::{
 };
 pub(crate) use error::io_error;
 pub(crate) use handles::Handles;
-use room::Room;
+use room::{Budget, Room};
 pub(crate) use turns::{Claims, Turn, Turns};
 
 /// Threads for file work of the whole server; calls that hang keep theirs.
@@ -106,13 +106,13 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Files {
     threads: Threads,
-    /// Room for long answers of all connections, in MiB.
-    answers: Arc<Semaphore>,
+    /// Room for long answers of all connections.
+    answers: Arc<Budget>,
 }
 
 impl Files {
     pub(crate) fn new(limits: &Limits) -> std::io::Result<Self> {
-        let answers = Arc::new(Semaphore::new(limits.answer_bytes.div_ceil(1 << 20)));
+        let answers = Arc::new(Budget::new((limits.answer_bytes as u64).div_ceil(MIB)));
         Ok(Files { threads: Threads::new("remex-file", THREADS)?, answers })
     }
 

@@ -160,7 +160,7 @@ impl Reading {
         let rest = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(bytes.len());
         bytes.try_reserve_exact(rest.saturating_add(1)).map_err(|_| no_memory())?;
         loop {
-            self.room.cover(bytes.len() as u64)?;
+            self.room.cover(bytes.len() as u64, path)?;
             let step = (MAX_FILE_LEN + 1 - bytes.len() as u64).min(READ_LEN);
             let read = read_some(file, step, bytes);
             match read {

@@ -4,13 +4,14 @@
 //! takes room for one long answer at a time, so a client that does not read costs one. Start at [`Room`].
 
 use std::{
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use bytes::Bytes;
 use remex_proto::{ErrorKind, RpcError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::MIB;
 use crate::outbox::Outbox;
@@ -18,11 +19,78 @@ use crate::outbox::Outbox;
 /// How long an answer waits for room. A client that takes nothing has lost its connection by then.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whoever reads nothing from its file for so long gives its room to others.
+/// A file that gives nothing for this long is given up.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// What an answer is given when it turns out to be longer than expected.
 const MORE: u64 = 8 * MIB;
+
+/// What the whole server has for long answers.
+///
+/// Nobody queues for it: a long answer that waits must not keep a shorter one from what is free.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// In MiB. Shared by the threads that read and the tasks that wait; held for moments only.
+    free: Mutex<u64>,
+    returned: Notify,
+}
+
+impl Budget {
+    pub(super) fn new(mebibytes: u64) -> Self {
+        Budget { free: Mutex::new(mebibytes), returned: Notify::new() }
+    }
+
+    fn try_take(self: &Arc<Self>, mebibytes: u64) -> Option<Share> {
+        let mut free = self.free();
+        *free = free.checked_sub(mebibytes)?;
+        Some(Share { budget: Arc::clone(self), mebibytes })
+    }
+
+    async fn take(self: &Arc<Self>, mebibytes: u64) -> Share {
+        loop {
+            // Before the attempt, so that nothing that is returned after it is missed.
+            let returned = self.returned.notified();
+            if let Some(share) = self.try_take(mebibytes) {
+                return share;
+            }
+            returned.await;
+        }
+    }
+
+    fn free(&self) -> MutexGuard<'_, u64> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A part of the budget, returned when dropped.
+#[derive(Debug)]
+struct Share {
+    budget: Arc<Budget>,
+    mebibytes: u64,
+}
+
+impl Share {
+    /// Takes more from the budget; `false` when there is not enough.
+    fn grow(&mut self, mebibytes: u64) -> bool {
+        let Some(mut more) = self.budget.try_take(mebibytes) else { return false };
+        self.mebibytes += std::mem::take(&mut more.mebibytes);
+        true
+    }
+
+    /// Returns all but so much to the budget.
+    fn shrink(&mut self, mebibytes: u64) {
+        let returned = self.mebibytes.saturating_sub(mebibytes);
+        self.mebibytes -= returned;
+        *self.budget.free() += returned;
+        self.budget.returned.notify_waiters();
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
+}
 
 /// The room of one answer.
 #[derive(Debug)]
@@ -31,8 +99,7 @@ pub(super) struct Room {
     free_len: u64,
     /// One long answer per connection at a time.
     lane: Arc<Semaphore>,
-    /// What the whole server has for long answers, in MiB.
-    budget: Arc<Semaphore>,
+    budget: Arc<Budget>,
     /// Shared by the thread that reads and the task that watches it; held for moments only.
     state: Mutex<State>,
 }
@@ -47,13 +114,13 @@ struct State {
 
 #[derive(Debug)]
 struct Taken {
-    #[expect(dead_code, reason = "the next answer of the connection waits for it to be dropped")]
-    lane: OwnedSemaphorePermit,
-    budget: OwnedSemaphorePermit,
+    /// The next answer of the connection waits for it; none once this one is given up.
+    lane: Option<OwnedSemaphorePermit>,
+    share: Share,
 }
 
 impl Room {
-    pub(super) fn new(free_len: u64, lane: Arc<Semaphore>, budget: Arc<Semaphore>) -> Self {
+    pub(super) fn new(free_len: u64, lane: Arc<Semaphore>, budget: Arc<Budget>) -> Self {
         Room { free_len, lane, budget, state: Mutex::default() }
     }
 
@@ -63,12 +130,15 @@ impl Room {
             return true;
         }
         let taken = Arc::clone(&self.lane).try_acquire_owned().ok().and_then(|lane| {
-            let budget = Arc::clone(&self.budget).try_acquire_many_owned(mebibytes(len)).ok()?;
-            Some(Taken { lane, budget })
+            let share = self.budget.try_take(mebibytes(len))?;
+            Some(Taken { lane: Some(lane), share })
         });
-        let is_taken = taken.is_some();
-        self.state().taken = taken;
-        is_taken
+        let mut state = self.state();
+        if state.is_given_up {
+            return false;
+        }
+        state.taken = taken;
+        state.taken.is_some()
     }
 
     /// Waits until the client has taken what came before, and then for room for `len` bytes.
@@ -78,31 +148,27 @@ impl Room {
         }
         let Ok(lane) = Arc::clone(&self.lane).acquire_owned().await else { return Err(no_room()) };
         outbox.room().await;
-        let budget = Arc::clone(&self.budget).acquire_many_owned(mebibytes(len));
-        match tokio::time::timeout(PATIENCE, budget).await {
-            Ok(Ok(budget)) => self.state().taken = Some(Taken { lane, budget }),
-            _ => return Err(no_room()),
+        match tokio::time::timeout(PATIENCE, self.budget.take(mebibytes(len))).await {
+            Ok(share) => self.state().taken = Some(Taken { lane: Some(lane), share }),
+            Err(_) => return Err(no_room()),
         }
         Ok(())
     }
 
-    /// Notes that `len` bytes were read, and sees to it that there is room for them.
-    pub(super) fn cover(&self, len: u64) -> Result<(), RpcError> {
+    /// Notes that `len` bytes of `path` were read, and sees to it that there is room for them.
+    pub(super) fn cover(&self, len: u64, path: &Path) -> Result<(), RpcError> {
         let mut state = self.state();
         if state.is_given_up {
-            return Err(no_room());
+            return Err(gave_nothing(path));
         }
         state.read = Some(len);
-        let covered = state.taken.as_ref().map_or(0, |taken| taken.budget.num_permits() as u64 * MIB);
+        let covered = state.taken.as_ref().map_or(0, |taken| taken.share.mebibytes * MIB);
         if len <= self.free_len.max(covered) {
             return Ok(());
         }
         // The file is longer than it said.
         let is_covered = match state.taken.as_mut() {
-            Some(taken) => {
-                let more = Arc::clone(&self.budget).try_acquire_many_owned(mebibytes(MORE));
-                more.map(|more| taken.budget.merge(more)).is_ok()
-            }
+            Some(taken) => taken.share.grow(mebibytes(MORE)),
             None => {
                 drop(state);
                 self.try_take(len + MORE)
@@ -111,15 +177,20 @@ impl Room {
         if is_covered { Ok(()) } else { Err(no_room()) }
     }
 
-    /// Gives the room to others when nothing more is read.
+    /// Gives the answer up when nothing more is read.
     pub(super) async fn watch(&self) {
         loop {
-            let before = self.state().read;
+            let before = self.read_len();
             tokio::time::sleep(STUCK).await;
             if self.is_stuck(before) {
                 self.give_up();
             }
         }
+    }
+
+    /// Returns what was read so far, once that has begun.
+    pub(super) fn read_len(&self) -> Option<u64> {
+        self.state().read
     }
 
     /// Tells whether nothing more was read than `before`; who has not begun only waits.
@@ -128,11 +199,17 @@ impl Room {
         state.taken.is_some() && before.is_some() && state.read == before
     }
 
-    /// Gives the room to others, unless the answer is complete; then it keeps it.
+    /// Lets the next answer of the connection be made, unless this one is complete.
+    ///
+    /// The thread that reads may hang with what it has read; that stays in the account until the room is dropped.
     pub(super) fn give_up(&self) {
         let mut state = self.state();
         state.is_given_up = true;
-        state.taken = None;
+        let read = state.read.unwrap_or(0);
+        if let Some(taken) = &mut state.taken {
+            taken.lane = None;
+            taken.share.shrink(mebibytes(read));
+        }
     }
 
     /// Makes an answer of what was read; it keeps the room until it is sent.
@@ -170,8 +247,9 @@ impl Drop for Watched {
     }
 }
 
-fn mebibytes(len: u64) -> u32 {
-    u32::try_from(len.div_ceil(MIB) + 1).unwrap_or(u32::MAX)
+/// Returns what `len` bytes count for, with the piece that is being read after them.
+fn mebibytes(len: u64) -> u64 {
+    len.div_ceil(MIB) + 1
 }
 
 /// The error where the server has no room for an answer.
@@ -180,17 +258,47 @@ pub(super) fn no_room() -> RpcError {
         .with_hint("read the file in blocks with `fs/open` and `fs/readBlock`, or try again later")
 }
 
+fn gave_nothing(path: &Path) -> RpcError {
+    let message = format!("`{}` gave nothing for {} s", path.display(), STUCK.as_secs());
+    RpcError::new(ErrorKind::Io, message)
+        .with_hint("its file system hangs or is slow; read it in blocks with `fs/open` and `fs/readBlock`")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
-    fn room(lane: &Arc<Semaphore>, budget: &Arc<Semaphore>) -> Room {
+    fn room(lane: &Arc<Semaphore>, budget: &Arc<Budget>) -> Room {
         Room::new(MIB, Arc::clone(lane), Arc::clone(budget))
+    }
+
+    fn cover(room: &Room, len: u64) -> Result<(), RpcError> {
+        room.cover(len, Path::new("/f"))
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_that_waits_keeps_no_shorter_one_from_what_is_free() {
+        let budget = Arc::new(Budget::new(10));
+        let long = budget.try_take(8).unwrap();
+        let waiting = budget.take(9);
+        tokio::pin!(waiting);
+        let mut unheard = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut unheard).is_pending());
+        let short = budget.try_take(2).expect("it is free");
+        drop(long);
+        assert!(waiting.as_mut().poll(&mut unheard).is_pending());
+        drop(short);
+        let taken = tokio::time::timeout(PATIENCE, waiting).await.expect("all is free");
+        assert_eq!(*budget.free(), 1);
+        drop(taken);
+        assert_eq!(*budget.free(), 10);
     }
 
     #[test]
     fn room_is_kept_until_the_answer_is_gone() {
-        let (lanes, budget) = ([(); 2].map(|()| Arc::new(Semaphore::new(1))), Arc::new(Semaphore::new(10)));
+        let (lanes, budget) = ([(); 2].map(|()| Arc::new(Semaphore::new(1))), Arc::new(Budget::new(10)));
         let first = room(&lanes[0], &budget);
         assert!(first.try_take(5 * MIB));
         assert!(!room(&lanes[0], &budget).try_take(2 * MIB), "one at a time per connection");
@@ -205,25 +313,40 @@ mod tests {
 
     #[test]
     fn what_is_longer_than_it_said_gets_more_room_or_fails() {
-        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(19)));
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(19)));
         let growing = room(&lane, &budget);
-        assert!(growing.cover(MIB).is_ok());
-        assert_eq!(budget.available_permits(), 19);
-        assert!(growing.cover(MIB + 1).is_ok());
-        assert!(growing.cover(11 * MIB).is_ok());
-        assert!(growing.cover(21 * MIB).is_err());
-        growing.give_up();
-        assert_eq!(budget.available_permits(), 19);
-        assert!(growing.cover(1).is_err(), "others have its room");
+        assert!(cover(&growing, MIB).is_ok());
+        assert_eq!(*budget.free(), 19);
+        assert!(cover(&growing, MIB + 1).is_ok());
+        assert!(cover(&growing, 11 * MIB).is_ok());
+        assert!(cover(&growing, 21 * MIB).is_err());
+        drop(growing);
+        assert_eq!(*budget.free(), 19);
+    }
+
+    #[test]
+    fn an_answer_that_is_given_up_counts_for_what_was_read_until_that_is_gone() {
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(20)));
+        let hanging = room(&lane, &budget);
+        assert!(hanging.try_take(18 * MIB));
+        assert!(cover(&hanging, 10 * MIB).is_ok());
+        hanging.give_up();
+        assert_eq!(*budget.free(), 9, "its thread still has 10 MiB, and one piece more");
+        let next = room(&lane, &budget);
+        assert!(next.try_take(2 * MIB), "its connection goes on");
+        let error = cover(&hanging, 11 * MIB).unwrap_err();
+        assert_eq!(error.message, "`/f` gave nothing for 10 s");
+        drop((hanging, next));
+        assert_eq!(*budget.free(), 20);
     }
 
     #[test]
     fn who_reads_nothing_is_stuck_and_who_waits_is_not() {
-        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(10)));
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(10)));
         let stuck = room(&lane, &budget);
         assert!(stuck.try_take(5 * MIB));
         assert!(!stuck.is_stuck(None));
-        assert!(stuck.cover(1).is_ok());
+        assert!(cover(&stuck, 1).is_ok());
         assert!(!stuck.is_stuck(None) && !stuck.is_stuck(Some(0)) && stuck.is_stuck(Some(1)));
         drop(stuck.fill(Vec::new()));
         assert!(!stuck.is_stuck(Some(1)), "its answer is complete");
