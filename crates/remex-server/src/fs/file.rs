@@ -32,8 +32,8 @@ const MAX_FILE_LEN: u64 = 512 << 20;
 /// Up to here a file is answered at once, whatever else waits for the client.
 const SMALL_FILE_LEN: u64 = 64 << 10;
 
-/// What is read at a time of a file that is read whole.
-const READ_LEN: u64 = 8 << 20;
+/// What is read at a time of a file that is read whole; a slow file system must give this much in 10 s.
+const READ_LEN: usize = 256 << 10;
 
 /// What is hashed at a time.
 const HASH_LEN: usize = 256 << 10;
@@ -144,33 +144,15 @@ impl Reading {
             return Ok(Begun::TooLarge(size));
         }
         self.place.put(Some(permit));
-        self.read_rest(&file, &mut bytes, size, path)?;
+        read_rest(&file, &mut bytes, size, path, &self.room)?;
         Ok(Begun::Done(self.room.fill(bytes)))
     }
 
     fn read(&self) -> Result<Bytes, RpcError> {
         let (file, size, path) = self.open()?;
         let mut bytes = Vec::new();
-        self.read_rest(&file, &mut bytes, size, path)?;
+        read_rest(&file, &mut bytes, size, path, &self.room)?;
         Ok(self.room.fill(bytes))
-    }
-
-    /// Reads what comes after `bytes`, to the end.
-    fn read_rest(&self, file: &File, bytes: &mut Vec<u8>, size: u64, path: &Path) -> Result<(), RpcError> {
-        let rest = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(bytes.len());
-        bytes.try_reserve_exact(rest.saturating_add(1)).map_err(|_| no_memory())?;
-        loop {
-            self.room.cover(bytes.len() as u64, path)?;
-            let step = (MAX_FILE_LEN + 1 - bytes.len() as u64).min(READ_LEN);
-            let read = read_some(file, step, bytes);
-            match read {
-                Ok(_) if bytes.len() as u64 > MAX_FILE_LEN => return Err(too_large()),
-                Ok(read) if (read as u64) < step => return Ok(()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Err(no_memory()),
-                Err(error) => return Err(io_error(&error, path)),
-            }
-        }
     }
 
     fn open(&self) -> Result<(File, u64, &Path), RpcError> {
@@ -202,6 +184,39 @@ fn read_up_to(file: &File, len: u64, size: u64, path: &Path) -> Result<Vec<u8>, 
     let mut bytes = Vec::with_capacity(usize::try_from(len.min(size + 1)).unwrap_or(0));
     read_some(file, len, &mut bytes).map_err(|error| io_error(&error, path))?;
     Ok(bytes)
+}
+
+/// Reads what comes after `bytes`, to the end.
+fn read_rest(
+    mut file: &File,
+    bytes: &mut Vec<u8>,
+    size: u64,
+    path: &Path,
+    room: &Room,
+) -> Result<(), RpcError> {
+    let rest = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(bytes.len());
+    // One more, to see the end where it is expected.
+    bytes.try_reserve_exact(rest.saturating_add(1)).map_err(|_| no_memory())?;
+    loop {
+        let before = bytes.len();
+        room.cover(before as u64, path)?;
+        if before as u64 > MAX_FILE_LEN {
+            return Err(too_large());
+        }
+        if before == bytes.capacity() {
+            bytes.try_reserve(READ_LEN).map_err(|_| no_memory())?;
+        }
+        bytes.resize(bytes.capacity().min(before + READ_LEN), 0);
+        // One call at a time, so that whatever comes counts as a sign of life.
+        let read = open::end_of(file.read(&mut bytes[before..]), before as u64);
+        bytes.truncate(before + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(io_error(&error, path)),
+        }
+    }
 }
 
 /// Reads up to `len` bytes more; fewer are the end of the file.
@@ -376,5 +391,44 @@ fn hash(file: &mut File, len: u64, wanted: &Wanted) -> io::Result<(ContentHash, 
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::fd::OwnedFd,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::fs::room::Budget;
+
+    #[test]
+    fn a_file_that_comes_slowly_shows_signs_of_life() {
+        let room = Arc::new(Room::new(1 << 20, Arc::new(Semaphore::new(1)), Arc::new(Budget::new(1))));
+        let (reader, mut writer) = io::pipe().unwrap();
+        let reading = thread::spawn({
+            let room = Arc::clone(&room);
+            move || {
+                let (file, mut bytes) = (File::from(OwnedFd::from(reader)), b"beginning".to_vec());
+                read_rest(&file, &mut bytes, 20, Path::new("/f"), &room).map(|()| bytes)
+            }
+        });
+        let deadline = Instant::now() + Duration::from_secs(30);
+        for read in [b"beginning".len() as u64, 10, 11] {
+            while room.read_len() != Some(read) {
+                assert!(Instant::now() < deadline, "{read} bytes were read, and nobody knows");
+                thread::yield_now();
+            }
+            writer.write_all(b".").unwrap();
+        }
+        writer.write_all(&[b'!'; 100]).unwrap();
+        drop(writer);
+        let expected = [&b"beginning..."[..], &[b'!'; 100]].concat();
+        assert_eq!(reading.join().unwrap().unwrap(), expected);
     }
 }
