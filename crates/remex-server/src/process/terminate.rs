@@ -26,7 +26,7 @@ pub(super) fn force(
 ) {
     let (process, killed) = (Arc::clone(process), tree::kill_start(process.tag, leader));
     session.server().track(async move {
-        let result = killed.await.map_err(not_ended);
+        let result = killed.await.map_err(|error| not_ended(&error));
         match (responder, result) {
             (Some(responder), result) => responder.answer(result.map(|_| Terminated { running: true })),
             (None, Err(error)) => {
@@ -93,10 +93,10 @@ fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time
 }
 
 pub(super) async fn kill(scope: &Scope) -> Result<(), RpcError> {
-    tree::kill(scope).await.map(drop).map_err(not_ended)
+    tree::kill(scope).await.map(drop).map_err(|error| not_ended(&error))
 }
 
-fn not_ended(error: io::Error) -> RpcError {
+fn not_ended(error: &io::Error) -> RpcError {
     RpcError::new(ErrorKind::Internal, format!("cannot end the process tree: {error}"))
 }
 
