@@ -164,7 +164,7 @@ impl Session {
                 let starting = Starting { process, start, start_id, responder, slots: Arc::clone(slots) };
                 let session = Arc::clone(self);
                 self.server.track(broken::run(starting, session));
-                pending.is_tried();
+                pending.hand_over();
             }
             Err(error) => {
                 drop(pending);

@@ -38,7 +38,7 @@ pub(super) struct PendingStart<'a> {
 
 impl PendingStart<'_> {
     /// Leaves it to its task to say what becomes of it.
-    pub(super) fn is_tried(mut self) {
+    pub(super) fn hand_over(mut self) {
         self.start_id = None;
     }
 }
