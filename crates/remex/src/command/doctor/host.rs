@@ -268,7 +268,7 @@ mod tests {
             (["9223372036854775807", "1", "1"], Verdict::Ok, "file locks"),
             (["1000", "unlimited", "1"], Verdict::Warning, "Max resident set"),
             (["1000", "1", "unlimited"], Verdict::Warning, "Max realtime timeout"),
-            (["1000", "1", "1"], Verdict::Warning, "may outlive"),
+            (["1000", "1", "1"], Verdict::Warning, "may live on"),
         ] {
             let finding = marks(&table(limits));
             assert_eq!(finding.verdict, verdict, "{limits:?}");
