@@ -11,3 +11,20 @@ pub fn give_memory_back() {
         libc::malloc_trim(0);
     }
 }
+
+/// Sees to it that large blocks go back to the host as soon as they are freed, also where [`give_memory_back`] cannot.
+///
+/// By default the allocator learns from every large block to keep the next ones, up to 64 MiB for each thread that had
+/// one. For programs that are a server; call it before there are threads.
+pub fn return_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    {
+        /// Above the buffers that come and go all the time, below a large file.
+        const LARGE: libc::c_int = 4 << 20;
+        // SAFETY: both set a number of the allocator, and a refusal changes nothing.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
+        }
+    }
+}

@@ -26,7 +26,7 @@ mod supervise;
 mod tests;
 mod threads;
 
-pub use remex_process::raise_file_limit;
+pub use remex_process::{raise_file_limit, return_large_blocks};
 
 pub use config::{Auth, Config, Host, Limits, Proxies, Trust};
 pub use server::{ListenError, Server};

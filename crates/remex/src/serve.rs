@@ -148,6 +148,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     start_log(&flags.log)?;
     remex_server::raise_file_limit();
+    remex_server::return_large_blocks();
     let inherited = if passed.is_empty() { Vec::new() } else { passed::take()? };
     let plan = plan(flags, addresses, inherited)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
