@@ -4,6 +4,7 @@
 //! answers first, then processes that have only a little to say, then the floods in turn, within
 //! the window of what is unacknowledged. Start at [`Outbox`].
 
+mod courtesy;
 mod in_flight;
 mod out;
 mod ready;
@@ -27,7 +28,8 @@ use remex_proto::{
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::{config::Limits, process::Process, server::POLICY};
-use in_flight::InFlight;
+pub(crate) use courtesy::Courtesy;
+use in_flight::{CONSIDERATE, InFlight};
 pub(crate) use out::{Form, Out, Parcel};
 use ready::{Ready, Turn};
 pub(crate) use responder::{Responder, Wanted};
@@ -95,6 +97,8 @@ pub(crate) struct Outbox {
     leaving: Notify,
     /// Held by whoever makes a large answer: one at a time.
     making: Arc<Semaphore>,
+    /// Shared with the other connections of the server.
+    courtesy: Arc<Courtesy>,
     /// Its client is somewhere else by now, and sends again there what was not answered here.
     gone: AtomicBool,
 }
@@ -197,7 +201,13 @@ pub(crate) struct Delivery {
 }
 
 impl Outbox {
-    pub(crate) fn new(id: ConnectionId, acks: Acks, form: Form, limits: Limits) -> Self {
+    pub(crate) fn new(
+        id: ConnectionId,
+        acks: Acks,
+        form: Form,
+        limits: Limits,
+        courtesy: Arc<Courtesy>,
+    ) -> Self {
         Outbox {
             id,
             form,
@@ -226,6 +236,7 @@ impl Outbox {
             heard: Notify::new(),
             leaving: Notify::new(),
             making: Arc::new(Semaphore::new(1)),
+            courtesy,
             gone: AtomicBool::new(false),
         }
     }
@@ -610,9 +621,11 @@ impl Outbox {
             } else if queue.in_flight.is_full() {
                 break;
             } else if let Some(process) = queue.ready.take_fresh() {
-                queue.in_flight.be_considerate(&process);
+                let until = Instant::now() + CONSIDERATE;
+                queue.in_flight.be_considerate(&process, until);
+                self.courtesy.ask(self.id, until);
                 queue = self.fill_output(queue, process, out);
-            } else if queue.in_flight.has_room() {
+            } else if queue.in_flight.has_room(|| self.courtesy.is_due(self.id)) {
                 match queue.ready.take_bulk() {
                     Some(Turn::Process(process)) => queue = self.fill_output(queue, process, out),
                     Some(Turn::Part(part, taken)) => {
@@ -632,7 +645,7 @@ impl Outbox {
             return None;
         }
         let open = queue.in_flight.open_bytes();
-        let is_stuck = open > 0 && !queue.in_flight.has_room();
+        let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.courtesy.is_due(self.id));
         if is_stuck
             || queue.in_flight.is_mark_due()
             || open >= self.limits.mark_bytes
@@ -740,7 +753,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_a_long_answer_is_alive_although_it_cannot_be_asked() {
-        let outbox = Outbox::new(1, Acks::Ping, Form::Json, Limits::default());
+        let outbox = Outbox::new(1, Acks::Ping, Form::Json, Limits::default(), Arc::default());
         for (sent_bytes, is_within_answer, is_expected) in
             [(1, true, true), (0, true, false), (1, false, false)]
         {

@@ -32,7 +32,7 @@ use crate::{
     http::Web,
     identity::Identity,
     janitor::Janitor,
-    outbox::{ConnectionId, Outbox},
+    outbox::{ConnectionId, Courtesy, Outbox},
     session::{Session, Underway},
     supervise::supervised,
     watch::Lookout,
@@ -72,6 +72,8 @@ pub struct Server {
     sessions: Mutex<Sessions>,
     /// Shared by connections; held for moments only.
     connections: Mutex<HashMap<ConnectionId, Arc<Outbox>>>,
+    /// Heeded by the floods of all connections.
+    pub(crate) courtesy: Arc<Courtesy>,
     next_connection: AtomicU64,
     retained: AtomicUsize,
     phase: watch::Sender<Phase>,
@@ -128,6 +130,7 @@ impl Server {
             janitor: Janitor::default(),
             sessions: Mutex::default(),
             connections: Mutex::default(),
+            courtesy: Arc::default(),
             next_connection: AtomicU64::new(1),
             retained: AtomicUsize::new(0),
             phase: watch::Sender::new(Phase::Serving),

@@ -107,9 +107,18 @@ impl<P> InFlight<P> {
     }
 
     /// Tells whether a flood may go on before something is acknowledged.
-    pub(super) fn has_room(&self) -> bool {
-        let considerate = self.considerate_until.is_some_and(|until| Instant::now() < until);
-        self.bytes < if considerate { CONSIDERATE_WINDOW } else { self.window.bytes } && !self.is_full()
+    ///
+    /// `others_speak` when something short is being said on another connection. A flood heeds it only over a short way,
+    /// where it is hardly slower for it.
+    pub(super) fn has_room(&self, others_speak: impl FnOnce() -> bool) -> bool {
+        if self.is_full() || self.bytes >= self.window.bytes {
+            return false;
+        }
+        let is_considerate = || {
+            self.considerate_until.is_some_and(|until| Instant::now() < until)
+                || (self.window.is_way_short() && others_speak())
+        };
+        self.bytes < CONSIDERATE_WINDOW || !is_considerate()
     }
 
     /// Tells whether even short output has to wait for an acknowledgement.
@@ -118,10 +127,10 @@ impl<P> InFlight<P> {
     }
 
     /// Notes that `process` has something short to say while others flood; it likely is not the last of its kind.
-    pub(super) fn be_considerate(&mut self, process: &Arc<P>) {
+    pub(super) fn be_considerate(&mut self, process: &Arc<P>, until: Instant) {
         let own = usize::from(self.stretches.contains_key(&ProcessKey::of(process)));
         if self.with_parts > 0 || self.stretches.len() > own {
-            self.considerate_until = Some(Instant::now() + CONSIDERATE);
+            self.considerate_until = Some(until);
         }
     }
 
@@ -150,7 +159,7 @@ impl<P> InFlight<P> {
         self.marks.push_back(Mark {
             number: self.last_mark,
             set_at: Instant::now(),
-            window_full: !self.has_room(),
+            window_full: self.bytes >= self.window.bytes,
             before: std::mem::take(&mut self.open),
         });
         Some(self.last_mark)
@@ -197,7 +206,7 @@ struct Window {
 }
 
 /// For how long after something short a flood leaves room for the next.
-const CONSIDERATE: Duration = Duration::from_millis(50);
+pub(super) const CONSIDERATE: Duration = Duration::from_millis(50);
 
 /// What a flood may have on its way meanwhile.
 const CONSIDERATE_WINDOW: usize = 64 << 10;
@@ -218,6 +227,9 @@ const MOST_BYTES: usize = 2 * LARGEST_WINDOW;
 /// When no acknowledgement was about as fast as the fastest for so long, the way has become longer.
 const ROUND_TRIP_TTL: Duration = Duration::from_secs(10);
 
+/// Over a way shorter than this, [`CONSIDERATE_WINDOW`] is enough for 64 MiB in a second.
+const SHORT_WAY: Duration = Duration::from_millis(1);
+
 impl Default for Window {
     fn default() -> Self {
         Window { bytes: SMALLEST_WINDOW, round_trip: None }
@@ -225,6 +237,11 @@ impl Default for Window {
 }
 
 impl Window {
+    /// Tells whether acknowledgements come at once, as from the same machine or the next rack.
+    fn is_way_short(&self) -> bool {
+        self.round_trip.is_some_and(|(round_trip, _)| round_trip < SHORT_WAY)
+    }
+
     /// Learns from an acknowledgement that took `elapsed`.
     fn learn(&mut self, elapsed: Duration, window_full: bool, now: Instant) {
         let (round_trip, seen_at) = match self.round_trip {
@@ -324,7 +341,7 @@ mod tests {
             sent += 100;
         }
         assert!(sent <= MOST_BYTES);
-        assert!(!in_flight.has_room());
+        assert!(!in_flight.has_room(|| false));
         for _ in 0..100_000 {
             // Answers to reads are sent in any case.
             in_flight.add(&Arc::new(()), 1, 100);
@@ -351,7 +368,7 @@ mod tests {
         let last = in_flight.mark().expect("there is room for a mark");
         assert_eq!(in_flight.acknowledge(last), [(process, 5000)]);
         assert_eq!((in_flight.bytes, in_flight.deliveries, in_flight.stretches.len()), (0, 0, 0));
-        assert!(in_flight.has_room() && !in_flight.is_mark_due());
+        assert!(in_flight.has_room(|| false) && !in_flight.is_mark_due());
     }
 
     #[test]
@@ -359,9 +376,21 @@ mod tests {
         let (process, other) = (Arc::new(1), Arc::new(2));
         let mut in_flight = InFlight::default();
         in_flight.add(&process, 1, CONSIDERATE_WINDOW);
-        in_flight.be_considerate(&process);
-        assert!(in_flight.has_room());
-        in_flight.be_considerate(&other);
-        assert!(!in_flight.has_room());
+        let until = Instant::now() + Duration::from_secs(60);
+        in_flight.be_considerate(&process, until);
+        assert!(in_flight.has_room(|| false));
+        in_flight.be_considerate(&other, until);
+        assert!(!in_flight.has_room(|| false));
+    }
+
+    #[test]
+    fn a_flood_makes_way_for_other_connections_only_where_it_is_hardly_slower_for_it() {
+        for (round_trip, makes_way) in [(SHORT_WAY / 2, true), (SHORT_WAY * 2, false)] {
+            let mut in_flight = InFlight::default();
+            in_flight.window.learn(round_trip, false, Instant::now());
+            in_flight.add(&Arc::new(()), 1, CONSIDERATE_WINDOW);
+            assert!(in_flight.has_room(|| false), "over {round_trip:?}");
+            assert_eq!(in_flight.has_room(|| true), !makes_way, "over {round_trip:?}");
+        }
     }
 }
