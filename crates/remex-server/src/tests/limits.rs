@@ -1,9 +1,48 @@
 //! Caps that a real client would have to work hard to reach.
 
+use std::{
+    fs,
+    mem::MaybeUninit,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use remex_proto::Blob;
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use serde_json::{Value, json};
 
-use super::Site;
-use crate::Limits;
+use super::{Client, PATIENCE, Site, start_params};
+use crate::{Limits, identity::Identity};
+
+impl Site {
+    /// Opens a connection, shakes hands, and returns the id of the session as well.
+    async fn client_and_session(&self) -> (Client, Value) {
+        let mut client = self.connect().await;
+        let hello = json!({"clientName": "test", "detachTtlMs": 1});
+        let session = client.call("initialize", hello).await.unwrap()["sessionId"].clone();
+        client.send(json!({"method": "initialized", "params": {}})).await;
+        (client, session)
+    }
+}
+
+impl Client {
+    /// Waits for the next two answers, and returns their ids in the order in which they came.
+    async fn answered(&mut self) -> [String; 2] {
+        let mut ids = Vec::new();
+        loop {
+            let message = self.next().await.expect("the connection lasts until the answers");
+            if let Some(id) = message["id"].as_str() {
+                assert!(message.get("result").is_some(), "{message}");
+                ids.push(id.to_owned());
+            }
+            match <[String; 2]>::try_from(ids) {
+                Ok(both) => return both,
+                Err(fewer) => ids = fewer,
+            }
+        }
+    }
+}
 
 fn kind(error: &Value) -> &str {
     error["data"]["kind"].as_str().unwrap_or_default()
@@ -87,4 +126,205 @@ async fn of_many_closed_processes_the_oldest_is_forgotten() {
     for id in ["b", "c"] {
         client.call("process/read", json!({"processId": id})).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_forgotten_early_keeps_no_memory_until_its_time_is_up() {
+    let site = Site::with(Limits { closed_processes: 1, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    let mut forgotten = Weak::new();
+    for id in ["a", "b"] {
+        let mut start = start_params(id, "echo; read line");
+        start["output"] = json!({"retainMs": 3_600_000});
+        client.call("process/start", start).await.unwrap();
+        if id == "a" {
+            let [session] = &site.server.sessions_of(&Identity::Local)[..] else { panic!("one session") };
+            forgotten = Arc::downgrade(&session.process(id).unwrap());
+        }
+        client.call("process/closeStdin", json!({"processId": id})).await.unwrap();
+        client.note("process/closed", id).await;
+        client.call("process/read", json!({"processId": id})).await.unwrap();
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while forgotten.upgrade().is_some() {
+        assert!(Instant::now() < deadline, "the forgotten process is still in memory");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_processes_keep_so_many_bytes_beside_their_output_and_then_the_oldest_is_forgotten() {
+    let site = Site::with(Limits { closed_bytes: 1_000, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    for id in ["a", "b", "c"] {
+        let mut start = start_params(id, "echo");
+        start["labels"] = json!({"purpose": "x".repeat(400)});
+        client.call("process/start", start).await.unwrap();
+        client.note("process/closed", id).await;
+        client.call("process/read", json!({"processId": id})).await.unwrap();
+    }
+    let error = client.call("process/read", json!({"processId": "a"})).await.unwrap_err();
+    assert_eq!(kind(&error), "unknownProcess");
+    for id in ["b", "c"] {
+        client.call("process/read", json!({"processId": id})).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_process_is_retained_no_longer_than_the_maximum_whatever_the_client_asks_for() {
+    let closed_ttl_max = Duration::from_millis(1);
+    let site = Site::with(Limits { closed_ttl_max, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    let mut start = start_params("p", "echo");
+    start["output"] = json!({"retainMs": 3_600_000});
+    client.call("process/start", start).await.unwrap();
+    client.note("process/closed", "p").await;
+    let deadline = Instant::now() + PATIENCE;
+    let error = loop {
+        match client.call("process/read", json!({"processId": "p"})).await {
+            Ok(_) => assert!(Instant::now() < deadline, "the process is never forgotten"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(kind(&error), "unknownProcess");
+    client.start("p", "true").await.expect("its id is free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_sessions_together_retain_so_much_output_and_then_lose_some() {
+    let site = Site::with(Limits { server_retain_bytes: 512 << 10, ..Limits::default() }).await;
+    let mut gaps = Vec::new();
+    // All of them stay connected, each with a session of its own.
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let mut client = site.client().await;
+        let mut start = start_params("p", "head -c 400000 /dev/zero; echo full; read line");
+        start["output"] = json!({"overflow": "evict"});
+        client.call("process/start", start).await.unwrap();
+        let wait = json!({"processId": "p", "until": {"output": {"regex": "full"}}});
+        client.call("process/wait", wait).await.unwrap();
+        clients.push(client);
+    }
+    for client in &mut clients {
+        let read = client.call("process/read", json!({"processId": "p"})).await.unwrap();
+        gaps.push(read["gap"]["bytes"].as_u64().unwrap_or_default());
+    }
+    assert_eq!(gaps[0], 0, "the first session has room for everything");
+    assert!(gaps[1] > 200_000, "the second session has lost {} bytes", gaps[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_many_write_ids_are_remembered_and_then_the_oldest_is_forgotten() {
+    let site = Site::with(Limits { write_ids: 2, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    let long = |id: &str| id.repeat(100);
+    // The ids have 64 bytes each on average, so only one of the long ones is remembered.
+    let rounds = [
+        ("few", ["a", "b", "c", "c", "b", "a"].map(str::to_owned), "a b c a "),
+        ("long", ["a", "b", "b", "a", "a", "b"].map(long), "a b a b "),
+    ];
+    for (process_id, ids, expected) in rounds {
+        client.start(process_id, "cat").await.unwrap();
+        for id in ids {
+            let chunk = Blob(Bytes::from(format!("{} ", &id[..1])));
+            let write = json!({"processId": process_id, "chunk": chunk, "writeId": id});
+            assert_eq!(client.call("process/write", write).await.unwrap()["status"], "accepted");
+        }
+        client.call("process/closeStdin", json!({"processId": process_id})).await.unwrap();
+        client.note("process/closed", process_id).await;
+        let read = client.call("process/read", json!({"processId": process_id})).await.unwrap();
+        let chunks = read["chunks"].as_array().unwrap().iter();
+        let written: Vec<u8> = chunks
+            .flat_map(|chunk| serde_json::from_value::<Blob>(chunk["chunk"].clone()).unwrap().0)
+            .collect();
+        assert_eq!(String::from_utf8(written).unwrap(), expected, "{process_id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_has_so_many_waits_for_output_and_a_clear_error_for_the_next() {
+    let site = Site::with(Limits { output_waits: 2, ..Limits::default() }).await;
+    let (mut client, mut other) = (site.client().await, site.client().await);
+    client.start("p", "cat").await.unwrap();
+    let wait = |text: &str| json!({"processId": "p", "until": {"output": {"regex": text}}});
+    for (id, text) in [("first", "one"), ("second", "two")] {
+        client.send(json!({"id": id, "method": "process/wait", "params": wait(text)})).await;
+    }
+    let error = client.call("process/wait", wait("three")).await.unwrap_err();
+    assert_eq!(kind(&error), "limitExceeded");
+    assert_eq!(
+        error["message"],
+        "2 waits for output run on this connection, which is the limit; cancel some first"
+    );
+    // The limit is that of a connection, and only waits for output count.
+    let elsewhere = json!({"processId": "p", "until": {"output": {"regex": "o"}}});
+    other.start("p", "echo one").await.unwrap();
+    other.call("process/wait", elsewhere).await.unwrap();
+    client.call("process/wait", json!({"processId": "p", "until": "exit", "waitMs": 0})).await.unwrap();
+    // One that has ended makes room.
+    let write = json!({"processId": "p", "chunk": Blob(Bytes::from("one\n"))});
+    client.call("process/write", write).await.unwrap();
+    client.outcome(&json!("first")).await.unwrap();
+    client.call("process/wait", wait("one")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_is_not_read_while_requests_of_so_many_bytes_wait() {
+    let site = Site::with(Limits { waiting_request_bytes: 100_000, ..Limits::default() }).await;
+    let (mut client, session) = site.client_and_session().await;
+    // More than the process may leave untaken, and more than may wait.
+    client.start("p", "exec sleep 1000").await.unwrap();
+    let write = json!({"processId": "p", "chunk": Blob(Bytes::from(vec![b'x'; 2 << 20])), "writeId": "1"});
+    client.send(json!({"id": "write", "method": "process/write", "params": write})).await;
+    client.send(json!({"id": "status", "method": "environment/status", "params": {}})).await;
+    // Other connections are served meanwhile; one of them ends the wait.
+    let mut other = site.client().await;
+    other.start("p", "true").await.unwrap();
+    other.note("process/closed", "p").await;
+    other.call("process/terminate", json!({"processId": "p", "sessionId": session})).await.unwrap();
+    assert_eq!(client.answered().await, ["write", "status"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_has_so_many_requests_under_way_and_the_next_waits_its_turn() {
+    let site = Site::with(Limits { concurrent_requests: 1, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    let threads = site.server.compute().threads();
+    let busy = threads.keep_busy();
+    client.send(json!({"id": "list", "method": "process/list", "params": {}})).await;
+    let deadline = Instant::now() + PATIENCE;
+    while threads.waiting() == 0 {
+        assert!(Instant::now() < deadline, "the list is never made");
+        tokio::task::yield_now().await;
+    }
+    client.send(json!({"id": "start", "method": "process/start", "params": start_params("p", "true")})).await;
+    // A start of another connection does not wait, and would be no faster.
+    let mut other = site.client().await;
+    other.start("p", "true").await.unwrap();
+    other.note("process/closed", "p").await;
+    drop(busy);
+    assert_eq!(client.answered().await, ["list", "start"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_has_so_many_bytes_of_large_answers_in_the_making_and_the_next_waits() {
+    let site = Site::with(Limits { making_bytes: 1 << 20, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    let (large, empty) = (site.directory.path().join("large"), site.directory.path().join("empty"));
+    fs::create_dir(&large).unwrap();
+    fs::create_dir(&empty).unwrap();
+    for number in 0..10_000 {
+        fs::write(large.join(number.to_string()), "").unwrap();
+    }
+    let opened = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&opened, &large, WatchFlags::OPEN).unwrap();
+    let list = |path| json!({"path": path});
+    client.send(json!({"id": "large", "method": "fs/readDirectory", "params": list(large)})).await;
+    let deadline = Instant::now() + PATIENCE;
+    while Reader::new(&opened, &mut [MaybeUninit::uninit(); 1024]).next().is_err() {
+        assert!(Instant::now() < deadline, "the directory is never opened");
+        tokio::task::yield_now().await;
+    }
+    client.send(json!({"id": "empty", "method": "fs/readDirectory", "params": list(empty)})).await;
+    assert_eq!(client.answered().await, ["large", "empty"]);
 }

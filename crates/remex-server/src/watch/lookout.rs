@@ -344,3 +344,36 @@ fn too_many(directory: &Path) -> RpcError {
     );
     RpcError::new(ErrorKind::LimitExceeded, message).with_hint(hint)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, thread};
+
+    use rustix::{
+        event::{PollFd, PollFlags, Timespec, poll},
+        fs::inotify::{self, CreateFlags, WatchFlags},
+    };
+
+    use super::*;
+
+    const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+    #[test]
+    fn the_permission_to_read_a_directory_is_checked_before_the_lock_is_taken() {
+        let place = tempfile::tempdir().unwrap();
+        let opened = inotify::init(CreateFlags::CLOEXEC).unwrap();
+        // Opening with `O_PATH`, which asks for no permission, is no such event.
+        inotify::add_watch(&opened, place.path(), WatchFlags::OPEN).unwrap();
+        let lookout = Lookout::default();
+        let sight = lookout.enlist(Scope::Places(BTreeSet::from([place.path().to_owned()])));
+        let id = DirectoryId::from(&fs::metadata(place.path()).unwrap());
+        thread::scope(|scope| {
+            let lock = lookout.watcher();
+            let posting = scope.spawn(|| lookout.post(&sight, place.path(), id));
+            let events = poll(&mut [PollFd::new(&opened, PollFlags::IN)], Some(&PATIENCE)).unwrap();
+            drop(lock);
+            posting.join().unwrap().unwrap();
+            assert_eq!(events, 1, "the directory is not opened for reading while another thread has the lock");
+        });
+    }
+}
