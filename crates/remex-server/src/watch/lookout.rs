@@ -373,7 +373,10 @@ mod tests {
             let events = poll(&mut [PollFd::new(&opened, PollFlags::IN)], Some(&PATIENCE)).unwrap();
             drop(lock);
             posting.join().unwrap().unwrap();
-            assert_eq!(events, 1, "the directory is not opened for reading while another thread has the lock");
+            assert_eq!(
+                events, 1,
+                "the directory is not opened for reading while another thread has the lock"
+            );
         });
     }
 }
