@@ -80,14 +80,15 @@ impl Spawner {
         reaper::start()?;
         tree::start()?;
         let threads = threads.clamp(1, MAX_THREADS);
-        let spawner = Self::without_threads(threads)?;
+        let bounds = Bounds { least_threads: threads, most_threads: MAX_THREADS, max_wait: MAX_WAIT };
+        let spawner = Self::without_threads(bounds)?;
         for _ in 0..threads {
             spawner.lease.site.add_thread()?;
         }
         Ok(spawner)
     }
 
-    fn without_threads(least_threads: usize) -> io::Result<Self> {
+    fn without_threads(bounds: Bounds) -> io::Result<Self> {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let site = Arc::new(Site {
             orders: Mutex::new(Queue {
@@ -97,7 +98,7 @@ impl Spawner {
                 idle: 0,
                 last_taken: Instant::now(),
             }),
-            least_threads,
+            bounds,
             bell: Condvar::new(),
             room: Semaphore::new(MAX_WAITING_STARTS),
             null: lift(null)?,
@@ -124,7 +125,7 @@ impl Spawner {
     pub async fn attempt(&self, start: Start, attempt: &Attempt) -> Result<Child, StartError> {
         let image = Image::new(start)?;
         let site = &self.lease.site;
-        let Ok(room) = timeout(MAX_WAIT, site.room.acquire()).await else {
+        let Ok(room) = timeout(site.bounds.max_wait, site.room.acquire()).await else {
             return Err(image.error(Stage::Queue, libc::EAGAIN));
         };
         // Given back when the order leaves the queue, which happens also if nobody waits for the answer.
@@ -138,7 +139,7 @@ impl Spawner {
             if let Ok(newborn) = timeout(STALL, &mut answered).await {
                 break newborn;
             }
-            if asked.elapsed() >= MAX_WAIT
+            if asked.elapsed() >= site.bounds.max_wait
                 && let Some(image) = site.withdraw(attempt)
             {
                 return Err(image.error(Stage::Queue, libc::EAGAIN));
@@ -190,9 +191,18 @@ struct Site {
     bell: Condvar,
     /// Bounds the starts in the queue.
     room: Semaphore,
+    bounds: Bounds,
+    null: OwnedFd,
+}
+
+/// How many threads there are, and how long a start waits for one.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
     /// How many threads stay when there is nothing to do.
     least_threads: usize,
-    null: OwnedFd,
+    /// Those that hang included.
+    most_threads: usize,
+    max_wait: Duration,
 }
 
 #[derive(Debug)]
@@ -241,7 +251,7 @@ impl Site {
         let mut queue = self.orders();
         queue.idle += 1;
         while nothing_to_do(&mut queue) {
-            if queue.threads <= self.least_threads {
+            if queue.threads <= self.bounds.least_threads {
                 queue = self.bell.wait_while(queue, nothing_to_do).unwrap_or_else(PoisonError::into_inner);
                 break;
             }
@@ -249,7 +259,7 @@ impl Site {
             let timed_out;
             (queue, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
             // A thread whose end would send a child the parent-death signal stays.
-            let is_spare = queue.threads > self.least_threads && made.strong_count() == 0;
+            let is_spare = queue.threads > self.bounds.least_threads && made.strong_count() == 0;
             if timed_out.timed_out() && is_spare {
                 queue.threads -= 1;
                 queue.idle -= 1;
@@ -286,7 +296,8 @@ impl Site {
             return true;
         }
         queue.last_taken = Instant::now();
-        let more = queue.threads.min(queue.waiting.len()).min(MAX_THREADS.saturating_sub(queue.threads));
+        let allowed = self.bounds.most_threads.saturating_sub(queue.threads);
+        let more = queue.threads.min(queue.waiting.len()).min(allowed);
         drop(queue);
         for _ in 0..more {
             // Where the host has no room for a thread, the start waits for one, and fails if none comes.
@@ -302,7 +313,7 @@ impl Site {
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let (site, stack) = (Arc::clone(self), Stack::new()?);
         let mut queue = self.orders();
-        if queue.threads >= MAX_THREADS {
+        if queue.threads >= self.bounds.most_threads {
             return Ok(());
         }
         let name = format!("remex-spawn-{}", queue.threads);
@@ -422,34 +433,57 @@ impl Drop for Newborn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Stdin, Tags};
+    use crate::{StartErrorKind, Stdin, Tags};
+
+    const BOUNDS: Bounds = Bounds { least_threads: 0, most_threads: 2, max_wait: Duration::from_millis(200) };
+
+    fn start() -> Start {
+        Start {
+            program: "true".into(),
+            arg0: None,
+            args: Vec::new(),
+            cwd: "/".into(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            stdio: Stdio::Pipes { stdin: Stdin::Null },
+            tag: Tags::new().tag(0, 0),
+            parent_death: None,
+        }
+    }
 
     #[tokio::test]
     async fn an_abandoned_start_makes_room_although_no_thread_takes_it() {
-        let spawner = Spawner::without_threads(0).unwrap();
+        let spawner = Spawner::without_threads(BOUNDS).unwrap();
         for _ in 0..2 * MAX_WAITING_STARTS {
-            let start = Start {
-                program: "true".into(),
-                arg0: None,
-                args: Vec::new(),
-                cwd: "/".into(),
-                env: Vec::new(),
-                stdio: Stdio::Pipes { stdin: Stdin::Null },
-                tag: Tags::new().tag(0, 0),
-                parent_death: None,
-            };
-            timeout(Duration::ZERO, spawner.start(start)).await.expect_err("there is no thread");
+            timeout(Duration::ZERO, spawner.start(start())).await.expect_err("there is no thread");
         }
         let site = &spawner.lease.site;
         assert!(site.orders().waiting.is_empty());
         assert_eq!(site.room.available_permits(), MAX_WAITING_STARTS);
     }
+
     #[test]
     fn there_are_never_more_threads_than_the_most() {
-        let spawner = Spawner::without_threads(0).unwrap();
+        let spawner = Spawner::without_threads(BOUNDS).unwrap();
         let site = &spawner.lease.site;
-        site.orders().threads = MAX_THREADS;
+        site.orders().threads = BOUNDS.most_threads;
         site.add_thread().unwrap();
-        assert_eq!(site.orders().threads, MAX_THREADS);
+        assert_eq!(site.orders().threads, BOUNDS.most_threads);
+    }
+
+    #[tokio::test]
+    async fn when_all_threads_hang_and_there_may_be_no_more_a_start_is_refused_after_a_while() {
+        let spawner = Spawner::without_threads(BOUNDS).unwrap();
+        let site = &spawner.lease.site;
+        // Threads that never take anything are as good as threads that hang.
+        site.orders().threads = BOUNDS.most_threads;
+        let error = spawner.start(start()).await.unwrap_err();
+        assert_eq!(error.kind(), StartErrorKind::TooManyHungStarts, "{error}");
+        assert_eq!(site.orders().threads, BOUNDS.most_threads);
+        assert!(site.orders().waiting.is_empty());
+        assert_eq!(site.room.available_permits(), MAX_WAITING_STARTS);
+        // With room for one more, the same start gets it.
+        site.orders().threads -= 1;
+        spawner.start(start()).await.unwrap();
+        assert_eq!(site.orders().threads, BOUNDS.most_threads);
     }
 }
