@@ -67,3 +67,50 @@ impl Leader {
         self.reaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::fd::AsFd as _,
+        process::Command,
+        sync::mpsc,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+
+    use super::*;
+
+    /// Longer than a reap takes that nothing keeps from happening.
+    const A_WHILE: Duration = Duration::from_millis(100);
+
+    #[test]
+    #[expect(clippy::zombie_processes, reason = "it is reaped by its leader")]
+    fn a_process_is_not_reaped_while_its_number_is_in_use() {
+        let child = Command::new("true").spawn().unwrap();
+        let number = rustix::process::Pid::from_child(&child);
+        let pidfd = pidfd_open(number, PidfdFlags::empty()).unwrap();
+        waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        let leader = Leader::new(Pid::new(number.as_raw_nonzero().get()).unwrap());
+        let has_number = || fs::exists(format!("/proc/{}", child.id())).unwrap();
+        let (begin, begun) = mpsc::channel();
+        thread::scope(|scope| {
+            let in_use = leader.reaped();
+            let reaping = scope.spawn(|| {
+                begin.send(()).unwrap();
+                leader.reap(pidfd.as_fd())
+            });
+            begun.recv().unwrap();
+            let deadline = Instant::now() + A_WHILE;
+            while has_number() && Instant::now() < deadline {
+                thread::yield_now();
+            }
+            assert!(has_number(), "the number is free while a signal may be on its way to it");
+            drop(in_use);
+            assert!(reaping.join().unwrap().unwrap().is_some(), "the process has ended");
+        });
+        assert!(leader.is_reaped() && !has_number());
+    }
+}
