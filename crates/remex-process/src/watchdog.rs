@@ -254,9 +254,11 @@ mod tests {
 
     use super::*;
 
+    /// More descriptors than a limit allows, if there is one.
+    const MOST: usize = 1 << 20;
+
     #[test]
     fn a_look_without_a_free_descriptor_is_not_taken_for_an_empty_one() {
-        const MOST: usize = 1 << 20;
         let server = Tags::new().tag(0, 0);
         let looks = || {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
@@ -272,5 +274,29 @@ mod tests {
         };
         let looks = thread::scope(|scope| scope.spawn(looks).join().unwrap());
         assert_eq!(looks, (Look::Empty, Look::Failed));
+    }
+
+    #[test]
+    fn a_watchdog_that_cannot_be_made_is_an_error() {
+        let start = || {
+            let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+            // From here on this thread takes no descriptor from other tests.
+            sys::own_descriptors(null.as_fd()).unwrap();
+            let mut taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
+            if taken.len() == MOST {
+                // There is no limit to run into.
+                return;
+            }
+            let tags = Tags::new();
+            // Each time one step further: the pipe, the copies of its ends out of the way, the fork.
+            let errors: Vec<_> = std::iter::from_fn(|| {
+                taken.pop();
+                Watchdog::start(&tags).err().map(|error| error.raw_os_error())
+            })
+            .collect();
+            assert!((1..10).contains(&errors.len()), "{} attempts", errors.len());
+            assert!(errors.iter().all(|error| *error == Some(libc::EMFILE)), "{errors:?}");
+        };
+        thread::scope(|scope| scope.spawn(start).join().unwrap());
     }
 }
