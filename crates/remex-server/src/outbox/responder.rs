@@ -151,3 +151,33 @@ impl Drop for Responder {
 pub(super) fn cancelled() -> RpcError {
     RpcError::new(ErrorKind::Cancelled, "the request was cancelled; nothing was undone")
 }
+
+#[cfg(test)]
+mod tests {
+    use remex_proto::call::Empty;
+
+    use super::*;
+    use crate::{Limits, outbox::Acks};
+
+    fn sent(outbox: &Outbox) -> usize {
+        outbox.queue().answers.iter().filter(|answer| answer.parcel.is_some()).count()
+    }
+
+    #[test]
+    fn whatever_comes_late_of_a_cancelled_request_does_not_answer_another_with_its_id() {
+        let outbox = Arc::new(Outbox::new(1, Acks::Ping, Form::Json, Limits::default()));
+        let id = RequestId::MALFORMED;
+        let late: [fn(Responder); 3] =
+            [|responder| responder.ok(Empty {}), |responder| responder.error(&cancelled()), drop];
+        for (round, late) in late.into_iter().enumerate() {
+            let first = Responder::new(&outbox, id.clone(), 1);
+            assert!(outbox.cancel(&id));
+            let second = Responder::new(&outbox, id.clone(), 1);
+            assert_eq!(sent(&outbox), 2 * round + 1, "the cancel is answered");
+            late(first);
+            assert_eq!(sent(&outbox), 2 * round + 1, "the first request has its answer");
+            second.ok(Empty {});
+            assert_eq!(sent(&outbox), 2 * round + 2, "the second request gets its own");
+        }
+    }
+}
