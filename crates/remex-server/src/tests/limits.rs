@@ -328,3 +328,30 @@ async fn a_connection_has_so_many_bytes_of_large_answers_in_the_making_and_the_n
     client.send(json!({"id": "empty", "method": "fs/readDirectory", "params": list(empty)})).await;
     assert_eq!(client.answered().await, ["large", "empty"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_answer_carries_at_most_16_mib_of_output_whatever_the_client_asks_for() {
+    const PRODUCED: usize = 17 << 20;
+    const MOST: usize = 16 << 20;
+    let site = Site::new().await;
+    let mut client = site.client().await;
+    let mut start = start_params("p", &format!("head -c {PRODUCED} /dev/zero"));
+    start["output"] = json!({"overflow": "evict", "retainBytes": 32 << 20});
+    client.call("process/start", start).await.unwrap();
+    client.call("process/wait", json!({"processId": "p", "until": "closed"})).await.unwrap();
+    let len = |blob: &Value| serde_json::from_value::<Blob>(blob.clone()).unwrap().0.len();
+    let read =
+        |reply: &Value| reply["chunks"].as_array().unwrap().iter().map(|chunk| len(&chunk["chunk"])).sum();
+    for most in [Value::Null, json!(u64::MAX)] {
+        let request = json!({"processId": "p", "maxBytes": most});
+        let begin = client.call("process/read", request.clone()).await.unwrap();
+        let begun: usize = read(&begin);
+        assert!((MOST / 2..=MOST).contains(&begun), "{begun} bytes with {most}");
+        let after = begin["nextSeq"].as_u64().unwrap() - 1;
+        let rest = json!({"processId": "p", "maxBytes": most, "afterSeq": after});
+        let rest = client.call("process/read", rest).await.unwrap();
+        assert_eq!((begun + read(&rest), &rest["gap"]), (PRODUCED, &Value::Null), "{most}");
+        let snapshot = client.call("process/snapshot", request).await.unwrap();
+        assert_eq!((len(&snapshot["stdout"]), &snapshot["truncated"]), (MOST, &json!(true)), "{most}");
+    }
+}
