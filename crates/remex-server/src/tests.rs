@@ -131,6 +131,11 @@ impl Client {
     }
 
     async fn assert_ends(mut self) {
+        self.end().await;
+    }
+
+    /// Waits until the server has closed the connection, and keeps this side open.
+    async fn end(&mut self) {
         while self.next().await.is_some() {}
     }
 
