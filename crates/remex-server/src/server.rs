@@ -100,7 +100,14 @@ pub(crate) enum Phase {
 /// Why a server cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the threads that start processes: {0}; raise the limits on threads and descriptors")]
-pub struct ListenError(#[from] io::Error);
+pub struct ListenError(io::Error);
+
+impl From<io::Error> for ListenError {
+    fn from(error: io::Error) -> Self {
+        // Not as its source: the sentence has it already.
+        Self(error)
+    }
+}
 
 impl Server {
     /// Makes a server that listens nowhere yet.
