@@ -22,7 +22,13 @@ pub(crate) mod top;
 pub(crate) mod wait;
 pub(crate) mod watch;
 
-use crate::{arguments::Command, failure::Failure, interrupt, serve};
+use tokio::runtime::Builder;
+
+use crate::{
+    arguments::Command,
+    failure::{Failure, Kind},
+    interrupt, runtime, serve,
+};
 
 /// What a command ends with: its exit code, or why it could not.
 pub(crate) type Outcome = Result<u8, Failure>;
@@ -31,13 +37,13 @@ pub(crate) type Outcome = Result<u8, Failure>;
 pub(crate) fn run(command: &Command) -> Outcome {
     match command {
         Command::Serve(flags) => {
-            serve::run(flags)?;
+            serve::run(flags, Kind::Failed.code(command))?;
             Ok(0)
         }
         Command::Completions(flags) => completions::run(flags),
         Command::Man(flags) => man::run(flags),
-        other if listens(other) => block_on(client(other)),
-        other => block_on(interrupt::or_interrupted(client(other))),
+        other if listens(other) => block_on(other, client(other)),
+        other => block_on(other, interrupt::or_interrupted(client(other))),
     }
 }
 
@@ -79,16 +85,15 @@ async fn client(command: &Command) -> Outcome {
     }
 }
 
-fn block_on(work: impl Future<Output = Outcome>) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        // One to move bytes and one to answer; a command line is no server.
-        .worker_threads(2)
-        .thread_name("remex-worker")
-        .build()
-        .map_err(|error| {
-            Failure::new(format!("cannot start the runtime: {error}"), "close other programs")
-        })?;
+fn block_on(command: &Command, work: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = runtime::build(
+        Builder::new_multi_thread()
+            .enable_all()
+            // One to move bytes and one to answer; a command line is no server.
+            .worker_threads(2)
+            .thread_name("remex-worker"),
+        Kind::Failed.code(command),
+    )?;
     let outcome = runtime.block_on(work);
     // A thread that still reads stdin must not hold up the end.
     runtime.shutdown_background();

@@ -271,7 +271,7 @@ impl Console {
 
     /// Sends what is typed, and finds orders in it.
     fn keyboard(&self, orders: mpsc::Sender<Key>) -> Result<JoinHandle<()>, Failure> {
-        let input = Input::open().map_err(|error| Failure::io("read standard input", &error))?;
+        let input = Input::open()?;
         let feed = self.remote.feed();
         let orders = std::io::stdin().is_terminal().then_some(orders);
         let (terminal, leaves) = (self.terminal, self.stay.is_none());

@@ -6,7 +6,7 @@ use std::io;
 
 use remex_client::{Error, ErrorKind};
 
-use crate::{arguments::Command, print};
+use crate::{arguments::Command, print, runtime};
 
 /// Why a command could not do its work.
 #[derive(Debug)]
@@ -81,6 +81,11 @@ impl Failure {
         Self { what: format!("cannot {action}: {error}"), todo, kind, refusal: None }
     }
 
+    /// Makes one of a thread that the host has no room for.
+    pub(crate) fn no_thread(purpose: &str, error: &io::Error) -> Self {
+        Self::new(format!("cannot start the thread that {purpose}: {error}"), runtime::HINT)
+    }
+
     /// Puts what was tried in front.
     pub(crate) fn context(mut self, tried: &str) -> Self {
         self.what = format!("{tried}: {}", self.what);
@@ -127,19 +132,26 @@ impl Failure {
 
     /// Returns the exit code for a command.
     pub(crate) fn code(&self, command: &Command) -> u8 {
+        self.kind.code(command)
+    }
+}
+
+impl Kind {
+    /// Returns the exit code of a command that fails like this.
+    pub(crate) fn code(self, command: &Command) -> u8 {
         let runs =
             matches!(command, Command::Run(_) | Command::Shell(_) | Command::Attach(_) | Command::Wait(_));
-        match self.kind {
-            Kind::BrokenPipe => 141,
-            Kind::Signalled(code) => code,
-            Kind::Usage => 2,
-            Kind::ProgramNotFound => 127,
-            Kind::NotExecutable => 126,
+        match self {
+            Self::BrokenPipe => 141,
+            Self::Signalled(code) => code,
+            Self::Usage => 2,
+            Self::ProgramNotFound => 127,
+            Self::NotExecutable => 126,
             // Codes below that belong to the command which was run.
             _ if runs => 125,
-            Kind::Failed => 1,
-            Kind::NotFound => 3,
-            Kind::Unreachable => 4,
+            Self::Failed => 1,
+            Self::NotFound => 3,
+            Self::Unreachable => 4,
         }
     }
 }

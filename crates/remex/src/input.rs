@@ -11,6 +11,8 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::mpsc;
 
+use crate::failure::Failure;
+
 /// How much is read at once: what a pipe holds.
 const PIECE: usize = 64 << 10;
 
@@ -27,10 +29,13 @@ pub(crate) struct Input {
 
 impl Input {
     /// Begins to read.
-    pub(crate) fn open() -> io::Result<Self> {
-        let (stopped, stop) = io::pipe()?;
+    pub(crate) fn open() -> Result<Self, Failure> {
+        let (stopped, stop) = io::pipe().map_err(|error| Failure::io("read standard input", &error))?;
         let (sender, pieces) = mpsc::channel(WAITING);
-        thread::Builder::new().name("remex-stdin".to_owned()).spawn(move || pump(&stopped, &sender))?;
+        thread::Builder::new()
+            .name("remex-stdin".to_owned())
+            .spawn(move || pump(&stopped, &sender))
+            .map_err(|error| Failure::no_thread("reads standard input", &error))?;
         Ok(Self { pieces, _stop: stop })
     }
 

@@ -19,6 +19,7 @@ mod own;
 mod place;
 mod print;
 mod probe;
+mod runtime;
 mod serve;
 mod spot;
 mod terminal;

@@ -13,16 +13,18 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use remex_rpc::{Inherited, ListenAddress, Listener};
 use remex_server::{Auth, Config, Limits, Server};
 use tokio::{
+    runtime::Builder,
     signal::unix::{SignalKind, signal},
+    sync::oneshot,
     task::JoinSet,
 };
 
-use crate::text::duration;
+use crate::{runtime, text::duration};
 use greeting::{Greeting, Token};
 
 /// Sent by Linux to who writes beyond the limit on the size of files.
@@ -136,7 +138,9 @@ struct Plan {
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Serves until a signal, the end of stdio, the end of the parent, or the end of all work.
-pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+///
+/// Ends the program with `exit_code` where the host has no room for the threads of the runtime.
+pub(crate) fn run(flags: &Flags, exit_code: u8) -> anyhow::Result<()> {
     let (passed, named): (Vec<_>, Vec<_>) = flags.listen.iter().partition(|url| *url == "systemd");
     let addresses = named.iter().map(|url| ListenAddress::from_str(url)).collect::<Result<Vec<_>, _>>()?;
     match flags.background {
@@ -151,17 +155,18 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     remex_server::return_large_blocks();
     let inherited = if passed.is_empty() { Vec::new() } else { passed::take()? };
     let plan = plan(flags, addresses, inherited)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        // They read and write standard streams that are files or terminals. Once there, they stay: the runtime panics
-        // where it cannot have another one.
-        .max_blocking_threads(16)
-        .thread_keep_alive(FOREVER)
-        // A flood keeps workers busy; new bytes of others must not wait for 61 turns of it.
-        .event_interval(4)
-        .thread_name("remex-worker")
-        .build()
-        .context("cannot start the runtime")?;
+    let runtime = runtime::build(
+        Builder::new_multi_thread()
+            .enable_all()
+            // They read and write standard streams that are files or terminals. Once there, they stay: the runtime
+            // panics where it cannot have another one.
+            .max_blocking_threads(16)
+            .thread_keep_alive(FOREVER)
+            // A flood keeps workers busy; new bytes of others must not wait for 61 turns of it.
+            .event_interval(4)
+            .thread_name("remex-worker"),
+        exit_code,
+    )?;
     let result = runtime.block_on(serve(plan));
     // A thread that still reads stdin must not hold up the end.
     runtime.shutdown_background();
@@ -185,6 +190,8 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
     let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).context("cannot wait for SIGXFSZ")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let has_stdio = plan.greeting.has_stdio;
+    let watches_stdin = plan.exit_on_stdin_close && !has_stdio;
+    let stdin = if watches_stdin { Some(stdin_closed()?) } else { None };
     let mut serving = JoinSet::new();
     for listener in listeners(&plan.addresses, plan.inherited).await? {
         plan.greeting.say(listener.address()).context("cannot print the address")?;
@@ -199,7 +206,7 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
         () = async { while serving.join_next().await.is_some() {} } => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = stdin_closed(), if plan.exit_on_stdin_close && !has_stdio => {}
+        () = ended(stdin) => {}
         () = idle(&server, plan.exit_when_idle) => {}
         () = server.give_memory_back() => {}
     }
@@ -237,18 +244,32 @@ async fn idle(server: &Server, time: Option<Duration>) {
     }
 }
 
-/// Waits until standard input ends.
-async fn stdin_closed() {
-    let (closed, waiting) = tokio::sync::oneshot::channel();
-    // A thread of its own: a blocking read cannot be cancelled, and the runtime must not wait for it.
-    let started = std::thread::Builder::new().name("remex-stdin".to_owned()).spawn(move || {
-        let mut buffer = [0; 4096];
-        while matches!(std::io::stdin().read(&mut buffer), Ok(len) if len > 0) {}
-        let _ = closed.send(());
-    });
-    if started.is_err() || waiting.await.is_err() {
-        std::future::pending::<()>().await;
+/// Waits until standard input ends, if that is to be the end.
+async fn ended(stdin: Option<oneshot::Receiver<()>>) {
+    match stdin {
+        Some(closed) => _ = closed.await,
+        None => std::future::pending().await,
     }
+}
+
+/// Returns what is told when standard input ends.
+fn stdin_closed() -> anyhow::Result<oneshot::Receiver<()>> {
+    let (closed, waiting) = oneshot::channel();
+    // A thread of its own: a blocking read cannot be cancelled, and the runtime must not wait for it.
+    std::thread::Builder::new()
+        .name("remex-stdin".to_owned())
+        .spawn(move || {
+            let mut buffer = [0; 4096];
+            while matches!(std::io::stdin().read(&mut buffer), Ok(len) if len > 0) {}
+            let _ = closed.send(());
+        })
+        .map_err(|error| {
+            anyhow!(
+                "cannot start the thread that waits for the end of standard input: {error}; {}",
+                runtime::HINT
+            )
+        })?;
+    Ok(waiting)
 }
 
 fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>) -> anyhow::Result<Plan> {

@@ -437,7 +437,7 @@ fn keyboard() -> Result<mpsc::Receiver<Event>, Failure> {
     std::thread::Builder::new()
         .name("remex-keys".to_owned())
         .spawn(read)
-        .map_err(|error| Failure::io("read the keyboard", &error))?;
+        .map_err(|error| Failure::no_thread("reads the keyboard", &error))?;
     Ok(receive)
 }
 

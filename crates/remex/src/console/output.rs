@@ -39,7 +39,7 @@ impl Output {
         thread::Builder::new()
             .name("remex-stdout".to_owned())
             .spawn(move || pump(pieces, &changes))
-            .map_err(|error| Failure::io("write to standard output", &error))?;
+            .map_err(|error| Failure::no_thread("writes to standard output", &error))?;
         Ok(Self { pieces: Some(sender), state })
     }
 

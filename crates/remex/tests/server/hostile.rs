@@ -5,5 +5,6 @@ mod files;
 mod flow;
 mod kills;
 mod memory;
+mod process_limit;
 mod processes;
 mod starts;

@@ -7,7 +7,12 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use super::{Server, server::program};
+use tempfile::TempDir;
+
+use super::{
+    Server,
+    server::{Finished, finish_command, program},
+};
 
 /// What a server may use. The limits hold from its first instruction on, and hard, so that it cannot raise them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +42,20 @@ impl Limits {
     /// Starts `remex serve` with these flags under these limits.
     pub(crate) fn serve(self, flags: &[&str]) -> Server {
         let listeners = flags.iter().filter(|flag| **flag == "--listen").count().max(1);
+        let (command, directory) = self.command(&[&["serve"], flags].concat());
+        let mut server = Server::launch(command, listeners);
+        server.keep(directory);
+        server
+    }
+
+    /// Runs the program with these arguments under these limits until it ends by itself.
+    pub(crate) fn finish(self, arguments: &[&str]) -> Finished {
+        let (command, _directory) = self.command(arguments);
+        finish_command(command)
+    }
+
+    /// Returns the program with these arguments under these limits, and a directory to keep until it has ended.
+    fn command(self, arguments: &[&str]) -> (Command, TempDir) {
         let remex = program(&[]).get_program().to_owned();
         let directory = tempfile::tempdir().expect("a directory can be made");
         let mut command;
@@ -63,10 +82,8 @@ impl Limits {
                 command.args(self.arguments()).arg(remex);
             }
         }
-        command.arg("serve").args(flags).current_dir("/").stdin(Stdio::null()).env("no_proxy", "*");
-        let mut server = Server::launch(command, listeners);
-        server.keep(directory);
-        server
+        command.args(arguments).current_dir("/").stdin(Stdio::null()).env("no_proxy", "*");
+        (command, directory)
     }
 
     fn arguments(self) -> Vec<String> {

@@ -251,6 +251,11 @@ impl Finished {
 pub(crate) fn finish(arguments: &[&str]) -> Finished {
     let mut command = program(arguments);
     command.stdin(Stdio::null());
+    finish_command(command)
+}
+
+/// Runs a prepared command until it ends by itself.
+pub(crate) fn finish_command(command: Command) -> Finished {
     let mut server = Server::spawn(command);
     server.stdout = Lines::of(server.child.stdout.take().expect("stdout is piped"));
     server.wait()
