@@ -435,6 +435,8 @@ mod tests {
     use super::*;
     use crate::{StartErrorKind, Stdin, Tags};
 
+    const PATIENCE: Duration = Duration::from_secs(30);
+
     const BOUNDS: Bounds = Bounds { least_threads: 0, most_threads: 2, max_wait: Duration::from_millis(200) };
 
     fn start() -> Start {
@@ -476,14 +478,15 @@ mod tests {
         let site = &spawner.lease.site;
         // Threads that never take anything are as good as threads that hang.
         site.orders().threads = BOUNDS.most_threads;
-        let error = spawner.start(start()).await.unwrap_err();
+        let refused = timeout(PATIENCE, spawner.start(start())).await.expect("the start waits in vain");
+        let error = refused.unwrap_err();
         assert_eq!(error.kind(), StartErrorKind::TooManyHungStarts, "{error}");
         assert_eq!(site.orders().threads, BOUNDS.most_threads);
         assert!(site.orders().waiting.is_empty());
         assert_eq!(site.room.available_permits(), MAX_WAITING_STARTS);
         // With room for one more, the same start gets it.
         site.orders().threads -= 1;
-        spawner.start(start()).await.unwrap();
+        timeout(PATIENCE, spawner.start(start())).await.expect("a thread is added").unwrap();
         assert_eq!(site.orders().threads, BOUNDS.most_threads);
     }
 }
