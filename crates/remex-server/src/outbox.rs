@@ -313,12 +313,12 @@ impl Outbox {
         self.push(Some(Parcel::note(self.form, note)), Then::Nothing);
     }
 
-    /// Queues an error under `id`.
     /// Tells whether the end of the connection can carry its reason; that of lines cannot.
     pub(crate) fn closes_with_a_reason(&self) -> bool {
         self.queue().acks == Acks::Ping
     }
 
+    /// Queues an error under `id`.
     pub(crate) fn push_error(&self, id: &RequestId, error: &RpcError) {
         self.push(Some(Parcel::error(self.form, id, error)), Then::Nothing);
     }
