@@ -9,16 +9,22 @@ use remex_process::{ChildIo, Size, resize};
 use remex_proto::{ErrorKind, RpcError, process::Stream, state::output_log::OutputLog};
 use rustix::{
     io::Errno,
-    pipe::fcntl_getpipe_size,
+    pipe::{fcntl_getpipe_size, fcntl_setpipe_size},
     pty::{OpenptFlags, ioctl_tiocgptpeer},
 };
 use tokio::io::Interest;
 
-use super::{not_a_terminal, rest::TOO_MUCH, watched::Watched};
+use super::{not_a_terminal, watched::Watched};
 use crate::clock::now_ms;
 
 /// More than a terminal can hold: what was printed before an exit lies within it.
 const TERMINAL_BYTES: usize = 256 << 10;
+
+/// What a pipe holds unless its user has too many.
+const PIPE_BYTES: usize = 64 << 10;
+
+/// What the pipes of a chatty child hold: a rest lasts up to two milliseconds, in which many a child fills the usual pipe.
+const WIDE_PIPE_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(super) struct Pipes {
@@ -27,11 +33,22 @@ pub(super) struct Pipes {
     /// `None` when there is none, it was closed, or the terminal takes its place.
     pub(super) stdin: Option<Watched>,
     tty: bool,
-    /// Whether the child can talk on for a moment while nobody reads. The pipes of a user who has many are small.
-    pub(super) are_roomy: bool,
+    room: Room,
     /// The child's side of the terminal, held open while it runs: a program may close it and come back, and until
     /// it has ended that is neither the end of its output nor of its input.
     slave: Option<OwnedFd>,
+}
+
+/// How long the child can talk on while nobody reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// Not for a moment: the pipes of a user who has many are small.
+    Small,
+    Usual,
+    /// The pipes were made larger for a rest.
+    Wide,
+    /// The kernel gives no more than the usual.
+    Refused,
 }
 
 #[derive(Debug)]
@@ -57,7 +74,7 @@ impl Pipes {
         };
         Ok(match io {
             ChildIo::Pipes { stdin, stdout, stderr } => Pipes {
-                are_roomy: is_roomy(&stdout) && is_roomy(&stderr),
+                room: if is_roomy(&stdout) && is_roomy(&stderr) { Room::Usual } else { Room::Small },
                 out: [
                     source(stdout, Stream::Stdout, Interest::READABLE)?,
                     source(stderr, Stream::Stderr, Interest::READABLE)?,
@@ -75,7 +92,8 @@ impl Pipes {
                     out: [source(master, Stream::Pty, Interest::READABLE | Interest::WRITABLE)?, None],
                     stdin: None,
                     tty: true,
-                    are_roomy: true,
+                    // A terminal holds what it holds.
+                    room: Room::Refused,
                     slave: Some(slave),
                 }
             }
@@ -136,6 +154,42 @@ impl Pipes {
         }
     }
 
+    /// Tells whether the child can talk on for a moment while nobody reads.
+    pub(super) fn is_roomy(&self) -> bool {
+        self.room != Room::Small
+    }
+
+    /// Returns how much a child says during a rest that was perhaps held up by it: half of what a pipe holds.
+    pub(super) fn too_much(&self) -> usize {
+        if self.room == Room::Wide { WIDE_PIPE_BYTES / 2 } else { PIPE_BYTES / 2 }
+    }
+
+    /// Makes room for what a chatty child says during a rest, if the kernel allows it.
+    pub(super) fn widen(&mut self) {
+        if self.room == Room::Usual {
+            self.room = if self.set_size(PIPE_BYTES, WIDE_PIPE_BYTES) {
+                Room::Wide
+            } else {
+                self.set_size(WIDE_PIPE_BYTES, PIPE_BYTES);
+                Room::Refused
+            };
+        }
+    }
+
+    /// Gives that room back, because the kernel counts it against the user; later if it is still taken.
+    pub(super) fn narrow(&mut self) {
+        if self.room == Room::Wide && self.set_size(WIDE_PIPE_BYTES, PIPE_BYTES) {
+            self.room = Room::Usual;
+        }
+    }
+
+    /// Changes the size of every pipe that has the size `from`: a child may have chosen another one itself.
+    fn set_size(&self, from: usize, to: usize) -> bool {
+        self.out.iter().flatten().filter_map(|source| source.fd.fd().ok()).all(|pipe| {
+            fcntl_getpipe_size(pipe).is_ok_and(|size| size != from || fcntl_setpipe_size(pipe, to).is_ok())
+        })
+    }
+
     /// Prepares for a rest: the runtime hears of nothing.
     pub(super) fn leave_alone(&mut self) {
         for source in self.out.iter_mut().flatten() {
@@ -191,18 +245,18 @@ impl Pipes {
 }
 
 fn is_roomy(pipe: &OwnedFd) -> bool {
-    fcntl_getpipe_size(pipe).is_ok_and(|size| size >= 2 * TOO_MUCH)
+    fcntl_getpipe_size(pipe).is_ok_and(|size| size >= PIPE_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::pipe::{fcntl_setpipe_size, pipe};
+    use rustix::pipe::pipe;
 
     use super::*;
 
     #[tokio::test]
     async fn a_child_with_a_small_pipe_is_never_left_alone() {
-        for (sizes, are_roomy) in
+        for (sizes, is_roomy) in
             [([64 << 10, 64 << 10], true), ([4 << 10, 64 << 10], false), ([64 << 10, 8 << 10], false)]
         {
             let [stdout, stderr] = sizes.map(|size| {
@@ -211,7 +265,46 @@ mod tests {
                 reader
             });
             let pipes = Pipes::new(ChildIo::Pipes { stdin: None, stdout, stderr }).unwrap();
-            assert_eq!(pipes.are_roomy, are_roomy, "{sizes:?}");
+            assert_eq!(pipes.is_roomy(), is_roomy, "{sizes:?}");
         }
+    }
+
+    fn pipes() -> (Pipes, [OwnedFd; 2]) {
+        let [(stdout, child_stdout), (stderr, child_stderr)] = [(); 2].map(|()| pipe().unwrap());
+        let pipes = Pipes::new(ChildIo::Pipes { stdin: None, stdout, stderr }).unwrap();
+        (pipes, [child_stdout, child_stderr])
+    }
+
+    fn sizes(child: &[OwnedFd; 2]) -> [usize; 2] {
+        child.each_ref().map(|fd| fcntl_getpipe_size(fd).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_chatty_child_has_wider_pipes_until_they_are_empty_again() {
+        let (mut pipes, child) = pipes();
+        let said = vec![b'x'; PIPE_BYTES + 1];
+
+        pipes.widen();
+        assert_eq!((sizes(&child), pipes.too_much()), ([WIDE_PIPE_BYTES; 2], WIDE_PIPE_BYTES / 2));
+
+        rustix::io::write(&child[0], &said).unwrap();
+        pipes.narrow();
+        assert_eq!(sizes(&child)[0], WIDE_PIPE_BYTES, "it still holds too much");
+
+        let mut log = OutputLog::new(remex_proto::state::output_log::Limits::default());
+        while log.total() < said.len() as u64 {
+            assert!(matches!(pipes.read(0, &mut log, said.len(), true), Taken::Bytes(_)));
+        }
+        pipes.narrow();
+        assert_eq!((sizes(&child), pipes.too_much()), ([PIPE_BYTES; 2], PIPE_BYTES / 2));
+    }
+
+    #[tokio::test]
+    async fn a_child_that_chose_the_size_of_its_pipe_keeps_it() {
+        let (mut pipes, child) = pipes();
+        fcntl_setpipe_size(&child[0], 1 << 20).unwrap();
+        pipes.widen();
+        pipes.narrow();
+        assert_eq!(sizes(&child), [1 << 20, PIPE_BYTES]);
     }
 }

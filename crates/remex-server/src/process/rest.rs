@@ -13,9 +13,6 @@ const SMALL_READ: usize = 2 << 10;
 /// After so many small reads without a pause a process is chatty.
 const CHATTY_READS: u32 = 8;
 
-/// Who says this much during a rest may have been held up by it: a pipe has room for twice as much, or there is no rest.
-pub(super) const TOO_MUCH: usize = 32 << 10;
-
 /// Whether the sources of one process are read at once or after a moment.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
@@ -45,9 +42,11 @@ impl Rest {
     }
 
     /// Decides before a wait whether the sources are left alone meanwhile; never when they may not.
-    pub(super) fn begins(&mut self, now: Instant, may_rest: bool) -> bool {
+    ///
+    /// Who said `too_much` during a rest may have been held up by it.
+    pub(super) fn begins(&mut self, now: Instant, may_rest: bool, too_much: usize) -> bool {
         let found = std::mem::take(&mut self.found);
-        if !may_rest || found >= TOO_MUCH {
+        if !may_rest || found >= too_much {
             self.end();
         } else if found > 0 {
             self.until = (self.small_reads >= CHATTY_READS).then(|| now + GATHER);
@@ -79,13 +78,15 @@ impl Rest {
 mod tests {
     use super::*;
 
+    const TOO_MUCH: usize = 32 << 10;
+
     fn chatty(now: Instant) -> Rest {
         let mut rest = Rest::default();
         for _ in 0..CHATTY_READS {
-            assert!(!rest.begins(now, true));
+            assert!(!rest.begins(now, true, TOO_MUCH));
             rest.found(80, true);
         }
-        assert!(rest.begins(now, true));
+        assert!(rest.begins(now, true, TOO_MUCH));
         rest
     }
 
@@ -97,15 +98,15 @@ mod tests {
             now += GATHER;
             rest.found(5_000, false);
             assert!(!rest.is_satisfied_by(5_000) && rest.is_satisfied_by(80));
-            assert!(rest.begins(now, true));
+            assert!(rest.begins(now, true, TOO_MUCH));
             assert_eq!(rest.until(), Some(now + GATHER));
         }
-        assert!(rest.begins(now, true), "a wake for something else does not end a rest");
+        assert!(rest.begins(now, true, TOO_MUCH), "a wake for something else does not end a rest");
         now += GATHER;
-        assert!(!rest.begins(now, true), "silence does");
+        assert!(!rest.begins(now, true, TOO_MUCH), "silence does");
         rest.found(80, false);
         assert!(
-            !rest.begins(now, true),
+            !rest.begins(now, true, TOO_MUCH),
             "the first bytes after a pause are read at once, and the next as well"
         );
     }
@@ -116,7 +117,7 @@ mod tests {
             let mut rest = Rest::default();
             for _ in 0..100 {
                 rest.found(len, without_pause);
-                assert!(!rest.begins(Instant::now(), true));
+                assert!(!rest.begins(Instant::now(), true, TOO_MUCH));
             }
         }
     }
@@ -126,9 +127,9 @@ mod tests {
         let now = Instant::now();
         let mut rest = chatty(now);
         rest.found(64 << 10, false);
-        assert!(!rest.begins(now + GATHER, true));
+        assert!(!rest.begins(now + GATHER, true, TOO_MUCH));
         rest.found(80, true);
-        assert!(!rest.begins(now + GATHER, true), "it has to show again that it chats");
+        assert!(!rest.begins(now + GATHER, true, TOO_MUCH), "it has to show again that it chats");
     }
 
     #[test]
@@ -136,7 +137,7 @@ mod tests {
         let now = Instant::now();
         let (mut rest, time) = (chatty(now), GATHER / 2);
         assert_eq!(rest.silent_at(now, time), None);
-        assert!(!rest.begins(now + GATHER, true));
+        assert!(!rest.begins(now + GATHER, true, TOO_MUCH));
         assert_eq!(rest.silent_at(now, time), Some(now + time));
     }
 
@@ -144,7 +145,7 @@ mod tests {
     fn input_ends_a_rest() {
         let now = Instant::now();
         let mut rest = chatty(now);
-        assert!(!rest.begins(now, false));
+        assert!(!rest.begins(now, false, TOO_MUCH));
         assert_eq!(rest.until(), None);
     }
 }

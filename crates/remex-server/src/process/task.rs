@@ -140,17 +140,21 @@ impl Runner {
         let (full, has_input, resting) = {
             let mut state = self.process.state();
             let has_input = state.input.next().is_some();
-            let may_rest = self.pipes.are_roomy
+            let may_rest = self.pipes.is_roomy()
                 && !has_input
                 && !state.answer_due
                 && matches!(self.end, End::Running | End::Exited { .. });
-            (state.full, has_input, state.rest.begins(Instant::now(), may_rest))
+            (state.full, has_input, state.rest.begins(Instant::now(), may_rest, self.pipes.too_much()))
         };
         let running = matches!(self.end, End::Running);
         if resting {
+            self.pipes.widen();
             self.pipes.leave_alone();
-        } else if !full || has_input {
-            self.pipes.listen();
+        } else {
+            self.pipes.narrow();
+            if !full || has_input {
+                self.pipes.listen();
+            }
         }
         let watching = !full && !resting;
         let deadline = self.deadline();
