@@ -14,7 +14,7 @@ use rustix::{
 };
 use tokio::io::Interest;
 
-use super::{not_a_terminal, watched::Watched};
+use super::{not_a_terminal, rest::Buffer, watched::Watched};
 use crate::clock::now_ms;
 
 /// More than a terminal can hold: what was printed before an exit lies within it.
@@ -159,9 +159,13 @@ impl Pipes {
         self.room != Room::Small
     }
 
-    /// Returns how much a child says during a rest that was perhaps held up by it: half of what a pipe holds.
-    pub(super) fn too_much(&self) -> usize {
-        if self.room == Room::Wide { WIDE_PIPE_BYTES / 2 } else { PIPE_BYTES / 2 }
+    /// Returns what takes the child's words during a rest.
+    pub(super) fn buffer(&self) -> Buffer {
+        match self.room {
+            _ if self.tty => Buffer::Terminal,
+            Room::Wide => Buffer::Pipes(WIDE_PIPE_BYTES),
+            Room::Small | Room::Usual | Room::Refused => Buffer::Pipes(PIPE_BYTES),
+        }
     }
 
     /// Makes room for what a chatty child says during a rest, if the kernel allows it.
@@ -285,7 +289,7 @@ mod tests {
         let said = vec![b'x'; PIPE_BYTES + 1];
 
         pipes.widen();
-        assert_eq!((sizes(&child), pipes.too_much()), ([WIDE_PIPE_BYTES; 2], WIDE_PIPE_BYTES / 2));
+        assert_eq!((sizes(&child), pipes.buffer()), ([WIDE_PIPE_BYTES; 2], Buffer::Pipes(WIDE_PIPE_BYTES)));
 
         rustix::io::write(&child[0], &said).unwrap();
         pipes.narrow();
@@ -296,7 +300,7 @@ mod tests {
             assert!(matches!(pipes.read(0, &mut log, said.len(), true), Taken::Bytes(_)));
         }
         pipes.narrow();
-        assert_eq!((sizes(&child), pipes.too_much()), ([PIPE_BYTES; 2], PIPE_BYTES / 2));
+        assert_eq!((sizes(&child), pipes.buffer()), ([PIPE_BYTES; 2], Buffer::Pipes(PIPE_BYTES)));
     }
 
     #[tokio::test]

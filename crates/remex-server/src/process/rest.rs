@@ -10,8 +10,26 @@ use super::task::GATHER;
 /// A read of no more than this found a line or a few, and not a part of a flood.
 const SMALL_READ: usize = 2 << 10;
 
+/// A read of no more than this found single lines: the child is read faster than it writes.
+const FEW_LINES: usize = 256;
+
+/// How long a terminal is left alone. It holds little, so its rest is over with the runtime's next tick, which comes
+/// within a millisecond.
+const TERMINAL_REST: Duration = Duration::from_micros(100);
+
+/// A terminal that gives this much after a rest was full.
+const TERMINAL_FULL: usize = 8 << 10;
+
 /// After so many small reads without a pause a process is chatty.
 const CHATTY_READS: u32 = 8;
+
+/// What takes the words of a child while nobody reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Buffer {
+    /// Pipes that hold this many bytes each.
+    Pipes(usize),
+    Terminal,
+}
 
 /// Whether the sources of one process are read at once or after a moment.
 #[derive(Debug, Default)]
@@ -20,6 +38,8 @@ pub(super) struct Rest {
     small_reads: u32,
     /// Bytes found since the last wait.
     found: usize,
+    /// How many of them the last read found.
+    last: usize,
     /// The sources are left alone until then.
     until: Option<Instant>,
 }
@@ -28,6 +48,7 @@ impl Rest {
     /// Notes that a read found `len` bytes; `without_pause` when the last ones are not long ago, and nobody waits.
     pub(super) fn found(&mut self, len: usize, without_pause: bool) {
         self.found += len;
+        self.last = len;
         if self.until.is_some() {
             return;
         }
@@ -38,23 +59,32 @@ impl Rest {
     /// Tells whether reading stops after a read of `len` bytes, without making sure that nothing is left: whoever
     /// chats goes on while it is read, and would be followed line by line again.
     pub(super) fn is_satisfied_by(&self, len: usize) -> bool {
-        self.until.is_some() && len <= SMALL_READ
+        self.until.is_some() && len <= FEW_LINES
     }
 
     /// Decides before a wait whether the sources are left alone meanwhile; never when they may not.
-    ///
-    /// Who said `too_much` during a rest may have been held up by it.
-    pub(super) fn begins(&mut self, now: Instant, may_rest: bool, too_much: usize) -> bool {
+    pub(super) fn begins(&mut self, now: Instant, may_rest: bool, buffer: Buffer) -> bool {
+        let held_up = self.may_have_held_up(buffer);
         let found = std::mem::take(&mut self.found);
-        if !may_rest || found >= too_much {
+        if !may_rest || held_up {
             self.end();
         } else if found > 0 {
-            self.until = (self.small_reads >= CHATTY_READS).then(|| now + GATHER);
+            let time = if buffer == Buffer::Terminal { TERMINAL_REST } else { GATHER };
+            self.until = (self.small_reads >= CHATTY_READS).then(|| now + time);
         } else if self.until.is_some_and(|until| now >= until) {
             // It has fallen silent: what comes next is the first after a pause.
             self.end();
         }
         self.until.is_some()
+    }
+
+    /// Tells whether the child had perhaps no room left during a rest.
+    fn may_have_held_up(&self, buffer: Buffer) -> bool {
+        match buffer {
+            Buffer::Pipes(size) => self.found >= size / 2,
+            // A terminal fills up in any rest. Who is then read down to single lines writes line by line all the same.
+            Buffer::Terminal => self.found >= TERMINAL_FULL && self.last > FEW_LINES,
+        }
     }
 
     /// Returns when a rest is over.
@@ -78,15 +108,15 @@ impl Rest {
 mod tests {
     use super::*;
 
-    const TOO_MUCH: usize = 32 << 10;
+    const PIPES: Buffer = Buffer::Pipes(64 << 10);
 
     fn chatty(now: Instant) -> Rest {
         let mut rest = Rest::default();
         for _ in 0..CHATTY_READS {
-            assert!(!rest.begins(now, true, TOO_MUCH));
+            assert!(!rest.begins(now, true, PIPES));
             rest.found(80, true);
         }
-        assert!(rest.begins(now, true, TOO_MUCH));
+        assert!(rest.begins(now, true, PIPES));
         rest
     }
 
@@ -98,15 +128,15 @@ mod tests {
             now += GATHER;
             rest.found(5_000, false);
             assert!(!rest.is_satisfied_by(5_000) && rest.is_satisfied_by(80));
-            assert!(rest.begins(now, true, TOO_MUCH));
+            assert!(rest.begins(now, true, PIPES));
             assert_eq!(rest.until(), Some(now + GATHER));
         }
-        assert!(rest.begins(now, true, TOO_MUCH), "a wake for something else does not end a rest");
+        assert!(rest.begins(now, true, PIPES), "a wake for something else does not end a rest");
         now += GATHER;
-        assert!(!rest.begins(now, true, TOO_MUCH), "silence does");
+        assert!(!rest.begins(now, true, PIPES), "silence does");
         rest.found(80, false);
         assert!(
-            !rest.begins(now, true, TOO_MUCH),
+            !rest.begins(now, true, PIPES),
             "the first bytes after a pause are read at once, and the next as well"
         );
     }
@@ -117,7 +147,7 @@ mod tests {
             let mut rest = Rest::default();
             for _ in 0..100 {
                 rest.found(len, without_pause);
-                assert!(!rest.begins(Instant::now(), true, TOO_MUCH));
+                assert!(!rest.begins(Instant::now(), true, PIPES));
             }
         }
     }
@@ -127,9 +157,28 @@ mod tests {
         let now = Instant::now();
         let mut rest = chatty(now);
         rest.found(64 << 10, false);
-        assert!(!rest.begins(now + GATHER, true, TOO_MUCH));
+        assert!(!rest.begins(now + GATHER, true, PIPES));
         rest.found(80, true);
-        assert!(!rest.begins(now + GATHER, true, TOO_MUCH), "it has to show again that it chats");
+        assert!(!rest.begins(now + GATHER, true, PIPES), "it has to show again that it chats");
+    }
+
+    #[test]
+    fn a_terminal_rests_while_lines_are_written_and_not_while_it_is_flooded() {
+        let mut now = Instant::now();
+        let mut rest = chatty(now);
+        for _ in 0..100 {
+            now += GATHER;
+            for len in [4_095, 4_095, 4_095, 84] {
+                rest.found(len, false);
+            }
+            assert!(rest.begins(now, true, Buffer::Terminal));
+            assert_eq!(rest.until(), Some(now + TERMINAL_REST));
+        }
+        for len in [512, 4_095, 4_095, 1_538] {
+            rest.found(len, false);
+            assert!(!rest.is_satisfied_by(len));
+        }
+        assert!(!rest.begins(now + GATHER, true, Buffer::Terminal));
     }
 
     #[test]
@@ -137,7 +186,7 @@ mod tests {
         let now = Instant::now();
         let (mut rest, time) = (chatty(now), GATHER / 2);
         assert_eq!(rest.silent_at(now, time), None);
-        assert!(!rest.begins(now + GATHER, true, TOO_MUCH));
+        assert!(!rest.begins(now + GATHER, true, PIPES));
         assert_eq!(rest.silent_at(now, time), Some(now + time));
     }
 
@@ -145,7 +194,7 @@ mod tests {
     fn input_ends_a_rest() {
         let now = Instant::now();
         let mut rest = chatty(now);
-        assert!(!rest.begins(now, false, TOO_MUCH));
+        assert!(!rest.begins(now, false, PIPES));
         assert_eq!(rest.until(), None);
     }
 }

@@ -144,7 +144,7 @@ impl Runner {
                 && !has_input
                 && !state.answer_due
                 && matches!(self.end, End::Running | End::Exited { .. });
-            (state.full, has_input, state.rest.begins(Instant::now(), may_rest, self.pipes.too_much()))
+            (state.full, has_input, state.rest.begins(Instant::now(), may_rest, self.pipes.buffer()))
         };
         let running = matches!(self.end, End::Running);
         if resting {
