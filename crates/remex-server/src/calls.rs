@@ -1,15 +1,12 @@
 //! What each call does: one exhaustive match from the method table to the sessions and processes.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use remex_process::{
-    Signal, Size, Tag,
-    tree::{self, Member},
-};
+use remex_process::{Signal, Size, tree};
 use remex_proto::{
     Call, ErrorKind, PROTOCOL_VERSION, RequestId, RpcError,
     call::{Empty, Family},
@@ -20,10 +17,13 @@ use remex_proto::{
 };
 
 use crate::{
+    answers::{self, LIST_LESS, READ_LESS, Room},
+    budget,
     compute::LARGE_MESSAGE,
     connection::Connection,
-    outbox::Responder,
-    process::{Feed, From, HANGS, Order, Process, Waiter, unknown_process},
+    listing::ProcessList,
+    outbox::{Form, Responder, Then},
+    process::{Feed, From, HANGS, NotRead, Order, Process, Waiter, unknown_process},
     server::POLICY,
     session::{Listener, Session},
 };
@@ -304,16 +304,27 @@ impl Connection {
                 () = process.readable(&request, reader, asked) => {}
                 () = ending.cancelled() => {}
             }
+            responder.outbox().room().await;
+            // Little is told at once, whatever else is in the making.
+            match process.read(&request, reader, LARGE_MESSAGE as u64) {
+                Ok((reply, then)) => return responder.ok_then(reply, then),
+                Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
+                Err(NotRead::TooLong(_)) => {}
+            }
             // A reply may be megabytes: it is made when there is room for it.
             let making = responder.outbox().room_for_answer().await;
             // Now and not elsewhere: what is streamed and acknowledged meanwhile may be evicted, and would be a gap.
-            let (reply, then) = process.read(&request, reader);
-            let is_large = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum::<usize>() > LARGE_MESSAGE;
-            if !is_large {
-                return responder.ok_then(reply, then);
-            }
+            let read = |room: Room| {
+                let read = process.read(&request, reader, room.bytes);
+                std::future::ready(read.map(|read| (read, room)))
+            };
+            let ((reply, then), share) =
+                match answers::within_room(&server, &responder, READ_LESS, read).await {
+                    Ok(read) => read,
+                    Err(error) => return responder.error(&error),
+                };
             let answer = move || {
-                responder.ok_then(reply, then);
+                responder.ok_long(reply, then, share);
                 drop(making);
             };
             server.compute().run(answer).await;
@@ -366,9 +377,27 @@ impl Connection {
             if !process.started(asked.checked_add(HANGS)).await {
                 return responder.error(&unknown_process(&process.id));
             }
-            let making = responder.outbox().room_for_answer().await;
+            responder.outbox().room().await;
+            match process.snapshot(max_bytes, LARGE_MESSAGE as u64) {
+                Ok(snapshot) => return responder.ok(snapshot),
+                Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
+                Err(NotRead::TooLong(_)) => {}
+            }
+            let making = Arc::new(responder.outbox().room_for_answer().await);
+            let look = |room: Room| {
+                let (process, making) = (Arc::clone(&process), Arc::clone(&making));
+                server.compute().run(move || {
+                    let snapshot = process.snapshot(max_bytes, room.bytes);
+                    drop(making);
+                    snapshot.map(|snapshot| (snapshot, room))
+                })
+            };
+            let (snapshot, share) = match answers::within_room(&server, &responder, READ_LESS, look).await {
+                Ok(snapshot) => snapshot,
+                Err(error) => return responder.error(&error),
+            };
             let answer = move || {
-                responder.ok(process.snapshot(max_bytes));
+                responder.ok_long(snapshot, Then::Nothing, share);
                 drop(making);
             };
             server.compute().run(answer).await;
@@ -384,20 +413,39 @@ impl Connection {
             },
         };
         let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.slots));
+        let number = id.clone();
         self.run_beside(id, async move {
             let _slot = slots.acquire().await;
-            let making = responder.outbox().room_for_answer().await;
+            let making = Arc::new(responder.outbox().room_for_answer().await);
             // One look for all of them: there may be as many sessions as processes on this host.
             let members = match sessions.first() {
                 Some(session) => tree::marked(session.tag()).await.unwrap_or_default(),
                 None => Vec::new(),
             };
             // There may be tens of thousands of them, too many for a worker.
-            let answer = move || {
-                responder.ok(listing(&sessions, &members));
-                drop(making);
+            let held = Arc::clone(&making);
+            let collect = move || {
+                let list = ProcessList::new(&sessions, &members);
+                drop(held);
+                Arc::new(list)
             };
-            server.compute().run(answer).await;
+            let list = server.compute().run(collect).await;
+            if responder.outbox().form() == Form::Value {
+                return responder.ok(server.compute().run(move || list.to_listing()).await);
+            }
+            let most = server.answers().total();
+            let encode = |room: Room| {
+                let (list, id, making) = (Arc::clone(&list), number.clone(), Arc::clone(&making));
+                server.compute().run(move || {
+                    let json = list.encode(&id, room.bytes, most);
+                    drop((list, making));
+                    json.map(|json| (json, room))
+                })
+            };
+            match answers::within_room(&server, &responder, LIST_LESS, encode).await {
+                Ok((json, share)) => responder.ok_json::<wire::Listing>(json, share),
+                Err(error) => responder.error(&error),
+            }
         });
     }
 
@@ -451,28 +499,4 @@ fn too_many_searches(limit: usize) -> RpcError {
     let message =
         format!("{limit} waits for output run on this connection, which is the limit; cancel some first");
     RpcError::new(ErrorKind::LimitExceeded, message)
-}
-
-/// Lists processes with CPU time and memory of their trees.
-fn listing(sessions: &[Arc<Session>], members: &[Member]) -> wire::Listing {
-    let mut trees = HashMap::<Tag, Vec<&Member>>::new();
-    for member in members {
-        if let Some(tag) = member.tag {
-            trees.entry(tag).or_default().push(member);
-        }
-    }
-    let mut processes = Vec::new();
-    for session in sessions {
-        for process in session.all_processes() {
-            let mut entry = process.entry(session);
-            if let Some(own) = trees.get(&process.tag) {
-                let cpu: Duration = own.iter().map(|member| member.cpu).sum();
-                entry.cpu_ms = Some(u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
-                entry.resident_bytes = Some(own.iter().map(|member| member.resident_bytes).sum());
-            }
-            processes.push(entry);
-        }
-    }
-    processes.sort_by_key(|entry| entry.started_at_ms);
-    wire::Listing { processes }
 }

@@ -94,8 +94,15 @@ pub struct Limits {
     pub waiting_file_requests: usize,
     /// Large answers about files that one connection has in the making, in bytes; a longer one is made alone.
     pub making_bytes: usize,
-    /// Whole files longer than `making_bytes` that all connections have in the making or waiting to be sent, in bytes.
+    /// Long answers that all connections have in the making or waiting to be sent, in bytes: whole files longer than
+    /// `making_bytes`, and output, lists of processes and bodies of HTTP responses of more than 1 MiB.
     pub answer_bytes: usize,
+    /// Messages of more than 1 MiB that all connections are receiving, in bytes.
+    pub incoming_bytes: usize,
+    /// Bytes of messages whose requests wait, of all connections; one with more than 1 MiB is not read beyond it.
+    pub server_request_bytes: usize,
+    /// In this time 1 MiB of a long message or body must come while others wait for the memory that is kept for it.
+    pub slow_transfer: Duration,
     /// Open file handles of one connection.
     pub handles: usize,
     /// Watches of one connection.
@@ -181,6 +188,10 @@ impl Default for Limits {
             making_bytes: 8 * MIB,
             // Two of the longest files that are read whole.
             answer_bytes: 1024 * MIB + 2 * MIB,
+            // Sixteen of full length.
+            incoming_bytes: 1024 * MIB,
+            server_request_bytes: 1024 * MIB,
+            slow_transfer: Duration::from_secs(10),
             handles: 128,
             watches: 128,
             http_requests: 128,

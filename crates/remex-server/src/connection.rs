@@ -142,8 +142,8 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     };
     let acks = if out.has_pings() { Acks::Ping } else { Acks::Lag };
     let (form, limits) = (out.form(), server.limits().clone());
-    let courtesy = Arc::clone(&server.courtesy);
-    let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, form, limits.clone(), courtesy)));
+    let shared = server.shared();
+    let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, form, limits.clone(), shared)));
     let writing = tokio::spawn(supervised(write(Arc::clone(&outbox), out, limits)));
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));

@@ -16,6 +16,7 @@ mod metadata;
 mod names;
 mod nofollow;
 mod open;
+mod place;
 mod remove;
 mod replace;
 mod room;
@@ -37,7 +38,8 @@ use crate::{
 };
 pub(crate) use error::io_error;
 pub(crate) use handles::Handles;
-use room::{Budget, Room};
+use place::{Place, PlaceWatch};
+use room::Room;
 pub(crate) use turns::{Claims, Turn, Turns};
 
 /// Threads for file work of the whole server; calls that hang keep theirs.
@@ -106,14 +108,11 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Files {
     threads: Threads,
-    /// Room for long answers of all connections.
-    answers: Arc<Budget>,
 }
 
 impl Files {
-    pub(crate) fn new(limits: &Limits) -> std::io::Result<Self> {
-        let answers = Arc::new(Budget::new((limits.answer_bytes as u64).div_ceil(MIB)));
-        Ok(Files { threads: Threads::new("remex-file", THREADS)?, answers })
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Files { threads: Threads::new("remex-file", THREADS)? })
     }
 
     /// Runs `work` on a thread of its own; it goes on when the future is dropped.
@@ -259,16 +258,22 @@ impl Large {
     pub(crate) async fn make(self, bytes: u64, turn: Turn, job: impl FnOnce(Held) + Send + 'static) {
         let mut waiting = Waiting { server: Arc::clone(&self.server), job: Some(job) };
         turn.come().await;
-        let place = Arc::clone(&self.making.share).acquire_many_owned(self.share(bytes)).await;
+        let permit = Arc::clone(&self.making.share).acquire_many_owned(self.share(bytes)).await;
         self.outbox.room().await;
         let Some(job) = waiting.job.take() else { return };
+        let place = Arc::new(Place::default());
+        place.put(permit.ok());
+        let watch = PlaceWatch::new(&self.server, &place);
+        let job = move |held| {
+            job(held);
+            drop(place);
+        };
         let job = turn.job(self.server, self.slots, job);
         tokio::pin!(job);
         tokio::select! {
-            () = &mut job => drop(place),
+            () = &mut job => {}
             () = tokio::time::sleep(HANGS) => {
-                // What hangs must not keep others from being made.
-                drop(place);
+                watch.give_back();
                 job.await;
             }
         }
@@ -282,7 +287,7 @@ impl Large {
             Form::Json => self.server.limits().making_bytes as u64,
             Form::Value => u64::MAX,
         };
-        Room::new(free_len, Arc::clone(&self.making.lane), Arc::clone(&self.server.files().answers))
+        Room::new(free_len, Arc::clone(&self.making.lane), Arc::clone(self.server.answers()))
     }
 
     /// Takes a turn that holds up nobody.
@@ -322,4 +327,54 @@ impl Making {
 /// Returns what a path names on this host.
 pub(crate) fn native(path: &HostPath) -> Result<&Path, RpcError> {
     path.native().map_err(|error| RpcError::new(ErrorKind::InvalidInput, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{
+        outbox::{Acks, Shared},
+        tests::{PATIENCE, Site},
+    };
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_cancelled_job_keeps_its_place_until_it_ends_and_no_longer_than_one_that_hangs() {
+        let site = Site::new().await;
+        let (limits, turns) = (Limits::default(), Arc::new(Turns::new(8)));
+        let outbox = Outbox::new(1, Acks::Lag, Form::Json, limits.clone(), Shared::default());
+        let large = Large {
+            server: Arc::clone(&site.server),
+            turns: Some(Arc::clone(&turns)),
+            outbox: Arc::new(outbox),
+            slots: Arc::new(Semaphore::new(8)),
+            making: Making::new(&limits),
+        };
+        let share = Arc::clone(&large.making.share);
+        let all = share.available_permits();
+        for is_hanging in [false, true] {
+            let (begin, begun) = tokio::sync::oneshot::channel();
+            let (end, ending) = mpsc::channel::<()>();
+            let job = move |_held: Held| {
+                let _ = begin.send(());
+                let _ = ending.recv();
+            };
+            let turn = turns.enter(Claims::default()).unwrap();
+            let making = tokio::spawn(large.clone().make(u64::MAX, turn, job));
+            tokio::time::timeout(PATIENCE, begun).await.expect("the job begins").unwrap();
+            let cancelled = std::time::Instant::now();
+            making.abort();
+            assert!(making.await.unwrap_err().is_cancelled());
+            let taken = all - share.available_permits();
+            assert!(
+                taken == all || cancelled.elapsed() >= HANGS,
+                "the job goes on, and {taken} places are taken"
+            );
+            let end = if is_hanging { Some(end) } else { None };
+            let free = tokio::time::timeout(PATIENCE, share.acquire_many(u32::try_from(all).unwrap())).await;
+            drop(free.expect("the place is given back"));
+            drop(end);
+        }
+    }
 }

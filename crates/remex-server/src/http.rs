@@ -17,8 +17,11 @@ use reqwest::Response;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{connection::Connection, outbox::Responder};
-use body::Body;
+use crate::{
+    connection::Connection,
+    outbox::{Responder, Then},
+};
+use body::{Body, Collected};
 use outgoing::Outgoing;
 use streams::Pace;
 pub(crate) use streams::Streams;
@@ -58,19 +61,20 @@ impl Connection {
                 Err(error) => return responder.error(&error),
             };
             let mut reply = head(&response);
-            let collecting = body::collect(response, server.limits().http_body_bytes, &large);
-            let (body, place) = match deadline.bound(unreadable, collecting).await {
+            let collecting = body::collect(response, &server, &large, &responder);
+            let Collected { bytes, place, share } = match deadline.bound(unreadable, collecting).await {
                 Ok(collected) => collected,
                 Err(error) => return responder.error(&error),
             };
-            reply.body_base64 = body.into();
+            reply.body_base64 = bytes.into();
             if reply.body_base64.len() < LARGE_ANSWER {
                 return responder.ok(reply);
             }
-            let making = responder.outbox().room_for_answer().await;
+            // Not behind other answers in the making: those may wait for the share that this one has.
+            responder.outbox().room().await;
             let answer = move || {
-                responder.ok(reply);
-                drop((making, place));
+                responder.ok_long(reply, Then::Nothing, share);
+                drop(place);
             };
             let _ = server.files().run(answer).await;
         });

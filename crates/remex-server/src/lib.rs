@@ -7,6 +7,8 @@
 mod config;
 mod server;
 
+mod answers;
+mod budget;
 mod calls;
 mod compute;
 mod connection;
@@ -15,6 +17,7 @@ mod fs;
 mod http;
 mod identity;
 mod janitor;
+mod listing;
 mod outbox;
 mod process;
 mod session;

@@ -6,6 +6,7 @@
 
 mod courtesy;
 mod in_flight;
+mod long;
 mod out;
 mod ready;
 mod responder;
@@ -27,9 +28,11 @@ use remex_proto::{
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::{config::Limits, process::Process, server::POLICY};
-pub(crate) use courtesy::Courtesy;
+use crate::{budget::RequestLoad, config::Limits, process::Process, server::POLICY};
+use courtesy::Courtesy;
 use in_flight::{CONSIDERATE, InFlight};
+pub(crate) use long::Fallible;
+use long::{LongMessage, LongReply};
 pub(crate) use out::{Form, Out, Parcel};
 use ready::{Ready, Turn};
 pub(crate) use responder::{Responder, Wanted};
@@ -79,6 +82,21 @@ pub(crate) struct Goodbye {
     pub(crate) reason: String,
 }
 
+/// What all connections of a server share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shared {
+    /// Heeded by floods.
+    courtesy: Arc<Courtesy>,
+    /// What the requests under way hold.
+    requests: Arc<RequestLoad>,
+}
+
+impl Shared {
+    pub(crate) fn new(request_bytes: u64) -> Self {
+        Shared { courtesy: Arc::default(), requests: Arc::new(RequestLoad::new(request_bytes)) }
+    }
+}
+
 /// The outgoing side of one connection.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -97,8 +115,7 @@ pub(crate) struct Outbox {
     leaving: Notify,
     /// Held by whoever makes a large answer: one at a time.
     making: Arc<Semaphore>,
-    /// Shared with the other connections of the server.
-    courtesy: Arc<Courtesy>,
+    shared: Shared,
     /// Its client is somewhere else by now, and sends again there what was not answered here.
     gone: AtomicBool,
 }
@@ -122,6 +139,8 @@ struct Queue {
     /// Only the last ping needs an answer.
     pong: Option<Bytes>,
     ping: bool,
+    /// An acknowledgement is to be asked for when the answer that is being sent has ended.
+    mark_behind_answer: bool,
     in_flight: InFlight<Process>,
     /// How many requests have come.
     requests: u64,
@@ -178,6 +197,16 @@ pub(crate) enum Then {
     },
 }
 
+impl Then {
+    /// Returns what is left of it where the answer has become an error: that carries no output.
+    fn without_delivery(self) -> Self {
+        match self {
+            Then::Delivered { .. } => Then::Nothing,
+            Then::Nothing | Then::Follow(_) => self,
+        }
+    }
+}
+
 /// How urgent a process with something to say is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
@@ -206,7 +235,7 @@ impl Outbox {
         acks: Acks,
         form: Form,
         limits: Limits,
-        courtesy: Arc<Courtesy>,
+        shared: Shared,
     ) -> Self {
         Outbox {
             id,
@@ -225,6 +254,7 @@ impl Outbox {
                 ready: Ready::default(),
                 pong: None,
                 ping: false,
+                mark_behind_answer: false,
                 in_flight: InFlight::default(),
                 requests: 0,
                 open: Vec::new(),
@@ -236,7 +266,7 @@ impl Outbox {
             heard: Notify::new(),
             leaving: Notify::new(),
             making: Arc::new(Semaphore::new(1)),
-            courtesy,
+            shared,
             gone: AtomicBool::new(false),
         }
     }
@@ -260,6 +290,7 @@ impl Outbox {
         let number = RequestNumber(queue.requests);
         queue.open.push(OpenRequest { number, id: id.clone(), input_of: Weak::new() });
         queue.unanswered += 1;
+        self.shared.requests.change(queue.request_bytes, queue.request_bytes + request_bytes);
         queue.request_bytes += request_bytes;
         number
     }
@@ -326,6 +357,7 @@ impl Outbox {
     fn settle(&self, request_bytes: usize) {
         let mut queue = self.queue();
         queue.unanswered -= 1;
+        self.shared.requests.change(queue.request_bytes, queue.request_bytes - request_bytes);
         queue.request_bytes -= request_bytes;
         drop(queue);
         self.drained.notify_waiters();
@@ -496,12 +528,22 @@ impl Outbox {
     /// Waits until the connection may be read again, or is about to end.
     pub(crate) async fn may_read(&self) {
         let limits = &self.limits;
-        self.until(|queue| {
+        let is_within_limits = |queue: &Queue| {
             queue.unanswered < limits.unanswered_requests
                 && queue.request_bytes < limits.waiting_request_bytes
                 && queue.answer_bytes < limits.waiting_answer_bytes
-        })
-        .await;
+        };
+        loop {
+            let relieved = self.shared.requests.relieved();
+            tokio::pin!(relieved);
+            relieved.as_mut().enable();
+            let may_read =
+                self.until(|queue| is_within_limits(queue) && self.shared.requests.admits(queue.request_bytes));
+            tokio::select! {
+                () = may_read => return,
+                () = relieved => {}
+            }
+        }
     }
 
     /// Waits until the client has taken nothing for too long while an answer waits.
@@ -606,6 +648,9 @@ impl Outbox {
         if was_within_answer {
             queue.answer_ahead = out.len();
         }
+        if std::mem::take(&mut queue.mark_behind_answer) {
+            self.mark(&mut queue, out);
+        }
         if let Some(payload) = queue.pong.take() {
             out.pong(&payload);
         }
@@ -623,9 +668,9 @@ impl Outbox {
             } else if let Some(process) = queue.ready.take_fresh() {
                 let until = Instant::now() + CONSIDERATE;
                 queue.in_flight.be_considerate(&process, until);
-                self.courtesy.ask(self.id, until);
+                self.shared.courtesy.ask(self.id, until);
                 queue = self.fill_output(queue, process, out);
-            } else if queue.in_flight.has_room(|| self.courtesy.is_due(self.id)) {
+            } else if queue.in_flight.has_room(|| self.shared.courtesy.is_due(self.id)) {
                 match queue.ready.take_bulk() {
                     Some(Turn::Process(process)) => queue = self.fill_output(queue, process, out),
                     Some(Turn::Part(part, taken)) => {
@@ -645,7 +690,7 @@ impl Outbox {
             return None;
         }
         let open = queue.in_flight.open_bytes();
-        let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.courtesy.is_due(self.id));
+        let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.shared.courtesy.is_due(self.id));
         if is_stuck
             || queue.in_flight.is_mark_due()
             || open >= self.limits.mark_bytes
@@ -664,6 +709,10 @@ impl Outbox {
     ) -> MutexGuard<'a, Queue> {
         let size = answer.parcel.as_ref().map_or(0, Parcel::size);
         queue.answer_bytes -= size;
+        // Apart from what was streamed before, whose acknowledgement is worth something else.
+        if matches!(answer.then, Then::Delivered { wants_mark: true, .. }) && queue.acks != Acks::Lag {
+            self.mark(&mut queue, out);
+        }
         if let Some(parcel) = answer.parcel {
             out.parcel(parcel);
             queue.answer_ahead = out.len();
@@ -680,16 +729,14 @@ impl Outbox {
                 process.note_answered(self.id, up_to);
                 let mut queue = self.queue();
                 if queue.acks == Acks::Lag {
-                    let ends_at = queue.written + out.len() as u64;
+                    let ends_at = queue.written + out.len_to_end() as u64;
                     queue.sent_reads.push_back(SentRead { ends_at, process, seq: worth });
                     return queue;
                 }
-                // Apart from what was streamed before, whose acknowledgement is worth something else.
-                if wants_mark {
-                    self.mark(&mut queue, out);
-                }
                 queue.in_flight.add(&process, worth, size);
-                if wants_mark {
+                if wants_mark && out.has_unfinished() {
+                    queue.mark_behind_answer = true;
+                } else if wants_mark {
                     self.mark(&mut queue, out);
                 }
                 queue
@@ -753,7 +800,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_a_long_answer_is_alive_although_it_cannot_be_asked() {
-        let outbox = Outbox::new(1, Acks::Ping, Form::Json, Limits::default(), Arc::default());
+        let outbox = Outbox::new(1, Acks::Ping, Form::Json, Limits::default(), Shared::default());
         for (sent_bytes, is_within_answer, is_expected) in
             [(1, true, true), (0, true, false), (1, false, false)]
         {

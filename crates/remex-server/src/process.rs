@@ -40,6 +40,7 @@ pub(crate) use deliver::{From, Viewer};
 use hold::{Control, Searches};
 pub(crate) use input::Feed;
 use input::Input;
+pub(crate) use read::NotRead;
 use rest::Rest;
 pub(crate) use start::{HANGS, Starting};
 pub(crate) use wait::Waiter;
@@ -303,6 +304,14 @@ impl Process {
         let hold = state.hold(&self.about, session.server().limits(), Instant::now());
         state.log.give_up(hold);
         self.charge(&mut state, session);
+    }
+
+    /// Returns when it began to run, or was asked for.
+    pub(crate) fn started_at_ms(&self) -> u64 {
+        match self.state().phase {
+            Phase::Running { started_at_ms, .. } | Phase::Over { started_at_ms, .. } => started_at_ms,
+            Phase::Starting(_) | Phase::Failed => self.about.asked_at_ms,
+        }
     }
 
     /// Returns one line of `process/list`, without the figures of the tree.

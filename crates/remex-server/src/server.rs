@@ -25,6 +25,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    budget::Budget,
     compute::ComputePool,
     config::{Config, Host, Limits, Proxies, Trust},
     connection::{self, Link, Way},
@@ -32,7 +33,7 @@ use crate::{
     http::Web,
     identity::Identity,
     janitor::Janitor,
-    outbox::{ConnectionId, Courtesy, Outbox},
+    outbox::{ConnectionId, Outbox, Shared},
     session::{Session, Underway},
     supervise::supervised,
     watch::Lookout,
@@ -64,6 +65,10 @@ pub struct Server {
     web: Web,
     lookout: Arc<Lookout>,
     compute: ComputePool,
+    /// Memory for long answers, from their making until they are sent.
+    answers: Arc<Budget>,
+    /// Memory for long messages, from their second MiB until they are parsed.
+    incoming: Arc<Budget>,
     tags: Tags,
     /// Ends what is left when the server dies. A mutex, because whoever ends the server in order takes it out.
     watchdog: Mutex<Option<Watchdog>>,
@@ -72,8 +77,7 @@ pub struct Server {
     sessions: Mutex<Sessions>,
     /// Shared by connections; held for moments only.
     connections: Mutex<HashMap<ConnectionId, Arc<Outbox>>>,
-    /// Heeded by the floods of all connections.
-    pub(crate) courtesy: Arc<Courtesy>,
+    shared: Shared,
     next_connection: AtomicU64,
     retained: AtomicUsize,
     phase: watch::Sender<Phase>,
@@ -128,7 +132,10 @@ impl Server {
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let server = Arc::new(Server {
             spawner: Spawner::new(threads)?,
-            files: Files::new(&config.limits)?,
+            files: Files::new()?,
+            answers: Arc::new(Budget::new(config.limits.answer_bytes as u64)),
+            incoming: Arc::new(Budget::new(config.limits.incoming_bytes as u64)),
+            shared: Shared::new(config.limits.server_request_bytes as u64),
             compute: ComputePool::new(threads.min(4))?,
             web: Web::default(),
             lookout: Arc::default(),
@@ -137,7 +144,6 @@ impl Server {
             janitor: Janitor::default(),
             sessions: Mutex::default(),
             connections: Mutex::default(),
-            courtesy: Arc::default(),
             next_connection: AtomicU64::new(1),
             retained: AtomicUsize::new(0),
             phase: watch::Sender::new(Phase::Serving),
@@ -211,6 +217,18 @@ impl Server {
 
     pub(crate) fn compute(&self) -> &ComputePool {
         &self.compute
+    }
+
+    pub(crate) fn answers(&self) -> &Arc<Budget> {
+        &self.answers
+    }
+
+    pub(crate) fn incoming(&self) -> &Arc<Budget> {
+        &self.incoming
+    }
+
+    pub(crate) fn shared(&self) -> Shared {
+        self.shared.clone()
     }
 
     /// Returns an identity that nobody else has.

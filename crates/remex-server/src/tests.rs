@@ -1,5 +1,6 @@
 //! Servers with limits or defects that the program does not have, and clients over a Unix socket.
 
+mod budgets;
 mod cancels;
 mod limits;
 mod panics;
@@ -20,16 +21,16 @@ use tokio::{
 
 use crate::{Auth, Config, Host, Limits, Proxies, Server, Trust};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server on a socket of its own.
-struct Site {
-    server: Arc<Server>,
+pub(crate) struct Site {
+    pub(crate) server: Arc<Server>,
     directory: TempDir,
 }
 
 impl Site {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(Limits::default()).await
     }
 

@@ -6,7 +6,7 @@
 mod kept;
 mod store;
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 
 use kept::Kept;
 use store::{Place, Store};
@@ -328,7 +328,11 @@ impl OutputLog {
     /// Returns head and tail of everything produced, at most `max_bytes` of it.
     ///
     /// Where that is too little for all of it, a stream with little to say goes before one with much.
-    pub fn snapshot(&self, max_bytes: usize) -> Snapshot {
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for it.
+    pub fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
         const STREAMS: [Stream; 3] = [Stream::Stdout, Stream::Stderr, Stream::Pty];
         let mut pieces = STREAMS.map(|stream| self.kept.ends(stream).to_vec());
         for entry in &self.entries {
@@ -339,10 +343,10 @@ impl OutputLog {
         }
         let lens = pieces.each_ref().map(|pieces| pieces.iter().map(|bytes| bytes.len()).sum::<usize>());
         let shares = share(lens, max_bytes);
-        let [stdout, stderr, pty] =
-            [0, 1, 2].map(|index| ends_of(&pieces[index], lens[index], shares[index]));
+        let ends = |index: usize| ends_of(&pieces[index], lens[index], shares[index]);
+        let (stdout, stderr, pty) = (ends(0)?, ends(1)?, ends(2)?);
         let omitted = self.total() - (stdout.len() + stderr.len() + pty.len()) as u64;
-        Snapshot { stdout, stderr, pty, omitted }
+        Ok(Snapshot { stdout, stderr, pty, omitted })
     }
 
     /// Returns the number the next event will get.
@@ -517,9 +521,10 @@ fn share(lens: [usize; 3], most: usize) -> [usize; 3] {
 }
 
 /// Joins the pieces of a stream, which have `len` bytes; of more than `most` only the beginning and the end.
-fn ends_of(pieces: &[&[u8]], len: usize, most: usize) -> Vec<u8> {
+fn ends_of(pieces: &[&[u8]], len: usize, most: usize) -> Result<Vec<u8>, TryReserveError> {
     let (front, back) = if len <= most { (len, 0) } else { (most / 2, most - most / 2) };
-    let mut joined = Vec::with_capacity(front + back);
+    let mut joined = Vec::new();
+    joined.try_reserve_exact(front + back)?;
     let mut position = 0;
     for bytes in pieces {
         let first = front.saturating_sub(position).min(bytes.len());
@@ -528,7 +533,7 @@ fn ends_of(pieces: &[&[u8]], len: usize, most: usize) -> Vec<u8> {
         joined.extend_from_slice(&bytes[tail_from..]);
         position += bytes.len();
     }
-    joined
+    Ok(joined)
 }
 
 #[cfg(test)]

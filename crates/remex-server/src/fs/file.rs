@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -14,17 +14,18 @@ use remex_proto::{
 };
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::{
     Claims, FileWork, HANGS, Held, Large, Turn, Wanted,
     entry_lock::DirectoryEntry,
     io_error, native,
     open::{self, Links},
+    place::{Place, PlaceWatch},
     replace::Replacement,
     room::{Room, Watched},
 };
-use crate::{connection::Connection, outbox::Responder};
+use crate::{budget, connection::Connection, outbox::Responder};
 
 /// The largest file that is read whole.
 const MAX_FILE_LEN: u64 = 512 << 20;
@@ -50,8 +51,9 @@ impl Connection {
         let large = self.large();
         let (place, room) = (Arc::new(Place::default()), Arc::new(large.room()));
         let watched = Watched(Arc::clone(&room));
-        let reading = Reading { request, responder, large: large.clone(), place: Arc::clone(&place), room };
-        let (sender, postponed) = oneshot::channel();
+        let watch = PlaceWatch::new(&self.server, &place);
+        let reading = Reading { request, responder, large: large.clone(), place, room };
+        let (sender, receiver) = oneshot::channel();
         self.file_job(id.clone(), turn, move |held| {
             if let Some(postponed) = reading.read_now(held) {
                 let _ = sender.send(postponed);
@@ -60,7 +62,9 @@ impl Connection {
         self.run_beside(id, async move {
             let room = Arc::clone(&watched.0);
             let answering = async {
-                let Some(Postponed { reading, size, turn }) = place.watch(postponed).await else { return };
+                let Some(Postponed { reading, size, turn }) = postponed(&watch, receiver).await else {
+                    return;
+                };
                 turn.come().await;
                 if let Err(error) = room.take(size, &large.outbox).await {
                     return reading.responder.error(&error);
@@ -80,22 +84,12 @@ impl Connection {
     }
 }
 
-/// The place of an answer in the making, given back when its making hangs.
-#[derive(Default)]
-struct Place(Mutex<Option<OwnedSemaphorePermit>>);
-
-impl Place {
-    fn put(&self, permit: Option<OwnedSemaphorePermit>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = permit;
-    }
-
-    /// Waits for what comes of a reading, but not with its place.
-    async fn watch(&self, mut postponed: oneshot::Receiver<Postponed>) -> Option<Postponed> {
-        loop {
-            tokio::select! {
-                postponed = &mut postponed => return postponed.ok(),
-                () = tokio::time::sleep(HANGS) => self.put(None),
-            }
+/// Waits for what comes of a reading, but not with its place.
+async fn postponed(watch: &PlaceWatch, mut postponed: oneshot::Receiver<Postponed>) -> Option<Postponed> {
+    loop {
+        tokio::select! {
+            postponed = &mut postponed => return postponed.ok(),
+            () = tokio::time::sleep(HANGS) => watch.give_back(),
         }
     }
 }
@@ -227,8 +221,7 @@ fn read_some(file: &File, len: u64, bytes: &mut Vec<u8>) -> io::Result<usize> {
 }
 
 fn no_memory() -> RpcError {
-    RpcError::new(ErrorKind::LimitExceeded, "the server has no memory for such a long answer")
-        .with_hint("read the file in blocks with `fs/open` and `fs/readBlock`")
+    budget::no_memory("read the file in blocks with `fs/open` and `fs/readBlock`")
 }
 
 fn too_large() -> RpcError {
@@ -405,11 +398,11 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::fs::room::Budget;
+    use crate::budget::Budget;
 
     #[test]
     fn a_file_that_comes_slowly_shows_signs_of_life() {
-        let room = Arc::new(Room::new(1 << 20, Arc::new(Semaphore::new(1)), Arc::new(Budget::new(1))));
+        let room = Arc::new(Room::new(1 << 20, Arc::new(Semaphore::new(1)), Arc::new(Budget::new(1 << 20))));
         let (reader, mut writer) = io::pipe().unwrap();
         let reading = thread::spawn({
             let room = Arc::clone(&room);

@@ -11,86 +11,19 @@ use std::{
 
 use bytes::Bytes;
 use remex_proto::{ErrorKind, RpcError};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MIB;
-use crate::outbox::Outbox;
-
-/// How long an answer waits for room. A client that takes nothing has lost its connection by then.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::{
+    budget::{self, Budget, PATIENCE, Share},
+    outbox::Outbox,
+};
 
 /// A file that gives nothing for this long is given up.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// What an answer is given when it turns out to be longer than expected.
 const MORE: u64 = 8 * MIB;
-
-/// What the whole server has for long answers.
-///
-/// Nobody queues for it: a long answer that waits must not keep a shorter one from what is free.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    /// In MiB. Shared by the threads that read and the tasks that wait; held for moments only.
-    free: Mutex<u64>,
-    returned: Notify,
-}
-
-impl Budget {
-    pub(super) fn new(mebibytes: u64) -> Self {
-        Budget { free: Mutex::new(mebibytes), returned: Notify::new() }
-    }
-
-    fn try_take(self: &Arc<Self>, mebibytes: u64) -> Option<Share> {
-        let mut free = self.free();
-        *free = free.checked_sub(mebibytes)?;
-        Some(Share { budget: Arc::clone(self), mebibytes })
-    }
-
-    async fn take(self: &Arc<Self>, mebibytes: u64) -> Share {
-        loop {
-            // Before the attempt, so that nothing that is returned after it is missed.
-            let returned = self.returned.notified();
-            if let Some(share) = self.try_take(mebibytes) {
-                return share;
-            }
-            returned.await;
-        }
-    }
-
-    fn free(&self) -> MutexGuard<'_, u64> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A part of the budget, returned when dropped.
-#[derive(Debug)]
-struct Share {
-    budget: Arc<Budget>,
-    mebibytes: u64,
-}
-
-impl Share {
-    /// Takes more from the budget; `false` when there is not enough.
-    fn grow(&mut self, mebibytes: u64) -> bool {
-        let Some(mut more) = self.budget.try_take(mebibytes) else { return false };
-        self.mebibytes += std::mem::take(&mut more.mebibytes);
-        true
-    }
-
-    /// Returns all but so much to the budget.
-    fn shrink(&mut self, mebibytes: u64) {
-        let returned = self.mebibytes.saturating_sub(mebibytes);
-        self.mebibytes -= returned;
-        *self.budget.free() += returned;
-        self.budget.returned.notify_waiters();
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.shrink(0);
-    }
-}
 
 /// The room of one answer.
 #[derive(Debug)]
@@ -130,7 +63,7 @@ impl Room {
             return true;
         }
         let taken = Arc::clone(&self.lane).try_acquire_owned().ok().and_then(|lane| {
-            let share = self.budget.try_take(mebibytes(len))?;
+            let share = self.budget.try_take(room_len(len))?;
             Some(Taken { lane: Some(lane), share })
         });
         let mut state = self.state();
@@ -148,7 +81,7 @@ impl Room {
         }
         let Ok(lane) = Arc::clone(&self.lane).acquire_owned().await else { return Err(no_room()) };
         outbox.room().await;
-        match tokio::time::timeout(PATIENCE, self.budget.take(mebibytes(len))).await {
+        match tokio::time::timeout(PATIENCE, self.budget.take(room_len(len))).await {
             Ok(share) => self.state().taken = Some(Taken { lane: Some(lane), share }),
             Err(_) => return Err(no_room()),
         }
@@ -162,13 +95,13 @@ impl Room {
             return Err(gave_nothing(path));
         }
         state.read = Some(len);
-        let covered = state.taken.as_ref().map_or(0, |taken| taken.share.mebibytes * MIB);
+        let covered = state.taken.as_ref().map_or(0, |taken| taken.share.bytes());
         if len <= self.free_len.max(covered) {
             return Ok(());
         }
         // The file is longer than it said.
         let is_covered = match state.taken.as_mut() {
-            Some(taken) => taken.share.grow(mebibytes(MORE)),
+            Some(taken) => taken.share.grow(room_len(MORE)),
             None => {
                 drop(state);
                 self.try_take(len + MORE)
@@ -208,7 +141,7 @@ impl Room {
         let read = state.read.unwrap_or(0);
         if let Some(taken) = &mut state.taken {
             taken.lane = None;
-            taken.share.shrink(mebibytes(read));
+            taken.share.shrink(room_len(read));
         }
     }
 
@@ -247,15 +180,14 @@ impl Drop for Watched {
     }
 }
 
-/// Returns what `len` bytes count for, with the piece that is being read after them.
-fn mebibytes(len: u64) -> u64 {
-    len.div_ceil(MIB) + 1
+/// Returns what `len` bytes count for: whole MiB, with the piece that is being read after them.
+fn room_len(len: u64) -> u64 {
+    (len.div_ceil(MIB) + 1) * MIB
 }
 
 /// The error where the server has no room for an answer.
 pub(super) fn no_room() -> RpcError {
-    RpcError::new(ErrorKind::LimitExceeded, "the server has no room for such a long answer now")
-        .with_hint("read the file in blocks with `fs/open` and `fs/readBlock`, or try again later")
+    budget::no_room("read the file in blocks with `fs/open` and `fs/readBlock`, or try again later")
 }
 
 fn gave_nothing(path: &Path) -> RpcError {
@@ -266,8 +198,6 @@ fn gave_nothing(path: &Path) -> RpcError {
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Waker};
-
     use super::*;
 
     fn room(lane: &Arc<Semaphore>, budget: &Arc<Budget>) -> Room {
@@ -278,27 +208,10 @@ mod tests {
         room.cover(len, Path::new("/f"))
     }
 
-    #[tokio::test]
-    async fn a_long_answer_that_waits_keeps_no_shorter_one_from_what_is_free() {
-        let budget = Arc::new(Budget::new(10));
-        let long = budget.try_take(8).unwrap();
-        let waiting = budget.take(9);
-        tokio::pin!(waiting);
-        let mut unheard = Context::from_waker(Waker::noop());
-        assert!(waiting.as_mut().poll(&mut unheard).is_pending());
-        let short = budget.try_take(2).expect("it is free");
-        drop(long);
-        assert!(waiting.as_mut().poll(&mut unheard).is_pending());
-        drop(short);
-        let taken = tokio::time::timeout(PATIENCE, waiting).await.expect("all is free");
-        assert_eq!(*budget.free(), 1);
-        drop(taken);
-        assert_eq!(*budget.free(), 10);
-    }
-
     #[test]
     fn room_is_kept_until_the_answer_is_gone() {
-        let (lanes, budget) = ([(); 2].map(|()| Arc::new(Semaphore::new(1))), Arc::new(Budget::new(10)));
+        let (lanes, budget) =
+            ([(); 2].map(|()| Arc::new(Semaphore::new(1))), Arc::new(Budget::new(10 * MIB)));
         let first = room(&lanes[0], &budget);
         assert!(first.try_take(5 * MIB));
         assert!(!room(&lanes[0], &budget).try_take(2 * MIB), "one at a time per connection");
@@ -313,36 +226,36 @@ mod tests {
 
     #[test]
     fn what_is_longer_than_it_said_gets_more_room_or_fails() {
-        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(19)));
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(19 * MIB)));
         let growing = room(&lane, &budget);
         assert!(cover(&growing, MIB).is_ok());
-        assert_eq!(*budget.free(), 19);
+        assert_eq!(budget.free(), 19 * MIB);
         assert!(cover(&growing, MIB + 1).is_ok());
         assert!(cover(&growing, 11 * MIB).is_ok());
         assert!(cover(&growing, 21 * MIB).is_err());
         drop(growing);
-        assert_eq!(*budget.free(), 19);
+        assert_eq!(budget.free(), 19 * MIB);
     }
 
     #[test]
     fn an_answer_that_is_given_up_counts_for_what_was_read_until_that_is_gone() {
-        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(20)));
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(20 * MIB)));
         let hanging = room(&lane, &budget);
         assert!(hanging.try_take(18 * MIB));
         assert!(cover(&hanging, 10 * MIB).is_ok());
         hanging.give_up();
-        assert_eq!(*budget.free(), 9, "its thread still has 10 MiB, and one piece more");
+        assert_eq!(budget.free(), 9 * MIB, "its thread still has 10 MiB, and one piece more");
         let next = room(&lane, &budget);
         assert!(next.try_take(2 * MIB), "its connection goes on");
         let error = cover(&hanging, 11 * MIB).unwrap_err();
         assert_eq!(error.message, "`/f` gave nothing for 10 s");
         drop((hanging, next));
-        assert_eq!(*budget.free(), 20);
+        assert_eq!(budget.free(), 20 * MIB);
     }
 
     #[test]
     fn who_reads_nothing_is_stuck_and_who_waits_is_not() {
-        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(10)));
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(10 * MIB)));
         let stuck = room(&lane, &budget);
         assert!(stuck.try_take(5 * MIB));
         assert!(!stuck.is_stuck(None));

@@ -1,6 +1,13 @@
 //! The body of a response: in parts as they arrive, or collected up to a limit.
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use remex_proto::{ErrorKind, RpcError, error::INTERNAL_ERROR};
@@ -8,6 +15,11 @@ use reqwest::Response;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{causes, unreadable};
+use crate::{
+    budget::{self, Share},
+    outbox::Responder,
+    server::Server,
+};
 
 /// The longest part of a stream: the turn that a flood has on a connection.
 ///
@@ -93,35 +105,79 @@ async fn if_ready<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Collects the whole body, up to `limit`.
+/// A body that was collected, with what it takes of the memory for answers.
+pub(super) struct Collected {
+    pub(super) bytes: Vec<u8>,
+    pub(super) place: Option<OwnedSemaphorePermit>,
+    pub(super) share: Option<Share>,
+}
+
+/// Collects the whole body, up to its limit.
 ///
-/// Once it is not small any more it waits for a place in `large`, which it keeps until the permit is given back.
+/// Once it is not small any more it waits for a place in `large`, which it keeps until the permit is given back, and for
+/// a share of the memory for answers. Where others wait for that, it must get on.
 pub(super) async fn collect(
     mut response: Response,
-    limit: usize,
+    server: &Server,
     large: &Arc<Semaphore>,
-) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), RpcError> {
+    responder: &Responder,
+) -> Result<Collected, RpcError> {
+    let (limit, period) = (server.limits().http_body_bytes, server.limits().slow_transfer);
+    let answers = server.answers();
     let told = response.content_length().unwrap_or(0);
     let Some(told) = usize::try_from(told).ok().filter(|told| *told <= limit) else {
         return Err(too_long(limit));
     };
-    let (mut body, mut place) = (Vec::with_capacity(told.min(SMALL)), None);
-    loop {
-        let chunk = match response.chunk().await {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => return Ok((body, place)),
-            Err(error) => return Err(unreadable(&causes(error))),
-        };
-        let len = body.len() + chunk.len();
-        if len > limit {
-            return Err(too_long(limit));
+    let mut body = Collected { bytes: Vec::with_capacity(told.min(SMALL)), place: None, share: None };
+    let received = AtomicU64::new(0);
+    let collecting = async {
+        loop {
+            let chunk = match response.chunk().await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => break,
+                Err(error) => return Err(unreadable(&causes(error))),
+            };
+            let len = body.bytes.len() + chunk.len();
+            if len > limit {
+                return Err(too_long(limit));
+            }
+            if len > SMALL && body.place.is_none() {
+                body.place = Arc::clone(large).acquire_owned().await.ok();
+                // All of it at once, so that nobody waits for more while holding some.
+                let most = if told > 0 { told } else { limit };
+                body.share = responder.share(answers, most.max(len) as u64, STREAM_IT).await?;
+                body.bytes.try_reserve_exact(told.max(len) - body.bytes.len()).map_err(|_| no_memory())?;
+            }
+            body.bytes.try_reserve(chunk.len()).map_err(|_| no_memory())?;
+            body.bytes.extend_from_slice(&chunk);
+            received.store(len as u64, Ordering::Relaxed);
         }
-        if len > SMALL && place.is_none() {
-            place = Arc::clone(large).acquire_owned().await.ok();
-            body.reserve_exact(told.max(len) - body.len());
-        }
-        body.extend_from_slice(&chunk);
+        Ok(())
+    };
+    let too_slow = answers.too_slow(period, || {
+        // Before that it has no share.
+        Some(received.load(Ordering::Relaxed)).filter(|received| *received > SMALL as u64)
+    });
+    tokio::select! {
+        collected = collecting => collected?,
+        () = too_slow => return Err(came_too_slowly(period)),
     }
+    if let Some(share) = &mut body.share {
+        share.shrink(body.bytes.len() as u64);
+    }
+    Ok(body)
+}
+
+/// What to do with a body that there is no room for.
+const STREAM_IT: &str = "ask for it with `streamResponse: true`, or try again later";
+
+fn no_memory() -> RpcError {
+    budget::no_memory(STREAM_IT)
+}
+
+fn came_too_slowly(period: Duration) -> RpcError {
+    let why = format!("less than 1 MiB came in {period:?} while other answers waited for room");
+    RpcError { kind: ErrorKind::LimitExceeded, ..unreadable(&why) }.with_hint(STREAM_IT)
 }
 
 fn too_long(limit: usize) -> RpcError {

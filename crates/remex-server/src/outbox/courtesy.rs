@@ -14,7 +14,7 @@ use super::ConnectionId;
 /// They share the machine's processors, if not a socket: a flood that always has something on its way keeps
 /// those busy who would carry the short output.
 #[derive(Debug, Default)]
-pub(crate) struct Courtesy(Mutex<Option<Speaker>>);
+pub(super) struct Courtesy(Mutex<Option<Speaker>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Speaker {

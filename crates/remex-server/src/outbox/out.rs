@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use remex_proto::{
-    Blob, RequestId, RpcError, ServerNote, blob,
+    RequestId, RpcError, ServerNote,
     call::Note,
     message::{self, OutputFrame},
     process,
@@ -16,10 +16,7 @@ use remex_rpc::{
 };
 use tokio::{io::AsyncWriteExt, sync::mpsc};
 
-use super::{Goodbye, SEND_BYTES, size};
-
-/// So much of a blob is encoded at a time: whole groups of three bytes, so that only the last one is padded.
-const PIECE_LEN: usize = 48 << 10;
+use super::{Goodbye, LongMessage, SEND_BYTES, size};
 
 /// In which form a connection carries what is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,52 +30,13 @@ pub(crate) enum Form {
 pub(crate) enum Parcel {
     /// A complete message.
     Json(Vec<u8>),
-    /// A message with a blob that is encoded while it is sent.
-    Blob(BlobMessage),
+    /// A message that is encoded while it is sent.
+    Long(LongMessage),
     /// A message as it is, with about the number of bytes it holds.
     Value(ToClient, usize),
 }
 
-/// A message that is the base64 of a blob between two texts.
-#[derive(Debug)]
-pub(crate) struct BlobMessage {
-    head: Vec<u8>,
-    blob: Blob,
-    /// How much of the blob is encoded; encoded <= blob.len()
-    encoded: usize,
-    tail: Vec<u8>,
-}
-
-impl BlobMessage {
-    fn len(&self) -> usize {
-        self.head.len() + blob::encoded_len(self.blob.len()) + self.tail.len()
-    }
-
-    /// Adds the next piece; `false` when that was the last one.
-    fn encode(&mut self, buffer: &mut SendBuffer) -> bool {
-        let end = self.blob.len().min(self.encoded + PIECE_LEN);
-        buffer.append(|bytes| blob::encode_into(&self.blob[self.encoded..end], bytes));
-        self.encoded = end;
-        if end < self.blob.len() {
-            return true;
-        }
-        buffer.append(|bytes| bytes.extend_from_slice(&self.tail));
-        buffer.finish();
-        false
-    }
-}
-
 impl Parcel {
-    /// Makes one of an answer whose result is the base64 of `blob` between two texts.
-    pub(super) fn blob(id: &RequestId, around: [&str; 2], blob: Blob) -> Self {
-        let mut head = Vec::with_capacity(128);
-        message::write_result_with(&mut head, id, |json| json.extend_from_slice(around[0].as_bytes()));
-        // The brace that ends the message comes behind the rest.
-        let end = head.pop();
-        let tail = around[1].bytes().chain(end).collect();
-        Parcel::Blob(BlobMessage { head, blob, encoded: 0, tail })
-    }
-
     /// Makes one of a notification.
     pub(super) fn note<N: Note + Into<ServerNote>>(form: Form, note: N) -> Self {
         match form {
@@ -120,7 +78,7 @@ impl Parcel {
     pub(super) fn size(&self) -> usize {
         match self {
             Parcel::Json(json) => json.len(),
-            Parcel::Blob(message) => message.len(),
+            Parcel::Long(message) => message.len(),
             Parcel::Value(_, size) => *size,
         }
     }
@@ -133,7 +91,7 @@ pub(crate) enum Out {
         framing: Framing,
         writer: WriteHalf,
         /// A message that has begun and is not in the buffer to its end.
-        unfinished: Option<BlobMessage>,
+        unfinished: Option<LongMessage>,
     },
     Memory {
         values: Values,
@@ -197,6 +155,16 @@ impl Out {
         }
     }
 
+    /// Returns how many bytes are to be sent up to the end of what has begun.
+    pub(super) fn len_to_end(&self) -> usize {
+        let unfinished = match self {
+            // With the end of the line.
+            Out::Wire { unfinished: Some(message), .. } => message.left() + 1,
+            Out::Wire { .. } | Out::Memory { .. } => 0,
+        };
+        self.len() + unfinished
+    }
+
     /// Tells whether an answer has begun and its end is still to be added.
     pub(crate) fn has_unfinished(&self) -> bool {
         matches!(self, Out::Wire { unfinished: Some(_), .. })
@@ -219,18 +187,20 @@ impl Out {
     /// Adds a message that was made before.
     pub(super) fn parcel(&mut self, parcel: Parcel) {
         match (&mut *self, parcel) {
+            (Out::Wire { .. }, Parcel::Json(json)) if json.len() > SEND_BYTES => {
+                self.parcel(Parcel::Long(LongMessage::text(json, None)));
+            }
             (Out::Wire { buffer, .. }, Parcel::Json(json)) => {
                 buffer.message(json.len(), |bytes| bytes.extend_from_slice(&json));
             }
-            (Out::Wire { buffer, unfinished, .. }, Parcel::Blob(message)) => {
+            (Out::Wire { buffer, unfinished, .. }, Parcel::Long(message)) => {
                 buffer.begin(message.len());
-                buffer.append(|bytes| bytes.extend_from_slice(&message.head));
                 *unfinished = Some(message);
                 self.is_within_message();
             }
             (Out::Memory { values, .. }, Parcel::Value(value, size)) => values.push(value, size),
             (Out::Wire { .. }, Parcel::Value(..))
-            | (Out::Memory { .. }, Parcel::Json(_) | Parcel::Blob(_)) => {
+            | (Out::Memory { .. }, Parcel::Json(_) | Parcel::Long(_)) => {
                 debug_assert!(false, "an outbox makes parcels in the form of its connection");
             }
         }

@@ -4,8 +4,14 @@ use std::{any::TypeId, io, sync::Arc};
 
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message};
 
-use super::{ConnectionId, Form, Outbox, Parcel, Reply, RequestNumber, Then};
-use crate::{process::Process, supervise::defect};
+use super::{
+    ConnectionId, Form, LongMessage, LongReply, Outbox, Parcel, Reply, RequestNumber, Then, long::json_of,
+};
+use crate::{
+    budget::{self, Budget, PATIENCE, SHORT, Share},
+    process::Process,
+    supervise::defect,
+};
 
 /// The duty to answer one request, exactly once.
 ///
@@ -69,9 +75,8 @@ impl Responder {
 
     pub(crate) fn ok_then(self, reply: impl Reply, then: Then) {
         self.result(reply, then, |id, reply| {
-            let mut json = Vec::with_capacity(128);
-            message::write_result(&mut json, id, &reply);
-            Parcel::Json(json)
+            let json = json_of(id, &reply).map_err(|_| budget::no_memory("ask for less at once"))?;
+            Ok(Parcel::Json(json))
         });
     }
 
@@ -80,32 +85,82 @@ impl Responder {
         self.result(reply, Then::Nothing, |id, reply| {
             let mut json = Vec::new();
             message::write_result_with(&mut json, id, |json| write(&reply, json));
-            Parcel::Json(json)
+            Ok(Parcel::Json(json))
         });
     }
 
     /// Answers with `reply`, whose JSON is the base64 of `blob` between two texts; it is encoded while it is sent.
     pub(crate) fn ok_blob<R: Reply>(self, reply: R, around: [&str; 2], blob: impl FnOnce(R) -> Blob) {
-        self.result(reply, Then::Nothing, |id, reply| Parcel::blob(id, around, blob(reply)));
+        self.result(reply, Then::Nothing, |id, reply| {
+            Ok(Parcel::Long(LongMessage::around(id, around, blob(reply))))
+        });
     }
 
-    fn result<R: Reply>(mut self, reply: R, then: Then, json: impl FnOnce(&RequestId, R) -> Parcel) {
-        debug_assert!(
-            self.reply.is_none_or(|promised| promised == TypeId::of::<R>()),
-            "{} is not what the method answers",
-            std::any::type_name::<R>()
-        );
+    /// Answers with `reply`, whose blobs are encoded while it is sent; then its share is given back.
+    pub(crate) fn ok_long<R: LongReply>(self, reply: R, then: Then, share: Option<Share>) {
+        self.result(reply, then, |id, reply| {
+            let message = LongMessage::reply(id, reply, share);
+            message.map(Parcel::Long).map_err(|_| budget::no_memory("ask for less at once"))
+        });
+    }
+
+    /// Answers with a message that is complete, and sent piece by piece; then its share is given back.
+    pub(crate) fn ok_json<R: Reply>(mut self, json: Vec<u8>, share: Option<Share>) {
+        self.check_type::<R>();
+        if self.id.take().is_some() && self.outbox.close_request(self.number) {
+            self.outbox.push(Some(Parcel::Long(LongMessage::text(json, share))), Then::Nothing);
+        }
+    }
+
+    /// Waits for the share that an answer of so many bytes needs, if it needs one.
+    ///
+    /// What is handed over within the process needs none: its memory is the client's own.
+    pub(crate) async fn share(
+        &self,
+        budget: &Arc<Budget>,
+        bytes: u64,
+        hint: &str,
+    ) -> Result<Option<Share>, RpcError> {
+        if bytes <= SHORT || self.outbox.form == Form::Value {
+            return Ok(None);
+        }
+        match tokio::time::timeout(PATIENCE, budget.take(bytes)).await {
+            Ok(share) => Ok(Some(share)),
+            Err(_) => Err(budget::no_room(hint)),
+        }
+    }
+
+    fn result<R: Reply>(
+        mut self,
+        reply: R,
+        then: Then,
+        json: impl FnOnce(&RequestId, R) -> Result<Parcel, RpcError>,
+    ) {
+        self.check_type::<R>();
         let Some(id) = self.id.take() else { return };
         let parcel = self.outbox.close_request(self.number).then(|| match self.outbox.form {
-            Form::Json => json(&id, reply),
-            Form::Value => Parcel::reply_value(id, reply),
+            Form::Json => json(&id, reply).map_err(|error| Parcel::error(Form::Json, &id, &error)),
+            Form::Value => Ok(Parcel::reply_value(id, reply)),
         });
+        let parcel = match parcel {
+            Some(Err(error)) => return self.outbox.push(Some(error), then.without_delivery()),
+            Some(Ok(parcel)) => Some(parcel),
+            None => None,
+        };
         if parcel.is_none() && matches!(then, Then::Delivered { .. }) {
             // What was not sent acknowledges nothing.
             return;
         }
         // A cancelled request has its answer, but what it did has its consequences.
         self.outbox.push(parcel, then);
+    }
+
+    fn check_type<R: Reply>(&self) {
+        debug_assert!(
+            self.reply.is_none_or(|promised| promised == TypeId::of::<R>()),
+            "{} is not what the method answers",
+            std::any::type_name::<R>()
+        );
     }
 
     pub(crate) fn error(mut self, error: &RpcError) {
@@ -157,7 +212,10 @@ mod tests {
     use remex_proto::call::Empty;
 
     use super::*;
-    use crate::{Limits, outbox::Acks};
+    use crate::{
+        Limits,
+        outbox::{Acks, Shared},
+    };
 
     fn sent(outbox: &Outbox) -> usize {
         outbox.queue().answers.iter().filter(|answer| answer.parcel.is_some()).count()
@@ -165,7 +223,7 @@ mod tests {
 
     #[test]
     fn whatever_comes_late_of_a_cancelled_request_does_not_answer_another_with_its_id() {
-        let outbox = Arc::new(Outbox::new(1, Acks::Ping, Form::Json, Limits::default()));
+        let outbox = Arc::new(Outbox::new(1, Acks::Ping, Form::Json, Limits::default(), Shared::default()));
         let id = RequestId::MALFORMED;
         let late: [fn(Responder); 3] =
             [|responder| responder.ok(Empty {}), |responder| responder.error(&cancelled()), drop];

@@ -1,6 +1,7 @@
 //! `process/read` and `process/snapshot`: looking into the log on request.
 
 use std::{
+    collections::TryReserveError,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,10 +12,31 @@ use remex_proto::{
 };
 
 use super::{Process, State, broken::FAILURE};
-use crate::outbox::{ConnectionId, Then};
+use crate::{
+    budget::SHORT,
+    outbox::{ConnectionId, Then},
+};
 
 /// One answer carries at most this much output, whatever `maxBytes` says.
 const READ_BYTES: u64 = 16 << 20;
+
+/// What a chunk takes beside its bytes while its answer is made and sent.
+const CHUNK_COST: u64 = 200;
+
+/// Why a read has no answer yet.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotRead {
+    /// Its answer may take so much, for which there is no room.
+    TooLong(u64),
+    /// There is no memory for it.
+    NoMemory,
+}
+
+impl From<TryReserveError> for NotRead {
+    fn from(_: TryReserveError) -> Self {
+        NotRead::NoMemory
+    }
+}
 
 impl Process {
     /// Waits as long as asked, since it was `asked`, while there is nothing to tell.
@@ -45,24 +67,30 @@ impl Process {
 
     /// Answers a read with what there is, and says what it is worth once it has arrived.
     ///
-    /// `reader` is the controlling connection, whose reading acknowledges; `None` for an onlooker.
+    /// `reader` is the controlling connection, whose reading acknowledges; `None` for an onlooker. An answer that may
+    /// take more than `room` is not made, and nothing has happened.
     pub(crate) fn read(
         self: &Arc<Self>,
         read: &wire::Read,
         reader: Option<ConnectionId>,
-    ) -> (wire::ReadReply, Then) {
+        room: u64,
+    ) -> Result<(wire::ReadReply, Then), NotRead> {
         let after = read.after_seq.unwrap_or(0);
         let mut state = self.state();
+        let extent = Extent::of(&mut state, after, read.max_bytes);
+        if extent.cost() > room {
+            return Err(NotRead::TooLong(extent.cost()));
+        }
         self.note_read(&mut state, reader, after);
         let controls = reader.is_some_and(|connection| state.control.is(connection));
-        let (reply, up_to) = reply(&mut state, after, read.max_bytes, controls);
+        let (reply, up_to) = reply(&mut state, after, read.max_bytes, controls, &extent)?;
         if reader.is_none() {
-            return (reply, Then::Nothing);
+            return Ok((reply, Then::Nothing));
         }
         let worth = state.control.worth_of_read(up_to);
         let wants_mark = controls && (state.full || state.control.is_catching_up());
         drop(state);
-        (reply, Then::Delivered { process: Arc::clone(self), up_to, worth, wants_mark })
+        Ok((reply, Then::Delivered { process: Arc::clone(self), up_to, worth, wants_mark }))
     }
 
     fn note_read(&self, state: &mut State, reader: Option<ConnectionId>, after: Seq) {
@@ -75,12 +103,17 @@ impl Process {
         }
     }
 
-    pub(crate) fn snapshot(&self, max_bytes: Option<u64>) -> wire::SnapshotReply {
+    /// Answers with head and tail of the output, unless that may take more than `room`.
+    pub(crate) fn snapshot(&self, max_bytes: Option<u64>, room: u64) -> Result<wire::SnapshotReply, NotRead> {
         let state = self.state();
-        let max_bytes =
-            usize::try_from(max_bytes.unwrap_or(READ_BYTES).min(READ_BYTES)).unwrap_or(usize::MAX);
-        let snapshot = state.log.snapshot(max_bytes);
-        wire::SnapshotReply {
+        let max_bytes = limit_of(max_bytes);
+        let cost = max_bytes.min(state.log.held_bytes() as u64);
+        if cost > room {
+            return Err(NotRead::TooLong(cost));
+        }
+        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        let snapshot = state.log.snapshot(max_bytes)?;
+        Ok(wire::SnapshotReply {
             stdout: Blob::from(snapshot.stdout),
             stderr: Blob::from(snapshot.stderr),
             terminal: Blob::from(snapshot.pty),
@@ -88,8 +121,46 @@ impl Process {
             omitted_bytes: snapshot.omitted,
             exit_code: state.exit.as_ref().map(|exit| exit.code),
             running: state.exit.is_none(),
+        })
+    }
+}
+
+/// How much an answer to a read has, or may have at most where that is little.
+struct Extent {
+    bytes: u64,
+    chunks: u64,
+}
+
+impl Extent {
+    fn of(state: &mut State, after: Seq, max_bytes: Option<u64>) -> Self {
+        let cursor = state.log.cursor_after(after);
+        let events = state.log.next_seq().saturating_sub(after.max(state.log.first_seq() - 1) + 1);
+        let most = Extent { bytes: state.log.behind(&cursor), chunks: events };
+        if most.cost() <= SHORT {
+            return most;
+        }
+        let (mut extent, mut cursor) = (Extent { bytes: 0, chunks: 0 }, cursor);
+        loop {
+            if let Some(len) = state.log.peek_len(&cursor).filter(|len| *len > 0) {
+                if extent.chunks > 0 && extent.bytes.saturating_add(len as u64) > limit_of(max_bytes) {
+                    return extent;
+                }
+                extent.bytes += len as u64;
+                extent.chunks += 1;
+            }
+            if state.log.next(&mut cursor).is_none() {
+                return extent;
+            }
         }
     }
+
+    fn cost(&self) -> u64 {
+        self.bytes.saturating_add(self.chunks.saturating_mul(CHUNK_COST))
+    }
+}
+
+fn limit_of(max_bytes: Option<u64>) -> u64 {
+    max_bytes.unwrap_or(READ_BYTES).min(READ_BYTES)
 }
 
 fn has_output_after(state: &mut State, after: Seq) -> bool {
@@ -105,10 +176,21 @@ fn has_output_after(state: &mut State, after: Seq) -> bool {
     false
 }
 
-fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>, controls: bool) -> (wire::ReadReply, Seq) {
-    let limit = max_bytes.unwrap_or(READ_BYTES).min(READ_BYTES);
+fn reply(
+    state: &mut State,
+    after: Seq,
+    max_bytes: Option<u64>,
+    controls: bool,
+    extent: &Extent,
+) -> Result<(wire::ReadReply, Seq), NotRead> {
+    let limit = limit_of(max_bytes);
     let mut cursor = state.log.cursor_after(after);
     let (mut chunks, mut gap, mut bytes) = (Vec::new(), None, 0_u64);
+    let [chunk_count, len] =
+        [extent.chunks, extent.bytes].map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+    chunks.try_reserve_exact(chunk_count)?;
+    // To see at once, and before much of it is used up, whether there is enough memory.
+    Vec::<u8>::new().try_reserve_exact(len)?;
     let mut last_chunk = None;
     let mut cut = false;
     loop {
@@ -135,12 +217,7 @@ fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>, controls: bool) 
             Some(Next::Output { seq, stream, at_ms, bytes: chunk }) => {
                 bytes += chunk.len() as u64;
                 last_chunk = Some(seq);
-                chunks.push(wire::Chunk {
-                    seq,
-                    stream,
-                    chunk: Blob::from(chunk.to_vec()),
-                    at_ms: Some(at_ms),
-                });
+                chunks.push(wire::Chunk { seq, stream, chunk: copy(chunk)?, at_ms: Some(at_ms) });
             }
             Some(Next::Exited(_) | Next::Closed(_)) => {}
         }
@@ -169,5 +246,13 @@ fn reply(state: &mut State, after: Seq, max_bytes: Option<u64>, controls: bool) 
         produced: is_closed.then(|| state.log.produced()),
         evicted_bytes: is_closed.then_some(state.losses.bytes),
     };
-    (reply, read_up_to)
+    Ok((reply, read_up_to))
+}
+
+/// Copies a chunk, unless there is no memory for it.
+fn copy(bytes: &[u8]) -> Result<Blob, NotRead> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len())?;
+    copy.extend_from_slice(bytes);
+    Ok(Blob::from(copy))
 }

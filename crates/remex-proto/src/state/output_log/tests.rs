@@ -59,11 +59,11 @@ fn a_snapshot_keeps_head_and_tail_and_counts_the_middle() {
     let mut log = OutputLog::new(SMALL);
     let bytes: Vec<u8> = (0..2000u32).map(|n| (n % 251) as u8).collect();
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &bytes);
-    let all = log.snapshot(usize::MAX);
+    let all = log.snapshot(usize::MAX).unwrap();
     assert_eq!(all.stdout[..50], bytes[..50]);
     assert_eq!(all.stdout[50..], bytes[2000 - (all.stdout.len() - 50)..]);
     assert_eq!(all.omitted + all.stdout.len() as u64, 2000);
-    let cut = log.snapshot(21);
+    let cut = log.snapshot(21).unwrap();
     assert_eq!(cut.stdout, [&bytes[..10], &bytes[1989..]].concat());
     assert_eq!(cut.omitted, 2000 - 21);
 }
@@ -73,13 +73,13 @@ fn a_line_on_one_stream_survives_a_flood_on_the_other() {
     let mut log = OutputLog::new(SMALL);
     append_all(&mut log, Hold::Nothing, Stream::Stderr, b"first line\n");
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 5_000]);
-    assert_eq!(log.snapshot(usize::MAX).stderr, b"first line\n");
+    assert_eq!(log.snapshot(usize::MAX).unwrap().stderr, b"first line\n");
     append_all(&mut log, Hold::Nothing, Stream::Stderr, &[b'!'; 5_000]);
     append_all(&mut log, Hold::Nothing, Stream::Stderr, b"last line\n");
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 5_000]);
-    let stderr = log.snapshot(usize::MAX).stderr;
+    let stderr = log.snapshot(usize::MAX).unwrap().stderr;
     assert!(stderr.starts_with(b"first line\n!!!!!") && stderr.ends_with(b"!last line\n"), "{stderr:?}");
-    let cut = log.snapshot(40);
+    let cut = log.snapshot(40).unwrap();
     assert_eq!((cut.stdout.len(), cut.stderr.len()), (20, 20));
     assert!(cut.stderr.starts_with(b"first") && cut.stderr.ends_with(b"line\n"));
 }
@@ -248,7 +248,7 @@ proptest! {
             prop_assert!(log.held_bytes() <= SMALL.retain_bytes);
             prop_assert!(log.kept.len() <= SMALL.head_bytes * 3 / 2);
         }
-        let snapshot = log.snapshot(usize::MAX);
+        let snapshot = log.snapshot(usize::MAX).unwrap();
         prop_assert_eq!(
             snapshot.omitted,
             (truth[0].len() + truth[1].len() - snapshot.stdout.len() - snapshot.stderr.len()) as u64

@@ -1,0 +1,53 @@
+//! The place of a large answer among those in the making.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::{runtime::Handle, sync::OwnedSemaphorePermit};
+
+use super::HANGS;
+use crate::server::Server;
+
+/// The place of one answer, kept by its job until that ends, also when the request is cancelled.
+#[derive(Debug, Default)]
+pub(super) struct Place(Mutex<Option<OwnedSemaphorePermit>>);
+
+impl Place {
+    pub(super) fn put(&self, permit: Option<OwnedSemaphorePermit>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+    }
+}
+
+/// Gives the place of a job back that hangs, whether or not its request is still there.
+pub(super) struct PlaceWatch {
+    server: Arc<Server>,
+    place: Weak<Place>,
+}
+
+impl PlaceWatch {
+    pub(super) fn new(server: &Arc<Server>, place: &Arc<Place>) -> Self {
+        PlaceWatch { server: Arc::clone(server), place: Arc::downgrade(place) }
+    }
+
+    /// Gives the place back: what hangs must not keep others from being made.
+    pub(super) fn give_back(&self) {
+        if let Some(place) = self.place.upgrade() {
+            place.put(None);
+        }
+    }
+}
+
+impl Drop for PlaceWatch {
+    fn drop(&mut self) {
+        if self.place.strong_count() == 0 || Handle::try_current().is_err() {
+            return;
+        }
+        // The request was cancelled, and its job goes on.
+        let place = std::mem::take(&mut self.place);
+        self.server.track(async move {
+            tokio::time::sleep(HANGS).await;
+            if let Some(place) = place.upgrade() {
+                place.put(None);
+            }
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! `process/list`: one line for each process, encoded one after the other, because there may be a million of them.
+
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
+
+use remex_process::{Tag, tree::Member};
+use remex_proto::{RequestId, message, process as wire};
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+
+use crate::{
+    budget::SHORT,
+    outbox::Fallible,
+    process::{NotRead, Process},
+    session::Session,
+};
+
+/// The processes of some sessions, the oldest first.
+pub(crate) struct ProcessList {
+    processes: Vec<(Arc<Session>, Arc<Process>)>,
+    /// CPU time and resident memory of living trees.
+    trees: HashMap<Tag, (Duration, u64)>,
+}
+
+impl ProcessList {
+    pub(crate) fn new(sessions: &[Arc<Session>], members: &[Member]) -> Self {
+        let mut trees = HashMap::<_, (Duration, u64)>::new();
+        for member in members {
+            if let Some(tag) = member.tag {
+                let (cpu, resident_bytes) = trees.entry(tag).or_default();
+                *cpu += member.cpu;
+                *resident_bytes += member.resident_bytes;
+            }
+        }
+        let of = |session: &Arc<Session>| {
+            let session = Arc::clone(session);
+            session.all_processes().into_iter().map(move |process| (Arc::clone(&session), process))
+        };
+        let mut processes: Vec<_> = sessions.iter().flat_map(of).collect();
+        processes.sort_by_cached_key(|(_, process)| process.started_at_ms());
+        ProcessList { processes, trees }
+    }
+
+    pub(crate) fn to_listing(&self) -> wire::Listing {
+        wire::Listing { processes: self.entries().collect() }
+    }
+
+    /// Encodes the answer, unless it takes more than `room`; one that takes more than `most` is never made.
+    pub(crate) fn encode(&self, id: &RequestId, room: u64, most: u64) -> Result<Vec<u8>, NotRead> {
+        let mut len = Count(0);
+        serde_json::to_writer(&mut len, self).map_err(|_| NotRead::NoMemory)?;
+        let needed = len.0 + len.0 / 64 + ENVELOPE;
+        if needed > most.max(SHORT) {
+            return Err(NotRead::NoMemory);
+        }
+        if needed > room {
+            return Err(NotRead::TooLong(needed));
+        }
+        let mut json = Vec::new();
+        json.try_reserve_exact(usize::try_from(needed).unwrap_or(usize::MAX))?;
+        let mut written = Ok(());
+        message::write_result_with(&mut json, id, |json| {
+            written = serde_json::to_writer(Fallible(json), self)
+        });
+        written.map_err(|_| NotRead::NoMemory)?;
+        // Processes go on meanwhile, and their numbers have become longer by a few digits at most.
+        Ok(json)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = wire::Entry> {
+        self.processes.iter().map(|(session, process)| {
+            let mut entry = process.entry(session);
+            if let Some((cpu, resident_bytes)) = self.trees.get(&process.tag) {
+                entry.cpu_ms = Some(u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
+                entry.resident_bytes = Some(*resident_bytes);
+            }
+            entry
+        })
+    }
+}
+
+/// What is around the result, with the id of the request.
+const ENVELOPE: u64 = 8 << 10;
+
+/// As [`wire::Listing`] says it.
+impl Serialize for ProcessList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Entries<'a>(&'a ProcessList);
+
+        impl Serialize for Entries<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq(self.0.entries())
+            }
+        }
+
+        let mut listing = serializer.serialize_struct("Listing", 1)?;
+        listing.serialize_field("processes", &Entries(self))?;
+        listing.end()
+    }
+}
+
+/// Counts what is written.
+struct Count(u64);
+
+impl io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

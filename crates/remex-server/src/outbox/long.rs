@@ -1,0 +1,250 @@
+//! Messages that go into the send buffer piece by piece: what they carry is in memory once, and not a second time as
+//! base64 or as a copy.
+//!
+//! Start at [`LongMessage`].
+
+use std::{collections::VecDeque, io};
+
+use remex_proto::{Blob, RequestId, blob, http::HttpResponse, message, process};
+use remex_rpc::SendBuffer;
+
+use super::Reply;
+use crate::budget::Share;
+
+/// So much is encoded at a time: whole groups of three bytes, so that only the last piece of a blob is padded.
+const PIECE_LEN: usize = 48 << 10;
+
+/// JSON with strings that are still empty, and the blobs that belong there.
+#[derive(Debug)]
+pub(crate) struct LongMessage {
+    json: Vec<u8>,
+    /// Each with its place in `json`, in order.
+    blobs: VecDeque<(usize, Blob)>,
+    /// How much of `json` is encoded; written <= json.len()
+    written: usize,
+    /// How much of the first blob is encoded.
+    encoded: usize,
+    /// What the whole message has.
+    len: usize,
+    /// What is still to be encoded of it; left <= len
+    left: usize,
+    /// Kept until the message is encoded to its end.
+    #[expect(dead_code, reason = "others wait for it to be dropped")]
+    share: Option<Share>,
+}
+
+/// An answer with blobs that may be long.
+pub(crate) trait LongReply: Reply {
+    /// The members that have them, in the order of the JSON and over and over again.
+    const MEMBERS: &'static [&'static str];
+
+    /// Shows all blobs in the order of the JSON.
+    fn for_each_blob(&mut self, each: &mut dyn FnMut(&mut Blob));
+}
+
+impl LongReply for process::ReadReply {
+    const MEMBERS: &'static [&'static str] = &["\"chunk\":\"\""];
+
+    fn for_each_blob(&mut self, each: &mut dyn FnMut(&mut Blob)) {
+        self.chunks.iter_mut().for_each(|chunk| each(&mut chunk.chunk));
+    }
+}
+
+impl LongReply for process::SnapshotReply {
+    const MEMBERS: &'static [&'static str] = &["\"stdout\":\"\"", "\"stderr\":\"\"", "\"terminal\":\"\""];
+
+    fn for_each_blob(&mut self, each: &mut dyn FnMut(&mut Blob)) {
+        [&mut self.stdout, &mut self.stderr, &mut self.terminal].into_iter().for_each(each);
+    }
+}
+
+impl LongReply for HttpResponse {
+    const MEMBERS: &'static [&'static str] = &["\"bodyBase64\":\"\""];
+
+    fn for_each_blob(&mut self, each: &mut dyn FnMut(&mut Blob)) {
+        each(&mut self.body_base64);
+    }
+}
+
+impl LongMessage {
+    /// Makes a message of JSON that is complete.
+    pub(super) fn text(json: Vec<u8>, share: Option<Share>) -> Self {
+        let len = json.len();
+        LongMessage { json, blobs: VecDeque::new(), written: 0, encoded: 0, len, left: len, share }
+    }
+
+    /// Makes an answer whose result is the base64 of `blob` between two texts.
+    pub(super) fn around(id: &RequestId, around: [&str; 2], blob: Blob) -> Self {
+        let mut json = Vec::with_capacity(128);
+        let mut place = 0;
+        message::write_result_with(&mut json, id, |json| {
+            json.extend_from_slice(around[0].as_bytes());
+            place = json.len();
+            json.extend_from_slice(around[1].as_bytes());
+        });
+        let len = json.len() + blob::encoded_len(blob.len());
+        LongMessage {
+            blobs: VecDeque::from([(place, blob)]),
+            len,
+            left: len,
+            ..LongMessage::text(json, None)
+        }
+    }
+
+    /// Makes an answer of `reply`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for what is around the blobs.
+    pub(super) fn reply<R: LongReply>(
+        id: &RequestId,
+        mut reply: R,
+        share: Option<Share>,
+    ) -> io::Result<Self> {
+        let mut count = 0;
+        reply.for_each_blob(&mut |_| count += 1);
+        let mut blobs = VecDeque::new();
+        blobs.try_reserve_exact(count)?;
+        reply.for_each_blob(&mut |blob| blobs.push_back((0, std::mem::take(blob))));
+        let json = json_of(id, &reply)?;
+        drop(reply);
+        let (mut place, mut len) = (0, json.len());
+        for ((start, blob), member) in blobs.iter_mut().zip(R::MEMBERS.iter().cycle()) {
+            place += find(&json[place..], member.as_bytes()) + member.len();
+            // Between the quotes, which have nothing between them yet.
+            *start = place - 1;
+            len += blob::encoded_len(blob.len());
+        }
+        Ok(LongMessage { blobs, len, left: len, ..LongMessage::text(json, share) })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns how many bytes are still to be encoded, without the framing.
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Adds the next piece; `false` when that was the last one.
+    pub(super) fn encode(&mut self, buffer: &mut SendBuffer) -> bool {
+        let text_end = self.blobs.front().map_or(self.json.len(), |(place, _)| *place);
+        if self.written < text_end {
+            let end = text_end.min(self.written + PIECE_LEN);
+            buffer.append(|bytes| bytes.extend_from_slice(&self.json[self.written..end]));
+            self.left -= end - self.written;
+            self.written = end;
+        } else if let Some((_, blob)) = self.blobs.front() {
+            let end = blob.len().min(self.encoded + PIECE_LEN);
+            buffer.append(|bytes| blob::encode_into(&blob[self.encoded..end], bytes));
+            self.left -= blob::encoded_len(end - self.encoded);
+            self.encoded = end;
+            if end == blob.len() {
+                self.blobs.pop_front();
+                self.encoded = 0;
+            }
+        }
+        let is_unfinished = self.written < self.json.len() || !self.blobs.is_empty();
+        if !is_unfinished {
+            buffer.finish();
+        }
+        is_unfinished
+    }
+}
+
+/// Returns where `member` begins.
+fn find(json: &[u8], member: &[u8]) -> usize {
+    json.windows(member.len())
+        .position(|window| window == member)
+        .expect("every blob is a member of its reply, and a quote within a string is escaped")
+}
+
+/// Encodes an answer, unless there is no memory for it.
+pub(super) fn json_of<R: Reply>(id: &RequestId, reply: &R) -> io::Result<Vec<u8>> {
+    let mut json = Vec::with_capacity(128);
+    let mut written = Ok(());
+    message::write_result_with(&mut json, id, |json| written = serde_json::to_writer(Fallible(json), reply));
+    written?;
+    Ok(json)
+}
+
+/// Appends to memory, and fails where there is none.
+pub(crate) struct Fallible<'a>(pub(crate) &'a mut Vec<u8>);
+
+impl io::Write for Fallible<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_reserve(bytes.len())?;
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remex_proto::{http, process::Stream};
+    use remex_rpc::Framing;
+
+    use super::*;
+
+    /// What is sent, and what would be if it were encoded at once.
+    fn assert_same<R: LongReply + Clone>(reply: R) {
+        let id = RequestId::Text("\"chunk\":\"\" and \"stdout\":\"\"".into());
+        let mut expected = Vec::new();
+        message::write_result(&mut expected, &id, &reply);
+        let mut message = LongMessage::reply(&id, reply, None).unwrap();
+        assert_eq!(message.len(), expected.len());
+        let mut buffer = SendBuffer::new(Framing::Lines);
+        buffer.begin(message.len());
+        while message.encode(&mut buffer) {
+            assert_eq!(buffer.len() + message.left(), expected.len());
+        }
+        expected.push(b'\n');
+        assert!(buffer.pending() == expected, "{}", String::from_utf8_lossy(buffer.pending()));
+    }
+
+    #[test]
+    fn what_is_sent_in_pieces_is_what_the_types_say() {
+        for len in [0, 1, PIECE_LEN, PIECE_LEN + 1, 3 * PIECE_LEN - 1] {
+            let blob = Blob::from(vec![7; len]);
+            let text = "\"bodyBase64\":\"\"".to_owned();
+            let headers =
+                ["", &text].map(|value| http::ResponseHeader { name: text.clone(), value: value.to_owned() });
+            assert_same(HttpResponse { status: 200, headers: headers.to_vec(), body_base64: blob.clone() });
+            assert_same(process::SnapshotReply {
+                stdout: blob.clone(),
+                stderr: Blob::default(),
+                terminal: blob.clone(),
+                truncated: true,
+                omitted_bytes: 7,
+                exit_code: None,
+                running: true,
+            });
+            let chunk = |seq| process::Chunk {
+                seq,
+                stream: Stream::Stdout,
+                chunk: if seq == 2 { Blob::default() } else { blob.clone() },
+                at_ms: Some(seq),
+            };
+            assert_same(process::ReadReply {
+                chunks: (1..4).map(chunk).collect(),
+                next_seq: 4,
+                exited: true,
+                exit_code: Some(0),
+                closed: true,
+                failure: Some("\"chunk\":\"\"".to_owned()),
+                sandbox_denied: false,
+                gap: None,
+                signal: Some(String::new()),
+                cause: None,
+                usage: None,
+                produced: None,
+                evicted_bytes: None,
+            });
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Memory that all connections share: who waits for it, and who does not.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+
+use super::{Client, PATIENCE, Site, start_params};
+use crate::{Limits, budget::Budget};
+
+const MIB: usize = 1 << 20;
+
+/// Waits until `holds`.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Site {
+    /// Waits until somebody waits for a share of the memory for answers.
+    async fn until_an_answer_waits(&self) {
+        until("an answer waits for room", || self.server.answers().waiting() == 1).await;
+    }
+
+    async fn until_all_is_free(&self, what: &str, budget: &Arc<Budget>) {
+        until(what, || budget.free() == budget.total()).await;
+    }
+}
+
+impl Client {
+    async fn ask(&mut self, id: &str, method: &str, params: Value) {
+        self.send(json!({"id": id, "method": method, "params": params})).await;
+    }
+
+    /// Starts a process with so much output that stays readable.
+    async fn produce(&mut self, id: &str, bytes: usize) {
+        let script = format!("head -c {bytes} /dev/zero; echo full >&2; read line");
+        let mut start = start_params(id, &script);
+        start["output"] = json!({"overflow": "evict", "retainBytes": 8 * MIB});
+        self.call("process/start", start).await.unwrap();
+        let wait = json!({"processId": id, "until": {"output": {"regex": "full"}}});
+        self.call("process/wait", wait).await.unwrap();
+    }
+}
+
+fn len_of(chunks: &Value) -> usize {
+    let decoded = |chunk: &Value| {
+        let chunk = chunk["chunk"].as_str().unwrap();
+        chunk.len() / 4 * 3 - chunk.bytes().filter(|byte| *byte == b'=').count()
+    };
+    chunks.as_array().unwrap().iter().map(decoded).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_reads_and_snapshots_wait_for_room_on_the_server_and_short_ones_do_not() {
+    let site = Site::new().await;
+    let (mut client, mut other) = (site.client().await, site.client().await);
+    client.produce("p", 3 * MIB).await;
+    other.produce("p", 500_000).await;
+    for method in ["process/read", "process/snapshot"] {
+        let all = site.server.answers().try_take(site.server.answers().total()).unwrap();
+        client.ask(method, method, json!({"processId": "p"})).await;
+        site.until_an_answer_waits().await;
+        let read = json!({"processId": "p", "maxBytes": 400_000});
+        assert!(len_of(&other.call("process/read", read).await.unwrap()["chunks"]) > 300_000);
+        // On the same connection and of the same process, too, as long as it is little.
+        let little = json!({"processId": "p", "maxBytes": 1});
+        assert!(len_of(&client.call("process/read", little).await.unwrap()["chunks"]) > 0);
+        drop(all);
+        let answer = client.outcome(&json!(method)).await.unwrap();
+        let len = match method {
+            "process/read" => len_of(&answer["chunks"]),
+            _ => answer["stdout"].as_str().unwrap().len() / 4 * 3 + "full\n".len(),
+        };
+        assert_eq!(len, 3 * MIB + "full\n".len());
+        site.until_all_is_free("the room of an answer that was sent is free", site.server.answers()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_and_a_disconnect_end_the_wait_for_room() {
+    let site = Site::new().await;
+    let mut client = site.connect().await;
+    let hello = json!({"clientName": "test", "detachTtlMs": 1, "capabilities": ["cancel"]});
+    client.call("initialize", hello).await.unwrap();
+    client.send(json!({"method": "initialized", "params": {}})).await;
+    client.produce("p", 3 * MIB).await;
+    let all = site.server.answers().try_take(site.server.answers().total()).unwrap();
+    client.ask("read", "process/read", json!({"processId": "p"})).await;
+    site.until_an_answer_waits().await;
+    client.send(json!({"method": "request/cancel", "params": {"id": "read"}})).await;
+    assert_eq!(client.outcome(&json!("read")).await.unwrap_err()["data"]["kind"], "cancelled");
+    until("nobody waits", || site.server.answers().waiting() == 0).await;
+    client.ask("read", "process/read", json!({"processId": "p"})).await;
+    site.until_an_answer_waits().await;
+    drop(client);
+    until("nobody waits", || site.server.answers().waiting() == 0).await;
+    drop(all);
+    site.until_all_is_free("nothing is kept for who is gone", site.server.answers()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_keeps_its_room_until_the_client_takes_it() {
+    let site = Site::new().await;
+    let mut client = site.client().await;
+    client.produce("p", 3 * MIB).await;
+    client.ask("read", "process/read", json!({"processId": "p"})).await;
+    let answers = site.server.answers();
+    until("the answer has its room", || answers.free() < answers.total()).await;
+    // The socket takes less than that.
+    client.ask("status", "environment/status", json!({})).await;
+    assert!(answers.total() - answers.free() >= 3 * MIB as u64);
+    assert_eq!(len_of(&client.outcome(&json!("read")).await.unwrap()["chunks"]), 3 * MIB + "full\n".len());
+    site.until_all_is_free("the client has taken it", answers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_more_than_there_is_for_all_of_them_is_made_alone() {
+    let site = Site::with(Limits { answer_bytes: 2 * MIB, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    client.produce("p", 3 * MIB).await;
+    let read = client.call("process/read", json!({"processId": "p"})).await.unwrap();
+    assert_eq!(len_of(&read["chunks"]), 3 * MIB + "full\n".len());
+}
+
+/// Serves one body, which comes as far as `sent` until it is told to go on.
+async fn web(len: usize, sent: usize) -> (String, tokio::sync::oneshot::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (go_on, gate) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await.unwrap();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b'x'; sent]).await.unwrap();
+        let _ = gate.await;
+        let _ = stream.write_all(&vec![b'x'; len - sent]).await;
+    });
+    (url, go_on)
+}
+
+fn get(url: &str) -> Value {
+    json!({"method": "GET", "url": url, "requestId": "r", "headers": []})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_body_waits_for_room_on_the_server_and_is_whole() {
+    let site = Site::new().await;
+    let mut client = site.client().await;
+    let (url, go_on) = web(5 * MIB + 1, 2 * MIB).await;
+    drop(go_on);
+    let all = site.server.answers().try_take(site.server.answers().total()).unwrap();
+    client.ask("get", "http/request", get(&url)).await;
+    site.until_an_answer_waits().await;
+    let (short, go_on) = web(MIB / 2, 0).await;
+    drop(go_on);
+    let answer = client.call("http/request", get(&short)).await.unwrap();
+    assert_eq!(answer["bodyBase64"].as_str().unwrap().len(), (MIB / 2).div_ceil(3) * 4);
+    drop(all);
+    let answer = client.outcome(&json!("get")).await.unwrap();
+    assert_eq!(answer["bodyBase64"].as_str().unwrap().len(), (5 * MIB + 1).div_ceil(3) * 4);
+    site.until_all_is_free("the body is sent", site.server.answers()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_stops_coming_is_given_up_when_others_wait_for_its_room() {
+    let limits =
+        Limits { answer_bytes: 6 * MIB, slow_transfer: Duration::from_millis(200), ..Limits::default() };
+    let site = Site::with(limits).await;
+    let (mut client, mut other) = (site.client().await, site.client().await);
+    other.produce("p", 3 * MIB).await;
+    let (url, _never) = web(5 * MIB, 2 * MIB).await;
+    client.ask("get", "http/request", get(&url)).await;
+    until("the body has room", || site.server.answers().free() < MIB as u64 + 1).await;
+    let read = other.call("process/read", json!({"processId": "p"})).await.unwrap();
+    assert_eq!(len_of(&read["chunks"]), 3 * MIB + "full\n".len());
+    let error = client.outcome(&json!("get")).await.unwrap_err();
+    assert_eq!(error["data"]["kind"], "limitExceeded", "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("less than 1 MiB came in 200ms while other answers waited"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_list_of_processes_waits_for_room_on_the_server_and_misses_nobody() {
+    let site = Site::new().await;
+    let (mut client, mut other) = (site.client().await, site.client().await);
+    for number in 0..50 {
+        let argv = ["/bin/sleep", "1000", &"x".repeat(30_000)];
+        let start =
+            json!({"processId": format!("p{number}"), "argv": argv, "cwd": "/", "env": {}, "tty": false});
+        client.call("process/start", start).await.unwrap();
+    }
+    let all = site.server.answers().try_take(site.server.answers().total()).unwrap();
+    client.ask("list", "process/list", json!({})).await;
+    site.until_an_answer_waits().await;
+    assert_eq!(other.call("process/list", json!({})).await.unwrap(), json!({"processes": []}));
+    drop(all);
+    let listed = client.outcome(&json!("list")).await.unwrap();
+    let listed = listed["processes"].as_array().unwrap();
+    let mut ids: Vec<_> = listed.iter().map(|entry| entry["processId"].as_str().unwrap()).collect();
+    ids.sort_unstable();
+    let mut expected: Vec<_> = (0..50).map(|number| format!("p{number}")).collect();
+    expected.sort_unstable();
+    assert_eq!(ids, expected);
+    assert!(listed.is_sorted_by_key(|entry| entry["startedAtMs"].as_u64()));
+    site.until_all_is_free("the list is sent", site.server.answers()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_longer_than_all_answers_may_be_is_an_error_that_says_what_to_do() {
+    let site = Site::with(Limits { answer_bytes: MIB, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    for number in 0..40 {
+        let argv = ["/bin/sleep", "1000", &"x".repeat(30_000)];
+        let start =
+            json!({"processId": format!("p{number}"), "argv": argv, "cwd": "/", "env": {}, "tty": false});
+        client.call("process/start", start).await.unwrap();
+    }
+    let error = client.call("process/list", json!({})).await.unwrap_err();
+    assert_eq!(error["data"]["kind"], "limitExceeded");
+    let hint = error["data"]["hint"].as_str().unwrap();
+    assert!(hint.contains("one session at a time"), "{hint}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_lost() {
+    const WRITES: usize = 12;
+    const WRITE_BYTES: usize = 3 * MIB / 4;
+    let site = Site::with(Limits { server_request_bytes: 4 * MIB, ..Limits::default() }).await;
+    let (mut hog, mut client) = (site.client().await, site.client().await);
+    // It reads its input when it is told to.
+    hog.start("p", "trap 'cat | wc -c; exit' TERM; sleep 1000 & wait").await.unwrap();
+    let mut sending = tokio::spawn(async move {
+        for _ in 0..WRITES {
+            let write = json!({"processId": "p", "chunk": "A".repeat(WRITE_BYTES / 3 * 4)});
+            hog.ask("write", "process/write", write).await;
+        }
+        hog
+    });
+    let requests = site.server.requests();
+    until("there is no room for more requests", || !requests.admits(usize::MAX)).await;
+    assert!(
+        tokio::time::timeout(Duration::from_millis(500), &mut sending).await.is_err(),
+        "the server has taken everything although nobody reads it"
+    );
+    // Whoever has little under way is served all the same, and can see to it.
+    client.start("p", "cat").await.unwrap();
+    let write = json!({"processId": "p", "chunk": "A".repeat(400_000)});
+    client.call("process/write", write).await.unwrap();
+    let listed = client.call("process/list", json!({"scope": "identity"})).await.unwrap();
+    let hung = &listed["processes"][0];
+    let signal = json!({"processId": "p", "sessionId": hung["sessionId"], "signal": "TERM"});
+    client.call("process/signal", signal).await.unwrap();
+    let mut hog = tokio::time::timeout(PATIENCE, sending).await.expect("the rest is taken").unwrap();
+    for _ in 0..WRITES {
+        assert_eq!(hog.outcome(&json!("write")).await.unwrap()["status"], "accepted");
+    }
+    hog.call("process/closeStdin", json!({"processId": "p"})).await.unwrap();
+    let output = hog.note("process/output", "p").await;
+    // The base64 of the number of bytes.
+    let expected = remex_proto::Blob::from(format!("{}\n", WRITES * WRITE_BYTES).into_bytes());
+    assert_eq!(output["chunk"], serde_json::to_value(&expected).unwrap());
+}
