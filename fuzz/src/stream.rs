@@ -61,7 +61,7 @@ pub fn websocket(data: &[u8]) {
             match event {
                 Event::Message(message) => assert!(message.len() <= limit),
                 Event::Ping(payload) | Event::Pong(payload) => assert!(payload.len() <= 125),
-                Event::Close { .. } | Event::TooLong | Event::Violation(_) => {
+                Event::Close { .. } | Event::TooLong | Event::NoMemory | Event::Violation(_) => {
                     assert_eq!(at + 1, events.len(), "something follows the end");
                 }
             }

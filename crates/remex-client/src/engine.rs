@@ -341,10 +341,13 @@ fn ending(incoming: &Incoming) -> String {
         Incoming::Close { reason, .. } => format!("the server closed the connection: {reason}"),
         Incoming::Violation { reason, .. } => format!("the server broke the framing: {reason}"),
         Incoming::TooLong { limit } => format!("the server sent a message of more than {limit} bytes"),
+        Incoming::NoMemory { .. } => "there is no memory for a message of the server".to_owned(),
         Incoming::Failed(error) => error.to_string(),
-        Incoming::End | Incoming::Message(_) | Incoming::Ping(_) | Incoming::Pong(_) => {
-            "the server closed the connection".to_owned()
-        }
+        Incoming::End
+        | Incoming::Message(_)
+        | Incoming::Long { .. }
+        | Incoming::Ping(_)
+        | Incoming::Pong(_) => "the server closed the connection".to_owned(),
     }
 }
 

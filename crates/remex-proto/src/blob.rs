@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, fmt, sync::LazyLock};
 
-use base64::{DecodeError, Engine as _, engine::general_purpose::PAD};
+use base64::{Engine as _, decoded_len_estimate, engine::general_purpose::PAD};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -80,8 +80,22 @@ impl de::Visitor<'_> for BlobVisitor {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Blob, E> {
-        decode(text).map_err(|error| E::custom(format_args!("invalid base64: {error}")))
+        decode(text).map_err(E::custom)
     }
+}
+
+/// Why base64 is not decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// It is none.
+    #[error("invalid base64: {0}")]
+    Invalid(base64::DecodeError),
+    /// There is no memory for what it says.
+    #[error("there is no memory for {len} bytes of base64; send less at once, or try again later")]
+    NoMemory {
+        /// How long it is, in bytes.
+        len: usize,
+    },
 }
 
 /// Base64 that is decoded where it is used, because a mistake in it is not one of the params there.
@@ -148,7 +162,25 @@ impl Serialize for Encoded {
 
 impl<'de> Deserialize<'de> for Encoded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|text| Self(Content::Text(text)))
+        deserializer.deserialize_str(EncodedVisitor)
+    }
+}
+
+struct EncodedVisitor;
+
+impl de::Visitor<'_> for EncodedVisitor {
+    type Value = Encoded;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Encoded, E> {
+        let mut copy = String::new();
+        let no_memory = |_| E::custom(DecodeError::NoMemory { len: text.len() });
+        copy.try_reserve_exact(text.len()).map_err(no_memory)?;
+        copy.push_str(text);
+        Ok(Encoded(Content::Text(copy)))
     }
 }
 
@@ -161,7 +193,12 @@ impl fmt::Debug for Encoded {
 
 /// Decodes standard base64; missing padding and foreign symbols are errors.
 pub fn decode(text: impl AsRef<[u8]>) -> Result<Blob, DecodeError> {
-    Ok(Blob(Bytes::from(ENGINE.decode(text)?)))
+    let text = text.as_ref();
+    let mut bytes = Vec::new();
+    let no_memory = |_| DecodeError::NoMemory { len: text.len() };
+    bytes.try_reserve_exact(decoded_len_estimate(text.len())).map_err(no_memory)?;
+    ENGINE.decode_vec(text, &mut bytes).map_err(DecodeError::Invalid)?;
+    Ok(Blob(Bytes::from(bytes)))
 }
 
 /// Returns how many characters `len` bytes become.

@@ -14,6 +14,9 @@ const READ_LEN: usize = 64 * 1024;
 /// From here on the rest of a line is read straight into its message.
 const DIRECT_LEN: usize = 16 * 1024;
 
+/// A line gets room for as much again as it has, and for no more than this.
+const MAX_ROOM: usize = 4 * 1024 * 1024;
+
 thread_local! {
     /// Where reads land before they are cut into messages. It belongs to the thread, not to the connection, so
     /// that an idle connection holds no buffer and a busy one still reads much at once.
@@ -28,6 +31,10 @@ pub struct FrameReader {
     cutter: Cutter,
     max_message_len: usize,
     state: State,
+    /// From this length on a message is announced.
+    long_len: usize,
+    /// The message that is being received was announced.
+    is_announced: bool,
 }
 
 /// What [`FrameReader::next`] found.
@@ -39,6 +46,17 @@ pub enum Incoming {
     TooLong {
         /// The limit in bytes.
         limit: usize,
+    },
+    /// More of a message has come than [`FrameReader::announcing`] says, and its end has not; the rest is read when
+    /// [`FrameReader::next`] is called again.
+    Long {
+        /// The most that it may have, in bytes.
+        max_len: usize,
+    },
+    /// There is no memory for a message. On lines it is skipped and the next one follows; a WebSocket ends here.
+    NoMemory {
+        /// How much of it had come, in bytes.
+        received: usize,
     },
     /// A WebSocket peer wants a pong with the same payload.
     Ping(Bytes),
@@ -84,7 +102,26 @@ impl FrameReader {
             Framing::Lines => Cutter::Lines(LineFramer::new(max_message_len)),
             Framing::WebSocket(role) => Cutter::WebSocket(websocket::Decoder::new(role, max_message_len)),
         };
-        FrameReader { io, cutter, max_message_len, state: State::Open }
+        FrameReader {
+            io,
+            cutter,
+            max_message_len,
+            state: State::Open,
+            long_len: usize::MAX,
+            is_announced: false,
+        }
+    }
+
+    /// Announces messages that are longer than this, once each, before the rest of them is read.
+    #[must_use]
+    pub fn announcing(mut self, long_len: usize) -> Self {
+        self.long_len = long_len;
+        self
+    }
+
+    /// Returns how much has come of the message that is being received, in bytes.
+    pub fn unfinished_len(&self) -> usize {
+        self.cutter.unfinished_len(self.max_message_len).0
     }
 
     /// Adds bytes that somebody else has already read from the connection.
@@ -112,11 +149,28 @@ impl FrameReader {
                 if self.is_last(&incoming) {
                     self.state = State::Ended;
                 }
+                // Control frames come between the fragments of a message.
+                if !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_)) {
+                    self.is_announced = false;
+                }
                 return incoming;
+            }
+            let (received, max_len) = self.cutter.unfinished_len(self.max_message_len);
+            if received > self.long_len && !self.is_announced {
+                self.is_announced = true;
+                return Incoming::Long { max_len };
             }
             match self.read().await {
                 Ok(0) => self.state = State::Draining,
                 Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    self.is_announced = false;
+                    match &mut self.cutter {
+                        Cutter::Lines(framer) => framer.skip_unfinished(),
+                        Cutter::WebSocket(_) => self.state = State::Ended,
+                    }
+                    return Incoming::NoMemory { received };
+                }
                 Err(error) => {
                     self.state = State::Ended;
                     return Incoming::Failed(error);
@@ -137,8 +191,10 @@ impl FrameReader {
 
     fn is_last(&self, incoming: &Incoming) -> bool {
         match incoming {
-            Incoming::Message(_) | Incoming::Ping(_) | Incoming::Pong(_) => false,
-            Incoming::TooLong { .. } => matches!(self.cutter, Cutter::WebSocket(_)),
+            Incoming::Message(_) | Incoming::Long { .. } | Incoming::Ping(_) | Incoming::Pong(_) => false,
+            Incoming::TooLong { .. } | Incoming::NoMemory { .. } => {
+                matches!(self.cutter, Cutter::WebSocket(_))
+            }
             Incoming::Close { .. } | Incoming::Violation { .. } | Incoming::End | Incoming::Failed(_) => true,
         }
     }
@@ -148,12 +204,14 @@ impl FrameReader {
             Cutter::Lines(framer) => {
                 let line = framer.buffer_mut();
                 if line.len() >= DIRECT_LEN {
-                    line.reserve(line.len().min(READ_LEN));
+                    if line.capacity() - line.len() < DIRECT_LEN {
+                        line.try_reserve_exact(line.len().clamp(READ_LEN, MAX_ROOM))?;
+                    }
                     return self.io.read_buf(line).await;
                 }
             }
             Cutter::WebSocket(decoder) => {
-                if let Some(mut room) = decoder.direct_room() {
+                if let Some(mut room) = decoder.direct_room()? {
                     return self.io.read_buf(&mut room).await;
                 }
             }
@@ -190,6 +248,14 @@ impl Cutter {
         }
     }
 
+    /// Returns how much of a message has come, and how long it may be at most.
+    fn unfinished_len(&self, limit: usize) -> (usize, usize) {
+        match self {
+            Cutter::Lines(framer) => (framer.unfinished_len(), limit),
+            Cutter::WebSocket(decoder) => decoder.unfinished_len(),
+        }
+    }
+
     fn next(&mut self, limit: usize) -> Option<Incoming> {
         match self {
             Cutter::Lines(framer) => framer.next().map(|line| Incoming::from_line(line, limit)),
@@ -223,6 +289,7 @@ impl Incoming {
             Event::Pong(payload) => Incoming::Pong(payload),
             Event::Close { code, reason } => Incoming::Close { code, reason },
             Event::TooLong => Incoming::TooLong { limit },
+            Event::NoMemory => Incoming::NoMemory { received: 0 },
             Event::Violation(violation) => {
                 Incoming::Violation { code: violation.code(), reason: violation.to_string() }
             }

@@ -49,6 +49,40 @@ async fn read_bytes(bytes: &[u8], framing: Framing, limit: usize) -> Vec<String>
 }
 
 #[tokio::test]
+async fn a_long_message_is_announced_once_before_the_rest_of_it_is_read() {
+    let long = "x".repeat(500_000);
+    for (sender, receiver, max_len) in [(Framing::Lines, Framing::Lines, 600_000), (CLIENT, SERVER, 500_000)]
+    {
+        let mut buffer = SendBuffer::new(sender);
+        for message in ["short", &long, &long, "short"] {
+            buffer.message(message.len(), |bytes| bytes.extend_from_slice(message.as_bytes()));
+        }
+        let (mut writer, reader) = one_way();
+        let mut reader = FrameReader::new(reader, receiver, 600_000).announcing(100_000);
+        let (bytes, mut found) = (buffer.pending().to_vec(), Vec::new());
+        let writing = async {
+            writer.write_all(&bytes).await.unwrap();
+            writer.shutdown().await.unwrap();
+        };
+        let reading = async {
+            loop {
+                match reader.next().await {
+                    Incoming::End => return,
+                    Incoming::Long { max_len } => {
+                        assert!((100_000..400_000).contains(&reader.unfinished_len()));
+                        found.push(max_len);
+                    }
+                    Incoming::Message(message) => found.push(message.len()),
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        tokio::join!(writing, reading);
+        assert_eq!(found, [5, max_len, 500_000, max_len, 500_000, 5]);
+    }
+}
+
+#[tokio::test]
 async fn lines_end_with_lf_or_crlf_and_blank_ones_are_skipped() {
     assert_eq!(read_bytes(b"one\r\n\n  \r\ntwo\n", Framing::Lines, 100).await, ["one", "two"]);
 }

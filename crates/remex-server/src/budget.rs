@@ -137,6 +137,11 @@ impl Share {
         if self.bytes == self.budget.total { u64::MAX } else { self.bytes }
     }
 
+    /// Tells whether somebody waits for a share of the same budget.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.budget.state().waiting > 0
+    }
+
     /// Takes more from the budget; `false` when there is not enough.
     pub(crate) fn grow(&mut self, bytes: u64) -> bool {
         let Some(mut more) = self.budget.try_take(bytes) else { return false };

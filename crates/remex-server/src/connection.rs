@@ -19,10 +19,12 @@ use remex_rpc::{
 use tokio::{
     sync::{Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    budget::{PROGRESS, SHORT, Share},
     calls::Handshake,
     compute::LARGE_MESSAGE,
     config::Limits,
@@ -45,6 +47,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const NORMAL: u16 = 1000;
 const TOO_LONG: u16 = 1009;
 const INTERNAL: u16 = 1011;
+const TRY_AGAIN: u16 = 1013;
 
 /// Why a connection ends that met a panic.
 const FAILED: &str = "the server failed on a request; its log says why";
@@ -136,7 +139,7 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     let Link { way, identity } = link;
     let (mut reader, out) = match way {
         Way::Wire { reader, writer, framing, source } => {
-            (Reader::Wire(reader, source), Out::wire(framing, writer))
+            (Reader::Wire(reader.announcing(SHORT as usize), source), Out::wire(framing, writer))
         }
         Way::Memory(ServerEnd { sender, receiver }) => (Reader::Memory(receiver), Out::memory(sender)),
     };
@@ -183,16 +186,43 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
 
 impl Connection {
     async fn read(&mut self, reader: &mut Reader) -> Stop {
+        let mut receiving = None::<Receiving>;
         loop {
-            self.outbox.may_read().await;
+            if receiving.is_none() {
+                self.outbox.may_read().await;
+            }
             let stop = match reader {
                 Reader::Wire(reader, source) => {
                     let incoming = tokio::select! {
                         biased;
                         () = self.outbox.leaving() => return Stop::Goodbye,
                         incoming = reader.next() => incoming,
+                        () = Receiving::due(receiving.as_ref()) => {
+                            let period = self.server.limits().slow_transfer;
+                            let len = reader.unfinished_len();
+                            if receiving.as_mut().is_some_and(|receiving| !receiving.gets_on(len, period)) {
+                                return self.too_slow(period, *source);
+                            }
+                            continue;
+                        }
                     };
-                    self.frame(incoming, *source).await
+                    if let Incoming::Long { max_len } = incoming {
+                        // Nothing is read meanwhile: what a client sends beyond this waits on its side.
+                        let share = tokio::select! {
+                            () = self.outbox.leaving() => return Stop::Goodbye,
+                            share = self.server.incoming().take(max_len as u64) => share,
+                        };
+                        let len = reader.unfinished_len();
+                        receiving = Some(Receiving::new(share, len, self.server.limits().slow_transfer));
+                        continue;
+                    }
+                    let is_message = !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_));
+                    let stop = self.frame(incoming, *source).await;
+                    if is_message {
+                        // Parsed by now.
+                        receiving = None;
+                    }
+                    stop
                 }
                 Reader::Memory(values) => {
                     let value = tokio::select! {
@@ -218,6 +248,9 @@ impl Connection {
         match incoming {
             Incoming::Message(bytes) => self.message(bytes, source).await,
             Incoming::TooLong { limit } => return self.too_long(limit, source),
+            Incoming::NoMemory { .. } => return self.no_memory(source),
+            // The reader has taken note.
+            Incoming::Long { .. } => {}
             Incoming::Ping(payload) => self.outbox.pong(payload),
             Incoming::Pong(payload) => self.pong(&payload),
             Incoming::Close { code, .. } => {
@@ -262,6 +295,13 @@ impl Connection {
         };
         match parsed {
             Parsed::Malformed(malformed) => self.complain(&malformed.into_error(source)),
+            Parsed::NoMemory { id } => {
+                let error = RpcError::new(
+                    ErrorKind::LimitExceeded,
+                    format!("the server has no memory for a request of {len} bytes"),
+                );
+                self.outbox.push_error(&id, &error.with_hint("send less at once, or try again later"));
+            }
             Parsed::Request { id, call } => {
                 let responder = Responder::new(&self.outbox, id.clone(), len);
                 match *call {
@@ -375,6 +415,30 @@ impl Connection {
         None
     }
 
+    fn no_memory(&self, source: Source) -> Option<Stop> {
+        let message =
+            "the server has no memory for a message of this length; send less at once, or try again later";
+        if source == Source::WebSocket {
+            self.outbox.say_goodbye(TRY_AGAIN, message);
+            return Some(Stop::Violation);
+        }
+        self.complain(&RpcError::new(ErrorKind::LimitExceeded, message));
+        None
+    }
+
+    /// Ends a connection that keeps memory for a message which does not come.
+    fn too_slow(&self, period: Duration, source: Source) -> Stop {
+        let message = format!(
+            "less than 1 MiB of a long message came in {period:?} while others waited to send theirs; send it in shorter ones"
+        );
+        tracing::debug!(connection = self.outbox.id, error = message, "connection closed");
+        if source != Source::WebSocket {
+            self.complain(&RpcError::new(ErrorKind::LimitExceeded, message.as_str()));
+        }
+        self.outbox.say_goodbye(TRY_AGAIN, message);
+        Stop::Violation
+    }
+
     fn complain(&self, error: &RpcError) {
         self.outbox.push_error(&RequestId::MALFORMED, error);
     }
@@ -439,6 +503,35 @@ impl Drop for Connection {
     }
 }
 
+/// A long message on its way, with the memory that is kept for it.
+struct Receiving {
+    share: Share,
+    /// How much of it had come when it was last looked at.
+    len: usize,
+    next_look: Instant,
+}
+
+impl Receiving {
+    fn new(share: Share, len: usize, period: Duration) -> Self {
+        Receiving { share, len, next_look: Instant::now() + period }
+    }
+
+    /// Waits until it is to be looked at again.
+    async fn due(receiving: Option<&Self>) {
+        match receiving {
+            Some(receiving) => tokio::time::sleep_until(receiving.next_look).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Tells whether enough has come, or nobody else waits for the memory.
+    fn gets_on(&mut self, len: usize, period: Duration) -> bool {
+        let is_slow = (len.saturating_sub(self.len) as u64) < PROGRESS;
+        (self.len, self.next_look) = (len, Instant::now() + period);
+        !is_slow || !self.share.is_wanted()
+    }
+}
+
 /// Closes an outbox, however its writer ends.
 struct Closing(Arc<Outbox>);
 
@@ -451,16 +544,34 @@ impl Drop for Closing {
 /// What a client said.
 enum Parsed {
     Malformed(Malformed),
-    Request { id: RequestId, call: Box<Result<Call, ParseError>> },
+    /// There is no memory for what it says.
+    NoMemory {
+        id: RequestId,
+    },
+    Request {
+        id: RequestId,
+        call: Box<Result<Call, ParseError>>,
+    },
     Note(ClientNote),
-    UnexpectedNote { method: String },
-    Response { id: RequestId },
+    UnexpectedNote {
+        method: String,
+    },
+    Response {
+        id: RequestId,
+    },
 }
 
 impl Parsed {
     fn of(bytes: &[u8]) -> Self {
         match Message::parse(bytes, MessageLimits::WIRE) {
             Err(malformed) => Parsed::Malformed(malformed),
+            // What it says is copied out of it. To see at once whether there is memory for that.
+            Ok(Message::Request { id, .. })
+                if bytes.len() > LARGE_MESSAGE
+                    && Vec::<u8>::new().try_reserve_exact(bytes.len()).is_err() =>
+            {
+                Parsed::NoMemory { id }
+            }
             Ok(Message::Request { id, method, params }) => {
                 Parsed::Request { id, call: Box::new(Call::parse(&method, params)) }
             }

@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use memchr::memchr;
 
 /// An empty framer keeps at most this many bytes of memory, so that an idle connection costs little.
@@ -38,7 +38,7 @@ pub enum Line {
 #[derive(Debug)]
 pub struct LineFramer {
     /// Always the start of its allocation, so that its capacity is what it really costs.
-    buffer: BytesMut,
+    buffer: Vec<u8>,
     /// Where the first line that was not handed out begins. start <= searched <= buffer.len()
     start: usize,
     /// No line end lies between `start` and here.
@@ -58,7 +58,7 @@ enum Mode {
 impl LineFramer {
     /// Returns a framer for lines of up to `max_len` bytes, not counting the terminator.
     pub fn new(max_len: usize) -> Self {
-        Self { buffer: BytesMut::new(), start: 0, searched: 0, max_len, mode: Mode::Collecting }
+        Self { buffer: Vec::new(), start: 0, searched: 0, max_len, mode: Mode::Collecting }
     }
 
     /// Appends what was received.
@@ -67,8 +67,20 @@ impl LineFramer {
     }
 
     /// Returns the buffer to read into; only ever append to it.
-    pub fn buffer_mut(&mut self) -> &mut BytesMut {
+    pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
+    }
+
+    /// Returns how much of the line has come that is not complete, once no line is left to take.
+    pub fn unfinished_len(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
+    /// Gives up on the line that is not complete, because there is no memory for it: what is left of it is skipped.
+    pub fn skip_unfinished(&mut self) {
+        self.start = self.buffer.len();
+        self.mode = Mode::Skipping;
+        self.compact();
     }
 
     /// Returns what is left when the input has ended: an unterminated last line is a line too.
@@ -105,8 +117,8 @@ impl LineFramer {
         if len < self.buffer.capacity() / 2 {
             return Some(Line::Message(Bytes::copy_from_slice(line)));
         }
-        let rest = BytesMut::from(&self.buffer[next..]);
-        let whole = mem::replace(&mut self.buffer, rest).freeze();
+        let rest = self.buffer[next..].to_vec();
+        let whole = Bytes::from(mem::replace(&mut self.buffer, rest));
         self.start = 0;
         self.searched = 0;
         Some(Line::Message(whole.slice(start..start + len)))
@@ -131,7 +143,7 @@ impl LineFramer {
     fn compact(&mut self) {
         let unfinished = self.buffer.len() - self.start;
         if self.buffer.capacity() > KEPT_CAPACITY.max(2 * unfinished) {
-            self.buffer = BytesMut::from(&self.buffer[self.start..]);
+            self.buffer = self.buffer[self.start..].to_vec();
         } else if self.start > 0 {
             self.buffer.copy_within(self.start.., 0);
             self.buffer.truncate(unfinished);
@@ -220,6 +232,16 @@ mod tests {
         assert_eq!(framer.next(), None);
         assert!(framer.buffer.is_empty());
         framer.push(b"\nnext\n");
+        assert_eq!(framer.next(), Some(Line::Message("next".into())));
+    }
+
+    #[test]
+    fn a_line_that_was_given_up_is_skipped_and_the_next_one_works() {
+        let mut framer = LineFramer::new(MAX_LEN);
+        framer.push(b"12345");
+        assert_eq!((framer.next(), framer.unfinished_len()), (None, 5));
+        framer.skip_unfinished();
+        framer.push(b"678901234\nnext\n");
         assert_eq!(framer.next(), Some(Line::Message("next".into())));
     }
 

@@ -1,5 +1,7 @@
 //! Turns received bytes into messages and control frames.
 
+use std::collections::TryReserveError;
+
 use bytes::{BufMut, Bytes, buf::Limit};
 
 use super::frame::{
@@ -17,7 +19,7 @@ const IDLE_CAPACITY: usize = 1024;
 /// Turns received bytes into messages and control frames; fragments are joined, masks removed.
 ///
 /// The same bytes give the same events however they are split. Memory grows with what has arrived, never with
-/// what a head declares. After [`Event::Close`], [`Event::TooLong`] or [`Event::Violation`] the rest is ignored,
+/// what a head declares. After [`Event::Close`], [`Event::TooLong`], [`Event::NoMemory`] or [`Event::Violation`] the rest is ignored,
 /// because nothing can be trusted to begin where it seems to.
 ///
 /// ```
@@ -64,6 +66,8 @@ pub enum Event {
     },
     /// A message would exceed the limit.
     TooLong,
+    /// There is no memory for a message.
+    NoMemory,
     /// The peer broke the protocol.
     Violation(Violation),
 }
@@ -161,17 +165,30 @@ impl Decoder {
     /// Returns where the bytes that follow may be read to directly, when that saves copying them.
     ///
     /// Only to be asked when the decoder has just returned `None`.
-    pub(crate) fn direct_room(&mut self) -> Option<Limit<&mut Vec<u8>>> {
-        let State::Payload(Payload { remaining, .. }) = self.state else { return None };
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for them.
+    pub(crate) fn direct_room(&mut self) -> Result<Option<Limit<&mut Vec<u8>>>, TryReserveError> {
+        let State::Payload(Payload { remaining, .. }) = self.state else { return Ok(None) };
         if remaining < DIRECT_LEN {
-            return None;
+            return Ok(None);
         }
         if self.message.capacity() - self.message.len() < DIRECT_LEN {
             // Doubling copies little and trusts the declared length no further than what has come.
-            self.message.reserve_exact(remaining.min(self.message.len().max(DIRECT_LEN)));
+            self.message.try_reserve_exact(remaining.min(self.message.len().max(DIRECT_LEN)))?;
         }
         let room = remaining.min(self.message.capacity() - self.message.len());
-        Some((&mut self.message).limit(room))
+        Ok(Some((&mut self.message).limit(room)))
+    }
+
+    /// Returns how much of the current message has come, and how long it may be at most.
+    pub(crate) fn unfinished_len(&self) -> (usize, usize) {
+        let received = self.message.len();
+        match self.state {
+            State::Payload(Payload { remaining, last: true, .. }) => (received, self.settled + remaining),
+            State::Payload(_) | State::Head | State::Finished => (received, self.max_message_len),
+        }
     }
 
     fn head(&mut self) -> Found {
@@ -202,10 +219,13 @@ impl Decoder {
         let unread = &self.input[self.consumed..];
         let direct = self.message.len() - self.settled;
         let taken = unread.len().min(payload.remaining - direct);
-        if self.fragmented {
-            self.message.reserve(taken);
+        let reserved = if self.fragmented {
+            self.message.try_reserve(taken)
         } else {
-            self.message.reserve_exact(taken);
+            self.message.try_reserve_exact(taken)
+        };
+        if reserved.is_err() {
+            return Found::Event(Event::NoMemory);
         }
         self.message.extend_from_slice(&unread[..taken]);
         self.consumed += taken;
@@ -263,7 +283,10 @@ impl Iterator for Decoder {
             };
             match found {
                 Found::Event(event) => {
-                    if matches!(event, Event::Close { .. } | Event::TooLong | Event::Violation(_)) {
+                    if matches!(
+                        event,
+                        Event::Close { .. } | Event::TooLong | Event::NoMemory | Event::Violation(_)
+                    ) {
                         self.finish();
                     }
                     return Some(event);
@@ -394,10 +417,10 @@ mod tests {
         let mut decoder = Decoder::new(Role::Client, 64 << 20);
         decoder.push(b"\x81\x7F\x00\x00\x00\x00\x03\xFF\xFF\xFF");
         assert_eq!(decoder.next(), None);
-        assert_eq!(decoder.direct_room().unwrap().remaining_mut(), DIRECT_LEN);
+        assert_eq!(decoder.direct_room().unwrap().unwrap().remaining_mut(), DIRECT_LEN);
         decoder.push(&[b'x'; 100_000]);
         assert_eq!(decoder.next(), None);
-        assert_eq!(decoder.direct_room().unwrap().remaining_mut(), 100_000);
+        assert_eq!(decoder.direct_room().unwrap().unwrap().remaining_mut(), 100_000);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
 use bytes::Bytes;
 use remex_proto::{
     Blob, ErrorKind, RequestId, RpcError,
+    blob::DecodeError,
     fs::{self as wire, ContentHash, IfMatch},
 };
 use rustix::fs::{Mode, OFlags};
@@ -236,9 +237,13 @@ impl FileWork for wire::WriteFile {
     }
 
     fn run(&self, wanted: &Wanted) -> Result<wire::WriteFileReply, RpcError> {
-        let bytes = self.data_base64.decode().map_err(|error| {
-            let message = format!("fs/writeFile requires valid base64 dataBase64: {error}");
-            RpcError::new(ErrorKind::InvalidInput, message)
+        let bytes = self.data_base64.decode().map_err(|error| match error {
+            DecodeError::Invalid(error) => {
+                let message = format!("fs/writeFile requires valid base64 dataBase64: {error}");
+                RpcError::new(ErrorKind::InvalidInput, message)
+            }
+            DecodeError::NoMemory { .. } => RpcError::new(ErrorKind::LimitExceeded, error.to_string())
+                .with_hint("write the file in blocks with `fs/open` and `fs/writeBlock`"),
         })?;
         let (path, links) = (native(&self.path)?, Links::from(self.follow_symlinks));
         let mode = open::create_mode(self.create_mode)?;

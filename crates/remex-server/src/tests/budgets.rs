@@ -271,3 +271,64 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
     let expected = remex_proto::Blob::from(format!("{}\n", WRITES * WRITE_BYTES).into_bytes());
     assert_eq!(output["chunk"], serde_json::to_value(&expected).unwrap());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_long_message_keeps_no_other_client_from_sending_its_own() {
+    let limits = Limits {
+        message_bytes: 4 * MIB,
+        incoming_bytes: 4 * MIB,
+        slow_transfer: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let site = Site::with(limits).await;
+    let (mut silent, mut client, mut other) = (site.client().await, site.client().await, site.client().await);
+    silent.writer.write_all(&vec![b'x'; 2 * MIB]).await.unwrap();
+    let incoming = site.server.incoming();
+    until("the message has its memory", || incoming.free() == 0).await;
+    // As long as nobody waits, it may take its time.
+    let told = tokio::time::timeout(Duration::from_secs(1), silent.lines.next_line()).await;
+    assert!(told.is_err(), "{told:?}");
+    client.start("p", "exec cat >/dev/null").await.unwrap();
+    let write = json!({"processId": "p", "chunk": "A".repeat(2 * MIB)});
+    let writing = tokio::spawn(async move {
+        client.call("process/write", write).await.unwrap();
+        client
+    });
+    // Whoever sends little is served meanwhile.
+    other.call("environment/status", json!({})).await.unwrap();
+    let complaint = silent.next().await.expect("it is told why");
+    assert_eq!(
+        (&complaint["id"], &complaint["error"]["data"]["kind"]),
+        (&json!(-1), &json!("limitExceeded"))
+    );
+    let message = complaint["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("less than 1 MiB of a long message came in 200ms while others waited"),
+        "{message}"
+    );
+    silent.assert_ends().await;
+    let mut client = tokio::time::timeout(PATIENCE, writing).await.expect("the write is taken").unwrap();
+    client.call("environment/status", json!({})).await.unwrap();
+    site.until_all_is_free("nothing is being received", incoming).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_messages_of_many_clients_at_once_all_arrive() {
+    let limits = Limits { message_bytes: 4 * MIB, incoming_bytes: 8 * MIB, ..Limits::default() };
+    let site = Site::with(limits).await;
+    let mut writing = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let mut client = site.client().await;
+        writing.spawn(async move {
+            client.start("p", "exec cat >/dev/null").await.unwrap();
+            for _ in 0..3 {
+                let write = json!({"processId": "p", "chunk": "A".repeat(3 * MIB)});
+                assert_eq!(client.call("process/write", write).await.unwrap()["status"], "accepted");
+            }
+        });
+    }
+    while let Some(written) = tokio::time::timeout(PATIENCE, writing.join_next()).await.expect("all arrive") {
+        written.unwrap();
+    }
+    site.until_all_is_free("nothing is being received", site.server.incoming()).await;
+}

@@ -1,5 +1,7 @@
 //! Memory is bounded over the whole server, and given back; times that nobody waits for in other tests.
 
+mod allocations;
+
 use std::{
     fs,
     io::{Read as _, Write as _},
