@@ -201,6 +201,13 @@ impl RequestLoad {
     }
 }
 
+/// Tells whether there is memory for so much in one piece, before much of it is used up for parts.
+pub(crate) fn has_memory(len: usize) -> bool {
+    let mut piece = Vec::<u8>::new();
+    // Looked at, because an allocation that nobody uses may be left out.
+    piece.try_reserve_exact(len).is_ok() && std::hint::black_box(&piece).capacity() >= len
+}
+
 /// The error where the server has no room for an answer.
 pub(crate) fn no_room(hint: &str) -> RpcError {
     RpcError::new(ErrorKind::LimitExceeded, "the server has no room for such a long answer now")

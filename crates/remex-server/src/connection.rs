@@ -24,7 +24,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    budget::{PROGRESS, SHORT, Share},
+    budget::{self, PROGRESS, SHORT, Share},
     calls::Handshake,
     compute::LARGE_MESSAGE,
     config::Limits,
@@ -567,8 +567,7 @@ impl Parsed {
             Err(malformed) => Parsed::Malformed(malformed),
             // What it says is copied out of it. To see at once whether there is memory for that.
             Ok(Message::Request { id, .. })
-                if bytes.len() > LARGE_MESSAGE
-                    && Vec::<u8>::new().try_reserve_exact(bytes.len()).is_err() =>
+                if bytes.len() > LARGE_MESSAGE && !budget::has_memory(bytes.len()) =>
             {
                 Parsed::NoMemory { id }
             }

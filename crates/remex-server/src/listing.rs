@@ -58,7 +58,7 @@ impl ProcessList {
         json.try_reserve_exact(usize::try_from(needed).unwrap_or(usize::MAX))?;
         let mut written = Ok(());
         message::write_result_with(&mut json, id, |json| {
-            written = serde_json::to_writer(Fallible(json), self)
+            written = serde_json::to_writer(Fallible(json), self);
         });
         written.map_err(|_| NotRead::NoMemory)?;
         // Processes go on meanwhile, and their numbers have become longer by a few digits at most.

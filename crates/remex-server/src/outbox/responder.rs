@@ -139,13 +139,15 @@ impl Responder {
         self.check_type::<R>();
         let Some(id) = self.id.take() else { return };
         let parcel = self.outbox.close_request(self.number).then(|| match self.outbox.form {
-            Form::Json => json(&id, reply).map_err(|error| Parcel::error(Form::Json, &id, &error)),
-            Form::Value => Ok(Parcel::reply_value(id, reply)),
+            Form::Json => json(&id, reply),
+            Form::Value => Ok(Parcel::reply_value(id.clone(), reply)),
         });
-        let parcel = match parcel {
-            Some(Err(error)) => return self.outbox.push(Some(error), then.without_delivery()),
-            Some(Ok(parcel)) => Some(parcel),
-            None => None,
+        let parcel = match parcel.transpose() {
+            Ok(parcel) => parcel,
+            Err(error) => {
+                let error = Parcel::error(self.outbox.form, &id, &error);
+                return self.outbox.push(Some(error), then.without_delivery());
+            }
         };
         if parcel.is_none() && matches!(then, Then::Delivered { .. }) {
             // What was not sent acknowledges nothing.

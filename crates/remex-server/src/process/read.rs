@@ -13,7 +13,7 @@ use remex_proto::{
 
 use super::{Process, State, broken::FAILURE};
 use crate::{
-    budget::SHORT,
+    budget::{SHORT, has_memory},
     outbox::{ConnectionId, Then},
 };
 
@@ -189,8 +189,9 @@ fn reply(
     let [chunk_count, len] =
         [extent.chunks, extent.bytes].map(|most| usize::try_from(most).unwrap_or(usize::MAX));
     chunks.try_reserve_exact(chunk_count)?;
-    // To see at once, and before much of it is used up, whether there is enough memory.
-    Vec::<u8>::new().try_reserve_exact(len)?;
+    if !has_memory(len) {
+        return Err(NotRead::NoMemory);
+    }
     let mut last_chunk = None;
     let mut cut = false;
     loop {
