@@ -134,7 +134,8 @@ struct Extent {
 impl Extent {
     fn of(state: &mut State, after: Seq, max_bytes: Option<u64>) -> Self {
         let cursor = state.log.cursor_after(after);
-        let events = state.log.next_seq().saturating_sub(after.max(state.log.first_seq() - 1) + 1);
+        let events =
+            state.log.next_seq().saturating_sub(after.max(state.log.first_seq() - 1).saturating_add(1));
         let most = Extent { bytes: state.log.behind(&cursor), chunks: events };
         if most.cost() <= SHORT {
             return most;

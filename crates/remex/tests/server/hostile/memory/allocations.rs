@@ -1,12 +1,23 @@
 //! Requests and answers that there is no memory for: an error for each of them, and the server goes on.
 
-use std::fs;
+use std::{fs, process::Stdio};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use super::MIB;
-use crate::support::{Client, Place, Server};
+use crate::support::{Client, Place, Server, program};
+
+/// Starts a server whose memory is in one heap: others are reserved in advance, and are used where no more can be had.
+fn start() -> Server {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let address = format!("unix://{}", directory.path().join("remex.sock").display());
+    let mut command = program(&["serve", "--listen", &address]);
+    command.stdin(Stdio::null()).env("MALLOC_ARENA_MAX", "1");
+    let mut server = Server::launch(command, 1);
+    server.keep(directory);
+    server
+}
 
 /// Lets the server have so much more address space than it has now.
 fn leave(server: &Server, more: Option<u64>) {
@@ -34,7 +45,7 @@ fn assert_fails_alone(server: &Server, left: u64, client: &Client, method: &str,
 
 #[test]
 fn output_that_there_is_no_memory_for_is_an_error_for_that_read() {
-    let server = Server::unix(&[]);
+    let server = start();
     let client = server.client();
     let output = json!({"output": {"retainBytes": 32 * MIB, "overflow": "evict"}});
     let script = "head -c 24M /dev/zero; echo full >&2; exec sleep 1000";
@@ -50,7 +61,7 @@ fn output_that_there_is_no_memory_for_is_an_error_for_that_read() {
 #[test]
 fn a_request_that_there_is_no_memory_for_is_an_error_for_that_request() {
     const CONTENT: usize = 40 << 20;
-    let (server, place) = (Server::unix(&[]), Place::new());
+    let (server, place) = (start(), Place::new());
     let client = server.client();
     let write = json!({"path": place.uri("file"), "dataBase64": "A".repeat(CONTENT)});
     // Enough for the message, and not for what it says.
@@ -60,7 +71,7 @@ fn a_request_that_there_is_no_memory_for_is_an_error_for_that_request() {
 
 #[test]
 fn a_message_that_there_is_no_memory_for_is_skipped_and_told() {
-    let (server, place) = (Server::unix(&[]), Place::new());
+    let (server, place) = (start(), Place::new());
     let client = server.client();
     let write = json!({"path": place.uri("file"), "dataBase64": "A".repeat(40 << 20)});
     leave(&server, Some(16 * MIB));
