@@ -88,7 +88,7 @@ pub(crate) struct Shared {
     /// Heeded by floods.
     courtesy: Arc<Courtesy>,
     /// What the requests under way hold.
-    requests: Arc<RequestLoad>,
+    pub(crate) requests: Arc<RequestLoad>,
 }
 
 impl Shared {
@@ -230,13 +230,7 @@ pub(crate) struct Delivery {
 }
 
 impl Outbox {
-    pub(crate) fn new(
-        id: ConnectionId,
-        acks: Acks,
-        form: Form,
-        limits: Limits,
-        shared: Shared,
-    ) -> Self {
+    pub(crate) fn new(id: ConnectionId, acks: Acks, form: Form, limits: Limits, shared: Shared) -> Self {
         Outbox {
             id,
             form,
@@ -537,8 +531,8 @@ impl Outbox {
             let relieved = self.shared.requests.relieved();
             tokio::pin!(relieved);
             relieved.as_mut().enable();
-            let may_read =
-                self.until(|queue| is_within_limits(queue) && self.shared.requests.admits(queue.request_bytes));
+            let may_read = self
+                .until(|queue| is_within_limits(queue) && self.shared.requests.admits(queue.request_bytes));
             tokio::select! {
                 () = may_read => return,
                 () = relieved => {}

@@ -247,7 +247,7 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
         }
         hog
     });
-    let requests = site.server.requests();
+    let requests = site.server.shared().requests;
     until("there is no room for more requests", || !requests.admits(usize::MAX)).await;
     assert!(
         tokio::time::timeout(Duration::from_millis(500), &mut sending).await.is_err(),
