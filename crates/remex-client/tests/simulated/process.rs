@@ -155,6 +155,7 @@ impl Process {
             retain_bytes,
             retain_events: 50_000,
             chunk_bytes: (retain_bytes / 4).min(8 << 10),
+            chunk_ms: 100,
             head_bytes: retain_bytes / 32,
         };
         Process {

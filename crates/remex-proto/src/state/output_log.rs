@@ -25,15 +25,23 @@ pub struct Limits {
     pub retain_events: usize,
     /// The longest chunk that reads are gathered into.
     pub chunk_bytes: usize,
+    /// The longest time that a chunk gathers, in milliseconds: its time is that of all its bytes, give or take this.
+    pub chunk_ms: u64,
     /// How many of the first bytes of all streams are kept for snapshots, inside `retain_bytes`; a quarter of that may
     /// be kept of the last bytes of each.
     pub head_bytes: usize,
 }
 
 impl Default for Limits {
-    /// The base dialect's retention: 1 MiB and 50,000 events; chunks of 64 KiB; a head of 32 KiB.
+    /// The base dialect's retention: 1 MiB and 50,000 events; chunks of 64 KiB or 100 ms; a head of 32 KiB.
     fn default() -> Self {
-        Limits { retain_bytes: 1 << 20, retain_events: 50_000, chunk_bytes: 64 << 10, head_bytes: 32 << 10 }
+        Limits {
+            retain_bytes: 1 << 20,
+            retain_events: 50_000,
+            chunk_bytes: 64 << 10,
+            chunk_ms: 100,
+            head_bytes: 32 << 10,
+        }
     }
 }
 
@@ -111,7 +119,7 @@ const REMEMBERED_ENDS: usize = 4096;
 
 /// The record of one process: output, exit and close, each with its number.
 ///
-/// A chunk may still grow until a reader takes it; then it is sealed. Produced bytes are always the
+/// A chunk may still grow for a moment, until a reader takes it; then it is sealed. Produced bytes are always the
 /// retained ones plus the evicted ones.
 #[derive(Debug)]
 pub struct OutputLog {
@@ -129,6 +137,9 @@ pub struct OutputLog {
     kept: Kept,
     /// Events up to here were taken by a reader and no longer grow.
     sealed: Seq,
+    /// Whether the last eviction left as many events as may be, all of them held: better a chunk with a coarse time
+    /// than a process that waits.
+    is_crowded: bool,
     exited: Option<Seq>,
     closed: bool,
 }
@@ -169,6 +180,7 @@ impl OutputLog {
             evicted_ends: VecDeque::new(),
             kept: Kept::new(limits.head_bytes.min(limits.retain_bytes / 4)),
             sealed: 0,
+            is_crowded: false,
             exited: None,
             closed: false,
         }
@@ -219,7 +231,8 @@ impl OutputLog {
         self.retained += len;
         self.kept.appended(stream, len);
         let end = self.total();
-        if self.may_join(stream, place, len) {
+        let is_current = self.is_crowded || self.is_gathering(now_ms);
+        if is_current && self.may_join(stream, place, len) {
             let last = self.entries.back_mut().expect("may_join found a last entry");
             last.place.len += len;
             last.end = end;
@@ -239,6 +252,7 @@ impl OutputLog {
         {
             self.evict_front();
         }
+        self.is_crowded = self.entries.len() >= self.limits.retain_events && !self.front_evictable(hold);
     }
 
     /// Gives up everything that `hold` does not protect, also what is kept for snapshots.
@@ -429,6 +443,11 @@ impl OutputLog {
     fn push_marker(&mut self, kind: Kind, now_ms: u64) -> Seq {
         let end = self.total();
         self.push(Entry { kind, at_ms: now_ms, place: self.store.tail(), end })
+    }
+
+    /// Tells whether what is read now belongs to the time of the last chunk; clocks may go back.
+    fn is_gathering(&self, now_ms: u64) -> bool {
+        self.entries.back().is_some_and(|last| now_ms.abs_diff(last.at_ms) < self.limits.chunk_ms)
     }
 
     fn may_join_any(&self) -> bool {

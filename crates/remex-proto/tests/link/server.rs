@@ -13,8 +13,13 @@ use remex_proto::state::{
 
 use crate::wire::{Answer, Call, Connection, Event, ToClient, ToServer, printed};
 
-const LOG: output_log::Limits =
-    output_log::Limits { retain_bytes: 256, retain_events: 24, chunk_bytes: 32, head_bytes: 16 };
+const LOG: output_log::Limits = output_log::Limits {
+    retain_bytes: 256,
+    retain_events: 24,
+    chunk_bytes: 32,
+    chunk_ms: 100,
+    head_bytes: 16,
+};
 /// As many ids as the client leaves unanswered at most: just enough.
 const STDIN: stdin_ledger::Limits = stdin_ledger::Limits { ids: 16, id_bytes: 1_024, queue_bytes: 48 };
 /// Bytes that may be sent and not acknowledged.

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _},
     process::Stdio,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::json;
@@ -43,6 +44,41 @@ fn lines_are_chosen_by_pattern_and_by_how_new_they_are() {
     }
     let wrong = left.say(&["logs", "lines", "--grep", "("]);
     assert!(wrong.code == Some(2) && wrong.err.contains("unclosed group"), "{wrong:?}");
+}
+
+#[test]
+fn each_line_has_its_own_time_though_nobody_read_it_when_it_was_said() {
+    let left = Left::behind("night");
+    let script = "echo begun; for n in 1 2 3; do sleep 1; echo line $n; done";
+    assert_eq!(left.say(&["run", "--detach", "--name", "clock", "--", "sh", "-c", script]).code, Some(0));
+    out(left.say(&["wait", "clock"]));
+    let shown = out(left.say(&["logs", "clock", "--timestamps"]));
+    let times: Vec<_> = shown.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    assert_eq!(
+        times.iter().map(|(_, text)| *text).collect::<Vec<_>>(),
+        ["begun", "line 1", "line 2", "line 3"]
+    );
+    let times: Vec<_> = times.iter().map(|(time, _)| ms_of_day(time)).collect();
+    for pair in times.windows(2) {
+        assert!(passed(pair[0], pair[1]) >= 900, "a second lies between two lines:\n{shown}");
+    }
+    // It begins right behind the second line, so that a command that starts slowly sees the third one too.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64 % DAY_MS;
+    let since = format!("{}ms", passed(times[1] + 100, now));
+    assert_eq!(out(left.say(&["logs", "clock", "--since", &since])), "line 2\nline 3\n");
+}
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// Reads the time of day from `2026-11-15T12:34:56.789Z`.
+fn ms_of_day(time: &str) -> i64 {
+    let number = |from: usize, to: usize| time[from..to].parse::<i64>().unwrap();
+    number(11, 13) * 3_600_000 + number(14, 16) * 60_000 + number(17, 19) * 1000 + number(20, 23)
+}
+
+/// Returns how long after one time of day another is; midnight may lie between them.
+fn passed(earlier: i64, later: i64) -> i64 {
+    (later - earlier).rem_euclid(DAY_MS)
 }
 
 #[test]

@@ -2,10 +2,15 @@ use proptest::{collection, prelude::*};
 
 use super::*;
 
-const SMALL: Limits = Limits { retain_bytes: 400, retain_events: 30, chunk_bytes: 64, head_bytes: 50 };
+const SMALL: Limits =
+    Limits { retain_bytes: 400, retain_events: 30, chunk_bytes: 64, chunk_ms: 100, head_bytes: 50 };
 
 fn append(log: &mut OutputLog, stream: Stream, bytes: &[u8]) -> usize {
-    log.append::<()>(stream, 0, bytes.len(), |spare| {
+    append_at(log, 0, stream, bytes)
+}
+
+fn append_at(log: &mut OutputLog, now_ms: u64, stream: Stream, bytes: &[u8]) -> usize {
+    log.append::<()>(stream, now_ms, bytes.len(), |spare| {
         let len = spare.len().min(bytes.len());
         spare[..len].copy_from_slice(&bytes[..len]);
         Ok(len)
@@ -34,6 +39,41 @@ fn bytes_join_the_last_chunk_until_a_reader_takes_it() {
     let second = Next::Output { seq: 2, stream: Stream::Stdout, at_ms: 0, bytes: b"three" };
     assert_eq!(log.next(&mut cursor), Some(second));
     assert_eq!(log.next(&mut cursor), None);
+}
+
+#[test]
+fn a_chunk_has_bytes_of_one_moment_only() {
+    let mut log = OutputLog::new(Limits::default());
+    // The clock of the host goes back at the end.
+    for (now_ms, bytes) in [(1000, b"a"), (1040, b"b"), (1099, b"c"), (1100, b"d"), (2000, b"e"), (500, b"f")]
+    {
+        append_at(&mut log, now_ms, Stream::Stdout, bytes);
+    }
+    let mut cursor = Cursor::START;
+    for (seq, at_ms, bytes) in [(1, 1000, &b"abc"[..]), (2, 1100, b"d"), (3, 2000, b"e"), (4, 500, b"f")] {
+        let chunk = Next::Output { seq, stream: Stream::Stdout, at_ms, bytes };
+        assert_eq!(log.next(&mut cursor), Some(chunk));
+    }
+    assert_eq!(log.next(&mut cursor), None);
+}
+
+#[test]
+fn a_log_with_as_many_events_as_may_be_joins_what_it_could_not_take_otherwise() {
+    let mut log = OutputLog::new(SMALL);
+    let mut say = |log: &mut OutputLog, hold: Hold, second: u64| {
+        assert!(log.room(hold, usize::MAX) > 0, "a process with little to say does not wait");
+        append_at(log, second * 1000, Stream::Stdout, b".");
+        log.evict(hold, usize::MAX);
+    };
+    for second in 0..60 {
+        say(&mut log, Hold::After(0), second);
+    }
+    assert_eq!((log.entries.len(), log.evicted_bytes(), log.total()), (30, 0, 60));
+    // What may go makes room for new chunks with times of their own.
+    for second in 60..70 {
+        say(&mut log, Hold::Nothing, second);
+    }
+    assert_eq!((log.entries.len(), log.entries.back().map(|last| last.at_ms)), (30, Some(69_000)));
 }
 
 #[test]
