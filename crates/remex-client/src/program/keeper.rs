@@ -33,6 +33,8 @@ pub(super) struct Streams {
 }
 
 /// Starts a program, tells about it, and ends it with its tree as soon as `hangup` has no writer any more.
+///
+/// A program that ends by itself takes its tree with it at once.
 pub(super) fn keep(
     mut command: process::Command,
     hangup: &PipeReader,
@@ -84,6 +86,9 @@ impl Keeper {
             let status =
                 self.tree.status().ok().flatten().as_ref().map_or_else(|| UNKNOWN.to_owned(), describe);
             self.stderr.life().send_modify(|life| life.status = Some(status));
+            // What it has started serves nobody any more, whether or not its connection is still held open.
+            self.finish(Signal::TERM);
+            self.finish(Signal::KILL);
             self.stderr.drain_until(&[hangup], None);
         }
         self.end();

@@ -129,10 +129,23 @@ async fn a_program_that_ignores_everything_is_killed_with_its_tree() {
 
 #[tokio::test]
 async fn what_a_program_leaves_behind_in_its_group_is_ended_too() {
-    let mut link = link("trap '' TERM; sleep 1000 & echo $!; trap - TERM; sleep 1000 & echo $!").await;
+    let mut link =
+        link("trap '' TERM; sleep 1000 & echo $!; trap - TERM; sleep 1000 & echo $!; read line").await;
     let processes = processes(&mut link, 2).await;
     end(link).await;
     assert_ended(&processes, Duration::ZERO);
+}
+
+#[tokio::test]
+async fn what_a_program_leaves_behind_ends_when_the_program_does() {
+    let script = "trap '' TERM; sleep 1000 & echo $!; trap - TERM; sleep 1000 & echo $!; read line";
+    let mut link = link(script).await;
+    let processes = processes(&mut link, 2).await;
+    let Way::Wire { writer, .. } = &mut link.way else { panic!("not a wire") };
+    writer.write_all(b"end\n").await.unwrap();
+    // The wire is still open on this side, and nobody reads from it.
+    assert_ended(&processes, OVERDUE);
+    end(link).await;
 }
 
 #[tokio::test]
