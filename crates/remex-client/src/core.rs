@@ -49,6 +49,9 @@ const CALLS: usize = 128;
 const FILE_CALLS: usize = 256;
 const PARKED_CALLS: usize = 384;
 
+/// The cursor of a read that only asks how far a process is.
+pub(crate) const AFTER_EVERYTHING: u64 = u64::MAX - 1;
+
 /// The longest beginning of a message, with its id.
 const ID_BYTES: u64 = 32;
 
@@ -288,6 +291,9 @@ impl Core {
             Some(slots) => Arc::clone(slots).acquire_owned().await.ok(),
             None => None,
         };
+        if let Call::ProcessRead(read) = &call {
+            self.on_poll(read);
+        }
         let method = call.method();
         let after_cut = after_cut(&call);
         let body = self.encode(call);
@@ -312,6 +318,17 @@ impl Core {
             Waiting { method: call.method(), body: self.encode(call), answer: Answer::Nobody, _slot: None };
         // Only a lost session refuses it, and with that everything it could be about is gone.
         let _ = self.register(waiting, AfterCut::Resend, Room::Whatever);
+    }
+
+    /// Notes how far somebody has come who reads a process without being its consumer.
+    fn on_poll(&self, read: &wire::Read) {
+        let is_ours = read.session_id.as_ref().is_none_or(|id| *id == self.welcome().session_id);
+        let Some(seq) = read.after_seq.filter(|seq| is_ours && *seq != AFTER_EVERYTHING) else { return };
+        let feed = self.lock().feeds.get(&read.process_id).cloned();
+        if let Some(feed) = feed {
+            let order = feed.on_poll(seq);
+            self.obey(&feed, order);
+        }
     }
 
     fn read_feed(&self, feed: &Arc<Feed>, read: wire::Read) {
@@ -425,7 +442,7 @@ impl Core {
         let look = wire::Read {
             process_id: process_id.clone(),
             session_id: None,
-            after_seq: Some(u64::MAX - 1),
+            after_seq: Some(AFTER_EVERYTHING),
             max_bytes: Some(0),
             wait_ms: None,
         };

@@ -25,14 +25,15 @@ pub use remex_proto::{
 pub use stdin::Stdin;
 pub use wait::{Until, Waited};
 
-use crate::{Client, Error};
+use crate::{Client, Error, core::AFTER_EVERYTHING};
 use feed::{Feed, History};
 
 /// A process on the host of the server.
 ///
 /// Clones are handles on the same process. What it says waits for the first consumer ([`Process::events`],
 /// [`Process::stdout`] and so on), and the process waits with it when too much has come together, as at a full
-/// pipe; [`Process::wait`] and dropping all handles let it go on without one.
+/// pipe; [`Process::wait`], dropping all handles and reading it with `process/read` ([`Client::call`]) let it go on
+/// without one.
 ///
 /// Dropping the last handle and the last consumer leaves the process running, unless it was started with
 /// [`OnDrop::Terminate`]; its session ends it at the latest.
@@ -349,7 +350,7 @@ impl Client {
         let probe = wire::Read {
             process_id: id.clone(),
             session_id: None,
-            after_seq: Some(u64::MAX - 1),
+            after_seq: Some(AFTER_EVERYTHING),
             max_bytes: Some(0),
             wait_ms: None,
         };

@@ -88,8 +88,11 @@ struct Consumer {
 /// Whether events wait for a consumer that has not come yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
-    /// They do: the first consumer sees everything.
-    ForTheFirst,
+    /// They do: the first consumer sees everything, but for what a caller of `process/read` has got by itself.
+    ForTheFirst {
+        /// How far that one has come.
+        polled: u64,
+    },
     /// They wait for those consumers only that there are.
     Released,
 }
@@ -131,7 +134,7 @@ impl Feed {
                 gone_seq: 0,
                 consumers: BTreeMap::new(),
                 next_consumer: 0,
-                hold: Hold::ForTheFirst,
+                hold: Hold::ForTheFirst { polled: 0 },
                 untold_bytes: 0,
                 untold_events: 0,
                 tell_bytes: retain_bytes.map_or(TELL_BYTES, |retain| (retain / 4).min(TELL_BYTES)),
@@ -233,7 +236,7 @@ impl Feed {
         let mut state = self.lock();
         let mut order = state.order(&self.id);
         // The server may not have heard what it was told last.
-        order.consumed = Some(state.gone_seq).filter(|seq| *seq > 0);
+        order.consumed = Some(state.consumed()).filter(|seq| *seq > 0);
         order
     }
 
@@ -243,6 +246,19 @@ impl Feed {
     }
 
     // What consumers do.
+
+    /// Notes that somebody has read everything up to `seq` without being a consumer.
+    pub(crate) fn on_poll(&self, seq: u64) -> Order {
+        let mut state = self.lock();
+        match &mut state.hold {
+            Hold::ForTheFirst { polled } if *polled < seq => *polled = seq,
+            Hold::ForTheFirst { .. } | Hold::Released => return Order::default(),
+        }
+        state.drop_taken();
+        let mut order = state.order(&self.id);
+        order.consumed = Some(state.consumed());
+        order
+    }
 
     /// Adds a consumer; returns its number, and the events up to which it has to read the history itself.
     pub(super) fn subscribe(&self) -> (u64, u64) {
@@ -349,6 +365,14 @@ impl State {
         self.live_from = None;
     }
 
+    /// Returns how far nothing has to be kept by the server.
+    fn consumed(&self) -> u64 {
+        match self.hold {
+            Hold::ForTheFirst { polled } => self.gone_seq.max(polled),
+            Hold::Released => self.gone_seq,
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.queued_bytes >= QUEUE_BYTES || self.queue.len() >= QUEUE_EVENTS
     }
@@ -406,7 +430,9 @@ impl State {
     fn drop_taken(&mut self) {
         let end = self.gone + self.queue.len() as u64;
         let slowest = match self.hold {
-            Hold::ForTheFirst => self.gone,
+            Hold::ForTheFirst { polled } => {
+                self.gone + self.queue.partition_point(|(seq, _)| *seq <= polled) as u64
+            }
             Hold::Released => self.consumers.values().map(|consumer| consumer.next).min().unwrap_or(end),
         };
         while self.gone < slowest {

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use remex_client::{
     Client, Condition, Error, Loss, Options, Session, Target,
-    process::{Input, OnDrop, Until},
+    process::{Event, Input, OnDrop, Until},
 };
-use remex_proto::process::{List, State, Wait};
+use remex_proto::process::{List, Read, State, Wait};
 use rustix::process::Signal;
 use tokio::{io::AsyncWriteExt as _, time::timeout};
 
@@ -152,5 +152,43 @@ async fn two_clones_that_leave_both_wait_for_the_end() {
         .collect();
     for left in leaving {
         in_time(left).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_is_only_polled_says_more_than_is_retained() {
+    const BYTES: usize = 5 << 20;
+    for server in [Server::unix(&[]), Server::start()] {
+        let client = connect(&server).await;
+        let process = client.shell(format!("head -c {BYTES} /dev/zero")).start().await.unwrap();
+        let (mut after_seq, mut bytes) = (0, 0);
+        let polled = async {
+            loop {
+                let read = Read {
+                    process_id: process.id().to_owned(),
+                    session_id: None,
+                    after_seq: Some(after_seq),
+                    max_bytes: None,
+                    wait_ms: Some(60_000),
+                };
+                let reply = client.call(read).await.unwrap();
+                assert_eq!(reply.gap, None, "nothing is lost");
+                bytes += reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum::<usize>();
+                after_seq = reply.next_seq - 1;
+                if reply.closed && reply.chunks.is_empty() {
+                    return;
+                }
+            }
+        };
+        let ended = timeout(PATIENCE, polled).await.is_ok();
+        assert_eq!((ended, bytes), (true, BYTES));
+        // A handle whose process was polled has a consumer that comes late: it sees a gap and the end.
+        let mut events = process.events();
+        let mut seen = Vec::new();
+        while let Some(event) = in_time(events.next()).await.unwrap() {
+            seen.push(event);
+        }
+        let is_gap = matches!(seen.first(), Some(Event::Gap(_)));
+        assert!(is_gap && matches!(seen.last(), Some(Event::Closed(_))), "{} events", seen.len());
     }
 }
