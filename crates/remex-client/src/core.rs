@@ -2,6 +2,7 @@
 //!
 //! It does no I/O: `engine.rs` has the task that does. Start at [`Core`].
 
+mod breaches;
 mod files;
 mod incoming;
 mod lane;
@@ -33,6 +34,7 @@ use crate::{
     Condition, Error, Loss, Options, Target,
     process::feed::{Feed, Order},
 };
+use breaches::Breaches;
 use files::OpenFiles;
 pub(crate) use incoming::Heard;
 pub(crate) use lane::Lane;
@@ -119,6 +121,7 @@ struct State {
     heard: u64,
     /// Counts answers, which prove that the server hears.
     answers: u64,
+    breaches: Breaches,
     /// Counts cuts: what was sent before one may have been sent twice.
     cuts: u64,
     end: End,
@@ -220,6 +223,7 @@ impl Core {
                 enabled: Enabled::default(),
                 heard: 0,
                 answers: 0,
+                breaches: Breaches::default(),
                 cuts: 0,
                 end: End::NotAsked,
             }),

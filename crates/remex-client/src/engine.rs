@@ -34,7 +34,7 @@ use crate::{
 /// A send buffer is filled up to here before it is written.
 const SEND_BYTES: usize = 64 << 10;
 
-/// The pause before the second try to connect, and the longest one.
+/// The pause before the second try to connect, and the longest one; a connection that lasted longer is repaired at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -54,7 +54,8 @@ const HANDSHAKE: RequestId = RequestId::Integer(0);
 pub(crate) async fn begin(core: &Arc<Core>, closing: watch::Receiver<bool>) -> Result<JoinHandle<()>, Error> {
     let (link, welcome) = open(core, &core.options.session).await?;
     core.connected(&welcome, link.mode())?;
-    let engine = Engine { core: Arc::clone(core), session: welcome.session_id, closing };
+    let engine =
+        Engine { core: Arc::clone(core), session: welcome.session_id, closing, pause: Duration::ZERO };
     Ok(tokio::spawn(engine.run(link)))
 }
 
@@ -62,6 +63,9 @@ struct Engine {
     core: Arc<Core>,
     session: String,
     closing: watch::Receiver<bool>,
+    /// How long to wait before the next try to connect: longer after each one, and shorter by as long as a connection
+    /// has lasted.
+    pause: Duration,
 }
 
 /// Whatever ends the task, nobody waits for it any longer.
@@ -83,7 +87,9 @@ enum End {
 impl Engine {
     async fn run(mut self, mut link: Link) {
         let loss = loop {
+            let connected = Instant::now();
             let end = self.converse(&mut link).await;
+            self.pause = self.pause.saturating_sub(connected.elapsed());
             let error = match end {
                 End::Closing => {
                     part(link, &self.core).await;
@@ -94,6 +100,10 @@ impl Engine {
             if self.core.has_ended() {
                 end_link(link).await;
                 break Loss::Closed;
+            }
+            if let Error::Lost(loss) = error {
+                end_link(link).await;
+                break loss;
             }
             tracing::debug!(session = %self.session, error = %error, "connection cut");
             self.core.disconnected(Instant::now());
@@ -139,15 +149,14 @@ impl Engine {
     }
 
     /// Connects and resumes the session, again and again.
-    async fn recover(&self, cause: Error) -> Result<Link, Loss> {
-        if let Error::Lost(loss) = cause {
-            return Err(loss);
-        }
+    async fn recover(&mut self, cause: Error) -> Result<Link, Loss> {
         let began = Instant::now();
         let limit = self.core.options.recover_for;
         let mut last = cause;
-        let mut pause = Duration::ZERO;
         loop {
+            // There is time for one try, however short the whole time is.
+            sleep(jittered(self.pause.min(limit / 2))).await;
+            self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             let left = limit.saturating_sub(began.elapsed());
             match timeout(left, open(&self.core, &Session::Resume(self.session.clone()))).await {
                 Err(_) => return Err(Loss::GaveUp { after: limit, last: Box::new(last) }),
@@ -163,11 +172,9 @@ impl Engine {
                 Ok(Err(error)) => last = hopeful(error)?,
             }
             tracing::debug!(session = %self.session, error = %last, elapsed = ?began.elapsed(), "still cut off");
-            if began.elapsed() + pause >= limit {
+            if began.elapsed() + self.pause >= limit {
                 return Err(Loss::GaveUp { after: limit, last: Box::new(last) });
             }
-            sleep(jittered(pause)).await;
-            pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         }
     }
 }
@@ -358,9 +365,16 @@ async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
         core.hear();
         match incoming {
             Incoming::Message(bytes) => {
-                if let Err(error) = core.message(&bytes) {
-                    let is_part = matches!(error, Error::Protocol { .. }) && reader.has_ended();
-                    return if is_part { gone(core, ending(&Incoming::End)) } else { error };
+                match core.message(&bytes) {
+                    Ok(()) => {}
+                    // It is the beginning of a message that was cut off.
+                    Err(Error::Protocol { .. }) if reader.has_ended() => {
+                        return gone(core, ending(&Incoming::End));
+                    }
+                    Err(Error::Protocol { what }) => {
+                        return core.breach(&what).err().map_or(Error::Protocol { what }, Error::Lost);
+                    }
+                    Err(error) => return error,
                 }
             }
             Incoming::Ping(payload) => core.pong(payload),

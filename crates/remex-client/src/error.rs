@@ -177,6 +177,14 @@ pub enum Loss {
     /// The task that has the connection is gone: its runtime was shut down, or it met a defect.
     #[error("the runtime that the client ran on has ended, or the client met a defect; connect again")]
     Stopped,
+    /// The server goes on breaking the protocol, after everything that it broke was ended or tried again.
+    #[error(
+        "the server keeps breaking the protocol: {what}; check that it is a remex server, and its version"
+    )]
+    Protocol {
+        /// What it said last.
+        what: String,
+    },
     /// The server refuses this client, and would do so again.
     #[error("the server does not take the client back: {0}; connect again")]
     Rejected(Box<Error>),

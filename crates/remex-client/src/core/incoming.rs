@@ -6,6 +6,7 @@ use remex_proto::{
     process as wire, session,
 };
 use remex_rpc::memory::ToClient;
+use tokio::time::Instant;
 
 use super::{Arrived, Core, End, RouteKey, Routed};
 use crate::{Error, Loss};
@@ -42,8 +43,33 @@ impl Heard {
     }
 }
 
+/// What a notification is about that does not decode.
+enum Subject {
+    Process(String),
+    Route(RouteKey),
+    /// A process of another session.
+    Observed,
+}
+
+impl Subject {
+    /// Looks for an id among parameters of which anything may be wrong.
+    fn of(params: &str) -> Option<Self> {
+        let params: serde_json::Value = serde_json::from_str(params).ok()?;
+        let text = |name: &str| params.get(name).and_then(|id| id.as_str()).map(str::to_owned);
+        if let Some(process_id) = text("processId") {
+            let is_observed = params.get("sessionId").is_some_and(|id| !id.is_null());
+            return Some(if is_observed { Self::Observed } else { Self::Process(process_id) });
+        }
+        let http = text("requestId").map(RouteKey::Http);
+        let watch = || params.get("watchId").and_then(serde_json::Value::as_u64).map(RouteKey::Watch);
+        http.or_else(watch).map(Self::Route)
+    }
+}
+
 impl Core {
     /// Takes a message from the wire.
+    ///
+    /// Fails with [`Error::Protocol`] when nobody can tell what was meant, which the caller counts.
     pub(crate) fn message(&self, bytes: &Bytes) -> Result<(), Error> {
         if let Some(output) = OutputFrame::read(bytes) {
             self.note(ServerNote::ProcessOutput(output));
@@ -55,11 +81,17 @@ impl Core {
             Ok(Message::Response { id, outcome }) => {
                 let outcome = match outcome {
                     Ok(result) => Ok(Arrived::Json(bytes.slice_ref(result.as_bytes()))),
-                    Err(error) => Err(serde_json::from_str::<RpcError>(error)
-                        .map_err(|error| nonsense(format!("an error does not decode: {error}")))?),
+                    Err(error) => match serde_json::from_str::<RpcError>(error) {
+                        Ok(error) => Err(Error::Refused(error)),
+                        Err(error) => {
+                            let what = format!("an error does not decode: {error}");
+                            self.breach(&what)?;
+                            Err(nonsense(what))
+                        }
+                    },
                 };
                 // On lines there is no other way to say why a connection is closed.
-                if let Err(error) = &outcome
+                if let Err(Error::Refused(error)) = &outcome
                     && id == RequestId::MALFORMED
                     && error.message == session::TAKEN_OVER
                 {
@@ -73,7 +105,9 @@ impl Core {
                     Ok(note) => self.note(note),
                     // A newer server may tell more than this client knows.
                     Err(remex_proto::ParseError::UnknownMethod { .. }) => {}
-                    Err(error) => return Err(nonsense(format!("`{method}` does not decode: {error}"))),
+                    Err(error) => {
+                        return self.broken_note(params, format!("`{method}` does not decode: {error}"));
+                    }
                 }
                 Ok(())
             }
@@ -84,7 +118,9 @@ impl Core {
     /// Takes a message from a server in this process.
     pub(crate) fn value(&self, value: ToClient) -> Result<(), Error> {
         match value {
-            ToClient::Answer { id, outcome } => self.answer(&id, outcome.map(Arrived::Value)),
+            ToClient::Answer { id, outcome } => {
+                self.answer(&id, outcome.map(Arrived::Value).map_err(Error::Refused));
+            }
             ToClient::Note(note) => self.note(note),
             ToClient::Goodbye { reason } => {
                 return Err(Error::Unreachable { target: self.target.to_string(), reason });
@@ -93,7 +129,7 @@ impl Core {
         Ok(())
     }
 
-    fn answer(&self, id: &RequestId, outcome: Result<Arrived, RpcError>) {
+    fn answer(&self, id: &RequestId, outcome: Result<Arrived, Error>) {
         let RequestId::Integer(id) = id else { return };
         let waiting = {
             let mut state = self.lock();
@@ -108,7 +144,7 @@ impl Core {
         // An answer that nobody waits for is one that came after its caller had left.
         if let Some(waiting) = waiting {
             self.room.notify_waiters();
-            waiting.complete(self, outcome.map_err(Error::Refused));
+            waiting.complete(self, outcome);
         }
     }
 
@@ -150,6 +186,39 @@ impl Core {
                 self.consumed(process_id, seq);
             }
         }
+    }
+
+    /// Counts a breach of the protocol; fails when it is one too many.
+    pub(crate) fn breach(&self, what: &str) -> Result<(), Loss> {
+        tracing::warn!(error = %what, "the server broke the protocol");
+        let is_too_many = self.lock().breaches.add(Instant::now());
+        if is_too_many { Err(Loss::Protocol { what: what.to_owned() }) } else { Ok(()) }
+    }
+
+    /// Ends what a notification is about that does not decode.
+    ///
+    /// It fails when nobody can tell what that is: then everything may be missing something.
+    fn broken_note(&self, params: Option<&str>, what: String) -> Result<(), Error> {
+        let error = Error::Protocol { what: what.clone() };
+        let Some(subject) = params.and_then(Subject::of) else { return Err(error) };
+        self.breach(&what)?;
+        match subject {
+            Subject::Process(process_id) => {
+                let feed = self.lock().feeds.get(&process_id).cloned();
+                if let Some(feed) = feed {
+                    let order = feed.break_off(error);
+                    self.obey(&feed, order);
+                }
+            }
+            Subject::Route(key) => {
+                let route = self.lock().routes.get(&key).cloned();
+                if let Some(route) = route {
+                    route.end(Routed::Broken(error));
+                }
+            }
+            Subject::Observed => {}
+        }
+        Ok(())
     }
 
     fn route(&self, key: &RouteKey, what: Routed) {

@@ -8,7 +8,7 @@ use std::{
 
 use remex_proto::{fs, http};
 
-use crate::Loss;
+use crate::{Error, Loss};
 
 /// How many news of one watch may wait; beyond it they become one overflow.
 const WAITING_NEWS: usize = 1024;
@@ -34,6 +34,8 @@ pub(crate) enum Routed {
     Overrun {
         bytes: usize,
     },
+    /// The server broke the protocol; nothing follows.
+    Broken(Error),
     /// The connection was cut, and with it the stream or watch; nothing follows.
     Cut,
     /// The session is lost; nothing follows.

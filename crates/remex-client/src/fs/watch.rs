@@ -119,8 +119,9 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the path could not be watched again after a cut; then a later call tries once more.
-    /// [`Error::Lost`] when the session is.
+    /// [`Error::Refused`] when the path could not be watched again after a cut, and [`Error::Protocol`] when the
+    /// server told something that makes no sense; then a later call tries once more. [`Error::Lost`] when the session
+    /// is.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -139,6 +140,10 @@ impl Watch {
             match self.route.next().await {
                 Routed::Changed(wire::Changed { changes, overflow, .. }) => {
                     return Ok(Changes { changes, overflow });
+                }
+                Routed::Broken(error) => {
+                    self.unset();
+                    return Err(error);
                 }
                 Routed::Lost(loss) => return Err(loss.into()),
                 Routed::Cut | Routed::Body(_) | Routed::Overrun { .. } => self.unset(),

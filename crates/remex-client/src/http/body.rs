@@ -105,6 +105,7 @@ impl Body {
                     }
                 }
                 Routed::Overrun { bytes } => self.fail(Error::Overrun { bytes: bytes as u64 }),
+                Routed::Broken(error) => self.fail(error),
                 Routed::Lost(loss) => self.fail(loss.into()),
                 Routed::Cut | Routed::Changed(_) => self.fail(Error::Interrupted { method: "http/request" }),
             }

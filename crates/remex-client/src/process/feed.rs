@@ -163,6 +163,10 @@ impl Feed {
     /// Takes what the server told.
     pub(crate) fn hear(&self, heard: Heard) -> Order {
         let mut state = self.lock();
+        if state.failed.is_some() {
+            // Nobody will see it, so it may not hold up the process.
+            return Order { consumed: Some(heard.place().1), ..Order::default() };
+        }
         if state.is_full() {
             // Only a foreign server sends beyond the window. What it sends now a read brings later.
             state.interrupt();
@@ -195,6 +199,7 @@ impl Feed {
     pub(crate) fn hear_read(&self, answer: Result<wire::ReadReply, Error>) -> Order {
         let mut state = self.lock();
         match answer {
+            Ok(_) if state.failed.is_some() => {}
             Ok(reply) => {
                 let told = Told::of(&reply);
                 let bytes: usize = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum();
@@ -238,6 +243,17 @@ impl Feed {
         // The server may not have heard what it was told last.
         order.consumed = Some(state.consumed()).filter(|seq| *seq > 0);
         order
+    }
+
+    /// Notes that the server said something about the process that makes no sense: nothing that follows is seen.
+    pub(crate) fn break_off(&self, error: Error) -> Order {
+        let mut state = self.lock();
+        if state.closed.is_some() {
+            return Order::default();
+        }
+        state.fail(error);
+        let newest = state.queue.back().map_or(state.gone_seq, |(seq, _)| *seq);
+        Order { consumed: Some(newest).filter(|seq| *seq > 0), ..Order::default() }
     }
 
     /// Notes that nothing will come any more.
