@@ -465,9 +465,14 @@ impl Core {
             Ok(reply) => reply.closed,
             Err(error) => is_unknown_process(error),
         };
+        let mut state = self.lock();
         if is_over {
-            self.lock().unfollowed.remove(process_id);
-        } else if let Ok(reply) = answer {
+            state.unfollowed.remove(process_id);
+        } else if let Ok(reply) = answer
+            // Whoever follows it by now has not used up what came before.
+            && state.unfollowed.contains(process_id)
+        {
+            drop(state);
             self.consumed(process_id, reply.next_seq.saturating_sub(1));
         }
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 mod breaches;
+mod notifications;
 mod server;
 
 use std::time::Duration;

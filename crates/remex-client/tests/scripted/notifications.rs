@@ -1,0 +1,109 @@
+//! Notifications as they should be, but not as expected.
+
+use remex_client::Error;
+use remex_proto::environment::GetStatus;
+use serde_json::json;
+
+use crate::{
+    output as next_output,
+    server::{Server, output},
+    soon, started,
+};
+
+#[tokio::test]
+async fn reordered_notifications_are_put_in_order() {
+    let (client, mut server) = Server::connect().await;
+    let process = started(&client, &mut server, "p").await;
+    let mut events = process.events();
+    for seq in [3, 2, 5, 1, 4, 2] {
+        server.send(output("p", seq)).await;
+    }
+    for seq in 1..=5 {
+        assert_eq!(next_output(&mut events).await, (seq, seq.to_string()));
+    }
+    // What seemed to be missing was asked for; the answer comes too late and changes nothing.
+    let (id, read) = server.expect("process/read").await;
+    assert_eq!((&read["processId"], &read["afterSeq"]), (&json!("p"), &json!(0)));
+    server.answer_read(&id, "p", 5).await;
+    server.send(output("p", 6)).await;
+    assert_eq!(next_output(&mut events).await, (6, "6".to_owned()));
+    assert_eq!(client.cuts(), 0);
+}
+
+#[tokio::test]
+async fn the_end_may_be_told_before_the_last_words() {
+    let (client, mut server) = Server::connect().await;
+    let process = started(&client, &mut server, "p").await;
+    server.send(json!({"method": "process/closed", "params": {"processId": "p", "seq": 3}})).await;
+    let exited = json!({"processId": "p", "seq": 2, "exitCode": 7});
+    server.send(json!({"method": "process/exited", "params": exited})).await;
+    server.send(output("p", 1)).await;
+    let said = soon("the end of the process", process.communicate(b"")).await.unwrap();
+    assert_eq!((said.stdout, said.exit.code), (b"1".to_vec(), 7));
+}
+
+#[tokio::test]
+async fn unknown_notifications_are_passed_over() {
+    let (client, mut server) = Server::connect().await;
+    let process = started(&client, &mut server, "p").await;
+    let mut events = process.events();
+    for number in 0..100 {
+        let params = json!({"processId": "p", "seq": number, "chunk": 7});
+        server.send(json!({"method": "process/sneezed", "params": params})).await;
+        server.send(json!({"method": "weather/changed"})).await;
+    }
+    server.send(output("p", 1)).await;
+    assert_eq!(next_output(&mut events).await, (1, "1".to_owned()));
+    assert_eq!(client.cuts(), 0);
+}
+
+#[tokio::test]
+async fn a_second_handle_on_a_process_is_refused_and_the_first_one_sees_everything() {
+    let (client, mut server) = Server::connect().await;
+    let process = started(&client, &mut server, "p").await;
+    server.send(output("p", 1)).await;
+    let (second, ()) = tokio::join!(client.process("p"), async {
+        let (id, _) = server.expect("process/read").await;
+        server.answer_read(&id, "p", 0).await;
+    });
+    let error = second.unwrap_err();
+    assert!(
+        matches!(&error, Error::Usage(why) if why.contains("`p`") && why.contains("clone it")),
+        "{error}"
+    );
+    server.send(output("p", 2)).await;
+    let mut events = process.clone().events();
+    for seq in 1..=2 {
+        assert_eq!(next_output(&mut events).await, (seq, seq.to_string()));
+    }
+}
+
+#[tokio::test]
+async fn a_handle_that_comes_after_another_loses_nothing() {
+    let (client, mut server) = Server::connect().await;
+    let process = started(&client, &mut server, "p").await;
+    drop(process);
+    // How far it is, so that nothing has to be kept for nobody.
+    let (look, _) = server.expect("process/read").await;
+    let (process, ()) = tokio::join!(client.process("p"), async {
+        let (probe, _) = server.expect("process/read").await;
+        server.answer_read(&probe, "p", 0).await;
+    });
+    let process = process.unwrap();
+    let (history, read) = server.expect("process/read").await;
+    assert_eq!(read["afterSeq"], 0);
+    // Only now comes the answer to the look, when somebody wants it all.
+    server.answer_read(&look, "p", 3).await;
+    let (status, first) = tokio::join!(client.call(GetStatus {}), async {
+        let first = server.next().await;
+        server.answer(&first["id"], json!({"status": "ready"})).await;
+        first
+    });
+    assert_eq!(first["method"], "environment/status", "nothing is consumed yet: {first}");
+    drop(status);
+    server.answer_read(&history, "p", 3).await;
+    let mut events = process.events();
+    for seq in 1..=3 {
+        assert_eq!(next_output(&mut events).await, (seq, seq.to_string()));
+    }
+}
