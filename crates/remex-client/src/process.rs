@@ -378,5 +378,6 @@ impl Process {
 }
 
 fn terminate(process_id: &str, mode: wire::TerminateMode) -> wire::Terminate {
-    wire::Terminate { process_id: process_id.to_owned(), session_id: None, mode }
+    let (process_id, scope) = (process_id.to_owned(), wire::TerminateScope::Usual);
+    wire::Terminate { process_id, session_id: None, mode, scope }
 }

@@ -33,6 +33,8 @@ pub enum Scope {
     Process(Tag, Leader),
     /// What is left in the group or the session of a start whose process may have ended.
     Group(Tag, Pid),
+    /// Everything that came of one start whose process has ended.
+    Start(Tag),
     /// Everything that came of any start of a session; the tag is that of any of them.
     Session(Tag),
     /// Everything that came of any start of a server; the tag is that of any of them.
@@ -186,14 +188,18 @@ impl Scope {
 
     fn bears(&self, tag: Tag) -> bool {
         match self {
-            Self::Process(own, _) | Self::Group(own, _) => *own == tag,
+            Self::Process(own, _) | Self::Group(own, _) | Self::Start(own) => *own == tag,
             Self::Session(own) => own.same_session(tag),
             Self::Server(own) => own.same_server(tag),
         }
     }
 
     fn tag(&self) -> Tag {
-        let (Self::Process(tag, _) | Self::Group(tag, _) | Self::Session(tag) | Self::Server(tag)) = self;
+        let (Self::Process(tag, _)
+        | Self::Group(tag, _)
+        | Self::Start(tag)
+        | Self::Session(tag)
+        | Self::Server(tag)) = self;
         *tag
     }
 }

@@ -10,12 +10,12 @@ mod start;
 mod stream;
 mod watch;
 
-pub use end::{Signal, SignalName, Terminate, TerminateMode, Terminated, UnknownSignal};
+pub use end::{Signal, SignalName, Terminate, TerminateMode, TerminateScope, Terminated, UnknownSignal};
 pub use event::{
     Closed, ExitCause, Exited, Failed, Gap, GapRange, Output, Produced, StartedNote, Stream, Usage,
 };
 pub use start::{OutputOptions, Overflow, SandboxType, Start, Started};
 pub use stream::{Chunk, CloseStdin, Read, ReadReply, Release, Resize, Write, WriteReply, WriteStatus};
 pub use watch::{
-    Entry, List, Listing, Scope, Snapshot, SnapshotReply, State, Until, Wait, WaitReason, Waited,
+    Entry, LIVING_PIDS, List, Listing, Scope, Snapshot, SnapshotReply, State, Until, Wait, WaitReason, Waited,
 };

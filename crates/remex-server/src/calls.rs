@@ -112,10 +112,7 @@ impl Connection {
             Call::ProcessRead(request) => self.read_output(id, &own, request, responder),
             Call::ProcessWrite(request) => self.write(&own, request, responder),
             Call::ProcessSignal(request) => self.signal(&own, &request, responder),
-            Call::ProcessTerminate(request) => {
-                let order = Order::Terminate(request.mode, responder);
-                self.order(&own, request.session_id.as_deref(), &request.process_id, order);
-            }
+            Call::ProcessTerminate(request) => self.terminate(&own, &request, responder),
             Call::ProcessCloseStdin(request) => {
                 let order = Order::CloseStdin(responder, request.process_id.as_str().into());
                 self.order(&own, request.session_id.as_deref(), &request.process_id, order);
@@ -236,6 +233,21 @@ impl Connection {
 
     fn find(&self, own: &Arc<Session>, named: Option<&str>, process: &str) -> Result<Arc<Process>, RpcError> {
         self.session(own, named)?.process(process).ok_or_else(|| unknown_process(process))
+    }
+
+    fn terminate(&mut self, own: &Arc<Session>, request: &wire::Terminate, responder: Responder) {
+        let session = self.session(own, request.session_id.as_deref()).ok();
+        let ended = session.and_then(|session| {
+            let process = session.process(&request.process_id).filter(|process| process.has_exited())?;
+            (request.scope == wire::TerminateScope::Tree).then_some((session, process))
+        });
+        match ended {
+            Some((session, process)) => process.end_remains(&session, request.mode, responder),
+            None => {
+                let order = Order::Terminate(request.mode, responder);
+                self.order(own, request.session_id.as_deref(), &request.process_id, order);
+            }
+        }
     }
 
     fn order(&mut self, own: &Arc<Session>, named: Option<&str>, process: &str, order: Order) {

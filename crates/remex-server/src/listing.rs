@@ -16,19 +16,32 @@ use crate::{
 /// The processes of some sessions, the oldest first.
 pub(crate) struct ProcessList {
     processes: Vec<(Arc<Session>, Arc<Process>)>,
-    /// CPU time and resident memory of living trees.
-    trees: HashMap<Tag, (Duration, u64)>,
+    living: HashMap<Tag, Tree>,
+}
+
+/// What lives of one process and what it has started.
+#[derive(Default)]
+struct Tree {
+    cpu: Duration,
+    resident_bytes: u64,
+    /// The smallest first.
+    pids: Vec<u32>,
 }
 
 impl ProcessList {
     pub(crate) fn new(sessions: &[Arc<Session>], members: &[Member]) -> Self {
-        let mut trees = HashMap::<_, (Duration, u64)>::new();
+        let mut living = HashMap::<_, Tree>::new();
         for member in members {
             if let Some(tag) = member.tag {
-                let (cpu, resident_bytes) = trees.entry(tag).or_default();
-                *cpu += member.cpu;
-                *resident_bytes += member.resident_bytes;
+                let tree = living.entry(tag).or_default();
+                tree.cpu += member.cpu;
+                tree.resident_bytes += member.resident_bytes;
+                tree.pids.push(member.pid.as_raw().unsigned_abs());
             }
+        }
+        for tree in living.values_mut() {
+            tree.pids.sort_unstable();
+            tree.pids.truncate(wire::LIVING_PIDS);
         }
         let of = |session: &Arc<Session>| {
             let session = Arc::clone(session);
@@ -36,7 +49,7 @@ impl ProcessList {
         };
         let mut processes: Vec<_> = sessions.iter().flat_map(of).collect();
         processes.sort_by_cached_key(|(_, process)| process.started_at_ms());
-        ProcessList { processes, trees }
+        ProcessList { processes, living }
     }
 
     pub(crate) fn to_listing(&self) -> wire::Listing {
@@ -68,9 +81,10 @@ impl ProcessList {
     fn entries(&self) -> impl Iterator<Item = wire::Entry> {
         self.processes.iter().map(|(session, process)| {
             let mut entry = process.entry(session);
-            if let Some((cpu, resident_bytes)) = self.trees.get(&process.tag) {
-                entry.cpu_ms = Some(u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
-                entry.resident_bytes = Some(*resident_bytes);
+            if let Some(tree) = self.living.get(&process.tag) {
+                entry.cpu_ms = Some(u64::try_from(tree.cpu.as_millis()).unwrap_or(u64::MAX));
+                entry.resident_bytes = Some(tree.resident_bytes);
+                entry.living_pids.clone_from(&tree.pids);
             }
             entry
         })

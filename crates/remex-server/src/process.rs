@@ -345,6 +345,7 @@ impl Process {
             retained_bytes: state.log.held_bytes() as u64,
             cpu_ms: None,
             resident_bytes: None,
+            living_pids: Vec::new(),
         }
     }
 

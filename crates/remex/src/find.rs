@@ -43,8 +43,26 @@ impl Row {
         matches!(self.entry.state, State::Starting | State::Running)
     }
 
-    /// Says in a word or two how it is: `running`, `exit 3`, `SIGKILL`, `timeout`.
+    /// Tells whether it, or something that it has started, may live.
+    ///
+    /// What lost its mark is not counted by the server; it is noticed when it holds the output open.
+    pub(crate) fn lives(&self) -> bool {
+        self.entry.state != State::Closed || self.entry.resident_bytes.is_some()
+    }
+
+    /// Says how it is: `running`, `exit 3`; with what it has left behind, `exit 3, 2 alive`.
     pub(crate) fn state(&self) -> String {
+        if self.is_running() || !self.lives() {
+            return self.outcome();
+        }
+        match self.entry.living_pids.len() {
+            0 => format!("{}, output open", self.outcome()),
+            living => format!("{}, {living} alive", self.outcome()),
+        }
+    }
+
+    /// Says in a word or two how it is or ended: `running`, `exit 3`, `SIGKILL`, `timeout`.
+    pub(crate) fn outcome(&self) -> String {
         let entry = &self.entry;
         match (entry.state, entry.cause, &entry.signal) {
             (State::Starting, ..) => "starting".to_owned(),
@@ -133,16 +151,18 @@ impl Processes {
         Ok(self.followed(self.find(word)?))
     }
 
-    /// Asks whether anything of a process lives: itself, or what it started.
-    pub(crate) async fn lives(&self, row: &Row) -> Result<bool, Failure> {
+    /// Asks what lives of a process, itself included; `None` when nothing does.
+    ///
+    /// A server that is older may know that something lives, but not what.
+    pub(crate) async fn living(&self, row: &Row) -> Result<Option<Vec<u32>>, Failure> {
         let list = List { session_id: Some(row.entry.session_id.clone()), scope: Scope::Session };
         let listing = match self.client.call(list).await {
-            Err(error) if error.refusal() == Some(ErrorKind::UnknownSession) => return Ok(false),
+            Err(error) if error.refusal() == Some(ErrorKind::UnknownSession) => return Ok(None),
             listing => listing?,
         };
         let mut entries = listing.processes.into_iter();
         let entry = entries.find(|entry| entry.process_id == row.entry.process_id);
-        Ok(entry.is_some_and(|entry| entry.resident_bytes.is_some()))
+        Ok(entry.filter(|entry| entry.resident_bytes.is_some()).map(|entry| entry.living_pids))
     }
 
     pub(crate) fn followed(&self, row: &Row) -> Followed {
@@ -161,9 +181,11 @@ fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
     }
     let best = rows.iter().filter_map(|row| row.fit(word)).min();
     let mut fitting: Vec<_> = rows.iter().filter(|row| best.is_some() && row.fit(word) == best).collect();
+    // Who names a process rarely means one that has ended.
     if fitting.iter().any(|row| row.is_running()) {
-        // Who names a process rarely means one that has ended.
         fitting.retain(|row| row.is_running());
+    } else if fitting.iter().any(|row| row.lives()) {
+        fitting.retain(|row| row.lives());
     }
     match fitting[..] {
         [row] => Ok(row),
@@ -255,7 +277,8 @@ pub(crate) mod tests {
             produced: Produced::default(),
             retained_bytes: 0,
             cpu_ms: Some(0),
-            resident_bytes: Some(0),
+            resident_bytes: (state != State::Closed).then_some(0),
+            living_pids: if state == State::Closed { Vec::new() } else { vec![4711] },
         };
         let session_name = (!session.is_empty()).then(|| session.to_owned());
         Row {
@@ -360,6 +383,11 @@ pub(crate) mod tests {
         assert_eq!(row.state(), "SIGKILL");
         row.entry.cause = Some(ExitCause::Timeout);
         assert_eq!(row.state(), "timeout");
+        (row.entry.resident_bytes, row.entry.living_pids) = (Some(4096), vec![4712, 4713]);
+        assert_eq!((row.state().as_str(), row.outcome().as_str()), ("timeout, 2 alive", "timeout"));
+        let mut held = process("s", "p", State::Exited);
+        (held.entry.exit_code, held.entry.living_pids) = (Some(0), Vec::new());
+        assert_eq!(held.state(), "exit 0, output open");
         assert_eq!(process("s", "p", State::Running).state(), "running");
     }
 }

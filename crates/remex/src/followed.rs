@@ -8,7 +8,7 @@ use bytes::Bytes;
 use remex_client::{Client, Error, ErrorKind, Process};
 use remex_proto::process::{
     CloseStdin, ExitCause, GapRange, Read, ReadReply, Release, Resize, Signal, SignalName, Stream, Terminate,
-    TerminateMode, Until, Wait, WaitReason, Write,
+    TerminateMode, TerminateScope, Until, Wait, WaitReason, Write,
 };
 
 /// How much is read at once.
@@ -127,7 +127,27 @@ impl Followed {
     /// Ends it with everything it has started.
     pub(crate) async fn terminate(&self, mode: TerminateMode) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
-        self.client.call(Terminate { process_id, session_id, mode }).await.map(drop)
+        let scope = TerminateScope::Usual;
+        self.client.call(Terminate { process_id, session_id, mode, scope }).await.map(drop)
+    }
+
+    /// Ends everything that it has started and that lives, also when it has itself ended.
+    pub(crate) async fn terminate_tree(&self, mode: TerminateMode) -> Result<(), Error> {
+        let (process_id, session_id) = self.ids();
+        let scope = TerminateScope::Tree;
+        self.client.call(Terminate { process_id, session_id, mode, scope }).await.map(drop)
+    }
+
+    /// Waits until nothing holds its output open, at most for `limit`, and tells whether that is so.
+    pub(crate) async fn closes_within(&self, limit: Duration) -> Result<bool, Error> {
+        let (process_id, session_id) = self.ids();
+        let wait = Wait { process_id, session_id, wait_ms: Some(millis(limit)), until: Until::Closed };
+        match self.client.call(wait).await {
+            Ok(waited) => Ok(waited.reason != WaitReason::Timeout),
+            // What is forgotten was closed.
+            Err(error) if is_forgotten(&error) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits until it has exited.
@@ -139,27 +159,6 @@ impl Followed {
             if waited.reason != WaitReason::Timeout {
                 let code = waited.exit_code.unwrap_or_default();
                 return Ok(End { code, signal: waited.signal, cause: waited.cause });
-            }
-        }
-    }
-
-    /// Waits until it has exited and nothing holds its output open.
-    pub(crate) async fn wait_closed(&self) -> Result<(), Error> {
-        loop {
-            let (process_id, session_id) = self.ids();
-            let wait = Wait { process_id, session_id, wait_ms: Some(millis(PATIENCE)), until: Until::Closed };
-            match self.client.call(wait).await {
-                Ok(waited) if waited.reason == WaitReason::Timeout => {}
-                // What is forgotten was closed.
-                Err(error)
-                    if !matches!(
-                        error.refusal(),
-                        Some(ErrorKind::UnknownProcess | ErrorKind::UnknownSession)
-                    ) =>
-                {
-                    return Err(error);
-                }
-                _ => return Ok(()),
             }
         }
     }
@@ -188,6 +187,10 @@ fn news(reply: ReadReply) -> News {
         end: code.map(|code| End { code, signal: reply.signal, cause: reply.cause }),
         closed: reply.closed && is_all,
     }
+}
+
+fn is_forgotten(error: &Error) -> bool {
+    matches!(error.refusal(), Some(ErrorKind::UnknownProcess | ErrorKind::UnknownSession))
 }
 
 fn refused(process: &str) -> String {

@@ -62,7 +62,7 @@ async fn a_broken_notification_ends_its_watch_with_the_cause_and_the_next_look_s
     let params = json!({"watchId": id, "changes": 7, "overflow": false});
     server.send(json!({"method": "fs/changed", "params": params})).await;
     assert_broken(soon("the cause", watch.next()).await, "fs/changed");
-    let (again, ()) = tokio::join!(watch.next(), async {
+    let (again, ()) = tokio::join!(soon("another watch", watch.next()), async {
         for method in ["fs/unwatch", "fs/watch"] {
             let (id, _) = server.expect(method).await;
             server.answer(&id, json!({})).await;
@@ -91,7 +91,7 @@ async fn a_broken_notification_ends_its_body_with_the_cause() {
 #[tokio::test]
 async fn an_error_that_does_not_decode_ends_its_call_and_nothing_else() {
     let (client, mut server) = Server::connect().await;
-    let (status, ()) = tokio::join!(client.call(GetStatus {}), async {
+    let (status, ()) = tokio::join!(soon("an answer", client.call(GetStatus {})), async {
         let (id, _) = server.expect("environment/status").await;
         server.send(json!({"id": id, "error": {"code": "no"}})).await;
     });

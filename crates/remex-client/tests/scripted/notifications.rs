@@ -94,7 +94,7 @@ async fn a_handle_that_comes_after_another_loses_nothing() {
     assert_eq!(read["afterSeq"], 0);
     // Only now comes the answer to the look, when somebody wants it all.
     server.answer_read(&look, "p", 3).await;
-    let (status, first) = tokio::join!(client.call(GetStatus {}), async {
+    let (status, first) = tokio::join!(soon("an answer", client.call(GetStatus {})), async {
         let first = server.next().await;
         server.answer(&first["id"], json!({"status": "ready"})).await;
         first

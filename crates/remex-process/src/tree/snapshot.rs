@@ -58,7 +58,7 @@ impl Snapshot {
                 Scope::Group(_, pid) => {
                     tagged && (member.session == Some(*pid) || member.group == Some(*pid))
                 }
-                Scope::Session(_) | Scope::Server(_) => tagged,
+                Scope::Start(_) | Scope::Session(_) | Scope::Server(_) => tagged,
             }
         };
         let is_own = |member: &&Member| !scope.excludes(member.tag) && contains(member);

@@ -129,6 +129,27 @@ pub struct Terminate {
     /// How gently; absent: not at all.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "TerminateMode::is_force")]
     pub mode: TerminateMode,
+    /// How much of what it has started; absent: what its state suggests.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "TerminateScope::is_usual")]
+    pub scope: TerminateScope,
+}
+
+/// How much of a process is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum TerminateScope {
+    /// The whole tree of a running process, the group and session of one that has exited, nothing of a closed one.
+    #[default]
+    Usual,
+    /// Everything that it has started and that lives, however it is itself.
+    Tree,
+}
+
+impl TerminateScope {
+    fn is_usual(&self) -> bool {
+        *self == Self::Usual
+    }
 }
 
 /// How a process is ended.

@@ -193,7 +193,13 @@ pub struct Entry {
     pub cpu_ms: Option<u64>,
     /// Resident memory of the tree; null when the system does not tell.
     pub resident_bytes: Option<u64>,
+    /// The living processes of the tree, the smallest numbers first, at most [`LIVING_PIDS`].
+    #[serde(default)]
+    pub living_pids: Vec<u32>,
 }
+
+/// How many living processes of one tree a [`Listing`] names.
+pub const LIVING_PIDS: usize = 64;
 
 /// How far a process has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

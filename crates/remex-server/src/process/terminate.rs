@@ -57,7 +57,17 @@ pub(super) fn remains(
     mode: TerminateMode,
     responder: Responder,
 ) {
-    let scope = Scope::Group(process.tag, pid);
+    end_rest(Scope::Group(process.tag, pid), process, session, mode, responder);
+}
+
+/// Ends what is left of a process that has exited, and answers.
+fn end_rest(
+    scope: Scope,
+    process: &Arc<Process>,
+    session: &Arc<Session>,
+    mode: TerminateMode,
+    responder: Responder,
+) {
     match mode {
         TerminateMode::Force => session.server().track(async move {
             responder.answer(kill(&scope).await.map(|()| Terminated { running: false }));
@@ -105,6 +115,21 @@ async fn is_gone(scope: &Scope) -> bool {
 }
 
 impl Process {
+    /// Tells whether the direct child has ended.
+    pub(crate) fn has_exited(&self) -> bool {
+        self.state().exit.is_some()
+    }
+
+    /// Ends everything that lives of a process that has exited, also what left its group and session.
+    pub(crate) fn end_remains(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        mode: TerminateMode,
+        responder: Responder,
+    ) {
+        end_rest(Scope::Start(self.tag), self, session, mode, responder);
+    }
+
     /// Waits until the direct child has ended.
     async fn ended(&self) {
         self.until(|state| state.exit.is_some()).await;

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
-use remex_proto::process::{SignalName, State, TerminateMode};
+use remex_proto::process::{SignalName, TerminateMode};
 
 use super::Outcome;
 use crate::{
     failure::Failure,
     find::{Processes, Row},
     place::{On, Otherwise},
+    print,
     text::{duration, plain},
 };
 
@@ -127,18 +128,38 @@ fn way(flags: &Flags) -> Result<Way, Failure> {
 
 async fn end(processes: &Processes, row: &Row, way: Way) -> Result<(), Failure> {
     let followed = processes.followed(row);
+    let (name, outcome) = (plain(&row.name), row.outcome());
     match way {
         Way::Signal(signal) if row.is_running() => Ok(followed.signal(signal).await?),
-        // What it left behind in its group holds its output open.
-        Way::Tree(mode) if row.entry.state != State::Closed => {
-            followed.terminate(mode).await?;
-            followed.wait_closed().await?;
-            gone(processes, row, mode).await
-        }
-        _ => Err(Failure::new(
-            format!("cannot kill `{}`: it has ended ({})", plain(&row.name), row.state()),
-            "see `remex ps`",
+        Way::Signal(_) if row.lives() => Err(Failure::new(
+            format!(
+                "cannot signal `{name}`: it has ended ({outcome}), and only what it started lives on{}",
+                pids(&row.entry.living_pids)
+            ),
+            "`--tree` ends that, too",
         )),
+        Way::Tree(mode) if row.lives() => {
+            followed.terminate_tree(mode).await?;
+            gone(processes, row, mode).await?;
+            if !followed.closes_within(PATIENCE).await? {
+                return Err(Failure::new(
+                    format!("something holds the output of `{name}` open that the server cannot find"),
+                    "look for it on that machine; it gave up the mark of the server, as a hostile program may",
+                ));
+            }
+            print::out(format!("ended {name}{}\n", pids(&row.entry.living_pids)))
+        }
+        _ => Err(Failure::new(format!("cannot kill `{name}`: it has ended ({outcome})"), "see `remex ps`")),
+    }
+}
+
+/// Names processes behind the name of a tree; nothing where the server does not tell which they are.
+fn pids(pids: &[u32]) -> String {
+    let list: Vec<_> = pids.iter().map(u32::to_string).collect();
+    match list.len() {
+        0 => String::new(),
+        1 => format!(" (pid {})", list[0]),
+        _ => format!(" (pids {})", list.join(", ")),
     }
 }
 
@@ -149,17 +170,20 @@ async fn gone(processes: &Processes, row: &Row, mode: TerminateMode) -> Result<(
         TerminateMode::Graceful { timeout_ms } => Duration::from_millis(timeout_ms),
     };
     let mut looks = tokio::time::interval(LOOK);
+    let mut alive = Vec::new();
     let settled = tokio::time::timeout(grace.saturating_add(PATIENCE), async {
         loop {
             looks.tick().await;
-            if !processes.lives(row).await? {
-                return Ok(());
+            match processes.living(row).await? {
+                Some(living) => alive = living,
+                None => return Ok(()),
             }
         }
     });
-    settled.await.unwrap_or_else(|_| {
+    let settled = settled.await;
+    settled.unwrap_or_else(|_| {
         Err(Failure::new(
-            format!("something that `{}` started does not end", plain(&row.name)),
+            format!("something that `{}` started does not end{}", plain(&row.name), pids(&alive)),
             "look for a process that hangs in the kernel on that machine",
         ))
     })

@@ -21,8 +21,11 @@ use crate::{
     followed::{Followed, Patience},
     place::{On, Otherwise},
     print,
-    text::{duration, now_ms},
+    text::{duration, now_ms, plain},
 };
+
+/// How long the output of a process may stay open after its end before that is worth a word.
+const OPEN: Duration = Duration::from_secs(1);
 
 /// Flags of `remex logs`.
 #[derive(Debug, Args)]
@@ -77,12 +80,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         tail: flags.tail,
         times: flags.timestamps,
     });
-    cut::told(&client, show(&followed, selection, flags.follow)).await?;
+    cut::told(&client, show(&followed, selection, flags)).await?;
     let _ = client.end().await;
     Ok(0)
 }
 
-async fn show(followed: &Followed, mut selection: Selection, follow: bool) -> Result<(), Failure> {
+async fn show(followed: &Followed, mut selection: Selection, flags: &Flags) -> Result<(), Failure> {
+    let follow = flags.follow;
+    let mut warned = false;
     let newest = followed.shortly_before(0).await?;
     let mut cursor = 0;
     let mut behind = true;
@@ -99,6 +104,16 @@ async fn show(followed: &Followed, mut selection: Selection, follow: bool) -> Re
         }
         if (!behind && !follow) || (news.closed && is_all) {
             return write(selection.finish());
+        }
+        if news.end.is_some() && !warned {
+            warned = true;
+            if !followed.closes_within(OPEN).await? {
+                let name = plain(&flags.name);
+                print::note(format!(
+                    "`{name}` has ended, but something that it started holds its output open; \
+                     `remex kill {name} --tree` ends that"
+                ));
+            }
         }
     }
 }

@@ -58,7 +58,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let mut rows = Processes::list(&client).await?.rows;
     let _ = client.end().await;
     let all = rows.len();
-    rows.retain(|row| flags.all || row.is_running());
+    rows.retain(|row| flags.all || row.lives());
     if rows.is_empty() && all > 0 && !flags.quiet {
         print::note("nothing is running; `remex ps --all` shows what has ended");
     }
@@ -89,13 +89,22 @@ fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 8] {
     [
         name,
         row.state(),
-        or_dash(entry.pid.filter(|_| row.is_running()).map(|pid| pid.to_string())),
+        or_dash(pid(row)),
         age(row.age(now_ms)),
         or_dash(entry.cpu_ms.map(|ms| age(std::time::Duration::from_millis(ms)))),
         or_dash(entry.resident_bytes.map(size)),
         size(row.said_bytes()),
         line(&entry.argv),
     ]
+}
+
+/// Names its own process, or what lives of one that has ended.
+fn pid(row: &Row) -> Option<String> {
+    if row.is_running() {
+        return row.entry.pid.map(|pid| pid.to_string());
+    }
+    let (first, others) = row.entry.living_pids.split_first()?;
+    Some(if others.is_empty() { first.to_string() } else { format!("{first} +{}", others.len()) })
 }
 
 /// The JSON of `ps`; CLI.md documents it.
@@ -131,6 +140,7 @@ struct Shown<'a> {
     retained_bytes: u64,
     cpu_ms: Option<u64>,
     resident_bytes: Option<u64>,
+    living_pids: &'a [u32],
 }
 
 impl<'a> Shown<'a> {
@@ -161,6 +171,7 @@ impl<'a> Shown<'a> {
             retained_bytes: entry.retained_bytes,
             cpu_ms: entry.cpu_ms,
             resident_bytes: entry.resident_bytes,
+            living_pids: &entry.living_pids,
         }
     }
 }

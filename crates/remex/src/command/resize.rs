@@ -46,7 +46,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         return cannot("it has no terminal", "start it with `remex run -t`");
     }
     if !row.is_running() {
-        return cannot(&format!("it has ended ({})", row.state()), "see `remex ps`");
+        return cannot(&format!("it has ended ({})", row.outcome()), "see `remex ps`");
     }
     let (rows, cols) = flags.size;
     processes.followed(row).resize(rows, cols).await?;

@@ -1,13 +1,17 @@
 //! `ps`, `kill`, `wait` and `resize`: a look at what was left running, and a hand on it.
 
-use std::process::Stdio;
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+    sync::mpsc,
+};
 
 use serde_json::{Value, json};
 
 use crate::{
     home::{Home, Said, said},
     left::{Left, out},
-    support::Server,
+    support::{PATIENCE, Server},
 };
 
 fn ended(code: i32, err: &str) -> Said {
@@ -55,22 +59,23 @@ fn ps_tells_programs_everything() {
     let mut listing: Value = serde_json::from_str(&out(left.say(&["ps", "--json"]))).unwrap();
     let process = &mut listing["processes"][0];
     for (name, is_right) in [
-        ("pid", process["pid"].as_u64().is_some_and(|pid| pid > 1)),
         ("sessionId", process["sessionId"].is_string()),
         ("startedAtMs", process["startedAtMs"].as_u64().is_some_and(|ms| ms > 1_700_000_000_000)),
         ("cpuMs", process["cpuMs"].is_u64()),
         ("residentBytes", process["residentBytes"].as_u64().is_some_and(|bytes| bytes > 0)),
+        ("livingPids", process["livingPids"] == json!([process["pid"]])),
     ] {
         assert!(is_right, "{name} of {process}");
         process[name] = Value::Null;
     }
+    assert!(process["pid"].take().as_u64().is_some_and(|pid| pid > 1));
     let expected = json!({"version": 1, "processes": [{
         "name": "build", "processId": "build", "sessionId": null, "sessionName": "night", "clientName": "left",
         "attached": true, "expiresAtMs": null, "argv": ["/bin/sh", "-c", "echo ready; exec sleep 1000"],
         "cwd": "/", "pid": null, "tty": false, "labels": {"for": "tests"}, "state": "running",
         "startedAtMs": null, "endedAtMs": null, "exitCode": null, "signal": null, "cause": null,
         "stdoutBytes": 6, "stderrBytes": 0, "terminalBytes": 0, "retainedBytes": 6,
-        "cpuMs": null, "residentBytes": null,
+        "cpuMs": null, "residentBytes": null, "livingPids": null,
     }]});
     assert_eq!(listing, expected);
 }
@@ -140,7 +145,8 @@ fn a_tree_is_ended_with_all_that_it_started() {
                     wait";
     left.ready("stubborn", stubborn);
     let before = std::time::Instant::now();
-    assert_eq!(out(left.say(&["kill", "stubborn", "--tree", "--grace", "300ms"])), "");
+    let ended_tree = out(left.say(&["kill", "stubborn", "--tree", "--grace", "300ms"]));
+    assert!(ended_tree.starts_with("ended stubborn (pids ") && ended_tree.ends_with(")\n"), "{ended_tree}");
     assert!(before.elapsed().as_millis() >= 300);
     let listing = out(left.say(&["ps", "--all", "--json"]));
     let listing: Value = serde_json::from_str(&listing).unwrap();
@@ -151,7 +157,9 @@ fn a_tree_is_ended_with_all_that_it_started() {
         ended(1, "remex: cannot kill `stubborn`: it has ended (SIGTERM)\n  hint: see `remex ps`\n")
     );
     left.ready("other", stubborn);
-    assert_eq!(out(left.say(&["kill", "other", "--tree", "--signal", "KILL"])), "");
+    assert!(
+        out(left.say(&["kill", "other", "--tree", "--signal", "KILL"])).starts_with("ended other (pids ")
+    );
     assert_eq!(left.say(&["wait", "other"]), ended(137, ""));
     assert_eq!(
         left.say(&["kill", "other", "--tree", "--signal", "INT"]),
@@ -161,6 +169,49 @@ fn a_tree_is_ended_with_all_that_it_started() {
              hint: leave out `--tree` to signal the process and its group\n"
         )
     );
+}
+
+#[test]
+fn what_a_process_left_behind_is_shown_and_can_be_ended() {
+    let left = Left::behind("night");
+    // Two children in sessions of their own that ignore TERM: one holds the output open, the other does not.
+    let script =
+        "trap '' TERM; setsid sleep 1000 & echo $!; setsid sleep 1000 >/dev/null 2>&1 & echo $!; echo ready";
+    left.ready("gone", script);
+    left.client.event("gone", "process/exited");
+    let said = out(left.say(&["logs", "gone"]));
+    let [one, other, "ready"] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    let listed = out(left.say(&["ps"]));
+    assert!(listed.contains(&format!("\ngone  exit 0, 2 alive  {one} +1  ")), "{listed}");
+    assert_eq!(
+        left.say(&["kill", "gone"]),
+        ended(
+            1,
+            &format!(
+                "remex: cannot signal `gone`: it has ended (exit 0), and only what it started lives on \
+                 (pids {one}, {other})\n  hint: `--tree` ends that, too\n"
+            )
+        )
+    );
+    let mut logs = left.home.remex(&["logs", "gone", "--follow"]);
+    let mut logs = logs.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(logs.stderr.take().unwrap());
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        tell.send(line).unwrap();
+        tell.send(format!("{:?}", logs.wait().unwrap().code())).unwrap();
+    });
+    assert_eq!(
+        told.recv_timeout(PATIENCE).expect("`logs --follow` says why it goes on"),
+        "remex: `gone` has ended, but something that it started holds its output open; \
+         `remex kill gone --tree` ends that\n"
+    );
+    let killed = left.say(&["kill", "gone", "--tree", "--grace", "100ms"]);
+    assert_eq!(out(killed), format!("ended gone (pids {one}, {other})\n"));
+    assert_eq!(told.recv_timeout(PATIENCE).expect("`logs --follow` ends"), "Some(0)");
+    assert_eq!(out(left.say(&["ps", "-q"])), "");
 }
 
 #[test]

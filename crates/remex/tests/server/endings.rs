@@ -203,6 +203,32 @@ fn a_service_that_was_left_behind_on_purpose_outlives_terminate() {
 }
 
 #[test]
+fn terminate_with_the_scope_of_a_tree_ends_whatever_an_ended_process_left_behind() {
+    let server = Server::start();
+    let client = server.client();
+    let services = [
+        ("exited", "setsid sleep 1000"),
+        ("closed", "setsid sleep 1000 </dev/null >/dev/null 2>&1"),
+        ("stubborn", "trap '' TERM; setsid sleep 1000 </dev/null >/dev/null 2>&1"),
+    ];
+    for (mode, name) in [(Value::Null, "force"), (graceful(50), "graceful")] {
+        for (state, service) in services {
+            let id = format!("{state} {name}");
+            let service = leave_behind(&client, &id, service, json!({}));
+            client.event(&id, "process/exited");
+            let request = json!({"processId": id, "mode": mode, "scope": "tree"});
+            assert_eq!(client.call("process/terminate", request).unwrap(), json!({"running": false}));
+            service.assert_ends();
+            client.event(&id, "process/closed");
+        }
+    }
+    let family = start_family(&client, "running", "", json!({}));
+    let request = json!({"processId": "running", "scope": "tree"});
+    assert_eq!(client.call("process/terminate", request).unwrap(), json!({"running": true}));
+    family.into_iter().for_each(|member| member.assert_ends());
+}
+
+#[test]
 fn a_background_child_delays_the_close_but_not_the_exit() {
     let directory = tempfile::tempdir().unwrap();
     let gate = directory.path().join("gate");

@@ -364,13 +364,20 @@ fn the_list_tells_what_is_known_of_each_process() {
         "pid": started["pid"], "tty": false, "labels": labels, "state": "running",
         "startedAtMs": started["startedAtMs"], "endedAtMs": null, "exitCode": null, "signal": null,
         "cause": null, "produced": {"stdout": 6, "stderr": 3, "pty": 0}, "retainedBytes": 9,
-        "cpuMs": running["cpuMs"], "residentBytes": running["residentBytes"],
+        "cpuMs": running["cpuMs"], "residentBytes": running["residentBytes"], "livingPids": running["livingPids"],
     });
     assert_eq!(running, &expected);
     assert!(running["cpuMs"].is_u64(), "{running}");
     assert!(running["residentBytes"].as_u64().unwrap() > 100_000, "two programs need memory: {running}");
 
+    let living = |entry: &Value| entry["livingPids"].as_array().unwrap().len();
+    assert!(
+        living(running) == 2 && running["livingPids"][0] == started["pid"],
+        "the shell, and what it started: {running}"
+    );
+
     let (exited, closed) = (entry("exited"), entry("closed"));
+    assert_eq!((living(exited), living(closed)), (1, 0));
     assert_eq!((&exited["state"], &exited["exitCode"]), (&json!("exited"), &json!(3)));
     assert!(exited["endedAtMs"].as_u64() >= exited["startedAtMs"].as_u64(), "{exited}");
     assert_eq!(

@@ -60,7 +60,7 @@ fn a_chunk_has_bytes_of_one_moment_only() {
 #[test]
 fn a_log_with_as_many_events_as_may_be_joins_what_it_could_not_take_otherwise() {
     let mut log = OutputLog::new(SMALL);
-    let mut say = |log: &mut OutputLog, hold: Hold, second: u64| {
+    let say = |log: &mut OutputLog, hold: Hold, second: u64| {
         assert!(log.room(hold, usize::MAX) > 0, "a process with little to say does not wait");
         append_at(log, second * 1000, Stream::Stdout, b".");
         log.evict(hold, usize::MAX);

@@ -39,7 +39,7 @@ struct Column {
 
 const COLUMNS: [Column; 8] = [
     Column { title: "NAME", width: Constraint::Length(16), from: 0, cell: |seen, _| plain(&seen.row.name) },
-    Column { title: "STATE", width: Constraint::Length(9), from: 0, cell: |seen, _| seen.row.state() },
+    Column { title: "STATE", width: Constraint::Length(9), from: 0, cell: |seen, _| seen.row.outcome() },
     Column {
         title: "CPU",
         width: Constraint::Length(5),
