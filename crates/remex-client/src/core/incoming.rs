@@ -106,7 +106,7 @@ impl Core {
                     // A newer server may tell more than this client knows.
                     Err(remex_proto::ParseError::UnknownMethod { .. }) => {}
                     Err(error) => {
-                        return self.broken_note(params, format!("`{method}` does not decode: {error}"));
+                        return self.broken_note(params, &format!("`{method}` does not decode: {error}"));
                     }
                 }
                 Ok(())
@@ -198,10 +198,10 @@ impl Core {
     /// Ends what a notification is about that does not decode.
     ///
     /// It fails when nobody can tell what that is: then everything may be missing something.
-    fn broken_note(&self, params: Option<&str>, what: String) -> Result<(), Error> {
-        let error = Error::Protocol { what: what.clone() };
+    fn broken_note(&self, params: Option<&str>, what: &str) -> Result<(), Error> {
+        let error = Error::Protocol { what: what.to_owned() };
         let Some(subject) = params.and_then(Subject::of) else { return Err(error) };
-        self.breach(&what)?;
+        self.breach(what)?;
         match subject {
             Subject::Process(process_id) => {
                 let feed = self.lock().feeds.get(&process_id).cloned();
