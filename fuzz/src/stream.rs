@@ -96,7 +96,7 @@ fn check_sending(role: Role, limit: usize, events: &[Event]) {
             Event::Ping(payload) => buffer.ping(payload),
             Event::Pong(payload) => buffer.pong(payload),
             Event::Close { code: Some(code), reason } => buffer.close(*code, reason),
-            Event::Close { code: None, .. } | Event::TooLong | Event::Violation(_) => break,
+            Event::Close { code: None, .. } | Event::TooLong | Event::NoMemory | Event::Violation(_) => break,
         }
         sent.push(event.clone());
     }
