@@ -15,6 +15,7 @@ mod followed;
 mod input;
 mod interrupt;
 mod launch;
+mod mistyped;
 mod own;
 mod place;
 mod print;
@@ -30,7 +31,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    let arguments = arguments::Arguments::parse();
+    let arguments = match arguments::Arguments::try_parse_from(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(error) => return mistyped::refuse(&error),
+    };
     match command::run(&arguments.command) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

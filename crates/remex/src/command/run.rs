@@ -53,7 +53,7 @@ pub(crate) struct Flags {
     timeout: Option<Duration>,
 
     /// The command and its arguments; no shell is between, say `sh -c '…'` for one
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
 

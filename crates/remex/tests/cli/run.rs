@@ -51,6 +51,37 @@ fn flags_of_the_command_are_its_own_without_two_dashes() {
 }
 
 #[test]
+fn a_mistyped_option_is_refused_instead_of_run() {
+    let home = Home::new();
+    let refused = |args: &[&str], what: &str, todo: &str| {
+        let said = home.say(args);
+        assert_eq!(
+            (said.code, said.err),
+            (Some(2), format!("remex: {what}\n  hint: see `{todo}\n")),
+            "{args:?}"
+        );
+    };
+    let run = "remex run --help`; options of the command itself follow its name";
+    refused(
+        &["run", "--detatch", "--", "true"],
+        "unexpected option `--detatch`; did you mean `--detach`?",
+        run,
+    );
+    refused(&["run", "--detatch", "true"], "unexpected option `--detatch`; did you mean `--detach`?", run);
+    refused(&["run", "-x", "true"], "unexpected option `-x`", run);
+    refused(
+        &["shell", "--nmae", "work"],
+        "unexpected option `--nmae`; did you mean `--name`?",
+        "remex shell --help`",
+    );
+    refused(
+        &["env", "add", "far", "--defualt", "--", "true"],
+        "unexpected option `--defualt`; did you mean `--default`?",
+        "remex env add --help`",
+    );
+}
+
+#[test]
 fn a_time_limit_ends_it_with_124() {
     let said = Home::new().say(&["run", "--timeout", "100ms", "--", "sh", "-c", "echo begun; sleep 1000"]);
     assert_eq!((said.code, said.out.as_str()), (Some(124), "begun\n"));
