@@ -7,7 +7,7 @@ mod remote;
 
 use std::{
     io::{IsTerminal as _, Write as _},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use remex_client::{Client, Condition, Error, process::Event};
@@ -38,6 +38,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long a kill may take before we go without knowing.
 const FORCE: Duration = Duration::from_secs(2);
 
+/// How soon a second Ctrl-C has to follow the first to kill the process.
+const AGAIN: Duration = Duration::from_secs(2);
+
 /// What a program tells a terminal to show its other screen.
 const OTHER_SCREEN: &[u8] = b"\x1b[?1049h";
 
@@ -61,7 +64,7 @@ pub(crate) struct Console {
 /// What Ctrl-C means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupts {
-    /// It is for the process, and a second one kills it.
+    /// It is for the process, and a second one soon after kills it.
     Pass,
     /// We go.
     Leave,
@@ -148,7 +151,7 @@ impl Console {
         let client = self.remote.client().clone();
         let (mut conditions, mut cuts) = (client.conditions(), client.cuts());
         let mut output = Output::open()?;
-        let (mut interrupts, mut listens) = (0, self.forward);
+        let (mut presses, mut listens) = (Presses::default(), self.forward);
         loop {
             let turn = tokio::select! {
                 biased;
@@ -168,7 +171,7 @@ impl Console {
                 }
                 Turn::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gone(gap.bytes)),
                 Turn::Event(Ok(Some(Event::Exited(exit)))) => {
-                    if exit.cause == Some(ExitCause::Terminated) && interrupts == 0 {
+                    if exit.cause == Some(ExitCause::Terminated) && !presses.killed {
                         say(raw, "the command was ended by its server, or by somebody else");
                     }
                     return match output.finish(&mut signals.interrupt).await {
@@ -187,8 +190,8 @@ impl Console {
                     return Ok(Ending::Detached);
                 }
                 Turn::Interrupt => {
-                    interrupts += 1;
-                    if let Some(ending) = self.interrupt(interrupts, raw).await {
+                    let press = presses.press(Instant::now(), self.is_away());
+                    if let Some(ending) = self.interrupt(press, raw).await {
                         return Ok(ending);
                     }
                 }
@@ -205,7 +208,7 @@ impl Console {
                     Some(why) => say(raw, why),
                 },
                 Turn::Order(Key::Kill) => {
-                    interrupts = 1;
+                    presses.killed = true;
                     self.warn_if_away(raw);
                     tokio::spawn(self.remote.killed(TerminateMode::Force));
                 }
@@ -229,26 +232,37 @@ impl Console {
         }
     }
 
-    /// Passes Ctrl-C on; the second one forces.
-    async fn interrupt(&self, times: u32, raw: bool) -> Option<Ending> {
-        if times == 1 {
-            self.warn_if_away(raw);
+    /// Passes Ctrl-C on, or kills.
+    async fn interrupt(&self, press: Press, raw: bool) -> Option<Ending> {
+        if press == Press::Interrupt {
+            if !self.warn_if_away(raw) {
+                let seconds = AGAIN.as_secs();
+                say(
+                    raw,
+                    &format!(
+                        "interrupted; Ctrl-C again within {seconds} s kills it with everything it started"
+                    ),
+                );
+            }
             self.remote.pass(SignalName::Int);
             return None;
         }
         let killed = tokio::time::timeout(FORCE, self.remote.killed(TerminateMode::Force)).await;
         // Once it is known to be gone, how it ended arrives; otherwise nobody can tell any more.
-        if matches!(killed, Ok(Ok(()))) && times == 2 {
+        if matches!(killed, Ok(Ok(()))) && press == Press::Kill {
             return None;
         }
         say(raw, "the server does not answer; the command may run on until its session ends");
         Some(Ending::Signalled(130))
     }
 
-    fn warn_if_away(&self, raw: bool) {
-        if self.is_away() {
+    /// Says that the process cannot be reached now, and tells whether it had to.
+    fn warn_if_away(&self, raw: bool) -> bool {
+        let away = self.is_away();
+        if away {
             say(raw, "there is no connection now; Ctrl-C once more gives up");
         }
+        away
     }
 
     fn is_away(&self) -> bool {
@@ -279,6 +293,42 @@ impl Console {
             // Whoever takes no more input is not asked again; how the process ends says the rest.
             let _ = forward(input, feed, Keyboard { orders, leaves, terminal }).await;
         }))
+    }
+}
+
+/// What one Ctrl-C means, given those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Press {
+    Interrupt,
+    Kill,
+    /// It was to be killed before, and still runs.
+    GiveUp,
+}
+
+/// How often Ctrl-C came, and when.
+#[derive(Debug, Default)]
+struct Presses {
+    /// The last one that only interrupted, and whether there was no connection then.
+    last: Option<(Instant, bool)>,
+    /// Whether we have killed the process.
+    killed: bool,
+}
+
+impl Presses {
+    fn press(&mut self, now: Instant, away: bool) -> Press {
+        if self.killed {
+            return Press::GiveUp;
+        }
+        // Nothing that was sent while there is no connection has interrupted anything yet.
+        let again = self.last.is_some_and(|(at, was_away)| {
+            now.saturating_duration_since(at) <= AGAIN || (was_away && away)
+        });
+        if again {
+            self.killed = true;
+            return Press::Kill;
+        }
+        self.last = Some((now, away));
+        Press::Interrupt
     }
 }
 
@@ -424,5 +474,25 @@ impl Remote {
             Self::Started { process, .. } => process.client(),
             Self::Followed { followed, .. } => &followed.client,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_second_ctrl_c_soon_after_the_first_kills() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut presses = Presses::default();
+        assert_eq!(presses.press(at(0), false), Press::Interrupt);
+        assert_eq!(presses.press(at(2_001), false), Press::Interrupt);
+        assert_eq!(presses.press(at(4_001), false), Press::Kill);
+        assert_eq!(presses.press(at(60_000), false), Press::GiveUp);
+        // Without a connection the second one gives up, however late.
+        let mut presses = Presses::default();
+        assert_eq!(presses.press(at(0), true), Press::Interrupt);
+        assert_eq!(presses.press(at(60_000), true), Press::Kill);
     }
 }

@@ -72,7 +72,7 @@ Examples:
 
 The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when
 it cannot be run or is not there, and 125 when remex itself failed.
-Ctrl-C interrupts the command; a second one kills it with everything it started.
+Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.
 What it leaves behind when it exits is ended: leave things running with `--detach`.";
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {

@@ -172,6 +172,29 @@ fn a_second_ctrl_c_kills_the_command_with_everything_it_started() {
 }
 
 #[test]
+fn a_later_ctrl_c_interrupts_again() {
+    let home = Home::new();
+    // It says when more than the two seconds have passed in which a second one kills.
+    let script = "n=0; trap 'n=$((n+1)); echo caught $n; test $n = 2 && exit 8; sleep 2.2; echo later' INT; \
+                  echo ready; while :; do sleep 0.05; done";
+    let mut child = start(&home, &["run", "--", "sh", "-c", script]);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    assert_eq!(line(&mut out), "ready");
+    for round in ["caught 1", "caught 2"] {
+        signal(&child, Signal::INT);
+        assert_eq!(line(&mut out), round);
+        if round == "caught 1" {
+            assert_eq!(line(&mut out), "later");
+        }
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(8));
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    let told = "remex: interrupted; Ctrl-C again within 2 s kills it with everything it started\n";
+    assert_eq!(err, told.repeat(2));
+}
+
+#[test]
 fn who_ends_remex_ends_the_command() {
     let home = Home::new();
     let server = Server::start();
