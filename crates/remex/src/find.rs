@@ -11,6 +11,7 @@ use remex_proto::{
 };
 
 use crate::{
+    confirm,
     failure::{Failure, Kind},
     followed::Followed,
     text::plain,
@@ -88,6 +89,14 @@ impl Row {
         said.stdout.saturating_add(said.stderr).saturating_add(said.pty)
     }
 
+    /// Names it in a sentence: `build` (pid 4711).
+    pub(crate) fn described(&self) -> String {
+        match self.entry.pid {
+            Some(pid) => format!("`{}` (pid {pid})", plain(&self.name)),
+            None => format!("`{}`", plain(&self.name)),
+        }
+    }
+
     fn long_name(&self) -> String {
         let session = self.session_name.as_deref().filter(|name| is_word(name));
         format!("{}/{}", session.unwrap_or(&self.entry.session_id), plain(&self.entry.process_id))
@@ -109,6 +118,13 @@ impl Row {
                 None => None,
             })
             .min()
+    }
+}
+
+impl Fit {
+    /// Tells whether the word is a whole name, not only the beginning of one.
+    fn is_whole(self) -> bool {
+        matches!(self, Self::Name | Self::Session)
     }
 }
 
@@ -144,6 +160,29 @@ impl Processes {
     /// Finds several, or fails before anything is done to one.
     pub(crate) fn find_all(&self, words: &[String]) -> Result<Vec<&Row>, Failure> {
         words.iter().map(|word| self.find(word)).collect()
+    }
+
+    /// Finds several for something that cannot be undone: by their whole names, or after a yes on a terminal.
+    ///
+    /// `verb` is what is going to be done, such as `kill`.
+    pub(crate) async fn find_whole(&self, words: &[String], verb: &str) -> Result<Vec<&Row>, Failure> {
+        let rows = self.find_all(words)?;
+        for (row, word) in rows.iter().zip(words) {
+            if row.fit(word).is_some_and(Fit::is_whole) {
+                continue;
+            }
+            let name = row.described();
+            if !confirm::is_possible() {
+                return Err(Failure::usage(
+                    format!("`{}` is only the beginning of `{}`", plain(word), plain(&row.name)),
+                    format!("{verb} it by its whole name"),
+                ));
+            }
+            if !confirm::ask(&format!("`{}` means {name}; {verb} it?", plain(word))).await {
+                return Err(Failure::new(format!("{name} was left alone"), "give the whole name to be sure"));
+            }
+        }
+        Ok(rows)
     }
 
     /// Finds a process and the way to act on it.

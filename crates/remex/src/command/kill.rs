@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The processes, each by its name or the beginning of it
+    /// The processes, each by its whole name; on a terminal you are asked about the beginning of one
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 
@@ -94,11 +94,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let client = place.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let mut failed: Option<Failure> = None;
-    for row in processes.find_all(&flags.names)? {
-        if let Err(failure) = end(&processes, row, way).await
-            && let Some(earlier) = failed.replace(failure)
-        {
-            earlier.print();
+    for row in processes.find_whole(&flags.names, "kill").await? {
+        match end(&processes, row, way).await {
+            Ok(done) => print::out(format!("{done}\n"))?,
+            Err(failure) => {
+                if let Some(earlier) = failed.replace(failure) {
+                    earlier.print();
+                }
+            }
         }
     }
     let _ = client.end().await;
@@ -126,11 +129,15 @@ fn way(flags: &Flags) -> Result<Way, Failure> {
     }
 }
 
-async fn end(processes: &Processes, row: &Row, way: Way) -> Result<(), Failure> {
+/// Signals or ends a process, and returns what was done.
+async fn end(processes: &Processes, row: &Row, way: Way) -> Result<String, Failure> {
     let followed = processes.followed(row);
     let (name, outcome) = (plain(&row.name), row.outcome());
     match way {
-        Way::Signal(signal) if row.is_running() => Ok(followed.signal(signal).await?),
+        Way::Signal(signal) if row.is_running() => {
+            followed.signal(signal).await?;
+            Ok(format!("sent {signal} to {}", row.described()))
+        }
         Way::Signal(_) if row.lives() => Err(Failure::new(
             format!(
                 "cannot signal `{name}`: it has ended ({outcome}), and only what it started lives on{}",
@@ -147,7 +154,7 @@ async fn end(processes: &Processes, row: &Row, way: Way) -> Result<(), Failure> 
                     "look for it on that machine; it gave up the mark of the server, as a hostile program may",
                 ));
             }
-            print::out(format!("ended {name}{}\n", pids(&row.entry.living_pids)))
+            Ok(format!("ended {name}{}", pids(&row.entry.living_pids)))
         }
         _ => Err(Failure::new(format!("cannot kill `{name}`: it has ended ({outcome})"), "see `remex ps`")),
     }

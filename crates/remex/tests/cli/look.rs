@@ -18,6 +18,14 @@ fn ended(code: i32, err: &str) -> Said {
     Said { code: Some(code), out: String::new(), err: err.to_owned() }
 }
 
+/// Returns how a running process is described to people: with its name and its pid.
+fn pid(left: &Left, name: &str) -> String {
+    let listing: Value = serde_json::from_str(&out(left.say(&["ps", "--json"]))).unwrap();
+    let processes = listing["processes"].as_array().unwrap();
+    let process = processes.iter().find(|process| process["name"] == name).unwrap();
+    format!("`{name}` (pid {})", process["pid"])
+}
+
 #[test]
 fn without_a_server_nothing_is_listed_and_nothing_found() {
     let home = Home::new();
@@ -112,7 +120,14 @@ fn names_are_whole_or_the_beginning_of_one() {
     assert_eq!(left.say(&["kill", ""]).code, Some(2));
     // A name that is wrong keeps all from being killed.
     assert_eq!(out(left.say(&["ps", "-q"])), "build\nbuilder\nlint\n");
-    assert_eq!(out(left.say(&["kill", "build", "l"])), "");
+    // Nor does the beginning of one, outside of a terminal.
+    assert_eq!(
+        left.say(&["kill", "build", "l"]),
+        ended(2, "remex: `l` is only the beginning of `lint`\n  hint: kill it by its whole name\n")
+    );
+    assert_eq!(out(left.say(&["ps", "-q"])), "build\nbuilder\nlint\n");
+    let killed = format!("sent SIGTERM to {}\nsent SIGTERM to {}\n", pid(&left, "build"), pid(&left, "lint"));
+    assert_eq!(out(left.say(&["kill", "build", "lint"])), killed);
     assert_eq!(left.say(&["wait", "build"]), ended(143, ""));
     assert_eq!(left.say(&["wait", "lint"]), ended(143, ""));
     // One that goes on does not hide that another has ended.
@@ -122,13 +137,34 @@ fn names_are_whole_or_the_beginning_of_one() {
 }
 
 #[test]
+fn on_a_terminal_kill_asks_whether_the_beginning_of_a_name_is_meant() {
+    let left = Left::behind("night");
+    left.ready("build", "echo ready; exec sleep 1000");
+    let question = format!("remex: `bu` means {}; kill it? [y/N] ", pid(&left, "build"));
+    let mut screen = left.screen(&["kill", "bu"]);
+    screen.wait_for(question.trim_end());
+    screen.keys("\r");
+    screen.wait_for("was left alone");
+    assert_eq!(screen.end(), Some(1));
+    assert_eq!(out(left.say(&["ps", "-q"])), "build\n");
+    let mut screen = left.screen(&["kill", "bu"]);
+    screen.wait_for(question.trim_end());
+    screen.keys("y\r");
+    screen.wait_for("sent SIGTERM to `build`");
+    assert_eq!(screen.end(), Some(0));
+    assert_eq!(left.say(&["wait", "bu"]), ended(143, ""));
+}
+
+#[test]
 fn a_signal_goes_by_name_or_number_and_only_to_what_runs() {
     let left = Left::behind("night");
     left.ready("first", "trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done");
     left.ready("second", "echo ready; exec sleep 1000");
-    assert_eq!(out(left.say(&["kill", "first", "--signal", "usr1"])), "");
+    let killed = format!("sent SIGUSR1 to {}\n", pid(&left, "first"));
+    assert_eq!(out(left.say(&["kill", "first", "--signal", "usr1"])), killed);
     assert_eq!(left.say(&["wait", "first"]), ended(7, ""));
-    assert_eq!(out(left.say(&["kill", "second", "-s", "9"])), "");
+    let killed = format!("sent SIGKILL to {}\n", pid(&left, "second"));
+    assert_eq!(out(left.say(&["kill", "second", "-s", "9"])), killed);
     assert_eq!(left.say(&["wait", "second"]), ended(137, ""));
     assert_eq!(
         left.say(&["kill", "first"]),
@@ -273,6 +309,6 @@ fn another_server_is_looked_at_with_on() {
     for place in ["far", server.address()] {
         assert_eq!(out(home.say(&["ps", "-q", "--on", place])), "distant\n");
     }
-    assert_eq!(out(home.say(&["kill", "distant", "--on", "far"])), "");
+    assert!(out(home.say(&["kill", "distant", "--on", "far"])).starts_with("sent SIGTERM to `distant` (pid "));
     assert_eq!(home.say(&["wait", "distant", "--on", "far"]).code, Some(143));
 }
