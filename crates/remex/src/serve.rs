@@ -24,7 +24,11 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{runtime, text::duration};
+use crate::{
+    failure::{Failure, Kind},
+    runtime,
+    text::duration,
+};
 use greeting::{Greeting, Token};
 
 /// Sent by Linux to who writes beyond the limit on the size of files.
@@ -140,12 +144,13 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Serves until a signal, the end of stdio, the end of the parent, or the end of all work.
 ///
 /// Ends the program with `exit_code` where the host has no room for the threads of the runtime.
-pub(crate) fn run(flags: &Flags, exit_code: u8) -> anyhow::Result<()> {
+pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     let (passed, named): (Vec<_>, Vec<_>) = flags.listen.iter().partition(|url| *url == "systemd");
-    let addresses = named.iter().map(|url| ListenAddress::from_str(url)).collect::<Result<Vec<_>, _>>()?;
+    let addresses = named.iter().map(|url| ListenAddress::from_str(url)).collect::<Result<Vec<_>, _>>();
+    let addresses = addresses.map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))?;
     match flags.background {
         None => {}
-        Some(Background::Fork) => return fork(),
+        Some(Background::Fork) => return Ok(fork()?),
         Some(Background::Lead) => {
             rustix::process::setsid().context("cannot leave the terminal's session")?;
         }
@@ -170,7 +175,7 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> anyhow::Result<()> {
     let result = runtime.block_on(serve(plan));
     // A thread that still reads stdin must not hold up the end.
     runtime.shutdown_background();
-    result
+    Ok(result?)
 }
 
 /// Starts this server once more, as nobody's child.
@@ -272,7 +277,11 @@ fn stdin_closed() -> anyhow::Result<oneshot::Receiver<()>> {
     Ok(waiting)
 }
 
-fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>) -> anyhow::Result<Plan> {
+fn plan(
+    flags: &Flags,
+    addresses: Vec<ListenAddress>,
+    inherited: Vec<Inherited>,
+) -> Result<Plan, Failure> {
     let auth = auth(flags)?;
     for address in &addresses {
         if let ListenAddress::WebSocket(socket) = address {
@@ -321,42 +330,49 @@ fn config(flags: &Flags, auth: Auth) -> Config {
 }
 
 /// Refuses to open a port to the network without authentication.
-fn check_exposure(socket: &SocketAddr, auth: &Auth) -> anyhow::Result<()> {
+fn check_exposure(socket: &SocketAddr, auth: &Auth) -> Result<(), Failure> {
     if *auth == Auth::Open && !socket.ip().is_loopback() {
-        bail!(
-            "cannot listen on ws://{socket} without authentication: everybody who reaches it could run commands here; \
-             add `--ws-auth capability-token --ws-token-file PATH`, or listen on 127.0.0.1"
-        );
+        return Err(Failure::usage(
+            format!(
+                "cannot listen on ws://{socket} without authentication: everybody who reaches it could run commands here"
+            ),
+            "add `--ws-auth capability-token --ws-token-file PATH`, or listen on 127.0.0.1",
+        ));
     }
     Ok(())
 }
 
-fn auth(flags: &Flags) -> anyhow::Result<Auth> {
+fn auth(flags: &Flags) -> Result<Auth, Failure> {
     let given = (&flags.ws_token_sha256, &flags.ws_token_file);
     match (flags.ws_auth, given) {
         (None, (None, None)) => Ok(Auth::Open),
-        (None, _) => {
-            bail!("a token without `--ws-auth capability-token` would protect nothing; add that flag")
-        }
+        (None, _) => Err(Failure::usage(
+            "a token without `--ws-auth capability-token` would protect nothing",
+            "add that flag",
+        )),
         (Some(AuthMethod::CapabilityToken), (Some(hex), _)) => Ok(Auth::Token(digest(hex)?)),
         (Some(AuthMethod::CapabilityToken), (None, Some(path))) => Ok(Auth::for_token(&token(path)?)),
-        (Some(AuthMethod::CapabilityToken), (None, None)) => {
-            bail!(
-                "`--ws-auth capability-token` needs the token: add `--ws-token-file PATH` or `--ws-token-sha256 HEX`"
-            )
-        }
+        (Some(AuthMethod::CapabilityToken), (None, None)) => Err(Failure::usage(
+            "`--ws-auth capability-token` needs the token",
+            "add `--ws-token-file PATH` or `--ws-token-sha256 HEX`",
+        )),
     }
 }
 
-fn digest(hex: &str) -> anyhow::Result<[u8; 32]> {
-    let wrong = || format!("`--ws-token-sha256 {hex}` is not a SHA-256 digest; give 64 hexadecimal digits");
+fn digest(hex: &str) -> Result<[u8; 32], Failure> {
+    let wrong = || {
+        Failure::usage(
+            format!("`--ws-token-sha256 {hex}` is not a SHA-256 digest"),
+            "give 64 hexadecimal digits",
+        )
+    };
     if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        bail!(wrong());
+        return Err(wrong());
     }
     let mut digest = [0; 32];
     for (byte, pair) in digest.iter_mut().zip(hex.as_bytes().chunks(2)) {
-        let pair = std::str::from_utf8(pair).with_context(wrong)?;
-        *byte = u8::from_str_radix(pair, 16).with_context(wrong)?;
+        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
     }
     Ok(digest)
 }
@@ -371,9 +387,10 @@ fn token(path: &Path) -> anyhow::Result<String> {
     Ok(token.to_owned())
 }
 
-fn start_log(filter: &str) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(filter)
-        .with_context(|| format!("`--log {filter}` is not a filter; use a level such as `info`"))?;
+fn start_log(filter: &str) -> Result<(), Failure> {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| {
+        Failure::usage(format!("`--log {filter}` is not a filter: {error}"), "use a level such as `info`")
+    })?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     Ok(())
 }

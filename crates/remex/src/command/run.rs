@@ -36,7 +36,8 @@ pub(crate) struct Flags {
     #[arg(short, long)]
     detach: bool,
 
-    /// What to call it in `remex ps` and the others; a name whose command has ended is given to the new one
+    /// What to call it in `remex ps` and the others, with `--detach` or `--on`; a name whose command has ended is given
+    /// to the new one
     #[arg(long, value_parser = process_name)]
     name: Option<String>,
 
@@ -82,6 +83,12 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         return Err(Failure::usage(
             "cannot leave anything running in this process",
             "leave `--on` away to use your own server",
+        ));
+    }
+    if flags.name.is_some() && place.kind == PlaceKind::Here {
+        return Err(Failure::usage(
+            "`--name` means nothing for a command that runs in this process: nothing could find it by that name",
+            "add `--detach` to run it on your own server, or say where with `--on`; otherwise leave `--name` away",
         ));
     }
     let forward = flags.interactive || flags.terminal || !std::io::stdin().is_terminal();

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Outcome;
 use crate::{
-    cut,
+    console, cut,
     failure::Failure,
     find::{Processes, Row},
     followed::{End, Followed},
@@ -45,7 +45,9 @@ Examples:
     remex wait build --timeout 5m
   How it ended, for a program:
     remex wait build --timeout 1h --json
-";
+
+The exit code is that of the process, as with `remex run`: 128 + the number of the signal that ended it, and 124 also
+when its own `--timeout` ended it.";
 
 /// The exit code when the time is up.
 const TIMED_OUT: u8 = 124;
@@ -73,7 +75,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     });
     let ended = gathered.await?;
     let code = match ended.iter().map(|(_, end)| end.as_ref()).collect::<Option<Vec<_>>>() {
-        Some(ends) => ends.last().map_or(0, |end| u8::try_from(end.code).unwrap_or(u8::MAX)),
+        Some(ends) => ends.last().map_or(0, |end| console::code(end.code, end.cause)),
         None => TIMED_OUT,
     };
     if flags.format.json {

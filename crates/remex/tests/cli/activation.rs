@@ -63,7 +63,7 @@ fn a_port_from_systemd_obeys_the_same_rules() {
     server.client();
     let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
     let refused = said(&activated(everywhere, "").output().unwrap());
-    assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""));
+    assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""));
     assert!(refused.err.contains("without authentication"), "{refused:?}");
 
     let nothing = said(&program(&["serve", "--listen", "systemd"]).stdin(Stdio::null()).output().unwrap());

@@ -279,6 +279,16 @@ fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
 }
 
 #[test]
+fn wait_has_the_code_of_run_for_what_its_own_time_limit_ended() {
+    let home = Home::new();
+    let started = ["run", "--detach", "--name", "late", "--timeout", "100ms", "--", "sleep", "1000"];
+    assert_eq!(out(home.say(&started)), "late\n");
+    // While it runs, and again once its end is known.
+    assert_eq!(home.say(&["wait", "late"]), ended(124, ""));
+    assert_eq!(home.say(&["wait", "late"]), ended(124, ""));
+}
+
+#[test]
 fn a_terminal_takes_a_size_and_pipes_do_not() {
     let left = Left::behind("night");
     let script = "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.01; done";

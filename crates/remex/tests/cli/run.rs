@@ -343,6 +343,20 @@ fn names_are_such_that_people_can_type_them() {
 }
 
 #[test]
+fn a_name_is_refused_where_nothing_could_be_found_by_it() {
+    let home = Home::new();
+    let said = home.say(&["run", "--name", "work", "--", "true"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.err.starts_with("remex: `--name` means nothing for a command that runs in this process"),
+        "{said:?}"
+    );
+    let server = Server::start();
+    let said = home.say(&["run", "--on", server.address(), "--name", "work", "--", "true"]);
+    assert_eq!(said, Said { code: Some(0), out: String::new(), err: String::new() });
+}
+
+#[test]
 fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
     let home = Home::new();
     let said = home.say(&["run", "--on", "unix:///nowhere/remex.sock", "--", "true"]);

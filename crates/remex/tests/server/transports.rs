@@ -117,7 +117,7 @@ fn exec_server_is_another_name_of_serve() {
 fn a_listen_url_that_is_no_websocket_address_is_refused() {
     for url in ["ws://localhost:0", "ws://127.0.0.1:65536", "ws://127.0.0.1", "ws://", "ws://1.2.3:4"] {
         let finished = finish(&["serve", "--listen", url]);
-        assert_eq!(finished.code(), Some(1), "{finished:?}");
+        assert_eq!(finished.code(), Some(2), "{finished:?}");
         let expected = format!("invalid websocket --listen URL `{url}`\n  hint: expected `ws://IP:PORT`");
         assert!(finished.stderr.contains(&expected), "{finished:?}");
         assert_eq!(finished.stdout, "");
@@ -128,7 +128,7 @@ fn a_listen_url_that_is_no_websocket_address_is_refused() {
 fn a_listen_url_with_another_scheme_is_refused() {
     for url in ["http://127.0.0.1:0", "wss://127.0.0.1:0", "tcp://127.0.0.1:0", "127.0.0.1:0", "stdin", ""] {
         let finished = finish(&["serve", "--listen", url]);
-        assert_eq!(finished.code(), Some(1), "{finished:?}");
+        assert_eq!(finished.code(), Some(2), "{finished:?}");
         let expected = format!("unsupported --listen URL `{url}`\n  hint: expected `ws://IP:PORT`");
         assert!(finished.stderr.contains(&expected), "{finished:?}");
         assert!(finished.stderr.contains("`stdio`"), "{finished:?}");
@@ -163,7 +163,7 @@ fn a_port_that_is_taken_is_reported_with_its_address() {
 fn beyond_loopback_it_refuses_to_listen_without_authentication() {
     for url in ["ws://0.0.0.0:0", "ws://[::]:0"] {
         let finished = finish(&["serve", "--listen", url]);
-        assert_eq!(finished.code(), Some(1), "{finished:?}");
+        assert_eq!(finished.code(), Some(2), "{finished:?}");
         assert!(finished.stderr.contains("--ws-auth capability-token"), "it says what to add: {finished:?}");
         assert_eq!(finished.stdout, "");
     }
