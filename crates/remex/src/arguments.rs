@@ -1,5 +1,7 @@
 //! What can be typed: every command with its flags.
 
+use std::ffi::OsString;
+
 use clap::{Parser, Subcommand};
 
 use crate::{command, serve};
@@ -55,4 +57,18 @@ pub(crate) enum Command {
     Completions(command::completions::Flags),
     /// Write the man pages
     Man(command::man::Flags),
+}
+
+/// Returns the words of a command line as they are parsed: `kill -9 NAME` and `kill -KILL NAME` become options.
+pub(crate) fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<_> = words.collect();
+    if words.get(1).is_some_and(|command| command == "kill") {
+        let options = words.iter_mut().skip(2).take_while(|word| *word != "--");
+        for word in options {
+            if let Some(signal) = word.to_str().and_then(command::kill::short_signal) {
+                *word = format!("--signal={signal}").into();
+            }
+        }
+    }
+    words
 }

@@ -86,6 +86,12 @@ impl Failure {
         Self::new(format!("cannot start the thread that {purpose}: {error}"), runtime::HINT)
     }
 
+    /// Says what to do instead of what it said before.
+    pub(crate) fn hint(mut self, todo: impl Into<String>) -> Self {
+        self.todo = Some(todo.into());
+        self
+    }
+
     /// Puts what was tried in front.
     pub(crate) fn context(mut self, tried: &str) -> Self {
         self.what = format!("{tried}: {}", self.what);

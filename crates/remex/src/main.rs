@@ -32,7 +32,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    let arguments = match arguments::Arguments::try_parse_from(std::env::args_os()) {
+    let arguments = match arguments::Arguments::try_parse_from(arguments::typed(std::env::args_os())) {
         Ok(arguments) => arguments,
         Err(error) => return mistyped::refuse(&error),
     };

@@ -240,6 +240,12 @@ pub(crate) fn environments() -> Result<Configured, Failure> {
     Ok(configured)
 }
 
+/// Tells whether an environment has that name.
+pub(crate) fn is_environment(word: &str) -> bool {
+    let (Ok(id), Ok(configured)) = (Id::new(word), configured_environments()) else { return false };
+    configured.definitions.find(&id).is_some()
+}
+
 fn configured_environments() -> Result<Configured, Failure> {
     configured(|name| std::env::var_os(name))
         .map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))

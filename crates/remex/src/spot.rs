@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Client, Condition, fs::Fs};
+use remex_client::{Client, Condition, Error, fs::Fs};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     cut,
     failure::{Failure, Kind},
-    place::Place,
+    place::{self, Place},
     text,
 };
 
@@ -81,6 +81,8 @@ pub(crate) struct Reached {
     pub(crate) fs: Fs,
     /// What to call it.
     pub(crate) name: String,
+    /// Whether it is this machine, without a server.
+    is_here: bool,
     /// What relative paths there are relative to.
     base: Option<PathBuf>,
 }
@@ -144,7 +146,7 @@ impl Reached {
             let home = client.info().await?.user_home_dir;
             home.and_then(|home| home.native().ok().map(Path::to_owned))
         };
-        Ok(Self { fs: client.fs(), client, name: place.name, base })
+        Ok(Self { fs: client.fs(), client, name: place.name, is_here, base })
     }
 }
 
@@ -203,6 +205,18 @@ impl Site {
         }
         self.path = path;
         self
+    }
+
+    /// Says what cannot be done with it, and why; whoever forgot the colon after an environment's name is told.
+    pub(crate) fn failed(&self, action: &str, error: Error) -> Failure {
+        let failure =
+            Failure::from(error).context(&format!("cannot {action} `{}`", text::plain(&self.shown)));
+        let is_plain = self.at.is_here && !self.shown.contains(['/', ':']);
+        if failure.kind() == Kind::NotFound && is_plain && place::is_environment(&self.shown) {
+            let todo = format!("`{0}` is an environment; did you mean `{0}:`?", self.shown);
+            return failure.hint(todo);
+        }
+        failure
     }
 
     /// Returns the site of an entry of this directory.

@@ -44,8 +44,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 async fn cat(site: &Site) -> Result<(), Failure> {
-    let failed =
-        |error| Failure::from(error).context(&format!("cannot read `{}`", crate::text::plain(&site.shown)));
+    let failed = |error| site.failed("read", error);
     let mut file = site.at.fs.open(&site.path).await.map_err(failed)?;
     while let Some(chunk) = file.chunk().await.map_err(failed)? {
         print::out(&chunk)?;

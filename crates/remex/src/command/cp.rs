@@ -45,8 +45,16 @@ pub(crate) struct Flags {
     quiet: bool,
 
     /// Trees are copied anyway
-    #[arg(short = 'r', long = "recursive", hide = true)]
+    #[arg(short = 'r', short_alias = 'R', long = "recursive", hide = true)]
     _recursive: bool,
+
+    /// Everything that can be kept is kept anyway
+    #[arg(short = 'a', long = "archive", hide = true)]
+    _archive: bool,
+
+    /// The same
+    #[arg(short = 'p', long = "preserve", hide = true)]
+    _preserve: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -62,7 +70,7 @@ Examples:
     remex cp --dry-run site notes.txt build:
 
 Relative paths elsewhere are relative to the home there. A local name with a colon is written ./a:b.
-Permissions, symbolic links and times are kept. What is there already with the same size and time is skipped.
+Permissions, symbolic links and times are kept, as with `cp -a`, which is understood. What is there already with the same size and time is skipped.
 After an interruption, the same command goes on where it stopped.";
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {

@@ -29,12 +29,14 @@ pub(crate) struct Flags {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the environments there are
+    #[command(visible_alias = "ls")]
     List(List),
     /// Add an environment
     Add(edit::Add),
     /// Try what works there and what does not
     Test(test::Flags),
     /// Remove an environment
+    #[command(visible_alias = "rm")]
     Remove(edit::Remove),
 }
 

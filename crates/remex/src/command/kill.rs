@@ -25,7 +25,8 @@ pub(crate) struct Flags {
     #[command(flatten)]
     on: On,
 
-    /// Which signal: a name such as `INT` or `SIGINT`, or its number on Linux; TERM unless given
+    /// Which signal: a name such as `INT` or `SIGINT`, or its number on Linux; `-9` and `-KILL` work, too; TERM unless
+    /// given
     #[arg(short, long, value_name = "SIGNAL", value_parser = signal)]
     signal: Option<SignalName>,
 
@@ -43,6 +44,8 @@ const EXAMPLES: &str = "\
 Examples:
   Ask a process to reread its configuration:
     remex kill build --signal HUP
+  Kill it alone, as other kills do:
+    remex kill -9 build
   End it with everything it started, gently:
     remex kill build --tree
   At once:
@@ -196,6 +199,14 @@ async fn gone(processes: &Processes, row: &Row, mode: TerminateMode) -> Result<(
     })
 }
 
+/// Returns the signal in `-9`, `-KILL` or `-SIGKILL`, as other kills have it.
+pub(crate) fn short_signal(word: &str) -> Option<&str> {
+    let signal = word.strip_prefix('-')?;
+    // Small letters are options of our own.
+    let is_signal = !signal.contains(|letter: char| letter.is_ascii_lowercase());
+    (is_signal && self::signal(signal).is_ok()).then_some(signal)
+}
+
 /// Reads `TERM`, `SIGTERM`, `term` or `15`.
 pub(crate) fn signal(text: &str) -> Result<SignalName, String> {
     let known = "use a name such as `TERM` or `INT`, or its number on Linux".to_owned();
@@ -217,6 +228,15 @@ mod tests {
         }
         for wrong in ["", "0", "16", "999", "-9", "NO"] {
             assert!(signal(wrong).is_err(), "{wrong}");
+        }
+    }
+    #[test]
+    fn a_signal_may_be_an_option_of_its_own() {
+        for (word, signal) in [("-9", "9"), ("-KILL", "KILL"), ("-SIGHUP", "SIGHUP")] {
+            assert_eq!(short_signal(word), Some(signal));
+        }
+        for other in ["-t", "-s", "--9", "-999", "-NO", "-", "9", "-h", "-V", "-term"] {
+            assert_eq!(short_signal(other), None, "{other}");
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
 
 /// Flags of `remex ls`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, disable_help_flag = true)]
 pub(crate) struct Flags {
     /// Directories or files: `ENV:path` elsewhere, `[URL]:path` at an address, a plain path here
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
@@ -34,12 +34,21 @@ pub(crate) struct Flags {
     #[arg(short = 'l', long)]
     long: bool,
 
+    /// With `--long`: sizes that are easy to read, such as `1.5KiB`
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+
     /// Names that begin with a dot, too
     #[arg(short = 'a', long)]
     all: bool,
 
     #[command(flatten)]
     format: Format,
+
+    /// Print help
+    // `-h` is for sizes, as it is with every other `ls`.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 const EXAMPLES: &str = "\
@@ -48,6 +57,8 @@ Examples:
     remex ls build:
   A directory with sizes and times:
     remex ls -l build:site
+  The same with sizes that are easy to read:
+    remex ls -lh build:site
   For a program:
     remex ls --json build:site";
 
@@ -112,7 +123,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 async fn list(site: &Site, printer: &mut Printer<'_>) -> Result<(), Failure> {
-    let failed = |error| Failure::from(error).context(&format!("cannot list `{}`", text::plain(&site.shown)));
+    let failed = |error| site.failed("list", error);
     let fs = &site.at.fs;
     let metadata = match fs.metadata(&site.path).await {
         Ok(metadata) => metadata,
@@ -173,7 +184,11 @@ async fn dangling(link: &Site) -> Result<Option<Metadata>, Error> {
 impl Printer<'_> {
     fn print(&mut self, entries: &[Entry]) -> Result<(), Failure> {
         let mut page = Vec::new();
-        let digits = entries.iter().map(|entry| entry.metadata.size).max().unwrap_or(0).to_string().len();
+        let size = |entry: &Entry| match self.flags.human_readable {
+            true => text::size(entry.metadata.size),
+            false => entry.metadata.size.to_string(),
+        };
+        let width = entries.iter().map(|entry| size(entry).len()).max().unwrap_or_default();
         for entry in entries {
             if self.flags.format.json {
                 if self.has_begun {
@@ -185,7 +200,7 @@ impl Printer<'_> {
                 page.extend_from_slice(text.as_bytes());
             } else {
                 if self.flags.long {
-                    page.extend_from_slice(entry.long(digits).as_bytes());
+                    page.extend_from_slice(entry.long(&format!("{:>width$}", size(entry))).as_bytes());
                 }
                 page.extend_from_slice(&for_stdout(&entry.name));
                 if let (true, Some(target)) = (self.flags.long, &entry.metadata.link_target) {
@@ -218,13 +233,13 @@ impl Entry {
     }
 
     /// Returns what stands before the name.
-    fn long(&self, digits: usize) -> String {
-        let Metadata { size, modified_at_ms, mode, .. } = self.metadata;
+    fn long(&self, size: &str) -> String {
+        let Metadata { modified_at_ms, mode, .. } = self.metadata;
         let letters = mode.map_or_else(|| "?????????".to_owned(), permissions);
         let time = text::utc(modified_at_ms);
         // Nobody reads milliseconds.
         let time = time.rsplit_once('.').map_or(&*time, |(time, _)| time).replace('T', " ");
-        format!("{}{letters} {size:digits$} {time} ", kind(&self.metadata).1)
+        format!("{}{letters} {size} {time} ", kind(&self.metadata).1)
     }
 }
 

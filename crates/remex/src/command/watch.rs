@@ -63,7 +63,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let mut connections = Connections::default();
     let site = connections.reach(&flags.path, |text| print::note(text)).await?;
     let shown = text::plain(&site.shown);
-    let failed = |error| Failure::from(error).context(&format!("cannot watch `{shown}`"));
+    let failed = |error| site.failed("watch", error);
     let depth = if flags.flat { Depth::Directory } else { Depth::Everything };
     let mut watch = site.at.fs.watch(&site.path, depth).await.map_err(failed)?;
     if flags.format.json {

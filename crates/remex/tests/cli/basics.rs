@@ -17,3 +17,18 @@ fn a_terminal_shows_what_a_program_prints() {
     screen.keys("\r");
     assert_eq!(screen.end(), Some(7));
 }
+
+#[test]
+fn an_unknown_command_is_answered_with_the_one_that_was_meant() {
+    let home = Home::new();
+    for (typed, meant) in [
+        (&["exec", "true"][..], "unknown command `exec`; did you mean `remex run`?"),
+        (&["stop", "build"], "unknown command `stop`; did you mean `remex kill`?"),
+        (&["rnu", "true"], "unknown command `rnu`; did you mean `remex run`?"),
+        (&["env", "lsit"], "unknown command `lsit`; did you mean `remex env list`?"),
+    ] {
+        let said = home.say(typed);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert_eq!(said.err.lines().next(), Some(format!("remex: {meant}").as_str()), "{said:?}");
+    }
+}

@@ -75,7 +75,8 @@ fn an_environment_is_added_listed_and_removed() {
     });
     assert_eq!(listing["environments"][1], dev);
 
-    let said = home.say(&["env", "remove", "dev"]);
+    assert_eq!(home.say(&["env", "ls"]), home.say(&["env", "list"]));
+    let said = home.say(&["env", "rm", "dev"]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "removed `dev`\n"), "{said:?}");
     assert!(said.err.contains("`dev` was the default, which is `local` now"), "{said:?}");
     let text = fs::read_to_string(home.environments()).unwrap();

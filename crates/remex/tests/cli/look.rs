@@ -171,6 +171,12 @@ fn a_signal_goes_by_name_or_number_and_only_to_what_runs() {
         ended(1, "remex: cannot kill `first`: it has ended (exit 7)\n  hint: see `remex ps`\n")
     );
     assert_eq!(left.say(&["kill", "first", "-s", "NONE"]).code, Some(2));
+    for (short, name) in [("-9", "third"), ("-KILL", "fourth")] {
+        left.ready(name, "echo ready; exec sleep 1000");
+        let killed = format!("sent SIGKILL to {}\n", pid(&left, name));
+        assert_eq!(out(left.say(&["kill", short, name])), killed);
+        assert_eq!(left.say(&["wait", name]), ended(137, ""));
+    }
 }
 
 #[test]

@@ -129,7 +129,7 @@ struct Into {
 }
 
 async fn errand(from: Site, destination: &Site, resolved: &Path, into: Into) -> Result<Errand, Failure> {
-    let failed = |error: Error| Failure::from(error).context(&cannot_copy(&from));
+    let failed = |error: Error| from.failed("copy", error);
     let metadata = from.at.fs.metadata(&from.path).await.map_err(failed)?;
     if from.is_directory && !metadata.is_directory {
         return Err(Failure::new(

@@ -57,7 +57,7 @@ fn trees_end_where_cp_r_puts_them() {
     fs::create_dir(world.there.path("into")).unwrap();
     world.quietly(&["cp", "site", "build:new"]);
     world.quietly(&["cp", "site/", "build:new-too/"]);
-    world.quietly(&["cp", "-r", "site", "build:into"]);
+    world.quietly(&["cp", "-a", "site", "build:into"]);
     world.quietly(&["cp", "site/.", "build:into"]);
     world.quietly(&["cp", "site/css", "notes", "build:into/"]);
     world.quietly(&["cp", "build:~/into/site", &world.here.path("back").display().to_string()]);

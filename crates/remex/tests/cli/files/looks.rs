@@ -33,6 +33,38 @@ fn make_entries(world: &World) {
 }
 
 #[test]
+fn sizes_are_easy_to_read_when_asked_for() {
+    let world = World::new();
+    fs::write(world.here.path("small"), "six by").unwrap();
+    File::create(world.here.path("large")).unwrap().set_len(1536).unwrap();
+    let listed = world.say(&["ls", "-lh"]);
+    assert_eq!((listed.code, listed.err.as_str()), (Some(0), ""));
+    let sizes: Vec<_> = listed.out.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+    assert_eq!(sizes, ["1.5KiB", "6B"], "{listed:?}");
+    assert!(world.say(&["ls", "--help"]).out.contains("Usage: remex ls"));
+}
+
+#[test]
+fn an_environment_without_its_colon_is_pointed_out() {
+    let world = World::new();
+    for (args, action) in [
+        (&["ls", "build"][..], "list"),
+        (&["cat", "build"], "read"),
+        (&["cp", "build", "copy"], "copy"),
+        (&["watch", "build"], "watch"),
+    ] {
+        let missing = world.say(args);
+        assert_eq!(missing.code, Some(3), "{missing:?}");
+        assert!(missing.err.starts_with(&format!("remex: cannot {action} `build`: ")), "{missing:?}");
+        let todo = "\n  hint: `build` is an environment; did you mean `build:`?\n";
+        assert!(missing.err.ends_with(todo), "{missing:?}");
+    }
+    // A file of that name is meant before the environment.
+    fs::write(world.here.path("build"), "here").unwrap();
+    assert_eq!(world.say(&["cat", "build"]), said(0, "here", ""));
+}
+
+#[test]
 fn a_directory_is_listed_in_the_order_of_its_names() {
     let world = World::new();
     make_entries(&world);
