@@ -29,6 +29,7 @@ use crate::{
     failure::Failure,
     input::Input,
     interrupt::Came,
+    place::{Place, PlaceKind},
     terminal::{self, Keys, Raw},
 };
 
@@ -59,6 +60,8 @@ pub(crate) struct Console {
     pub(crate) stay: Option<String>,
     pub(crate) when_ended: WhenEnded,
     pub(crate) interrupts: Interrupts,
+    /// What kind of place it runs in: the user's own server is known to be gone before others are.
+    pub(crate) place: PlaceKind,
 }
 
 /// What Ctrl-C means.
@@ -102,6 +105,7 @@ enum Turn {
     Continued,
     Order(Key),
     Condition,
+    Gone(Failure),
     Deaf(Broken),
 }
 
@@ -150,6 +154,7 @@ impl Console {
         let raw = terminal.is_some();
         let client = self.remote.client().clone();
         let (mut conditions, mut cuts) = (client.conditions(), client.cuts());
+        let mut server_gone = std::pin::pin!(Place::server_gone(self.place, &client));
         let mut output = Output::open()?;
         let (mut presses, mut listens) = (Presses::default(), self.forward);
         loop {
@@ -161,6 +166,7 @@ impl Console {
                     None => { listens = false; continue }
                 },
                 _ = conditions.changed() => Turn::Condition,
+                failure = &mut server_gone => Turn::Gone(failure),
                 broken = output.broken() => Turn::Deaf(broken),
                 event = self.remote.next(&output) => Turn::Event(event),
             };
@@ -185,7 +191,8 @@ impl Console {
                         "see `remex ps --all`",
                     ));
                 }
-                Turn::Event(Err(error)) => return Err(error.into()),
+                Turn::Event(Err(error)) => return Err(Place::explain(self.place, error.into())),
+                Turn::Gone(failure) => return Err(failure),
                 Turn::Interrupt | Turn::Quit if self.interrupts == Interrupts::Leave => {
                     return Ok(Ending::Detached);
                 }
@@ -320,9 +327,9 @@ impl Presses {
             return Press::GiveUp;
         }
         // Nothing that was sent while there is no connection has interrupted anything yet.
-        let again = self.last.is_some_and(|(at, was_away)| {
-            now.saturating_duration_since(at) <= AGAIN || (was_away && away)
-        });
+        let again = self
+            .last
+            .is_some_and(|(at, was_away)| now.saturating_duration_since(at) <= AGAIN || (was_away && away));
         if again {
             self.killed = true;
             return Press::Kill;

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use remex_client::{Client, Condition, Options};
 
-use crate::print;
+use crate::{
+    failure::Failure,
+    place::{Place, PlaceKind},
+    print,
+};
 
 /// What is said then; that it is back shows by itself.
 pub(crate) const LOST: &str = "the connection was lost; waiting for it to come back";
@@ -27,14 +31,20 @@ pub(crate) async fn end(client: Client) {
     }
 }
 
-/// Does some work, and tells on stderr when it has to wait for the connection.
-pub(crate) async fn told<T>(client: &Client, work: impl Future<Output = T>) -> T {
+/// Does some work, and tells on stderr when it has to wait for the connection; fails when its server is gone.
+pub(crate) async fn told<T>(
+    kind: PlaceKind,
+    client: &Client,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let (mut conditions, mut cuts) = (client.conditions(), client.cuts());
     let mut work = std::pin::pin!(work);
+    let mut gone = std::pin::pin!(Place::server_gone(kind, client));
     loop {
         tokio::select! {
             biased;
-            done = &mut work => return done,
+            done = &mut work => return done.map_err(|failure| Place::explain(kind, failure)),
+            failure = &mut gone => return Err(failure),
             changed = conditions.changed() => {
                 if changed.is_err() {
                     return work.await;

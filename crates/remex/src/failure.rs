@@ -4,7 +4,7 @@
 
 use std::io;
 
-use remex_client::{Error, ErrorKind};
+use remex_client::{Error, ErrorKind, Loss};
 
 use crate::{arguments::Command, print, runtime};
 
@@ -18,6 +18,8 @@ pub(crate) struct Failure {
     kind: Kind,
     /// The server's word, if it was the server.
     refusal: Option<ErrorKind>,
+    /// Why the session is lost, if it is.
+    loss: Option<Loss>,
 }
 
 /// What scripts tell failures apart by.
@@ -47,7 +49,7 @@ impl Failure {
     }
 
     pub(crate) fn of(kind: Kind, what: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self { what: what.into(), todo: Some(todo.into()), kind, refusal: None }
+        Self { what: what.into(), todo: Some(todo.into()), kind, refusal: None, loss: None }
     }
 
     pub(crate) fn usage(what: impl Into<String>, todo: impl Into<String>) -> Self {
@@ -58,27 +60,33 @@ impl Failure {
     pub(crate) fn sentence(kind: Kind, text: &str) -> Self {
         match text.rsplit_once("; ") {
             Some((what, todo)) => Self::of(kind, what, todo),
-            None => Self { what: text.to_owned(), todo: None, kind, refusal: None },
+            None => Self { what: text.to_owned(), todo: None, kind, refusal: None, loss: None },
         }
     }
 
     /// Makes one of a signal that ended us; a shell says the rest.
     pub(crate) fn signalled(code: u8) -> Self {
-        Self { what: String::new(), todo: None, kind: Kind::Signalled(code), refusal: None }
+        Self { what: String::new(), todo: None, kind: Kind::Signalled(code), refusal: None, loss: None }
     }
 
     /// Makes one of a failed system call on this side.
     pub(crate) fn io(action: &str, error: &io::Error) -> Self {
         let kind = match error.kind() {
             io::ErrorKind::BrokenPipe => {
-                return Self { what: String::new(), todo: None, kind: Kind::BrokenPipe, refusal: None };
+                return Self {
+                    what: String::new(),
+                    todo: None,
+                    kind: Kind::BrokenPipe,
+                    refusal: None,
+                    loss: None,
+                };
             }
             io::ErrorKind::NotFound => Kind::NotFound,
             _ => Kind::Failed,
         };
         let is_full = error.kind() == io::ErrorKind::StorageFull;
         let todo = is_full.then(|| "make room there, or use another place".to_owned());
-        Self { what: format!("cannot {action}: {error}"), todo, kind, refusal: None }
+        Self { what: format!("cannot {action}: {error}"), todo, kind, refusal: None, loss: None }
     }
 
     /// Makes one of a thread that the host has no room for.
@@ -109,6 +117,11 @@ impl Failure {
     /// Returns the stable word of a refusal by the server.
     pub(crate) fn refusal(&self) -> Option<ErrorKind> {
         self.refusal
+    }
+
+    /// Returns why the session is lost.
+    pub(crate) fn loss(&self) -> Option<&Loss> {
+        self.loss.as_ref()
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -186,6 +199,14 @@ impl From<Error> for Failure {
         if let Error::ProgramEnded { program, .. } = &error {
             let todo = format!("run {program} by hand and see what it says");
             return Self::of(kind, error.to_string(), todo);
+        }
+        if let Error::Lost(Loss::Forgotten { message }) = error {
+            let failure = Self::of(
+                kind,
+                "the server no longer knows this session: it was restarted, or the session was ended or away too long",
+                "what ran in the session has ended; start it again",
+            );
+            return Self { loss: Some(Loss::Forgotten { message }), ..failure };
         }
         let failure = match error.hint() {
             Some(hint) => Self::of(kind, error.to_string(), hint),

@@ -12,7 +12,10 @@ use std::{
 
 use tokio::net::UnixStream;
 
-use crate::failure::{Failure, Kind};
+use crate::{
+    failure::{Failure, Kind},
+    print,
+};
 
 /// How long the server stays when there is nobody and nothing on it.
 const IDLE: &str = "10m";
@@ -37,6 +40,11 @@ impl Socket {
 
     pub(crate) fn directory(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Returns where the server logs to.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.directory().join("own.log")
     }
 
     /// Makes the directory, and makes sure that nobody else can put a socket into it.
@@ -65,14 +73,56 @@ impl Socket {
     }
 }
 
-/// Returns the socket of the running server, `None` where there is none.
-pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
+/// What is found where the server listens.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Running(Socket),
+    /// No socket: the server was never started, or ended in order.
+    Nothing,
+    /// A socket that nobody listens on: the server could not remove it any more.
+    Died,
+}
+
+/// What became of a server that left its socket behind, and of what ran on it.
+pub(crate) const DIED: &str = "your remex server died: it was killed, it crashed, or the machine restarted; its watchdog \
+                               ended the processes that it ran";
+
+/// Finds out whether the server runs.
+pub(crate) async fn look() -> Result<Found, Failure> {
     let socket = Socket::usual();
     if !socket.directory().exists() {
-        return Ok(None);
+        return Ok(Found::Nothing);
     }
     socket.check()?;
-    Ok(is_there(&socket.path).await?.then_some(socket))
+    probe(socket).await
+}
+
+/// Returns the socket of the running server, `None` where there is none.
+pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
+    Ok(match look().await? {
+        Found::Running(socket) => Some(socket),
+        Found::Nothing | Found::Died => None,
+    })
+}
+
+/// Says that no server runs, and so nothing on it; and what became of the last one, if it did not end in order.
+pub(crate) async fn not_running() -> Failure {
+    match look().await {
+        Ok(Found::Died) => Failure::of(
+            Kind::NotFound,
+            DIED,
+            format!(
+                "start things again with `remex run --detach -- COMMAND`; `{}` has the last words of the server",
+                Socket::usual().log().display()
+            ),
+        ),
+        Ok(_) => Failure::of(
+            Kind::NotFound,
+            "nothing was left running: your own server is not there",
+            "start something with `remex run --detach -- COMMAND`, or say where to look with `--on`",
+        ),
+        Err(failure) => failure,
+    }
 }
 
 /// Returns the socket of the server, which is started unless it runs.
@@ -87,7 +137,11 @@ pub(crate) async fn ready() -> Result<Socket, Failure> {
     let held = tokio::task::spawn_blocking(move || hold(&lock)).await;
     let _held =
         held.map_err(|error| Failure::new(format!("cannot start your own server: {error}"), "try again"))??;
-    if !is_there(&socket.path).await? {
+    let found = probe(socket.clone()).await?;
+    if let Found::Died = found {
+        print::note(DIED);
+    }
+    if !matches!(found, Found::Running(_)) {
         let starting = socket.clone();
         let started = tokio::task::spawn_blocking(move || start(&starting)).await;
         started
@@ -96,15 +150,17 @@ pub(crate) async fn ready() -> Result<Socket, Failure> {
     Ok(socket)
 }
 
-async fn is_there(path: &Path) -> Result<bool, Failure> {
-    match UnixStream::connect(path).await {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            Ok(false)
-        }
-        Err(error) => {
-            Err(Failure::io(&format!("connect to your own server at `{}`", path.display()), &error))
-        }
+async fn probe(socket: Socket) -> Result<Found, Failure> {
+    match UnixStream::connect(&socket.path).await {
+        Ok(_) => Ok(Found::Running(socket)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Ok(Found::Nothing),
+            io::ErrorKind::ConnectionRefused => Ok(Found::Died),
+            _ => {
+                let action = format!("connect to your own server at `{}`", socket.path.display());
+                Err(Failure::io(&action, &error))
+            }
+        },
     }
 }
 
@@ -120,7 +176,7 @@ fn hold(socket: &Socket) -> Result<File, Failure> {
 }
 
 fn start(socket: &Socket) -> Result<(), Failure> {
-    let log = socket.directory().join("own.log");
+    let log = socket.log();
     let trouble = |error: &io::Error| Failure::io("start your own server", error);
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&log);
     let file = file.map_err(|error| trouble(&error))?;

@@ -14,7 +14,7 @@ use remex::{
     environments::{Configured, Warning, configured},
 };
 use remex_client::{
-    Client, Error, ErrorKind, Options, Target,
+    Client, Condition, Error, ErrorKind, Loss, Options, Target,
     environment::{Id, Local as Includes},
 };
 
@@ -83,17 +83,11 @@ impl On {
 
     /// Finds the place where files are, which is always there.
     pub(crate) async fn place(&self, otherwise: Otherwise) -> Result<Place, Failure> {
-        self.find(otherwise).await?.ok_or_else(nothing_runs)
+        match self.find(otherwise).await? {
+            Some(place) => Ok(place),
+            None => Err(own::not_running().await),
+        }
     }
-}
-
-/// Says that there is no server, and so nothing on it.
-pub(crate) fn nothing_runs() -> Failure {
-    Failure::of(
-        Kind::NotFound,
-        "nothing was left running: your own server is not there",
-        "start something with `remex run --detach -- COMMAND`, or say where to look with `--on`",
-    )
 }
 
 async fn default_place(otherwise: Otherwise) -> Result<Option<Place>, Failure> {
@@ -206,6 +200,36 @@ impl Place {
         Ok(joined.display().to_string())
     }
 
+    /// Waits until it is certain that a lost connection to the user's own server does not come back, and says why.
+    pub(crate) async fn server_gone(kind: PlaceKind, client: &Client) -> Failure {
+        let mut conditions = client.conditions();
+        let is_cut = |condition: &Condition| matches!(condition, Condition::Recovering { .. });
+        while kind == PlaceKind::Own && conditions.wait_for(is_cut).await.is_ok() {
+            match own::look().await {
+                Ok(own::Found::Died) => return own_server_lost(own::DIED),
+                Ok(own::Found::Nothing) => {
+                    return own_server_lost(
+                        "your remex server was stopped, and the processes that it ran were ended",
+                    );
+                }
+                // It is about to go, a new one is there already, or the connection was cut for another reason.
+                Ok(own::Found::Running(_)) | Err(_) => tokio::time::sleep(OWN_PAUSE).await,
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Says of a session that was lost with the user's own server what became of that.
+    pub(crate) fn explain(kind: PlaceKind, failure: Failure) -> Failure {
+        match failure.loss() {
+            Some(Loss::Forgotten { .. }) if kind == PlaceKind::Own => own_server_lost(
+                "your remex server is a new one: the one before died or was stopped, and the processes that it ran were \
+                 ended",
+            ),
+            _ => failure,
+        }
+    }
+
     /// Connects; the session ends with its last process unless told otherwise in `adapt`.
     pub(crate) async fn connect(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Failure> {
         Ok(self.dial(adapt).await?)
@@ -231,6 +255,10 @@ impl Place {
             }
         }
     }
+}
+
+fn own_server_lost(what: &str) -> Failure {
+    Failure::of(Kind::Unreachable, what, "start things again with `remex run --detach -- COMMAND`")
 }
 
 /// Reads which environments there are, and says what the user may not expect.

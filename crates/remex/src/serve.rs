@@ -277,11 +277,7 @@ fn stdin_closed() -> anyhow::Result<oneshot::Receiver<()>> {
     Ok(waiting)
 }
 
-fn plan(
-    flags: &Flags,
-    addresses: Vec<ListenAddress>,
-    inherited: Vec<Inherited>,
-) -> Result<Plan, Failure> {
+fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>) -> Result<Plan, Failure> {
     let auth = auth(flags)?;
     for address in &addresses {
         if let ListenAddress::WebSocket(socket) = address {

@@ -13,7 +13,7 @@ use crate::{
     find::Processes,
     followed::Followed,
     interrupt,
-    place::{On, Otherwise},
+    place::{On, Otherwise, PlaceKind},
     terminal,
 };
 
@@ -53,7 +53,7 @@ The exit code is that of the process if it ends meanwhile, and 0 if you leave.";
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let place = flags.on.place(Otherwise::OwnIfThere).await?;
     let client = interrupt::during(place.connect(cut::outlive)).await?;
-    let (console, name) = interrupt::during(console(flags, &client)).await?;
+    let (console, name) = interrupt::during(console(flags, &client, place.kind)).await?;
     let ending = console.show().await;
     let outcome = match ending {
         Ok(Ending::Detached) => {
@@ -69,7 +69,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 /// Finds the process, and returns how it is shown and what it is called.
-async fn console(flags: &Flags, client: &Client) -> Result<(Console, String), Failure> {
+async fn console(flags: &Flags, client: &Client, place: PlaceKind) -> Result<(Console, String), Failure> {
     let processes = Processes::list(client).await?;
     let row = processes.find(&flags.name)?;
     let followed = processes.followed(row);
@@ -89,6 +89,7 @@ async fn console(flags: &Flags, client: &Client) -> Result<(Console, String), Fa
         forward,
         stay: None,
         when_ended: WhenEnded::Leave,
+        place,
         interrupts: if flags.read_only { Interrupts::Leave } else { Interrupts::Pass },
     };
     Ok((console, row.name.clone()))

@@ -80,7 +80,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         tail: flags.tail,
         times: flags.timestamps,
     });
-    cut::told(&client, show(&followed, selection, flags)).await?;
+    cut::told(place.kind, &client, show(&followed, selection, flags)).await?;
     let _ = client.end().await;
     Ok(0)
 }

@@ -10,6 +10,7 @@ use super::Outcome;
 use crate::{
     failure::Failure,
     find::{Processes, Row},
+    own,
     place::{On, Otherwise},
     print::{self, Format},
     text::{age, line, now_ms, plain, size},
@@ -51,7 +52,7 @@ const NAME_CHARACTERS: usize = 20;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let Some(place) = flags.on.find(Otherwise::OwnIfThere).await? else {
-        print::note("nothing was left running: your own server is not there");
+        print::note(own::not_running().await.what());
         return print(flags, &[]).map(|()| 0);
     };
     let client = place.connect(|_| {}).await?;

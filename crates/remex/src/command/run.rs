@@ -136,6 +136,7 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
         },
         when_ended: shown.when_ended,
         interrupts: Interrupts::Pass,
+        place: place.kind,
     };
     let ending = console.show().await;
     match ending {

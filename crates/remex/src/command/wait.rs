@@ -63,7 +63,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     // All at once, so that one that goes on does not hide that others have ended.
     let waiting: Vec<_> =
         rows.iter().map(|row| tokio::spawn(end(processes.followed(row), known_end(row), deadline))).collect();
-    let gathered = cut::told(&client, async {
+    let gathered = cut::told(place.kind, &client, async {
         let mut ended = Vec::new();
         for (row, waiting) in rows.into_iter().zip(waiting) {
             let end = waiting.await.map_err(|error| {

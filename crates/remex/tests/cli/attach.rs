@@ -1,13 +1,17 @@
 //! What was left running, and coming back to it: `run --detach`, `attach`, `shell`.
 
-use std::{io::Read as _, os::unix::fs::PermissionsExt as _, process::Stdio};
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    os::unix::fs::PermissionsExt as _,
+    process::Stdio,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    home::Home,
+    home::{Home, said},
     screen::{Screen, hang_up},
-    support::Server,
+    support::{Server, Watched},
 };
 
 #[test]
@@ -221,4 +225,88 @@ fn a_server_that_ends_everything_with_its_connection_is_told() {
          be `remex proxy` instead of `remex serve --listen stdio`, or connect to a socket\n"
     );
     assert_eq!(home.say(&["run", "--on", "far", "--", "echo", "hi"]).out, "hi\n");
+}
+
+/// What is said of a server that was killed.
+const DIED: &str = "remex: your remex server died: it was killed, it crashed, or the machine restarted; its watchdog ended \
+                    the processes that it ran\n";
+
+/// Kills the user's own server, and waits until it and a process on it are gone.
+fn kill_own_server(home: &Home, process: &Watched) {
+    let server = home.own_server().unwrap();
+    let watched = Watched::find(server).unwrap();
+    kill_process(server, Signal::KILL).unwrap();
+    watched.assert_ends();
+    process.assert_ends();
+}
+
+/// Leaves a process running that prints its pid, and returns it.
+fn leave_running(home: &Home, name: &str) -> Watched {
+    let script = "echo $$; exec sleep 1000";
+    assert_eq!(home.say(&["run", "--detach", "--name", name, "--", "sh", "-c", script]).code, Some(0));
+    let mut logs = home.remex(&["logs", "--follow", name]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut pid = String::new();
+    BufReader::new(logs.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    logs.kill().unwrap();
+    logs.wait().unwrap();
+    Watched::printed(pid.trim())
+}
+
+#[test]
+fn the_death_of_the_own_server_is_told_by_the_next_command() {
+    let home = Home::new();
+    kill_own_server(&home, &leave_running(&home, "build"));
+    let listed = home.say(&["ps", "-q"]);
+    assert_eq!((listed.code, listed.out.as_str(), listed.err.as_str()), (Some(0), "", DIED));
+    for (args, code) in [(&["logs", "build"][..], 3), (&["attach", "build"], 125), (&["wait", "build"], 125)]
+    {
+        let said = home.say(args);
+        assert_eq!(said.code, Some(code), "{args:?} {said:?}");
+        assert!(said.err.starts_with(DIED), "{args:?} {said:?}");
+    }
+    let started = home.say(&["run", "--detach", "--name", "next", "--", "sleep", "1000"]);
+    assert_eq!((started.code, started.out.as_str(), started.err.as_str()), (Some(0), "next\n", DIED));
+    // Once there is a new one, the old one is no news.
+    let listed = home.say(&["ps", "-q"]);
+    assert_eq!((listed.out.as_str(), listed.err.as_str()), ("next\n", ""));
+}
+
+#[test]
+fn who_is_attached_is_told_that_the_own_server_died() {
+    let home = Home::new();
+    let process = leave_running(&home, "build");
+    let start = |args: &[&str]| {
+        let mut command = home.remex(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut first = [0];
+        child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        child
+    };
+    let children = [start(&["attach", "build"]), start(&["logs", "--follow", "build"])];
+    kill_own_server(&home, &process);
+    for (child, code) in children.into_iter().zip([125, 4]) {
+        let said = said(&child.wait_with_output().unwrap());
+        assert_eq!(said.code, Some(code), "{said:?}");
+        assert!(said.err.contains(DIED), "{said:?}");
+    }
+}
+
+#[test]
+fn who_comes_back_to_a_new_own_server_is_told_that_the_old_one_is_gone() {
+    let home = Home::new();
+    let process = leave_running(&home, "build");
+    let mut command = home.remex(&["logs", "--follow", "build"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    // It sleeps until there is another server.
+    kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+    kill_own_server(&home, &process);
+    assert_eq!(home.say(&["run", "--detach", "--", "sleep", "1000"]).code, Some(0));
+    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    let said = said(&child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(4), "{said:?}");
+    let told = "remex: your remex server is a new one: the one before died or was stopped, and the processes that it ran \
+                were ended\n";
+    assert!(said.err.contains(told), "{said:?}");
 }

@@ -8,6 +8,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A user: nothing of the machine's real one is seen or touched, and what was left running ends with it.
@@ -109,12 +110,20 @@ impl Home {
     }
 }
 
+impl Home {
+    /// Returns the process of the user's own server, if it runs.
+    pub(crate) fn own_server(&self) -> Option<Pid> {
+        let connection = UnixStream::connect(self.own_socket()).ok()?;
+        Some(rustix::net::sockopt::socket_peercred(&connection).ok()?.pid)
+    }
+}
+
 impl Drop for Home {
     fn drop(&mut self) {
         // The user's own server, if there is one, with everything in it.
-        let Ok(connection) = UnixStream::connect(self.own_socket()) else { return };
-        let Ok(peer) = rustix::net::sockopt::socket_peercred(&connection) else { return };
-        let _ = rustix::process::kill_process(peer.pid, rustix::process::Signal::TERM);
+        if let Some(server) = self.own_server() {
+            let _ = kill_process(server, Signal::TERM);
+        }
     }
 }
 

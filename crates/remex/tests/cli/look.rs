@@ -325,6 +325,8 @@ fn another_server_is_looked_at_with_on() {
     for place in ["far", server.address()] {
         assert_eq!(out(home.say(&["ps", "-q", "--on", place])), "distant\n");
     }
-    assert!(out(home.say(&["kill", "distant", "--on", "far"])).starts_with("sent SIGTERM to `distant` (pid "));
+    assert!(
+        out(home.say(&["kill", "distant", "--on", "far"])).starts_with("sent SIGTERM to `distant` (pid ")
+    );
     assert_eq!(home.say(&["wait", "distant", "--on", "far"]).code, Some(143));
 }

@@ -15,7 +15,7 @@ use super::host::{self, Host};
 use crate::{
     failure::{Failure, Kind},
     finding::{Finding, Verdict, short},
-    own,
+    own::{self, Found},
     place::Place,
     probe::probe,
     text::plain,
@@ -138,9 +138,17 @@ fn directories() -> Vec<Finding> {
 /// Looks at the user's own server, if it runs.
 async fn own_server(limit: Duration) -> Vec<Finding> {
     const NAME: &str = "own server";
-    let place = match own::running().await {
-        Ok(Some(socket)) => Place::own(socket),
-        Ok(None) => return vec![Finding::ok(NAME, "does not run; it is started when it is needed")],
+    let place = match own::look().await {
+        Ok(Found::Running(socket)) => Place::own(socket),
+        Ok(Found::Nothing) => {
+            return vec![Finding::ok(NAME, "does not run; it is started when it is needed")];
+        }
+        Ok(Found::Died) => {
+            return vec![
+                Finding::new(NAME, Verdict::Warning, own::DIED)
+                    .todo(format!("see `{}` for why", own::Socket::usual().log().display())),
+            ];
+        }
         Err(failure) => return vec![Finding::failed(NAME, &failure)],
     };
     let report = probe(&place, limit).await;
