@@ -146,6 +146,7 @@ fn check_call(method: &str, call: &Call) {
         Call::ProcessTerminate(params) => check_rewriting(params),
         Call::ProcessCloseStdin(params) => check_rewriting(params),
         Call::ProcessRelease(params) => check_rewriting(params),
+        Call::ProcessForget(params) => check_rewriting(params),
         Call::ProcessResize(params) => check_rewriting(params),
         Call::ProcessWait(params) => check_rewriting(params),
         Call::ProcessSnapshot(params) => check_rewriting(params),

@@ -198,6 +198,7 @@ methods! {
     ProcessTerminate      "process/terminate"      Exec              Base  Params  process::Terminate      => process::Terminated;
     ProcessCloseStdin     "process/closeStdin"     Exec              Remex Params  process::CloseStdin     => Empty;
     ProcessRelease        "process/release"        Exec              Remex Params  process::Release        => Empty;
+    ProcessForget         "process/forget"         Exec              Remex Params  process::Forget         => Empty;
     ProcessResize         "process/resize"         Exec              Remex Params  process::Resize         => Empty;
     ProcessWait           "process/wait"           Exec              Remex Params  process::Wait           => process::Waited;
     ProcessSnapshot       "process/snapshot"       Exec              Remex Params  process::Snapshot       => process::SnapshotReply;

@@ -15,7 +15,9 @@ pub use event::{
     Closed, ExitCause, Exited, Failed, Gap, GapRange, Output, Produced, StartedNote, Stream, Usage,
 };
 pub use start::{OutputOptions, Overflow, SandboxType, Start, Started};
-pub use stream::{Chunk, CloseStdin, Read, ReadReply, Release, Resize, Write, WriteReply, WriteStatus};
+pub use stream::{
+    Chunk, CloseStdin, Forget, Read, ReadReply, Release, Resize, Write, WriteReply, WriteStatus,
+};
 pub use watch::{
     Entry, LIVING_PIDS, List, Listing, Scope, Snapshot, SnapshotReply, State, Until, Wait, WaitReason, Waited,
 };

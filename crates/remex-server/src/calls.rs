@@ -121,6 +121,10 @@ impl Connection {
                 let session = self.session(&own, request.session_id.as_deref());
                 responder.answer(session.and_then(|session| session.release(&request.process_id)));
             }
+            Call::ProcessForget(request) => {
+                let session = self.session(&own, request.session_id.as_deref());
+                responder.answer(session.and_then(|session| session.forget_closed(&request.process_id)));
+            }
             Call::ProcessResize(request) => {
                 let size = Size { rows: request.rows.get(), cols: request.cols.get() };
                 let order = Order::Resize(size, responder, request.process_id.as_str().into());

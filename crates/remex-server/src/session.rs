@@ -140,6 +140,21 @@ impl Session {
         Ok(remex_proto::call::Empty {})
     }
 
+    /// Forgets a process that a client does not want to see any more, once it has closed.
+    pub(crate) fn forget_closed(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
+        let process = self.process(id).ok_or_else(|| crate::process::unknown_process(id))?;
+        let is_closed = self.processes().closed.iter().any(|closed| Arc::ptr_eq(closed, &process));
+        if !is_closed {
+            let message =
+                format!("cannot forget process `{id}`: it runs, or something holds its output open");
+            return Err(
+                RpcError::new(ErrorKind::InvalidParams, message).with_hint("end it with `process/terminate`")
+            );
+        }
+        self.forget(&process);
+        Ok(remex_proto::call::Empty {})
+    }
+
     pub(crate) fn all_processes(&self) -> Vec<Arc<Process>> {
         self.processes().by_id.values().cloned().collect()
     }

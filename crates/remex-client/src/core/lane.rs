@@ -22,6 +22,7 @@ pub(super) fn lane(call: &Call) -> Lane {
         | Call::ProcessTerminate(_)
         | Call::ProcessCloseStdin(_)
         | Call::ProcessRelease(_)
+        | Call::ProcessForget(_)
         | Call::ProcessResize(_)
         | Call::ProcessList(_)
         | Call::SessionList(_)

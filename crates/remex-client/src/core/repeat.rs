@@ -40,6 +40,7 @@ pub(super) fn after_cut(call: &Call) -> AfterCut {
         // A second time these fail, or do something else, or their handle is gone with the connection.
         Call::Initialize(_)
         | Call::ProcessSignal(_)
+        | Call::ProcessForget(_)
         | Call::SessionObserve(_)
         | Call::SessionUnobserve(_)
         | Call::FsRemove(_)

@@ -155,6 +155,18 @@ pub struct Release {
     pub session_id: Option<String>,
 }
 
+/// `process/forget`: a process that has closed is forgotten now, with its output; its id is free.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Forget {
+    /// The process.
+    pub process_id: String,
+    /// The session it is in; the connection's own if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+}
+
 /// `process/closeStdin`: end of file after everything accepted before. Repeating it is fine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

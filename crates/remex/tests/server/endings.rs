@@ -319,3 +319,32 @@ fn the_exit_is_known_although_a_full_log_holds_its_event_back() {
         }
     }
 }
+
+#[test]
+fn a_closed_process_can_be_forgotten_before_its_time() {
+    let server = Server::start();
+    let client = server.client();
+    let other = server.client();
+    client.shell("done", "echo over");
+    client.collect("done");
+    client.shell("busy", "echo ready; exec sleep 1000");
+    client.wait_for_output("busy", "ready");
+    let listed = || {
+        let listing = client.call("process/list", json!({})).unwrap();
+        let ids = listing["processes"].as_array().unwrap().iter();
+        ids.map(|process| process["processId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(), ["done", "busy"]);
+    let sessions = other.call("session/list", json!({})).unwrap();
+    let session = sessions["sessions"][0]["sessionId"].clone();
+    // Another client of the same owner may do it, too.
+    other.call("process/forget", json!({"processId": "done", "sessionId": session})).unwrap();
+    assert_eq!(listed(), ["busy"]);
+    for (id, code) in [("done", -32600), ("busy", -32602)] {
+        assert_eq!(client.refusal("process/forget", json!({"processId": id})).0, code, "{id}");
+    }
+    assert_eq!(listed(), ["busy"]);
+    // Its id is free.
+    client.shell("done", "echo again");
+    client.collect("done");
+}
