@@ -30,6 +30,10 @@ pub(crate) enum Command {
     Kill(command::kill::Flags),
     /// Wait for processes to end, and exit with the code of the last
     Wait(command::wait::Flags),
+    /// Forget processes that have ended, with their output
+    Rm(command::rm::Flags),
+    /// Forget all processes that have ended
+    Prune(command::rm::Prune),
     /// Change the size of a process's terminal
     Resize(command::resize::Flags),
     /// Watch processes live: CPU, memory, output
@@ -48,6 +52,8 @@ pub(crate) enum Command {
     Env(command::env::Flags),
     /// Find out what is wrong on this machine or with a server
     Doctor(command::doctor::Flags),
+    /// See whether your own server runs, or stop it
+    Server(command::server::Flags),
     /// Serve clients over stdio, WebSocket or a unix socket
     #[command(visible_alias = "exec-server")]
     Serve(Box<serve::Flags>),

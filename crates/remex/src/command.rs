@@ -16,7 +16,9 @@ pub(crate) mod man;
 pub(crate) mod proxy;
 pub(crate) mod ps;
 pub(crate) mod resize;
+pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod server;
 pub(crate) mod shell;
 pub(crate) mod top;
 pub(crate) mod wait;
@@ -71,6 +73,9 @@ async fn client(command: &Command) -> Outcome {
         Command::Attach(flags) => Box::pin(attach::run(flags)).await,
         Command::Kill(flags) => Box::pin(kill::run(flags)).await,
         Command::Wait(flags) => Box::pin(wait::run(flags)).await,
+        Command::Rm(flags) => Box::pin(rm::run(flags)).await,
+        Command::Prune(flags) => Box::pin(rm::prune(flags)).await,
+        Command::Server(flags) => Box::pin(server::run(flags)).await,
         Command::Resize(flags) => Box::pin(resize::run(flags)).await,
         Command::Top(flags) => Box::pin(top::run(flags)).await,
         Command::Cp(flags) => Box::pin(cp::run(flags)).await,

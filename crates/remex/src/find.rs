@@ -2,11 +2,14 @@
 //!
 //! Start at [`Processes`].
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use remex_client::{Client, ErrorKind};
 use remex_proto::{
-    process::{Entry, ExitCause, List, Scope, State},
+    process::{Entry, ExitCause, Forget, List, Scope, State},
     session,
 };
 
@@ -157,6 +160,23 @@ impl Processes {
         find(&self.rows, word)
     }
 
+    /// Finds the only process that runs.
+    pub(crate) fn only_running(&self) -> Result<&Row, Failure> {
+        let running: Vec<_> = self.rows.iter().filter(|row| row.is_running()).collect();
+        match running[..] {
+            [row] => Ok(row),
+            [] => Err(Failure::of(
+                Kind::NotFound,
+                "nothing is running",
+                "start something with `remex run --detach -- COMMAND`; `remex ps --all` shows what has ended",
+            )),
+            _ => {
+                let names: Vec<_> = running.iter().map(|row| plain(&row.name)).collect();
+                Err(Failure::usage(format!("several are running: {}", names.join(", ")), "name one of them"))
+            }
+        }
+    }
+
     /// Finds several, or fails before anything is done to one.
     pub(crate) fn find_all(&self, words: &[String]) -> Result<Vec<&Row>, Failure> {
         words.iter().map(|word| self.find(word)).collect()
@@ -185,11 +205,6 @@ impl Processes {
         Ok(rows)
     }
 
-    /// Finds a process and the way to act on it.
-    pub(crate) fn follow(&self, word: &str) -> Result<Followed, Failure> {
-        Ok(self.followed(self.find(word)?))
-    }
-
     /// Asks what lives of a process, itself included; `None` when nothing does.
     ///
     /// A server that is older may know that something lives, but not what.
@@ -202,6 +217,28 @@ impl Processes {
         let mut entries = listing.processes.into_iter();
         let entry = entries.find(|entry| entry.process_id == row.entry.process_id);
         Ok(entry.filter(|entry| entry.resident_bytes.is_some()).map(|entry| entry.living_pids))
+    }
+
+    /// Has the server forget a process that has ended, with its output.
+    pub(crate) async fn forget(&self, row: &Row) -> Result<(), Failure> {
+        let (process_id, session_id) = (row.entry.process_id.clone(), Some(row.entry.session_id.clone()));
+        match self.client.call(Forget { process_id, session_id }).await {
+            Err(error) if error.refusal() != Some(ErrorKind::UnknownProcess) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends those of some sessions in which nothing is remembered and which no client has.
+    pub(crate) async fn end_empty(&self, session_ids: &BTreeSet<&str>) -> Result<(), Failure> {
+        let sessions = self.client.call(session::List {}).await?.sessions;
+        let is_empty = |session: &session::Entry| session.processes == 0 && !session.attached;
+        for session in sessions.into_iter().filter(is_empty) {
+            if session_ids.contains(session.session_id.as_str()) {
+                // A client may come back to it at this moment, or another one may be tidying up.
+                let _ = self.client.call(session::End { session_id: session.session_id }).await;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn followed(&self, row: &Row) -> Followed {

@@ -17,6 +17,7 @@ mod input;
 mod interrupt;
 mod launch;
 mod mistyped;
+mod moment;
 mod own;
 mod place;
 mod print;

@@ -35,8 +35,8 @@ pub(crate) struct Flags {
     #[arg(short, long, conflicts_with = "interactive")]
     read_only: bool,
 
-    /// The process: its name, or the beginning of it
-    name: String,
+    /// The process: its name, or the beginning of it; not needed where exactly one runs
+    name: Option<String>,
 }
 
 const EXAMPLES: &str = "\
@@ -71,7 +71,10 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 /// Finds the process, and returns how it is shown and what it is called.
 async fn console(flags: &Flags, client: &Client, place: PlaceKind) -> Result<(Console, String), Failure> {
     let processes = Processes::list(client).await?;
-    let row = processes.find(&flags.name)?;
+    let row = match &flags.name {
+        Some(name) => processes.find(name)?,
+        None => processes.only_running()?,
+    };
     let followed = processes.followed(row);
     if row.is_running() {
         // A client that went away may have left it waiting for a reader: this is one.

@@ -11,6 +11,7 @@ use std::{
 use clap::Args;
 use regex_automata::{meta::Regex, util::syntax};
 use remex_proto::process::Stream;
+use tokio::task::JoinSet;
 
 use self::selection::{Item, Selection, Wanted};
 use super::Outcome;
@@ -19,9 +20,10 @@ use crate::{
     failure::Failure,
     find::Processes,
     followed::{Followed, Patience},
+    moment::moment,
     place::{On, Otherwise},
     print,
-    text::{duration, now_ms, plain},
+    text::plain,
 };
 
 /// How long the output of a process may stay open after its end before that is worth a word.
@@ -31,9 +33,9 @@ const OPEN: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The process, by its name or the beginning of it
-    #[arg(value_name = "NAME")]
-    name: String,
+    /// The processes, each by its name or the beginning of it; of several, each line begins with the name
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
 
     #[command(flatten)]
     on: On,
@@ -42,9 +44,13 @@ pub(crate) struct Flags {
     #[arg(short, long)]
     follow: bool,
 
-    /// Only what was said in the last time, such as `30s` or `5m`
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    since: Option<Duration>,
+    /// Only what was said since then: `5m` ago, a time of day such as `14:30`, or `2026-11-15T14:30:00Z`
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<u64>,
+
+    /// Only what was said until then, in the same words
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "follow")]
+    until: Option<u64>,
 
     /// Only lines that match this regular expression
     #[arg(long, value_name = "REGEX", value_parser = pattern)]
@@ -67,26 +73,63 @@ Examples:
     remex logs build --tail 20 --follow
   What went wrong in the last ten minutes, with times:
     remex logs build --since 10m --grep '(?i)error' --timestamps
+  What it said between two times of day:
+    remex logs build --since 06:00 --until 12:00
+  What several say, each line with the name:
+    remex logs --follow build lint
 ";
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let place = flags.on.place(Otherwise::OwnIfThere).await?;
     let client = place.connect(cut::outlive).await?;
-    let followed = Processes::list(&client).await?.follow(&flags.name)?;
-    let since = flags.since.map(|since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
-    let selection = Selection::new(Wanted {
-        since_ms: since.map(|since| now_ms().saturating_sub(since)),
-        pattern: flags.grep.clone(),
-        tail: flags.tail,
-        times: flags.timestamps,
+    let processes = Processes::list(&client).await?;
+    let rows = processes.find_all(&flags.names)?;
+    let width = rows.iter().map(|row| plain(&row.name).chars().count()).max().unwrap_or_default();
+    let shown = rows.iter().map(|row| {
+        let selection = Selection::new(Wanted {
+            since_ms: flags.since,
+            until_ms: flags.until,
+            pattern: flags.grep.clone(),
+            tail: flags.tail,
+            times: flags.timestamps,
+            prefix: (rows.len() > 1).then(|| format!("{:width$} | ", plain(&row.name))),
+        });
+        show(plain(&row.name), processes.followed(row), selection, flags.follow)
     });
-    cut::told(place.kind, &client, show(&followed, selection, flags)).await?;
+    cut::told(place.kind, &client, all(shown, flags.follow)).await?;
     let _ = client.end().await;
     Ok(0)
 }
 
-async fn show(followed: &Followed, mut selection: Selection, flags: &Flags) -> Result<(), Failure> {
-    let follow = flags.follow;
+/// Shows several one after the other, or all at once while they go on.
+async fn all(
+    shown: impl Iterator<Item = impl Future<Output = Result<(), Failure>> + Send + 'static>,
+    follow: bool,
+) -> Result<(), Failure> {
+    if !follow {
+        for one in shown {
+            one.await?;
+        }
+        return Ok(());
+    }
+    let mut following: JoinSet<_> = JoinSet::new();
+    for one in shown {
+        following.spawn(one);
+    }
+    while let Some(ended) = following.join_next().await {
+        ended.unwrap_or_else(|error| {
+            Err(Failure::new(format!("a look at the output ended early: {error}"), "report this as a defect"))
+        })?;
+    }
+    Ok(())
+}
+
+async fn show(
+    name: String,
+    followed: Followed,
+    mut selection: Selection,
+    follow: bool,
+) -> Result<(), Failure> {
     let mut warned = false;
     let newest = followed.shortly_before(0).await?;
     let mut cursor = 0;
@@ -108,7 +151,6 @@ async fn show(followed: &Followed, mut selection: Selection, flags: &Flags) -> R
         if news.end.is_some() && !warned {
             warned = true;
             if !followed.closes_within(OPEN).await? {
-                let name = plain(&flags.name);
                 print::note(format!(
                     "`{name}` has ended, but something that it started holds its output open; \
                      `remex kill {name} --tree` ends that"

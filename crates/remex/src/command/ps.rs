@@ -1,6 +1,6 @@
 //! `remex ps`: which processes there are, also those that were left running.
 
-use std::{collections::BTreeMap, io::IsTerminal as _};
+use std::{collections::BTreeMap, io::IsTerminal as _, time::Duration};
 
 use clap::Args;
 use remex_proto::process::{ExitCause, State};
@@ -11,7 +11,7 @@ use crate::{
     failure::Failure,
     find::{Processes, Row},
     own,
-    place::{On, Otherwise},
+    place::{self, On, Otherwise, Place},
     print::{self, Format},
     text::{age, line, now_ms, plain, size},
 };
@@ -23,7 +23,11 @@ pub(crate) struct Flags {
     #[command(flatten)]
     on: On,
 
-    /// Show also what has ended and is still remembered
+    /// Look at your own server and at every environment, whatever `--on` says
+    #[arg(long, conflicts_with = "quiet")]
+    all_envs: bool,
+
+    /// Show also what has ended and is still remembered: with what, and how long ago
     #[arg(short, long)]
     all: bool,
 
@@ -41,6 +45,8 @@ Examples:
     remex ps
   Also what has ended:
     remex ps --all
+  Everywhere at once:
+    remex ps --all-envs
   On another machine, for a program:
     remex ps --on build --json
   End everything that runs:
@@ -50,35 +56,88 @@ Examples:
 /// The longest name that is shown whole on a terminal; its beginning is enough to name it.
 const NAME_CHARACTERS: usize = 20;
 
+/// A process, and what its place is called.
+struct Listed {
+    environment: String,
+    row: Row,
+}
+
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let Some(place) = flags.on.find(Otherwise::OwnIfThere).await? else {
-        print::note(own::not_running().await.what());
-        return print(flags, &[]).map(|()| 0);
+    let (mut rows, code) = if flags.all_envs {
+        everywhere().await?
+    } else {
+        let Some(place) = flags.on.find(Otherwise::OwnIfThere).await? else {
+            print::note(own::not_running().await.what());
+            return print(flags, &[]).map(|()| 0);
+        };
+        (list(&place).await?, 0)
     };
-    let client = place.connect(|_| {}).await?;
-    let mut rows = Processes::list(&client).await?.rows;
-    let _ = client.end().await;
     let all = rows.len();
-    rows.retain(|row| flags.all || row.lives());
+    rows.retain(|listed| flags.all || listed.row.lives());
     if rows.is_empty() && all > 0 && !flags.quiet {
         print::note("nothing is running; `remex ps --all` shows what has ended");
     }
-    print(flags, &rows).map(|()| 0)
+    print(flags, &rows).map(|()| code)
 }
 
-fn print(flags: &Flags, rows: &[Row]) -> Result<(), Failure> {
+async fn list(place: &Place) -> Result<Vec<Listed>, Failure> {
+    let client = place.connect(|_| {}).await?;
+    let rows = Processes::list(&client).await?.rows;
+    let _ = client.end().await;
+    Ok(rows.into_iter().map(|row| Listed { environment: place.name.clone(), row }).collect())
+}
+
+/// Lists the processes of all places at once; one that cannot be reached is said, and the exit code is 4.
+async fn everywhere() -> Result<(Vec<Listed>, u8), Failure> {
+    let configured = place::environments()?;
+    let mut looks = Vec::new();
+    if let Some(socket) = own::running().await? {
+        let place = Place::own(socket);
+        looks.push(("local".to_owned(), tokio::spawn(async move { list(&place).await })));
+    }
+    for definition in &configured.definitions.environments {
+        let name = definition.id.to_string();
+        let word = name.clone();
+        looks.push((name, tokio::spawn(async move { list(&Place::named(&word)?).await })));
+    }
+    let (mut rows, mut code) = (Vec::new(), 0);
+    for (name, look) in looks {
+        let listed = look.await.unwrap_or_else(|error| {
+            Err(Failure::new(format!("the look ended early: {error}"), "report this as a defect"))
+        });
+        match listed {
+            Ok(listed) => rows.extend(listed),
+            Err(failure) => {
+                failure.context(&name).print();
+                code = 4;
+            }
+        }
+    }
+    Ok((rows, code))
+}
+
+fn print(flags: &Flags, rows: &[Listed]) -> Result<(), Failure> {
     if flags.format.json {
         return print::json(&Listing { processes: rows.iter().map(Shown::of).collect() });
     }
     if flags.quiet {
-        let names: String = rows.iter().map(|row| plain(&row.name) + "\n").collect();
+        let names: String = rows.iter().map(|listed| plain(&listed.row.name) + "\n").collect();
         return print::out(names);
     }
     let now = now_ms();
     let short = std::io::stdout().is_terminal();
-    let rows: Vec<_> = rows.iter().map(|row| cells(row, now, short)).collect();
-    print::table(["NAME", "STATE", "PID", "AGE", "CPU", "MEM", "OUT", "COMMAND"], &rows)
+    let cells = rows.iter().map(|listed| (plain(&listed.environment), cells(&listed.row, now, short)));
+    let [name, state, pid, age, cpu, memory, output, command] = HEADING;
+    if flags.all_envs {
+        let cells: Vec<_> = cells
+            .map(|(environment, [a, b, c, d, e, f, g, h])| [environment, a, b, c, d, e, f, g, h])
+            .collect();
+        return print::table(["ENV", name, state, pid, age, cpu, memory, output, command], &cells);
+    }
+    print::table(HEADING, &cells.map(|(_, cells)| cells).collect::<Vec<_>>())
 }
+
+const HEADING: [&str; 8] = ["NAME", "STATE", "PID", "AGE", "CPU", "MEM", "OUT", "COMMAND"];
 
 fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 8] {
     let entry = &row.entry;
@@ -87,12 +146,17 @@ fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 8] {
     if short && name.chars().count() > NAME_CHARACTERS {
         name = name.chars().take(NAME_CHARACTERS - 1).chain(['…']).collect();
     }
+    let mut state = row.state();
+    if let Some(ended) = entry.ended_at_ms.filter(|_| !row.is_running()) {
+        let ago = Duration::from_millis(now_ms.saturating_sub(ended));
+        state.push_str(&format!(", {} ago", age(ago)));
+    }
     [
         name,
-        row.state(),
+        state,
         or_dash(pid(row)),
         age(row.age(now_ms)),
-        or_dash(entry.cpu_ms.map(|ms| age(std::time::Duration::from_millis(ms)))),
+        or_dash(entry.cpu_ms.map(|ms| age(Duration::from_millis(ms)))),
         or_dash(entry.resident_bytes.map(size)),
         size(row.said_bytes()),
         line(&entry.argv),
@@ -118,6 +182,7 @@ struct Listing<'a> {
 #[serde(rename_all = "camelCase")]
 struct Shown<'a> {
     name: &'a str,
+    environment: &'a str,
     process_id: &'a str,
     session_id: &'a str,
     session_name: Option<&'a str>,
@@ -145,10 +210,12 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn of(row: &'a Row) -> Self {
+    fn of(listed: &'a Listed) -> Self {
+        let row = &listed.row;
         let entry = &row.entry;
         Self {
             name: &row.name,
+            environment: &listed.environment,
             process_id: &entry.process_id,
             session_id: &entry.session_id,
             session_name: row.session_name.as_deref(),

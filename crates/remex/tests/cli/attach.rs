@@ -227,6 +227,27 @@ fn a_server_that_ends_everything_with_its_connection_is_told() {
     assert_eq!(home.say(&["run", "--on", "far", "--", "echo", "hi"]).out, "hi\n");
 }
 
+#[test]
+fn attach_needs_no_name_where_exactly_one_runs() {
+    let home = Home::new();
+    home.say(&["run", "--detach", "--name", "done", "--", "true"]);
+    assert_eq!(home.say(&["wait", "done"]).code, Some(0));
+    let none = home.say(&["attach"]);
+    assert_eq!((none.code, none.err.lines().next()), (Some(125), Some("remex: nothing is running")));
+    let script = "echo only; while ! test -e go; do sleep 0.05; done; exit 6";
+    home.say(&["run", "--detach", "--name", "one", "--", "sh", "-c", script]);
+    let mut child = home.remex(&["attach"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut shown = [0; 5];
+    child.stdout.as_mut().unwrap().read_exact(&mut shown).unwrap();
+    assert_eq!(&shown, b"only\n");
+    home.say(&["run", "--detach", "--name", "two", "--", "sleep", "1000"]);
+    let several = home.say(&["attach"]);
+    assert_eq!(several.code, Some(2), "{several:?}");
+    assert!(several.err.starts_with("remex: several are running: one, two\n"), "{several:?}");
+    std::fs::write(home.path("go"), "").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(6));
+}
+
 /// What is said of a server that was killed.
 const DIED: &str = "remex: your remex server died: it was killed, it crashed, or the machine restarted; its watchdog ended \
                     the processes that it ran\n";

@@ -138,3 +138,68 @@ fn a_cut_neither_drops_nor_doubles_a_byte() {
     let err = String::from_utf8(end.stderr).unwrap();
     assert!(!err.is_empty() && err.replace(told, "").is_empty(), "{err}");
 }
+
+#[test]
+fn several_are_told_apart_by_their_names() {
+    let left = Left::behind("night");
+    left.client.shell("one", "echo a; echo b >&2; printf c");
+    left.client.collect("one");
+    left.client.shell("three", "echo d");
+    left.client.collect("three");
+    let said = left.say(&["logs", "one", "three"]);
+    assert_eq!(
+        said,
+        Said {
+            code: Some(0),
+            out: "one   | a\none   | c\nthree | d\n".to_owned(),
+            err: "one   | b\n".to_owned(),
+        }
+    );
+    // Followed, each is shown as it speaks.
+    left.waiting("four", "echo over");
+    let mut logs = left.home.remex(&["logs", "--follow", "three", "four"]);
+    let mut logs = logs.stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(logs.stdout.take().unwrap());
+    let mut lines = [String::new(), String::new(), String::new()];
+    stdout.read_line(&mut lines[0]).unwrap();
+    stdout.read_line(&mut lines[1]).unwrap();
+    left.go("four");
+    stdout.read_line(&mut lines[2]).unwrap();
+    lines[..2].sort();
+    assert_eq!(lines, ["four  | ready\n", "three | d\n", "four  | over\n"]);
+    assert_eq!(logs.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn output_is_chosen_by_clock_times() {
+    let left = Left::behind("night");
+    left.client.shell("said", "echo now");
+    left.client.collect("said");
+    let times = out(left.say(&["logs", "said", "--timestamps"]));
+    let time = times.split_whitespace().next().unwrap();
+    let second = format!("{}Z", &time[..19]);
+    for (args, shown) in [
+        (&["--since", &second][..], "now\n"),
+        (&["--until", time], "now\n"),
+        (&["--until", "1h"], ""),
+        (&["--since", "1h", "--until", "0s"], "now\n"),
+        (&["--since", "2001-01-01"], "now\n"),
+        (&["--until", "2001-01-01T12:30:00+02:00"], ""),
+    ] {
+        assert_eq!(out(left.say(&[&["logs", "said"], args].concat())), shown, "{args:?} {times}");
+    }
+    // A time of day is that of the machine; three hours west of here it is earlier.
+    let hour = |zone: &str| {
+        let mut date = std::process::Command::new("date");
+        let shown = date.env("TZ", zone).args(["-d", "-1 hour", "+%H:%M:%S"]).output().unwrap();
+        String::from_utf8(shown.stdout).unwrap().trim().to_owned()
+    };
+    for zone in ["UTC0", "WEST3", "EAST-5"] {
+        for (flag, shown) in [("--since", "now\n"), ("--until", "")] {
+            let mut logs = left.home.remex(&["logs", "said", flag, &hour(zone)]);
+            let said = crate::home::said(&logs.env("TZ", zone).output().unwrap());
+            assert_eq!((said.out.as_str(), said.err.as_str()), (shown, ""), "{zone} {flag}");
+        }
+    }
+    assert_eq!(left.say(&["logs", "said", "--since", "noon"]).code, Some(2));
+}

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     home::{Home, Said, said},
     left::{Left, out},
-    support::{PATIENCE, Server},
+    support::{PATIENCE, Server, Watched},
 };
 
 fn ended(code: i32, err: &str) -> Said {
@@ -55,7 +55,10 @@ fn ps_lists_what_runs_and_with_all_what_has_ended() {
     assert_eq!((lines.len(), &lines[1][..2]), (2, &["build", "running"][..]), "{listed}");
     assert!(listed.contains("6B   /bin/sh -c 'echo ready; exec sleep 1000'\n"), "{listed}");
     let all = out(left.say(&["ps", "-a"]));
-    assert!(all.contains("\nbroken  exit 3   -  "), "{all}");
+    let broken = all.lines().find(|line| line.starts_with("broken ")).unwrap();
+    let cells: Vec<_> = broken.split("  ").filter(|cell| !cell.is_empty()).collect();
+    assert!(cells[1].starts_with("exit 3, ") && cells[1].ends_with("s ago"), "{all}");
+    assert_eq!(cells[2].trim(), "-", "{all}");
     assert_eq!(out(left.say(&["ps", "-q"])), "build\n");
     assert_eq!(out(left.say(&["ps", "-aq"])), "build\nbroken\n");
 }
@@ -78,7 +81,7 @@ fn ps_tells_programs_everything() {
     }
     assert!(process["pid"].take().as_u64().is_some_and(|pid| pid > 1));
     let expected = json!({"version": 1, "processes": [{
-        "name": "build", "processId": "build", "sessionId": null, "sessionName": "night", "clientName": "left",
+        "name": "build", "environment": "local", "processId": "build", "sessionId": null, "sessionName": "night", "clientName": "left",
         "attached": true, "expiresAtMs": null, "argv": ["/bin/sh", "-c", "echo ready; exec sleep 1000"],
         "cwd": "/", "pid": null, "tty": false, "labels": {"for": "tests"}, "state": "running",
         "startedAtMs": null, "endedAtMs": null, "exitCode": null, "signal": null, "cause": null,
@@ -329,4 +332,99 @@ fn another_server_is_looked_at_with_on() {
         out(home.say(&["kill", "distant", "--on", "far"])).starts_with("sent SIGTERM to `distant` (pid ")
     );
     assert_eq!(home.say(&["wait", "distant", "--on", "far"]).code, Some(143));
+}
+
+#[test]
+fn ps_lists_every_environment_at_once() {
+    let left = Left::behind("night");
+    left.ready("near", "echo ready; exec sleep 1000");
+    let server = Server::start();
+    let client = server.client();
+    client.shell("distant", "echo ready; exec sleep 1000");
+    client.wait_for_output("distant", "ready");
+    left.home.add_environment("far", server.address());
+    let listed = out(left.say(&["ps", "--all-envs"]));
+    let lines: Vec<Vec<_>> = listed.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    assert_eq!(
+        lines,
+        [["ENV", "NAME", "STATE"], ["local", "near", "running"], ["far", "distant", "running"]],
+        "{listed}"
+    );
+    // One that cannot be reached hides no other.
+    left.home.add_environment("gone", "unix:///nowhere/remex.sock");
+    let said = left.say(&["ps", "--all-envs", "--json"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.err.starts_with("remex: gone: cannot connect to unix:///nowhere/remex.sock"), "{said:?}");
+    let listing: Value = serde_json::from_str(&said.out).unwrap();
+    let environments: Vec<_> =
+        listing["processes"].as_array().unwrap().iter().map(|process| &process["environment"]).collect();
+    assert_eq!(environments, ["local", "far"]);
+}
+
+#[test]
+fn what_has_ended_is_removed_by_name_or_all_at_once() {
+    let left = Left::behind("night");
+    left.ready("build", "echo ready; exec sleep 1000");
+    for name in ["broken", "other"] {
+        left.client.shell(name, "exit 3");
+        left.client.collect(name);
+    }
+    assert_eq!(
+        left.say(&["rm", "broken", "build"]),
+        ended(
+            1,
+            "remex: cannot remove `build`: it runs\n  hint: end it with `remex kill --tree build` first\n"
+        )
+    );
+    assert_eq!(
+        left.say(&["rm", "brok"]),
+        ended(2, "remex: `brok` is only the beginning of `broken`\n  hint: remove it by its whole name\n")
+    );
+    assert_eq!(out(left.say(&["ps", "-aq"])), "build\nbroken\nother\n");
+    assert_eq!(out(left.say(&["rm", "broken"])), "removed `broken` (exit 3)\n");
+    assert_eq!(out(left.say(&["ps", "-aq"])), "build\nother\n");
+    // Its client is connected, and may still want to know about it.
+    assert_eq!(left.say(&["prune"]).err, "remex: nothing that has ended is remembered\n");
+
+    assert_eq!(left.say(&["run", "--detach", "--name", "mine", "--", "sh", "-c", "exit 4"]).code, Some(0));
+    assert_eq!(left.say(&["wait", "mine"]), ended(4, ""));
+    assert_eq!(left.say(&["logs", "--follow", "mine"]), ended(0, ""));
+    assert_eq!(out(left.say(&["prune"])), "removed `mine` (exit 4)\n");
+    assert_eq!(out(left.say(&["ps", "-aq"])), "build\nother\n");
+    let sessions = left.client.call("session/list", json!({})).unwrap();
+    let names: Vec<_> =
+        sessions["sessions"].as_array().unwrap().iter().map(|session| &session["name"]).collect();
+    assert_eq!(names, ["night"], "an empty session goes with its last process");
+}
+
+#[test]
+fn the_own_server_is_looked_at_and_stopped() {
+    let home = Home::new();
+    let status = home.say(&["server", "status"]);
+    assert_eq!(
+        (status.code, status.out.as_str()),
+        (Some(3), "not running; it is started when it is needed\n")
+    );
+    assert_eq!(home.say(&["server", "stop"]).code, Some(3));
+    home.say(&["run", "--detach", "--name", "work", "--", "sleep", "1000"]);
+    let server = home.own_server().unwrap();
+    let status: Value = serde_json::from_str(&out(home.say(&["server", "status", "--json"]))).unwrap();
+    assert_eq!(
+        (&status["state"], &status["pid"], &status["running"], &status["ended"]),
+        (&json!("running"), &json!(server.as_raw_nonzero().get()), &json!(1), &json!(0)),
+        "{status}"
+    );
+    let refused = home.say(&["server", "stop"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.err.starts_with("remex: cannot stop your remex server: `work` (pid ")
+            && refused.err.ends_with("would end with it\n  hint: add `--force` to end them, too\n"),
+        "{refused:?}"
+    );
+    let process = Watched::find(server).unwrap();
+    let stopped = out(home.say(&["server", "stop", "--force"]));
+    let first = format!("stopped your remex server (pid {})\nended `work` (pid ", server.as_raw_nonzero());
+    assert!(stopped.starts_with(&first), "{stopped}");
+    assert!(process.ended_within(std::time::Duration::ZERO), "it has ended when that is said");
+    assert_eq!(home.say(&["server", "status"]).code, Some(3));
 }

@@ -15,12 +15,16 @@ use crate::{followed::Piece, text::utc};
 pub(super) struct Wanted {
     /// Nothing that was read before, in milliseconds since 1970.
     pub(super) since_ms: Option<u64>,
+    /// Nothing that was read later.
+    pub(super) until_ms: Option<u64>,
     /// Lines that match.
     pub(super) pattern: Option<Regex>,
     /// Of what has been said so far, this many of the last lines.
     pub(super) tail: Option<usize>,
     /// Each line with its time.
     pub(super) times: bool,
+    /// What each line begins with.
+    pub(super) prefix: Option<String>,
 }
 
 /// Something to print.
@@ -53,7 +57,7 @@ impl Selection {
         let mut items = Vec::new();
         if let Some(bytes) = gap {
             // Missing output is older than what follows it: nobody asked for it if nobody asked for that.
-            let asked = pieces.first().is_none_or(|piece| self.is_recent(piece));
+            let asked = pieces.first().is_none_or(|piece| self.is_in_time(piece));
             let broken = self.lines.finish();
             self.put(broken, &mut items);
             match &mut self.held {
@@ -66,7 +70,7 @@ impl Selection {
             }
         }
         for piece in pieces {
-            if !self.is_recent(&piece) {
+            if !self.is_in_time(&piece) {
                 continue;
             }
             if self.by_line() {
@@ -85,7 +89,7 @@ impl Selection {
             return Vec::new();
         }
         let mut items = Vec::new();
-        if self.wanted.pattern.is_none() && !self.wanted.times {
+        if self.wanted.pattern.is_none() && !self.wanted.times && self.wanted.prefix.is_none() {
             // From here on bytes go out as they come, so the beginnings of lines go first.
             let begun = self.lines.finish();
             self.put(begun, &mut items);
@@ -104,14 +108,16 @@ impl Selection {
     }
 
     fn by_line(&self) -> bool {
-        self.wanted.pattern.is_some() || self.wanted.times || self.held.is_some()
+        self.wanted.pattern.is_some()
+            || self.wanted.times
+            || self.wanted.prefix.is_some()
+            || self.held.is_some()
     }
 
-    fn is_recent(&self, piece: &Piece) -> bool {
-        match (self.wanted.since_ms, piece.at_ms) {
-            (Some(since), Some(at)) => at >= since,
-            _ => true,
-        }
+    fn is_in_time(&self, piece: &Piece) -> bool {
+        let Some(at) = piece.at_ms else { return true };
+        self.wanted.since_ms.is_none_or(|since| at >= since)
+            && self.wanted.until_ms.is_none_or(|until| at <= until)
     }
 
     fn put(&mut self, mut lines: Vec<Line>, items: &mut Vec<Item>) {
@@ -119,7 +125,7 @@ impl Selection {
             lines.retain(|line| pattern.is_match(line.text()));
         }
         let (Some(held), Some(most)) = (&mut self.held, self.wanted.tail) else {
-            return items.extend(lines.into_iter().map(|line| item(line, self.wanted.times)));
+            return items.extend(lines.into_iter().map(|line| item(line, &self.wanted)));
         };
         held.extend(lines);
         while held.len() > most {
@@ -131,20 +137,24 @@ impl Selection {
 
     fn let_go(&mut self, items: &mut Vec<Item>) {
         items.extend(self.gap.take().map(Item::Gap));
-        let times = self.wanted.times;
-        items.extend(self.held.take().into_iter().flatten().map(|line| item(line, times)));
+        let wanted = &self.wanted;
+        items.extend(self.held.take().into_iter().flatten().map(|line| item(line, wanted)));
     }
 }
 
-fn item(line: Line, times: bool) -> Item {
-    if !times {
+fn item(line: Line, wanted: &Wanted) -> Item {
+    if !wanted.times && wanted.prefix.is_none() {
         return Item::Bytes(line.stream, line.bytes);
     }
-    let mut bytes = line.at_ms.map_or_else(|| "-".to_owned(), |ms| utc(ms.cast_signed())).into_bytes();
-    bytes.push(b' ');
+    let mut bytes = wanted.prefix.clone().unwrap_or_default().into_bytes();
+    if wanted.times {
+        let time = line.at_ms.map_or_else(|| "-".to_owned(), |ms| utc(ms.cast_signed()));
+        bytes.extend_from_slice(time.as_bytes());
+        bytes.push(b' ');
+    }
     bytes.extend_from_slice(&line.bytes);
     if !bytes.ends_with(b"\n") {
-        // The next time begins a line of its own.
+        // The next time or name begins a line of its own.
         bytes.push(b'\n');
     }
     Item::Bytes(line.stream, bytes)

@@ -63,7 +63,15 @@ impl Scene {
         if line == "remex attach nightly" {
             leave_running(&address, "nightly", WAITS);
         }
-        leave_running(&address, "build", if line.starts_with("remex wait") { "" } else { WAITS });
+        if line.ends_with(" lint") {
+            leave_running(&address, "lint", WAITS);
+        }
+        let ends = ["remex wait", "remex rm", "remex prune"].iter().any(|command| line.starts_with(command));
+        leave_running(&address, "build", if ends { "" } else { WAITS });
+        if ends {
+            // What is removed has ended for certain.
+            assert_eq!(home.remex(&["wait", "build"]).stdin(Stdio::null()).status().unwrap().code(), Some(0));
+        }
         if line.starts_with("remex attach --on build") {
             leave_running(servers[0].address(), "work", WAITS);
         }

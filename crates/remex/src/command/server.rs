@@ -1,0 +1,209 @@
+//! `remex server`: the user's own server, whether it runs, and its end.
+
+use std::{io, os::fd::OwnedFd, time::Duration};
+
+use clap::{Args, Subcommand};
+use remex_client::Client;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use serde::Serialize;
+
+use super::Outcome;
+use crate::{
+    confirm,
+    failure::{Failure, Kind},
+    find::{Processes, Row},
+    own::{self, Found, Socket},
+    place::Place,
+    print::{self, Format},
+};
+
+/// How long the server may take to end: its processes have a second, and those that do not want to are killed.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Flags of `remex server`.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true, after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Tell whether it runs, and what is on it
+    Status(Status),
+    /// End it with everything that runs on it
+    Stop(Stop),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  See whether it runs:
+    remex server status
+  End it:
+    remex server stop
+
+It is started when it is needed, and ends by itself when it was idle for ten minutes.";
+
+/// Flags of `remex server status`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  For people:
+    remex server status
+  For programs:
+    remex server status --json
+
+The exit code is 3 when it does not run.")]
+struct Status {
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Flags of `remex server stop`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  Only if nothing runs, or after a yes on a terminal:
+    remex server stop
+  With everything that runs on it:
+    remex server stop --force")]
+struct Stop {
+    /// End it also when something runs on it, without asking
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    match &flags.command {
+        Command::Status(flags) => status(flags).await,
+        Command::Stop(flags) => stop(flags).await,
+    }
+}
+
+/// The JSON of `server status`; CLI.md documents it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    state: &'static str,
+    socket: String,
+    pid: Option<i32>,
+    server_version: Option<String>,
+    running: Option<usize>,
+    ended: Option<usize>,
+}
+
+async fn status(flags: &Status) -> Outcome {
+    let usual = Socket::usual();
+    let mut shown = Shown {
+        state: "stopped",
+        socket: usual.path.display().to_string(),
+        pid: None,
+        server_version: None,
+        running: None,
+        ended: None,
+    };
+    let (code, text) = match own::look().await? {
+        Found::Running(socket) => {
+            let client = connect(&socket).await?;
+            let rows = Processes::list(&client).await?.rows;
+            let running = rows.iter().filter(|row| row.is_running()).count();
+            let server = &client.welcome().server;
+            let version = format!("{} {}", server.name, server.version);
+            shown.state = "running";
+            shown.pid = process(&socket).ok().map(Pid::as_raw_nonzero).map(Into::into);
+            (shown.running, shown.ended) = (Some(running), Some(rows.len() - running));
+            let pid = shown.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+            let text = format!(
+                "running ({version}{pid}) at {}: {running} running, {} ended",
+                shown.socket,
+                rows.len() - running
+            );
+            shown.server_version = Some(version);
+            let _ = client.end().await;
+            (0, text)
+        }
+        Found::Nothing => (3, "not running; it is started when it is needed".to_owned()),
+        Found::Died => {
+            shown.state = "died";
+            (3, own::DIED.to_owned())
+        }
+    };
+    if flags.format.json {
+        print::json(&shown)?;
+    } else {
+        print::out(text + "\n")?;
+    }
+    Ok(code)
+}
+
+async fn stop(flags: &Stop) -> Outcome {
+    let Found::Running(socket) = own::look().await? else {
+        return Err(own::not_running().await);
+    };
+    let pid = process(&socket)?;
+    let client = connect(&socket).await?;
+    let rows = Processes::list(&client).await?.rows;
+    let _ = client.end().await;
+    let running: Vec<_> = rows.iter().filter(|row| row.is_running()).map(Row::described).collect();
+    if !running.is_empty() && !flags.force {
+        let names = running.join(", ");
+        if !confirm::is_possible() {
+            return Err(Failure::new(
+                format!("cannot stop your remex server: {names} would end with it"),
+                "add `--force` to end them, too",
+            ));
+        }
+        if !confirm::ask(&format!("{names} will end with your remex server; stop it?")).await {
+            return Err(Failure::new("your remex server was left alone", "add `--force` to be sure"));
+        }
+    }
+    let trouble = |error: io::Error| Failure::io("stop your remex server", &error);
+    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| trouble(error.into()))?;
+    pidfd_send_signal(&process, Signal::TERM).map_err(|error| trouble(error.into()))?;
+    let ended = tokio::task::spawn_blocking(move || ends(&process)).await;
+    if !ended.is_ok_and(|ended| ended) {
+        return Err(Failure::new(
+            format!("your remex server (pid {}) does not end", pid.as_raw_nonzero()),
+            "look for a process that hangs in the kernel",
+        ));
+    }
+    print::out(format!("stopped your remex server (pid {})\n", pid.as_raw_nonzero()))?;
+    for name in running {
+        print::out(format!("ended {name}\n"))?;
+    }
+    Ok(0)
+}
+
+async fn connect(socket: &Socket) -> Result<Client, Failure> {
+    Place::own(socket.clone()).connect(|_| {}).await
+}
+
+/// Waits until a process has ended, and tells whether it has.
+fn ends(process: &OwnedFd) -> bool {
+    let Ok(patience) = Timespec::try_from(PATIENCE) else { return false };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).is_ok_and(|ready| ready > 0)
+}
+
+/// Finds the process that listens on the socket.
+///
+/// The kernel knows who called `listen`, which is systemd for a socket of its own: that is never ours to end.
+fn process(socket: &Socket) -> Result<Pid, Failure> {
+    let peer = std::os::unix::net::UnixStream::connect(&socket.path)
+        .and_then(|connection| Ok(rustix::net::sockopt::socket_peercred(&connection)?))
+        .map_err(|error| Failure::io("find the process of your remex server", &error))?;
+    let line = std::fs::read(format!("/proc/{}/cmdline", peer.pid.as_raw_nonzero())).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0);
+    let is_server = words.nth(1).is_some_and(|word| word == b"serve" || word == b"exec-server");
+    if is_server && peer.uid == rustix::process::geteuid() {
+        return Ok(peer.pid);
+    }
+    Err(Failure::of(
+        Kind::Failed,
+        "cannot tell which process your remex server is: systemd made its socket, or another program",
+        "stop its unit, such as with `systemctl --user stop remex.service`",
+    ))
+}
