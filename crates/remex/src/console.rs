@@ -25,7 +25,7 @@ use self::{
 };
 use crate::{
     cut,
-    escape::{self, Escape, Key, Typing},
+    escape::{Character, Escape, Key, Typing},
     failure::Failure,
     input::Input,
     interrupt::Came,
@@ -60,6 +60,8 @@ pub(crate) struct Console {
     pub(crate) stay: Option<String>,
     pub(crate) when_ended: WhenEnded,
     pub(crate) interrupts: Interrupts,
+    /// What begins an order to us among the keys.
+    pub(crate) escape: Character,
     /// What kind of place it runs in: the user's own server is known to be gone before others are.
     pub(crate) place: PlaceKind,
 }
@@ -220,7 +222,7 @@ impl Console {
                     tokio::spawn(self.remote.killed(TerminateMode::Force));
                 }
                 Turn::Order(Key::HangUp) => return self.end(129).await,
-                Turn::Order(Key::Help) => say(raw, escape::HELP),
+                Turn::Order(Key::Help) => say(raw, &self.escape.help()),
                 Turn::Order(Key::Bytes(_)) => {}
                 Turn::Condition => {
                     if client.cuts() > cuts {
@@ -295,10 +297,10 @@ impl Console {
         let input = Input::open()?;
         let feed = self.remote.feed();
         let orders = std::io::stdin().is_terminal().then_some(orders);
-        let (terminal, leaves) = (self.terminal, self.stay.is_none());
+        let (terminal, leaves, character) = (self.terminal, self.stay.is_none(), self.escape);
         Ok(tokio::spawn(async move {
             // Whoever takes no more input is not asked again; how the process ends says the rest.
-            let _ = forward(input, feed, Keyboard { orders, leaves, terminal }).await;
+            let _ = forward(input, feed, Keyboard { orders, leaves, terminal, character }).await;
         }))
     }
 }
@@ -347,12 +349,13 @@ struct Keyboard {
     leaves: bool,
     /// Whether it has a terminal.
     terminal: bool,
+    character: Character,
 }
 
 /// Returns when the input has ended or nobody wants it.
 async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result<(), Error> {
-    let Keyboard { orders, leaves, terminal } = keyboard;
-    let mut escape = Escape::new(if terminal { Typing::Keys } else { Typing::Lines });
+    let Keyboard { orders, leaves, terminal, character } = keyboard;
+    let mut escape = Escape::new(character, if terminal { Typing::Keys } else { Typing::Lines });
     let (mut last, mut wanted) = (b'\n', true);
     while let Some(read) = input.next().await {
         let bytes = match read {

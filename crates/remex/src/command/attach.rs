@@ -8,7 +8,7 @@ use remex_client::Client;
 use super::Outcome;
 use crate::{
     console::{Console, Ending, Interrupts, Remote, WhenEnded, say},
-    cut,
+    cut, escape,
     failure::Failure,
     find::Processes,
     followed::Followed,
@@ -34,6 +34,9 @@ pub(crate) struct Flags {
     /// Watch only: no key and no Ctrl-C reaches the process
     #[arg(short, long, conflicts_with = "interactive")]
     read_only: bool,
+
+    #[command(flatten)]
+    escape: escape::Flag,
 
     /// The process: its name, or the beginning of it; not needed where exactly one runs
     name: Option<String>,
@@ -92,6 +95,7 @@ async fn console(flags: &Flags, client: &Client, place: PlaceKind) -> Result<(Co
         forward,
         stay: None,
         when_ended: WhenEnded::Leave,
+        escape: flags.escape.escape,
         place,
         interrupts: if flags.read_only { Interrupts::Leave } else { Interrupts::Pass },
     };

@@ -46,6 +46,7 @@ Exit codes:
 
 Environment variables:
   REMEX_ON  where to work when `--on` does not say it
+  REMEX_ESCAPE  what begins an order to remex instead of `~`, when `--escape` does not say it
   REMEX_URL, CODEX_EXEC_SERVER_URL  the address of a server, where there is no environments file
   REMEX_LOG  what `remex serve` logs
   XDG_CONFIG_HOME  where `remex/environments.toml` is; `~/.config` unless given

@@ -8,7 +8,7 @@ use remex_client::{Options, Session, process::Input};
 use super::Outcome;
 use crate::{
     console::{Console, Ending, Interrupts, Remote, WhenEnded, say},
-    cut,
+    cut, escape,
     failure::Failure,
     followed::Followed,
     launch::{Launch, Launched, Stay},
@@ -31,6 +31,9 @@ pub(crate) struct Flags {
     /// Give it a terminal that follows yours; `~.` at the beginning of a line leaves it running, `~?` tells more
     #[arg(short, long)]
     terminal: bool,
+
+    #[command(flatten)]
+    escape: escape::Flag,
 
     /// Leave it running and print its name; without `--on` on your own server, which is started if it is not there
     #[arg(short, long)]
@@ -108,7 +111,13 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     if flags.detach {
         return leave(&place, launched).await;
     }
-    show(&place, launched, Shown { terminal: flags.terminal, forward, when_ended: WhenEnded::End }).await
+    let shown = Shown {
+        terminal: flags.terminal,
+        forward,
+        when_ended: WhenEnded::End,
+        escape: flags.escape.escape,
+    };
+    show(&place, launched, shown).await
 }
 
 /// How a command that was started is shown.
@@ -117,6 +126,7 @@ pub(super) struct Shown {
     pub(super) terminal: bool,
     pub(super) forward: bool,
     pub(super) when_ended: WhenEnded,
+    pub(super) escape: escape::Character,
 }
 
 /// Shows a command until it ends or is left running, and ends or keeps its session.
@@ -136,6 +146,7 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
         },
         when_ended: shown.when_ended,
         interrupts: Interrupts::Pass,
+        escape: shown.escape,
         place: place.kind,
     };
     let ending = console.show().await;

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     console::WhenEnded,
+    escape,
     launch::{Launch, Stay},
     place::{On, Otherwise, PlaceKind},
 };
@@ -27,6 +28,9 @@ pub(crate) struct Flags {
     /// Where to begin, relative to the directory of the server, `~` is the home there
     #[arg(short = 'C', long, value_name = "DIR")]
     cwd: Option<String>,
+
+    #[command(flatten)]
+    escape: escape::Flag,
 }
 
 const EXAMPLES: &str = "\
@@ -62,5 +66,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         stay: Stay::Kept,
     };
     let launched = launch.start().await?;
-    show(&place, launched, Shown { terminal: true, forward: true, when_ended: WhenEnded::Leave }).await
+    let shown = Shown {
+        terminal: true,
+        forward: true,
+        when_ended: WhenEnded::Leave,
+        escape: flags.escape.escape,
+    };
+    show(&place, launched, shown).await
 }

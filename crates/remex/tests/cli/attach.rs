@@ -248,6 +248,22 @@ fn attach_needs_no_name_where_exactly_one_runs() {
     assert_eq!(child.wait().unwrap().code(), Some(6));
 }
 
+#[test]
+fn another_escape_character_leaves_and_a_tilde_is_a_key() {
+    let home = Home::new();
+    home.say(&["run", "--detach", "-t", "--name", "work", "--", "sh", "-c", "PS1='> ' exec sh -i"]);
+    let mut screen = Screen::remex(&home, &["attach", "--escape", "^]", "work"]);
+    screen.wait_for("> ");
+    screen.keys("~.\r");
+    screen.wait_for("not found");
+    screen.keys("\x1d?");
+    screen.wait_for("^]. leaves it running, ^]k ends it with everything it started, ^]^] sends ^]");
+    screen.keys("\x1d.");
+    screen.wait_for("`work` runs on");
+    assert_eq!(screen.end(), Some(0));
+    assert_eq!(home.say(&["attach", "--escape", "two", "work"]).code, Some(2));
+}
+
 /// What is said of a server that was killed.
 const DIED: &str = "remex: your remex server died: it was killed, it crashed, or the machine restarted; its watchdog ended \
                     the processes that it ran\n";
