@@ -163,6 +163,21 @@ impl Followed {
         }
     }
 
+    /// Waits until it has said something after `newest`, for at most `limit`, and then until it is quiet for a while, for
+    /// as long again.
+    pub(crate) async fn answered(&self, newest: u64, limit: Duration, quiet: Duration) -> Result<(), Error> {
+        // Any byte; the cursor is that of the newest event before.
+        let said = Until::Output { regex: "(?s-u:.)".to_owned(), after_seq: Some(newest) };
+        for until in [said, Until::IdleMs(millis(quiet))] {
+            let (process_id, session_id) = self.ids();
+            let wait = Wait { process_id, session_id, wait_ms: Some(millis(limit)), until };
+            if self.client.call(wait).await?.reason == WaitReason::Timeout {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn ids(&self) -> (String, Option<String>) {
         (self.process_id.clone(), Some(self.session_id.clone()))
     }

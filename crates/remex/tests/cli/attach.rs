@@ -264,6 +264,24 @@ fn another_escape_character_leaves_and_a_tilde_is_a_key() {
     assert_eq!(home.say(&["attach", "--escape", "two", "work"]).code, Some(2));
 }
 
+#[test]
+fn attach_has_a_program_draw_its_screen_anew_though_the_size_is_the_same() {
+    let home = Home::new();
+    // As programs do, it draws only if the size is another one when it looks.
+    let script = "size=$(stty size); echo ready $size; \
+                  trap 'new=$(stty size); test \"$new\" = \"$size\" || echo drawn for $new; size=$new' WINCH; \
+                  while :; do sleep 0.05; done";
+    home.say(&["run", "--detach", "-t", "--name", "screen", "--", "sh", "-c", script]);
+    let screen = Screen::remex(&home, &["attach", "screen"]);
+    screen.wait_for("ready 24 80\ndrawn for 24 79\ndrawn for 24 80");
+    // Also for somebody who leaves at once.
+    let mut hasty = Screen::remex(&home, &["attach", "screen"]);
+    hasty.wait_for("ready");
+    hasty.keys("~.");
+    assert_eq!(hasty.end(), Some(0));
+    screen.wait_until("the old size again", |shown| shown.trim_end().ends_with("drawn for 24 80"));
+}
+
 /// What is said of a server that was killed.
 const DIED: &str = "remex: your remex server died: it was killed, it crashed, or the machine restarted; its watchdog ended \
                     the processes that it ran\n";
