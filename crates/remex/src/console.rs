@@ -24,13 +24,14 @@ use self::{
     remote::Feed,
 };
 use crate::{
-    cut,
+    cut::Notices,
     escape::{Character, Escape, Key, Typing},
     failure::Failure,
     input::Input,
     interrupt::Came,
     place::{Place, PlaceKind},
     terminal::{self, Keys, Raw},
+    text::amount,
 };
 
 /// How long the end of a process is waited for when it is asked to end because we are.
@@ -155,7 +156,7 @@ impl Console {
     ) -> Result<Ending, Failure> {
         let raw = terminal.is_some();
         let client = self.remote.client().clone();
-        let (mut conditions, mut cuts) = (client.conditions(), client.cuts());
+        let (mut conditions, mut notices) = (client.conditions(), Notices::of(&client));
         let mut server_gone = std::pin::pin!(Place::server_gone(self.place, &client));
         let mut output = Output::open()?;
         let (mut presses, mut listens) = (Presses::default(), self.forward);
@@ -224,12 +225,7 @@ impl Console {
                 Turn::Order(Key::HangUp) => return self.end(129).await,
                 Turn::Order(Key::Help) => say(raw, &self.escape.help()),
                 Turn::Order(Key::Bytes(_)) => {}
-                Turn::Condition => {
-                    if client.cuts() > cuts {
-                        say(raw, cut::LOST);
-                    }
-                    cuts = client.cuts();
-                }
+                Turn::Condition => notices.next(&client).iter().for_each(|notice| say(raw, notice)),
                 Turn::Deaf(_) if terminal::is_gone() => return self.end(129).await,
                 Turn::Deaf(broken) => {
                     if self.when_ended == WhenEnded::End {
@@ -437,9 +433,12 @@ pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
     }
 }
 
-fn gone(bytes: Option<u64>) -> String {
-    let amount = bytes.map_or_else(|| "some output".to_owned(), |bytes| format!("{bytes} bytes of output"));
-    format!("{amount} are gone here: they were dropped before anybody read them")
+/// Says that output is missing, because it was dropped before anybody read it.
+pub(crate) fn gone(bytes: Option<u64>) -> String {
+    match bytes {
+        Some(bytes) => format!("[{} of older output discarded]", amount(bytes)),
+        None => "[some older output discarded]".to_owned(),
+    }
 }
 
 /// Says one quiet line, also on a raw terminal, if there still is somebody to read it.

@@ -1,6 +1,6 @@
 //! What a command that goes on for long does about a lost connection: it comes back, and says so in one line.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use remex_client::{Client, Condition, Options};
 
@@ -8,10 +8,11 @@ use crate::{
     failure::Failure,
     place::{Place, PlaceKind},
     print,
+    text::span,
 };
 
-/// What is said then; that it is back shows by itself.
-pub(crate) const LOST: &str = "the connection was lost; waiting for it to come back";
+/// What is said then.
+const LOST: &str = "the connection was lost; waiting for it to come back";
 
 /// How long the end of a session is waited for.
 const END: Duration = Duration::from_secs(3);
@@ -37,7 +38,8 @@ pub(crate) async fn told<T>(
     client: &Client,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let (mut conditions, mut cuts) = (client.conditions(), client.cuts());
+    let mut conditions = client.conditions();
+    let mut notices = Notices::of(client);
     let mut work = std::pin::pin!(work);
     let mut gone = std::pin::pin!(Place::server_gone(kind, client));
     loop {
@@ -49,12 +51,45 @@ pub(crate) async fn told<T>(
                 if changed.is_err() {
                     return work.await;
                 }
-                // It may be back before anybody looked.
-                if client.cuts() > cuts {
-                    print::note(LOST);
-                }
-                cuts = client.cuts();
+                notices.next(client).iter().for_each(print::note);
             }
         }
+    }
+}
+
+/// What there is to say about a connection: that it is lost, and that it is back.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    cuts: u64,
+    /// Since when there is none, as far as it was said.
+    lost_at: Option<Instant>,
+}
+
+impl Notices {
+    pub(crate) fn of(client: &Client) -> Self {
+        Self { cuts: client.cuts(), lost_at: None }
+    }
+
+    /// Returns what is new; called whenever the condition of the client has changed.
+    pub(crate) fn next(&mut self, client: &Client) -> Vec<String> {
+        let mut news = Vec::new();
+        let condition = client.condition();
+        // It may be back before anybody looked.
+        if client.cuts() > self.cuts {
+            self.cuts = client.cuts();
+            if self.lost_at.is_none() {
+                news.push(LOST.to_owned());
+                self.lost_at = Some(match condition {
+                    Condition::Recovering { since } => since.into(),
+                    _ => Instant::now(),
+                });
+            }
+        }
+        if condition == Condition::Connected
+            && let Some(lost_at) = self.lost_at.take()
+        {
+            news.push(format!("reconnected after {}", span(lost_at.elapsed())));
+        }
+        news
     }
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
     str::FromStr,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use remex_client::{Client, Condition, Error, fs::Fs};
@@ -244,12 +244,18 @@ async fn tell_of_cuts(mut conditions: watch::Receiver<Condition>, name: String, 
         if conditions.wait_for(is_cut).await.is_err() {
             return;
         }
+        let lost_at = Instant::now();
         let back = conditions.wait_for(|condition| !is_cut(condition));
-        if tokio::time::timeout(QUIET, back).await.is_err() {
+        let is_told = tokio::time::timeout(QUIET, back).await.is_err();
+        if is_told {
             say(&format!("the connection to {name} is lost; waiting for it"));
         }
-        if conditions.wait_for(|condition| !is_cut(condition)).await.is_err() {
-            return;
+        match conditions.wait_for(|condition| !is_cut(condition)).await.as_deref() {
+            Ok(Condition::Connected) if is_told => {
+                say(&format!("reconnected to {name} after {}", text::span(lost_at.elapsed())));
+            }
+            Ok(_) => {}
+            Err(_) => return,
         }
     }
 }

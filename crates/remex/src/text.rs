@@ -47,6 +47,28 @@ pub(crate) fn size(bytes: u64) -> String {
     if amount < 9.95 { format!("{amount:.1}{}", UNITS[unit]) } else { format!("{amount:.0}{}", UNITS[unit]) }
 }
 
+/// Writes a number of bytes for a sentence: `512 bytes`, `59 MiB`.
+pub(crate) fn amount(bytes: u64) -> String {
+    match bytes {
+        1 => "1 byte".to_owned(),
+        0..1024 => format!("{bytes} bytes"),
+        _ => {
+            let size = size(bytes);
+            let unit = size.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(size.len());
+            format!("{} {}", &size[..unit], &size[unit..])
+        }
+    }
+}
+
+/// Writes how long something took for a sentence: `0.3 s`, `42 s`, `5 min 3 s`.
+pub(crate) fn span(time: Duration) -> String {
+    match time.as_secs() {
+        0..10 => format!("{:.1} s", time.as_secs_f64().clamp(0.1, 9.9)),
+        seconds @ 10..60 => format!("{seconds} s"),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+    }
+}
+
 /// Returns the time as milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -124,6 +146,16 @@ mod tests {
             (u64::MAX, "16EiB"),
         ] {
             assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn amounts_and_spans_are_words_of_a_sentence() {
+        for (bytes, text) in [(1, "1 byte"), (512, "512 bytes"), (1536, "1.5 KiB"), (59 << 20, "59 MiB")] {
+            assert_eq!(amount(bytes), text);
+        }
+        for (ms, text) in [(40, "0.1 s"), (4_300, "4.3 s"), (42_900, "42 s"), (303_000, "5 min 3 s")] {
+            assert_eq!(span(Duration::from_millis(ms)), text);
         }
     }
 

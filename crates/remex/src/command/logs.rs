@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use self::selection::{Item, Selection, Wanted};
 use super::Outcome;
 use crate::{
+    console::gone,
     cut,
     failure::Failure,
     find::Processes,
@@ -131,6 +132,8 @@ async fn show(
     follow: bool,
 ) -> Result<(), Failure> {
     let mut warned = false;
+    let prefix = selection.prefix().map(str::to_owned);
+    let about = prefix.as_deref();
     let newest = followed.shortly_before(0).await?;
     let mut cursor = 0;
     let mut behind = true;
@@ -138,15 +141,15 @@ async fn show(
         let patience = if behind { Patience::None } else { Patience::Some };
         let news = followed.read(&mut cursor, patience).await?;
         let is_all = news.pieces.is_empty();
-        write(selection.take(news.gap.map(|gap| gap.bytes), news.pieces))?;
+        write(selection.take(news.gap.map(|gap| gap.bytes), news.pieces), about)?;
         if behind && (is_all || cursor >= newest) {
             behind = false;
             if follow {
-                write(selection.caught_up())?;
+                write(selection.caught_up(), about)?;
             }
         }
         if (!behind && !follow) || (news.closed && is_all) {
-            return write(selection.finish());
+            return write(selection.finish(), about);
         }
         if news.end.is_some() && !warned {
             warned = true;
@@ -161,14 +164,13 @@ async fn show(
 }
 
 /// Writes each stream where it belongs; what goes to the same one goes at once.
-fn write(items: Vec<Item>) -> Result<(), Failure> {
+fn write(items: Vec<Item>, about: Option<&str>) -> Result<(), Failure> {
     let mut items = items.into_iter().peekable();
     while let Some(item) = items.next() {
         match item {
             Item::Gap(bytes) => {
-                let amount =
-                    bytes.map_or_else(|| "some output is".to_owned(), |bytes| format!("{bytes} bytes are"));
-                print::note(format!("{amount} gone here: more was said than the server keeps"));
+                // Of which one it is when there are several, as with its lines.
+                print::note(format!("{}{}", about.unwrap_or_default(), gone(bytes)));
             }
             Item::Bytes(stream, mut bytes) => {
                 while let Some(Item::Bytes(_, more)) =

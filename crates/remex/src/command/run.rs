@@ -111,12 +111,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     if flags.detach {
         return leave(&place, launched).await;
     }
-    let shown = Shown {
-        terminal: flags.terminal,
-        forward,
-        when_ended: WhenEnded::End,
-        escape: flags.escape.escape,
-    };
+    let shown =
+        Shown { terminal: flags.terminal, forward, when_ended: WhenEnded::End, escape: flags.escape.escape };
     show(&place, launched, shown).await
 }
 

@@ -66,11 +66,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         stay: Stay::Kept,
     };
     let launched = launch.start().await?;
-    let shown = Shown {
-        terminal: true,
-        forward: true,
-        when_ended: WhenEnded::Leave,
-        escape: flags.escape.escape,
-    };
+    let shown =
+        Shown { terminal: true, forward: true, when_ended: WhenEnded::Leave, escape: flags.escape.escape };
     show(&place, launched, shown).await
 }

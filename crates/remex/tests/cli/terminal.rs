@@ -125,7 +125,7 @@ fn what_was_left_runs_on_and_can_be_come_back_to() {
 }
 
 #[test]
-fn a_cut_shows_one_quiet_line_and_heals() {
+fn a_cut_shows_two_quiet_lines_and_heals() {
     let home = Home::new();
     let server = Server::start();
     let cutter = Cutter::start(server.address(), &[]);
@@ -135,6 +135,7 @@ fn a_cut_shows_one_quiet_line_and_heals() {
     screen.wait_for("ab\n> ");
     cutter.cut();
     screen.wait_for("remex: the connection was lost; waiting for it to come back");
+    screen.wait_for("remex: reconnected after ");
     screen.keys("echo c''d\r");
     screen.wait_for("cd\n> ");
     let raw = screen.raw();

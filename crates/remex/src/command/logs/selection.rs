@@ -52,6 +52,11 @@ impl Selection {
         Self { wanted, lines: Lines::default(), held, gap: None }
     }
 
+    /// Returns what each line begins with.
+    pub(super) fn prefix(&self) -> Option<&str> {
+        self.wanted.prefix.as_deref()
+    }
+
     /// Takes what follows: first what is missing, then what was read behind it.
     pub(super) fn take(&mut self, gap: Option<Option<u64>>, pieces: Vec<Piece>) -> Vec<Item> {
         let mut items = Vec::new();
