@@ -1,5 +1,6 @@
 //! `remex serve`: listeners, logs, signals, and the orderly end.
 
+mod base;
 mod greeting;
 mod passed;
 
@@ -87,6 +88,9 @@ pub(crate) struct Flags {
     /// What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`
     #[arg(long, value_name = "FILTER", env = "REMEX_LOG", default_value = "warn")]
     log: String,
+
+    #[command(flatten)]
+    base: base::BaseFlags,
 }
 
 const EXAMPLES: &str = "\
@@ -156,6 +160,7 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
         }
     }
     start_log(&flags.log)?;
+    flags.base.check()?;
     remex_server::raise_file_limit();
     remex_server::return_large_blocks();
     let inherited = if passed.is_empty() { Vec::new() } else { passed::take()? };

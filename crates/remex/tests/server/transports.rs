@@ -114,6 +114,25 @@ fn exec_server_is_another_name_of_serve() {
 }
 
 #[test]
+fn exec_server_takes_the_flags_of_the_server_it_replaces() {
+    let mut command = program(&["exec-server", "--listen", "ws://127.0.0.1:0", "--strict-config"]);
+    command.args(["-c", "model=\"any\"", "--config", "a.b=1", "--enable", "this", "--disable", "that"]);
+    command.args(["--linux-sandbox-pid-namespace", "inherit", "--proxy-private-ips-via-upstream"]);
+    command.stdin(std::process::Stdio::null());
+    assert_works(&Server::launch(command, 1).connect());
+    let wrong = finish(&["exec-server", "--linux-sandbox-pid-namespace", "none"]);
+    assert_eq!(wrong.code(), Some(2), "{wrong:?}");
+    let remote = finish(&["exec-server", "--remote", "https://service.example", "--environment-id", "mine"]);
+    assert_eq!(remote.code(), Some(2), "{remote:?}");
+    assert!(
+        remote.stderr.starts_with(
+            "remex: cannot use `--remote`: remex registers with no service, clients connect to it\n  hint: "
+        ),
+        "{remote:?}"
+    );
+}
+
+#[test]
 fn a_listen_url_that_is_no_websocket_address_is_refused() {
     for url in ["ws://localhost:0", "ws://127.0.0.1:65536", "ws://127.0.0.1", "ws://", "ws://1.2.3:4"] {
         let finished = finish(&["serve", "--listen", url]);
