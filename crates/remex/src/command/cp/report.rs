@@ -120,7 +120,9 @@ impl Report {
         if !self.is_dry && self.detail != Detail::Files {
             return Ok(());
         }
-        self.screen().clear();
+        // Held until it is printed, or the progress line would come between.
+        let mut screen = self.screen();
+        screen.clear();
         print::out(format!("{what} {} -> {}\n", plain(from), plain(to)))
     }
 
@@ -132,7 +134,8 @@ impl Report {
     }
 
     pub(super) fn note(&self, text: &str) {
-        self.screen().clear();
+        let mut screen = self.screen();
+        screen.clear();
         print::note(text);
     }
 
