@@ -40,7 +40,11 @@ pub struct Options {
     /// How long one connection may take to come about; 10 s unless given.
     pub connect_timeout: Duration,
     /// How long the handshake on it may take; 10 s unless given.
+    ///
+    /// It does not run while a program asks the user something, see [`Prompts`].
     pub initialize_timeout: Duration,
+    /// Whether a program that connects may ask the user something; refused unless given.
+    pub prompts: Prompts,
     /// How long a call may take, pauses for recovery included; no limit unless given.
     ///
     /// It does not concern waits for processes, streams and transfers.
@@ -62,12 +66,37 @@ impl Default for Options {
             detach_ttl: None,
             connect_timeout: Duration::from_secs(10),
             initialize_timeout: Duration::from_secs(10),
+            prompts: Prompts::Refuse,
             request_timeout: None,
             recover_for: Duration::from_secs(60),
             keep_alive: Duration::from_secs(15),
             silence: Duration::from_secs(10),
         }
     }
+}
+
+/// Whether the program of a [`Target::Program`] may use the terminal while it connects, as ssh does to ask for a
+/// passphrase.
+///
+/// ```
+/// use remex_client::{Options, Prompts};
+///
+/// // For a program that people run at a terminal, and that does not read from it while it connects.
+/// let options = Options { prompts: Prompts::Allow, ..Options::default() };
+/// assert_ne!(options, Options::default());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Prompts {
+    /// The program may not ask; connecting fails as soon as it tries.
+    #[default]
+    Refuse,
+    /// The program is put in the foreground of the terminal when it first tries to use it, until the handshake is done;
+    /// where this process is itself in the background, connecting fails at once.
+    ///
+    /// Meanwhile this process is in the background: it must not read from the terminal, and Ctrl-C reaches the program,
+    /// whose end by it is passed on to the process group of this process. Only the first connection may ask; one that
+    /// replaces a lost connection may not, because by then the terminal has other uses.
+    Allow,
 }
 
 /// Which session a client wants.

@@ -12,7 +12,7 @@ use remex_rpc::ConnectError;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use crate::{
-    Error, Target, WebSocket,
+    Error, Prompts, Target, WebSocket,
     error::unreachable,
     link::{Link, MAX_MESSAGE_LEN},
     program,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Opens one connection to a server; the handshake of the protocol is still to come.
-pub(crate) async fn dial(target: &Target) -> Result<Link, Error> {
+pub(crate) async fn dial(target: &Target, prompts: Prompts) -> Result<Link, Error> {
     match target {
         Target::WebSocket(websocket) => dial_websocket(websocket).await,
         Target::Unix(path) => {
@@ -31,7 +31,7 @@ pub(crate) async fn dial(target: &Target) -> Result<Link, Error> {
             Ok(Link::lines(Box::new(reader), Box::new(writer)))
         }
         Target::Program(program) => {
-            let (reader, writer, child) = program::start(program).await?;
+            let (reader, writer, child) = program::start(program, prompts).await?;
             Ok(Link::lines(reader, writer).with_child(child))
         }
         Target::Custom(custom) => custom.dial.dial().await,

@@ -25,10 +25,11 @@ use tokio::{
 };
 
 use crate::{
-    Condition, Error, Loss, Session,
+    Condition, Error, Loss, Prompts, Session,
     core::{Arrived, Body, Core, Item, Mode},
     dial::dial,
     link::{Link, Way},
+    program::Child,
 };
 
 /// A send buffer is filled up to here before it is written.
@@ -52,7 +53,7 @@ const HANDSHAKE: RequestId = RequestId::Integer(0);
 
 /// Makes the first connection, and starts the task that has it from then on.
 pub(crate) async fn begin(core: &Arc<Core>, closing: watch::Receiver<bool>) -> Result<JoinHandle<()>, Error> {
-    let (link, welcome) = open(core, &core.options.session).await?;
+    let (link, welcome) = open(core, &core.options.session, core.options.prompts).await?;
     core.connected(&welcome, link.mode())?;
     let engine =
         Engine { core: Arc::clone(core), session: welcome.session_id, closing, pause: Duration::ZERO };
@@ -158,7 +159,9 @@ impl Engine {
             sleep(jittered(self.pause.min(limit / 2))).await;
             self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             let left = limit.saturating_sub(began.elapsed());
-            match timeout(left, open(&self.core, &Session::Resume(self.session.clone()))).await {
+            let session = Session::Resume(self.session.clone());
+            // By now the terminal shows and reads what runs there.
+            match timeout(left, open(&self.core, &session, Prompts::Refuse)).await {
                 Err(_) => return Err(Loss::GaveUp { after: limit, last: Box::new(last) }),
                 Ok(Ok((link, welcome))) if welcome.session_id == self.session => {
                     return match self.core.connected(&welcome, link.mode()) {
@@ -206,10 +209,10 @@ fn jittered(pause: Duration) -> Duration {
 }
 
 /// Connects and shakes hands, each within its limit.
-async fn open(core: &Core, session: &Session) -> Result<(Link, Welcome), Error> {
+async fn open(core: &Core, session: &Session, prompts: Prompts) -> Result<(Link, Welcome), Error> {
     let options = &core.options;
     let too_long = |what, after| Error::TimedOut { what, after };
-    let mut link = timeout(options.connect_timeout, dial(&core.target))
+    let mut link = timeout(options.connect_timeout, dial(&core.target, prompts))
         .await
         .map_err(|_| too_long("connecting", options.connect_timeout))??;
     let (resume_session_id, takeover) = match session {
@@ -225,15 +228,34 @@ async fn open(core: &Core, session: &Session) -> Result<(Link, Welcome), Error> 
         detach_ttl_ms: options.detach_ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         session_name: options.session_name.clone().filter(|_| *session == Session::New),
     };
-    let shaken = timeout(options.initialize_timeout, link.shake_hands(initialize)).await;
+    let limit = options.initialize_timeout;
+    let prompt = link.child.as_ref().map(Child::prompt);
+    let overdue = async {
+        match prompt {
+            Some(prompt) => prompt.handshake_overdue(limit).await,
+            None => {
+                sleep(limit).await;
+                too_long("the handshake", limit)
+            }
+        }
+    };
+    let shaken = tokio::select! {
+        biased;
+        shaken = link.shake_hands(initialize) => shaken,
+        error = overdue => Err(HandshakeError::Answered(error)),
+    };
     match shaken {
-        Ok(Ok(welcome)) => Ok((link, welcome)),
-        Ok(Err(HandshakeError::Gone(reason))) => Err(match &mut link.child {
+        Ok(welcome) => {
+            if let Some(child) = &mut link.child {
+                child.connected().await;
+            }
+            Ok((link, welcome))
+        }
+        Err(HandshakeError::Gone(reason)) => Err(match &mut link.child {
             Some(child) => child.obituary().await,
             None => Error::Unreachable { target: core.target.to_string(), reason },
         }),
-        Ok(Err(HandshakeError::Answered(error))) => Err(error),
-        Err(_) => Err(too_long("the handshake", options.initialize_timeout)),
+        Err(HandshakeError::Answered(error)) => Err(error),
     }
 }
 

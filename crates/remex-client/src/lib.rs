@@ -44,7 +44,7 @@ mod link;
 mod program;
 mod url;
 
-pub use client::{Client, Condition, Options, Session};
+pub use client::{Client, Condition, Options, Prompts, Session};
 pub use error::{Error, Loss};
 pub use link::Link;
 pub use process::{Command, Process};

@@ -4,14 +4,16 @@
 //! future, the task or the runtime that started it. Start at [`start`] and [`Child`].
 
 mod keeper;
+mod loan;
 mod pidfd;
+mod ssh;
 mod stderr;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 use std::{
-    io::{self, PipeWriter},
+    io::{self, PipeWriter, Write as _},
     os::unix::process::CommandExt,
     process::{self, Stdio},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -28,12 +30,18 @@ use tokio::{
 
 use self::{keeper::Streams, stderr::Tail};
 use crate::{
-    Error, Program,
+    Error, Program, Prompts,
     error::{said, unreachable},
 };
 
 /// How long the end of a program and its last words may take to arrive here.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long a person may take to answer what a program asks; servers give up the login earlier.
+const ANSWER: Duration = Duration::from_secs(300);
+
+/// What is written to the keeper of a program that has connected.
+const CONNECTED: &[u8] = b"c";
 
 /// A running program, with whatever it starts.
 ///
@@ -42,7 +50,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Child {
     target: String,
-    /// Dropped, it tells the keeper to end the program.
+    /// What to run by hand to answer what the program asks.
+    by_hand: String,
+    /// Tells the keeper that the program has connected; dropped, that it is to be ended.
     order: PipeWriter,
     /// Closed when the program is ended and reaped.
     life: watch::Receiver<Life>,
@@ -56,6 +66,79 @@ struct Life {
     stderr: Tail,
     /// Nobody can say more on standard error.
     silent: bool,
+    prompt: PromptState,
+}
+
+/// What became of a program's wish to ask a person something.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum PromptState {
+    /// It has not asked so far.
+    #[default]
+    NotAsked,
+    /// It has the terminal, or waits for another program to be done with it.
+    Asking,
+    /// It may not ask.
+    Refused(Refusal),
+    /// It has connected, and whoever started it has the terminal.
+    Connected,
+}
+
+/// Why a program may not ask a person something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// Whoever started it does not want it.
+    Unwanted,
+    /// Another job has the terminal.
+    Background,
+    /// The terminal cannot be used.
+    NoTerminal,
+}
+
+/// The questions of a program that connects.
+#[derive(Debug)]
+pub(crate) struct Prompt {
+    target: String,
+    by_hand: String,
+    life: watch::Receiver<Life>,
+}
+
+impl Prompt {
+    /// Waits until a handshake is to be given up, and returns why: it takes longer than `limit`, in which answers of a
+    /// person do not count, or the program asks in vain.
+    pub(crate) async fn handshake_overdue(mut self, limit: Duration) -> Error {
+        let too_long = |after| Error::TimedOut { what: "the handshake", after };
+        if self.until(limit, |state| state != PromptState::NotAsked).await.is_none() {
+            return too_long(limit);
+        }
+        let refused = |state| matches!(state, PromptState::Refused(_));
+        let Some(refusal) = self.until(ANSWER, refused).await else { return too_long(ANSWER) };
+        let why = match refusal {
+            PromptState::Refused(Refusal::Background) => "and this process is in the background",
+            PromptState::Refused(Refusal::NoTerminal) => "and the terminal cannot be used",
+            _ => "which it may not do here",
+        };
+        let reason = format!(
+            "it asks something on the terminal, {why}; run {} once at a terminal and answer",
+            self.by_hand
+        );
+        unreachable(&self.target, reason)
+    }
+
+    /// Waits for a state; `None` when it takes longer than `limit`.
+    async fn until(
+        &mut self,
+        limit: Duration,
+        mut is_wanted: impl FnMut(PromptState) -> bool,
+    ) -> Option<PromptState> {
+        let waited = timeout(limit, self.life.wait_for(|life| is_wanted(life.prompt)));
+        let state = waited.await.map(|life| life.map(|life| life.prompt));
+        match state {
+            Ok(Ok(state)) => Some(state),
+            // The program is gone, which the handshake notices.
+            Ok(Err(_)) => std::future::pending().await,
+            Err(_) => None,
+        }
+    }
 }
 
 /// How many programs have a keeper that has not finished.
@@ -105,11 +188,21 @@ pub fn programs_ended(limit: Duration) -> bool {
 /// Starts a program; it answers on the two halves, which are its standard output and input.
 ///
 /// Dropping the future leaves nothing behind.
-pub(crate) async fn start(program: &Program) -> Result<(ReadHalf, WriteHalf, Child), Error> {
+pub(crate) async fn start(
+    program: &Program,
+    prompts: Prompts,
+) -> Result<(ReadHalf, WriteHalf, Child), Error> {
     let target = program.to_string();
     let failed = |error| unreachable(&target, reason(program, &error));
     let command = command(program);
-    let (hangup, order) = io::pipe().map_err(failed)?;
+    let by_hand = program.ssh_login().map_or_else(
+        || target.clone(),
+        |mut login| {
+            login.args.push("true".to_owned());
+            login.to_string()
+        },
+    );
+    let (orders, order) = io::pipe().map_err(failed)?;
     let (news, life) = watch::channel(Life::default());
     let (born, birth) = oneshot::channel();
     thread::Builder::new()
@@ -118,7 +211,7 @@ pub(crate) async fn start(program: &Program) -> Result<(ReadHalf, WriteHalf, Chi
             let kept = Kept::new();
             move || {
                 let _kept = kept;
-                keeper::keep(command, &hangup, news, born);
+                keeper::keep(command, &orders, prompts, news, born);
             }
         })
         .map_err(failed)?;
@@ -128,10 +221,23 @@ pub(crate) async fn start(program: &Program) -> Result<(ReadHalf, WriteHalf, Chi
         .map_err(failed)?;
     let reader = pipe::Receiver::from_owned_fd(stdout.into()).map_err(failed)?;
     let writer = pipe::Sender::from_owned_fd(stdin.into()).map_err(failed)?;
-    Ok((Box::new(reader), Box::new(writer), Child { target, order, life }))
+    Ok((Box::new(reader), Box::new(writer), Child { target, by_hand, order, life }))
 }
 
 impl Child {
+    /// Returns what to ask about the questions of the program.
+    pub(crate) fn prompt(&self) -> Prompt {
+        Prompt { target: self.target.clone(), by_hand: self.by_hand.clone(), life: self.life.clone() }
+    }
+
+    /// Notes that the program has connected, and waits until the terminal is back.
+    pub(crate) async fn connected(&mut self) {
+        // A keeper that is gone has given it back.
+        if self.order.write_all(CONNECTED).is_ok() {
+            let _ = self.life.wait_for(|life| life.prompt == PromptState::Connected).await;
+        }
+    }
+
     /// Says why there was no answer, when the program's output has ended before one.
     pub(crate) async fn obituary(&mut self) -> Error {
         // Standard error may be held open by others, so that an end without silence is an end, too.

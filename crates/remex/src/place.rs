@@ -14,7 +14,7 @@ use remex::{
     environments::{Configured, Warning, configured},
 };
 use remex_client::{
-    Client, Condition, Error, ErrorKind, Loss, Options, Target,
+    Client, Condition, Error, ErrorKind, Loss, Options, Prompts, Target,
     environment::{Id, Local as Includes},
 };
 
@@ -26,6 +26,9 @@ use crate::{
 /// How often to come back to the user's own server when it ends at the very moment of our arrival, and after how long.
 const OWN_TRIES: u32 = 10;
 const OWN_PAUSE: Duration = Duration::from_millis(50);
+
+/// How ssh ends when it cannot log in; other codes are those of the command there.
+const SSH_FAILED: &str = "exit code 255";
 
 /// What this program calls itself to servers.
 pub(crate) const CLIENT_NAME: &str = "remex-cli";
@@ -232,7 +235,29 @@ impl Place {
 
     /// Connects; the session ends with its last process unless told otherwise in `adapt`.
     pub(crate) async fn connect(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Failure> {
-        Ok(self.dial(adapt).await?)
+        self.dial(adapt).await.map_err(|error| self.failure(error))
+    }
+
+    /// Says why connecting failed, with what is known about the way there.
+    pub(crate) fn failure(&self, error: Error) -> Failure {
+        let Error::ProgramEnded { status, .. } = &error else { return error.into() };
+        if status == "signal SIGINT" {
+            return Failure::signalled(128 + 2);
+        }
+        let login = match &self.target {
+            Target::Program(program) => program.ssh_login(),
+            _ => None,
+        };
+        let Some(mut login) = login else { return error.into() };
+        match status.as_str() {
+            SSH_FAILED => {
+                login.args.push("true".to_owned());
+                let todo =
+                    format!("run {login} at a terminal; once that works without a question, this does too");
+                Failure::of(Kind::Unreachable, error.to_string(), todo)
+            }
+            _ => error.into(),
+        }
     }
 
     /// Connects, for those who want to know exactly why it failed.
@@ -313,5 +338,5 @@ fn unknown(word: &str, environments: &Configured) -> Failure {
 }
 
 fn options() -> Options {
-    Options { name: CLIENT_NAME.to_owned(), ..Options::default() }
+    Options { name: CLIENT_NAME.to_owned(), prompts: Prompts::Allow, ..Options::default() }
 }

@@ -4,14 +4,14 @@
 
 use std::{num::NonZeroU16, time::Duration};
 
-use remex_client::{Client, Error, ErrorKind, Session};
+use remex_client::{Client, Error, ErrorKind, Options, Session, Target};
 use remex_proto::{
     environment::{GetInfo, Info},
     error::METHOD_NOT_FOUND,
     process::{List, Scope},
 };
 use sha2::{Digest as _, Sha256};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     failure::{Failure, Kind},
@@ -28,6 +28,9 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// How long the session of a probe may outlive it.
 const DETACH_TTL: Duration = Duration::from_secs(10);
+
+/// More than a person may take to answer a question on the way to a place.
+const ANSWER: Duration = Duration::from_secs(600);
 
 /// What a probe has found, and the connection for those who want to know more.
 pub(crate) struct Report {
@@ -67,21 +70,27 @@ struct Said {
 type Tried = Result<Said, Failure>;
 
 /// Tries everything at a place, within `limit`.
-pub(crate) async fn probe(place: &Place, limit: Duration) -> Report {
-    let deadline = Instant::now() + limit;
-    let mut report = Report { findings: Vec::new(), client: None, deadline };
+///
+/// # Errors
+///
+/// Only when a person does not want it any more.
+pub(crate) async fn probe(place: &Place, limit: Duration) -> Result<Report, Failure> {
     let begun = Instant::now();
-    let connecting = place.dial(|options| options.detach_ttl = Some(DETACH_TTL));
-    let dialled = match timeout_at(deadline, connecting).await {
-        Ok(dialled) => dialled,
-        Err(_) => Err(Error::TimedOut { what: "connecting", after: limit }),
-    };
+    let dialled = dial(place, limit, |options| options.detach_ttl = Some(DETACH_TTL)).await;
     let took = begun.elapsed();
+    // What a person took to answer a question does not count, so the limit begins anew.
+    let begun = if asks(place) { Instant::now() } else { begun };
+    let deadline = begun + limit;
+    let mut report = Report { findings: Vec::new(), client: None, deadline };
     let client = match dialled {
         Ok(client) => client,
         Err(error) => {
-            report.findings = not_connected(error);
-            return report;
+            let failure = place.failure(error.clone());
+            if matches!(failure.kind(), Kind::Signalled(_)) {
+                return Err(failure);
+            }
+            report.findings = not_connected(&error, &failure);
+            return Ok(report);
         }
     };
     report.findings.push(Finding::ok("reachable", place.target.to_string()).took(took));
@@ -89,10 +98,30 @@ pub(crate) async fn probe(place: &Place, limit: Duration) -> Report {
     let trials = Trials { client: &client, deadline, findings: &mut report.findings };
     trials.run().await;
     report.client = Some(resume(place, client, deadline, &mut report.findings).await);
-    report
+    Ok(report)
 }
 
-fn not_connected(error: Error) -> Vec<Finding> {
+/// Tells whether the way to a place may ask a person something.
+fn asks(place: &Place) -> bool {
+    matches!(place.target, Target::Program(_))
+}
+
+/// Connects within `limit`, in which the answers of a person do not count.
+async fn dial(place: &Place, limit: Duration, adapt: impl FnOnce(&mut Options)) -> Result<Client, Error> {
+    let connecting = place.dial(|options| {
+        adapt(options);
+        if asks(place) {
+            options.connect_timeout = options.connect_timeout.min(limit);
+            options.initialize_timeout = options.initialize_timeout.min(limit);
+        }
+    });
+    if asks(place) {
+        return connecting.await;
+    }
+    timeout(limit, connecting).await.unwrap_or(Err(Error::TimedOut { what: "connecting", after: limit }))
+}
+
+fn not_connected(error: &Error, failure: &Failure) -> Vec<Finding> {
     let spoke = matches!(
         error,
         Error::Unauthorized { .. }
@@ -101,7 +130,6 @@ fn not_connected(error: Error) -> Vec<Finding> {
             | Error::TimedOut { what: "the handshake", .. }
     );
     let token = matches!(error, Error::Unauthorized { .. });
-    let failure = Failure::from(error);
     let todo = if token {
         "give the environment the token of the server: `remex env add NAME URL --token-file PATH`"
     } else if spoke {
@@ -110,7 +138,7 @@ fn not_connected(error: Error) -> Vec<Finding> {
         "check that the server runs, its address and the way to it; `remex serve` starts one"
     };
     let name = if spoke { "handshake" } else { "reachable" };
-    let failed = Finding { todo: None, ..Finding::failed(name, &failure) };
+    let failed = Finding { todo: None, ..Finding::failed(name, failure) };
     let failed = failed.todo(failure.todo().filter(|_| !token).unwrap_or(todo));
     if spoke { vec![Finding::ok("reachable", ""), failed] } else { vec![failed] }
 }
@@ -320,10 +348,13 @@ async fn resume(place: &Place, client: Client, deadline: Instant, findings: &mut
         return client;
     }
     let session = client.session_id().to_owned();
+    let left = deadline.saturating_duration_since(Instant::now());
+    // The limit is kept where a person is not asked.
+    let deadline = if asks(place) && !left.is_zero() { Instant::now() + ANSWER } else { deadline };
     let mut came_back = None;
     let tried = async {
         client.clone().leave().await;
-        let again = place.dial(|options| options.session = Session::Resume(session.clone())).await?;
+        let again = dial(place, left, |options| options.session = Session::Resume(session.clone())).await?;
         let resumed = again.session_id() == session;
         came_back = Some(again);
         if resumed {

@@ -36,7 +36,7 @@ async fn answering(answer: &'static str) -> (Target, JoinHandle<String>) {
 
 /// Dials in vain; the token is in no error, whatever it is.
 async fn failure(target: &Target) -> Error {
-    let error = dial(target).await.unwrap_err();
+    let error = dial(target, Prompts::Refuse).await.unwrap_err();
     assert!(!format!("{target:?} {error:?} {error}").contains(TOKEN), "{error}");
     error
 }
@@ -116,7 +116,7 @@ async fn a_unix_socket_carries_lines() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
-    let link = dial(&Target::unix(&path)).await.unwrap();
+    let link = dial(&Target::unix(&path), Prompts::Refuse).await.unwrap();
     let (mut peer, _) = listener.accept().await.unwrap();
     peer.write_all(b"{}\n").await.unwrap();
     let Way::Wire { mut reader, writer, .. } = link.way else { panic!("not a wire") };
@@ -143,7 +143,7 @@ async fn a_unix_socket_that_leads_nowhere_says_why() {
 #[tokio::test]
 async fn a_way_of_the_callers_own_is_taken() {
     let target = Target::custom("here", || async { Ok(Link::memory(memory::link().0)) });
-    assert!(matches!(dial(&target).await.unwrap().way, Way::Memory(_)));
+    assert!(matches!(dial(&target, Prompts::Refuse).await.unwrap().way, Way::Memory(_)));
 
     let down = || Error::Usage("down".to_owned());
     let target = Target::custom("there", move || async move { Err(down()) });

@@ -4,7 +4,7 @@
 //! Start at [`keep`].
 
 use std::{
-    io::{self, PipeReader},
+    io::{self, PipeReader, Read as _, Write as _},
     os::fd::{AsFd, OwnedFd},
     process::{self, ChildStdin, ChildStdout},
     thread,
@@ -13,11 +13,18 @@ use std::{
 
 use rustix::{
     io::retry_on_intr,
-    process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid},
+    process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpgrp, kill_process_group, waitid},
 };
 use tokio::sync::{oneshot, watch};
 
-use super::{Life, pidfd, stderr::Stderr, tree::Tree};
+use super::{
+    Life, PromptState, Refusal,
+    loan::{self, Denied, Loan},
+    pidfd,
+    stderr::Stderr,
+    tree::Tree,
+};
+use crate::Prompts;
 
 /// How long a program may take to end by itself, and once more after TERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -32,20 +39,21 @@ pub(super) struct Streams {
     pub(super) stdout: ChildStdout,
 }
 
-/// Starts a program, tells about it, and ends it with its tree as soon as `hangup` has no writer any more.
+/// Starts a program, tells about it, and ends it with its tree as soon as `orders` has no writer any more.
 ///
 /// A program that ends by itself takes its tree with it at once.
 pub(super) fn keep(
     mut command: process::Command,
-    hangup: &PipeReader,
+    orders: &PipeReader,
+    prompts: Prompts,
     life: watch::Sender<Life>,
     born: oneshot::Sender<io::Result<Streams>>,
 ) {
-    match Keeper::start(&mut command, life) {
+    match Keeper::start(&mut command, prompts, life) {
         Ok((keeper, streams)) => {
             // When nobody waits for them any more, the streams are closed here, and the hangup has come.
             let _ = born.send(Ok(streams));
-            keeper.run(hangup);
+            keeper.run(orders);
         }
         Err(error) => {
             let _ = born.send(Err(error));
@@ -57,10 +65,38 @@ struct Keeper {
     leader: process::Child,
     tree: Tree,
     stderr: Stderr,
+    state: State,
+    prompts: Prompts,
+    /// One byte for each stop of the leader, the signal that did it; `None` where that cannot be told.
+    stops: Option<PipeReader>,
+    /// The terminal while the program asks a person something.
+    loan: Option<Loan>,
+    /// Ends when another program may be done with the terminal.
+    turn: Option<PipeReader>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Connected,
+    Exited,
+}
+
+/// What a keeper waits for.
+#[derive(Clone, Copy)]
+enum Event {
+    Order,
+    Exit,
+    Stop,
+    Turn,
 }
 
 impl Keeper {
-    fn start(command: &mut process::Command, life: watch::Sender<Life>) -> io::Result<(Self, Streams)> {
+    fn start(
+        command: &mut process::Command,
+        prompts: Prompts,
+        life: watch::Sender<Life>,
+    ) -> io::Result<(Self, Streams)> {
         let mut leader = command.spawn()?;
         let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
@@ -76,26 +112,134 @@ impl Keeper {
             }
         };
         tracing::debug!(pid = pid.as_raw_pid(), "program started");
-        let keeper = Self { leader, tree: Tree::new(pid, exit), stderr: Stderr::new(stderr, life) };
+        let keeper = Self {
+            leader,
+            tree: Tree::new(pid, exit),
+            stderr: Stderr::new(stderr, life),
+            state: State::Connecting,
+            prompts,
+            stops: stops_of(pid).ok(),
+            loan: None,
+            turn: None,
+        };
         Ok((keeper, Streams { stdin, stdout }))
     }
 
-    fn run(mut self, hangup: &PipeReader) {
-        let hangup = hangup.as_fd();
-        if self.stderr.drain_until(&[hangup, self.tree.exit()], None) == Some(1) {
-            let status =
-                self.tree.status().ok().flatten().as_ref().map_or_else(|| UNKNOWN.to_owned(), describe);
-            self.stderr.life().send_modify(|life| life.status = Some(status));
-            // What it has started serves nobody any more, whether or not its connection is still held open.
-            self.finish(Signal::TERM);
-            self.finish(Signal::KILL);
-            self.stderr.drain_until(&[hangup], None);
+    fn run(mut self, orders: &PipeReader) {
+        while let Some(event) = self.next_event(orders) {
+            match event {
+                Event::Order => match (&*orders).read(&mut [0]) {
+                    Ok(1) => self.on_connected(),
+                    _ => break,
+                },
+                Event::Exit => self.on_exit(),
+                Event::Stop => self.on_stop(),
+                Event::Turn => {
+                    self.turn = None;
+                    self.lend();
+                }
+            }
         }
         self.end();
     }
 
+    /// Listens to the program until something happens; `None` when that cannot be waited for.
+    fn next_event(&mut self, orders: &PipeReader) -> Option<Event> {
+        let exit = (self.state != State::Exited).then(|| (Event::Exit, self.tree.exit()));
+        let stop = self.stops.as_ref().map(|stops| (Event::Stop, stops.as_fd()));
+        let turn = self.turn.as_ref().map(|turn| (Event::Turn, turn.as_fd()));
+        let (events, sources): (Vec<_>, Vec<_>) =
+            [Some((Event::Order, orders.as_fd())), exit, stop, turn].into_iter().flatten().unzip();
+        self.stderr.drain_until(&sources, None).map(|index| events[index])
+    }
+
+    fn on_connected(&mut self) {
+        self.take_back();
+        (self.stops, self.turn) = (None, None);
+        if self.state == State::Connecting {
+            self.state = State::Connected;
+        }
+        self.stderr.life().send_modify(|life| life.prompt = PromptState::Connected);
+    }
+
+    fn on_exit(&mut self) {
+        self.state = State::Exited;
+        (self.stops, self.turn) = (None, None);
+        let status = self.tree.status().ok().flatten();
+        let interrupted =
+            status.as_ref().and_then(WaitIdStatus::terminating_signal) == Some(Signal::INT.as_raw());
+        if self.take_back() && interrupted {
+            // Without the loan, Ctrl-C would have reached this process as well.
+            let _ = kill_process_group(getpgrp(), Signal::INT);
+        }
+        let status = status.as_ref().map_or_else(|| UNKNOWN.to_owned(), describe);
+        self.stderr.life().send_modify(|life| life.status = Some(status));
+        // What it has started serves nobody any more, whether or not its connection is still held open.
+        self.finish(Signal::TERM);
+        self.finish(Signal::KILL);
+    }
+
+    /// Finds out why the program was stopped: by the terminal, which it wants to use, or by a person.
+    fn on_stop(&mut self) {
+        let mut signal = [0];
+        let read = self.stops.as_ref().map(|mut stops| stops.read(&mut signal));
+        if !matches!(read, Some(Ok(1))) {
+            self.stops = None;
+            return;
+        }
+        match Signal::from_named_raw(i32::from(signal[0])) {
+            Some(Signal::TTIN | Signal::TTOU) => {
+                self.take_back();
+                self.lend();
+            }
+            Some(Signal::TSTP) if self.take_back() => {
+                loan::suspend();
+                self.lend();
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets the program use the terminal, if it may.
+    fn lend(&mut self) {
+        let lent = match self.prompts {
+            Prompts::Allow => Loan::lend(self.tree.group()),
+            Prompts::Refuse => Err(Denied::Refused(Refusal::Unwanted)),
+        };
+        let prompt = match lent {
+            Ok(loan) => {
+                if let Ok(terminal) = loan.terminal() {
+                    self.stderr.show_on(terminal);
+                }
+                self.loan = Some(loan);
+                PromptState::Asking
+            }
+            Err(Denied::Taken(free)) => {
+                self.turn = Some(free);
+                PromptState::Asking
+            }
+            Err(Denied::Refused(refusal)) => PromptState::Refused(refusal),
+        };
+        self.stderr.life().send_modify(|life| life.prompt = prompt);
+        if self.loan.is_some() {
+            let _ = kill_process_group(self.tree.group(), Signal::CONT);
+        }
+    }
+
+    /// Takes the terminal back, and tells whether the program had it.
+    fn take_back(&mut self) -> bool {
+        self.stderr.hide();
+        self.loan.take().is_some()
+    }
+
     fn end(mut self) {
-        self.stderr.drain_until(&[self.tree.exit()], Some(Instant::now() + GRACE));
+        let asks =
+            matches!(self.stderr.life().borrow().prompt, PromptState::Asking | PromptState::Refused(_));
+        self.take_back();
+        // One that waits for a person, or is stopped, does not notice the end of its input.
+        if !asks {
+            self.stderr.drain_until(&[self.tree.exit()], Some(Instant::now() + GRACE));
+        }
         self.finish(Signal::TERM);
         self.finish(Signal::KILL);
         // Whoever could not be seen.
@@ -115,6 +259,8 @@ impl Keeper {
         let deadline = Instant::now() + GRACE;
         while self.tree.look() && Instant::now() < deadline {
             self.tree.signal(signal);
+            // What is stopped hears TERM only when it goes on.
+            self.tree.signal(Signal::CONT);
             for end in self.tree.ends() {
                 if self.stderr.drain_until(&[end], Some(deadline)).is_none() {
                     return;
@@ -136,6 +282,22 @@ fn exit_of(pid: Pid) -> io::Result<OwnedFd> {
         drop(running);
     })?;
     Ok(ended.into())
+}
+
+/// Returns where each stop of a child is told, in a byte with the number of its signal.
+fn stops_of(pid: Pid) -> io::Result<PipeReader> {
+    let child = pidfd::open(pid)?;
+    let (stops, mut stopped) = io::pipe()?;
+    // Stops cannot be polled for. The thread ends with the child.
+    thread::Builder::new().name("remex-program".to_owned()).spawn(move || {
+        while let Some(signal) = pidfd::next_stop(child.as_fd()) {
+            let told = u8::try_from(signal).is_ok_and(|signal| stopped.write_all(&[signal]).is_ok());
+            if !told {
+                return;
+            }
+        }
+    })?;
+    Ok(stops)
 }
 
 fn describe(status: &WaitIdStatus) -> String {

@@ -4,17 +4,17 @@
 //! Only Linux has them. Elsewhere [`open`] fails, and its callers know a way without.
 
 #[cfg(not(target_os = "linux"))]
-pub(super) use absent::{open, signal};
+pub(super) use absent::{next_stop, open, signal};
 #[cfg(target_os = "linux")]
-pub(super) use linux::{open, signal};
+pub(super) use linux::{next_stop, open, signal};
 
 #[cfg(target_os = "linux")]
 mod linux {
     use std::os::fd::{BorrowedFd, OwnedFd};
 
     use rustix::{
-        io,
-        process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+        io::{self, retry_on_intr},
+        process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid},
     };
 
     /// Returns a descriptor that can be read when the process has ended, reaped or not.
@@ -24,6 +24,16 @@ mod linux {
 
     pub(in super::super) fn signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
         pidfd_send_signal(process, signal)
+    }
+
+    /// Waits until a child is stopped, and returns the signal that did it; `None` when it has ended. Does not reap it.
+    pub(in super::super) fn next_stop(child: BorrowedFd<'_>) -> Option<i32> {
+        let changes = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = retry_on_intr(|| waitid(WaitId::PidFd(child), changes)).ok()??;
+        let signal = status.stopping_signal()?;
+        // Taken, or it would be told again; one that goes on meanwhile has nothing to take.
+        let _ = waitid(WaitId::PidFd(child), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        Some(signal)
     }
 }
 
@@ -42,5 +52,9 @@ mod absent {
 
     pub(in super::super) fn signal(_: BorrowedFd<'_>, _: Signal) -> io::Result<()> {
         Err(Errno::NOSYS)
+    }
+
+    pub(in super::super) fn next_stop(_: BorrowedFd<'_>) -> Option<i32> {
+        None
     }
 }

@@ -5,7 +5,8 @@
 use std::{
     collections::VecDeque,
     fmt,
-    io::Read,
+    fs::File,
+    io::{Read, Write as _},
     os::fd::{AsFd, BorrowedFd},
     process::ChildStderr,
     time::Instant,
@@ -33,6 +34,8 @@ pub(super) struct Stderr {
     /// The beginning of a line whose end has not come.
     line: Vec<u8>,
     life: watch::Sender<Life>,
+    /// Where a person reads it, too.
+    shown_on: Option<File>,
 }
 
 /// The last bytes of a text.
@@ -41,12 +44,23 @@ pub(super) struct Tail(VecDeque<u8>);
 
 impl Stderr {
     pub(super) fn new(pipe: ChildStderr, life: watch::Sender<Life>) -> Self {
-        Self { pipe: Some(pipe), line: Vec::new(), life }
+        Self { pipe: Some(pipe), line: Vec::new(), life, shown_on: None }
     }
 
     /// Returns where news of the program go.
     pub(super) fn life(&self) -> &watch::Sender<Life> {
         &self.life
+    }
+
+    /// Shows what was said so far, and what is said from now on, to a person as well.
+    pub(super) fn show_on(&mut self, mut terminal: File) {
+        let _ = terminal.write_all(self.life.borrow().stderr.to_string().as_bytes());
+        self.shown_on = Some(terminal);
+    }
+
+    /// Ends that.
+    pub(super) fn hide(&mut self) {
+        self.shown_on = None;
     }
 
     /// Takes what is said until one of `events` can be read, and returns which; `None` when the deadline came
@@ -96,6 +110,9 @@ impl Stderr {
             return;
         }
         self.life.send_modify(|life| life.stderr.push(&chunk[..len]));
+        if let Some(terminal) = &mut self.shown_on {
+            let _ = terminal.write_all(&chunk[..len]);
+        }
         if tracing::enabled!(tracing::Level::DEBUG) {
             self.log(&chunk[..len]);
         }

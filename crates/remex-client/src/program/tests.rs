@@ -33,7 +33,7 @@ fn shell(script: &str) -> Program {
 }
 
 async fn link(script: &str) -> Link {
-    dial(&Target::Program(shell(script))).await.unwrap()
+    dial(&Target::Program(shell(script)), Prompts::Refuse).await.unwrap()
 }
 
 /// Reads a line; `None` at the end.
@@ -84,7 +84,7 @@ async fn a_program_speaks_on_its_streams_with_the_environment_and_directory_it_w
         shell("read line; echo \"$line $GREETING\"; pwd; ps=$(cat /proc/$$/stat); echo \"${ps##*) }\"");
     program.env.insert("GREETING".to_owned(), "there".to_owned());
     program.cwd = Some(cwd.clone());
-    let mut link = dial(&Target::Program(program)).await.unwrap();
+    let mut link = dial(&Target::Program(program), Prompts::Refuse).await.unwrap();
     let Way::Wire { writer, .. } = &mut link.way else { panic!("not a wire") };
     writer.write_all(b"hello\n").await.unwrap();
     assert_eq!(line(&mut link).await.unwrap(), "hello there");
@@ -259,7 +259,7 @@ async fn a_program_that_does_not_start_says_why() {
         ),
     ] {
         let target = Target::Program(program.clone());
-        let error = dial(&target).await.unwrap_err();
+        let error = dial(&target, Prompts::Refuse).await.unwrap_err();
         let Error::Unreachable { target, reason } = &error else { panic!("{error}") };
         assert_eq!(target, &program.to_string());
         assert!(reason.starts_with(&expected), "{reason}");
@@ -274,7 +274,7 @@ async fn a_start_that_nobody_waits_for_any_more_leaves_nothing_behind() {
     let held = pipe::OpenOptions::new().open_receiver(&fifo).unwrap();
     let program = shell(&format!("exec cat > {}", fifo.display()));
     // It begins to start at the first poll, and is given up before it has.
-    let given_up = timeout(Duration::ZERO, start(&program)).await;
+    let given_up = timeout(Duration::ZERO, start(&program, Prompts::Refuse)).await;
     drop(given_up);
     let mut reader = FrameReader::new(Box::new(held), Framing::Lines, 100);
     let last = timeout(OVERDUE, reader.next()).await.expect("it has started, and goes on");
@@ -287,4 +287,33 @@ fn the_environment_of_a_program_is_never_shown() {
     program.env.insert("TOKEN".to_owned(), "s3cret".to_owned());
     let shown = format!("{program:?} {:?}", Target::Program(program.clone()));
     assert!(shown.contains("TOKEN") && !shown.contains("s3cret"), "{shown}");
+}
+
+/// Returns a program's questions, and the way to change what became of them.
+fn prompt() -> (Prompt, watch::Sender<Life>) {
+    let (news, life) = watch::channel(Life::default());
+    (Prompt { target: "`way`".to_owned(), by_hand: "`way`".to_owned(), life }, news)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_a_handshake_does_not_run_while_a_person_answers() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    let begun = tokio::time::Instant::now();
+    let (quiet, _news) = prompt();
+    let too_late = Error::TimedOut { what: "the handshake", after: LIMIT };
+    assert_eq!((quiet.handshake_overdue(LIMIT).await, begun.elapsed()), (too_late, LIMIT));
+
+    let begun = tokio::time::Instant::now();
+    let (asking, news) = prompt();
+    news.send_modify(|life| life.prompt = PromptState::Asking);
+    let too_late = Error::TimedOut { what: "the handshake", after: ANSWER };
+    assert_eq!((asking.handshake_overdue(LIMIT).await, begun.elapsed()), (too_late, ANSWER));
+
+    let begun = tokio::time::Instant::now();
+    let (refused, news) = prompt();
+    news.send_modify(|life| life.prompt = PromptState::Refused(Refusal::Background));
+    let reason = "it asks something on the terminal, and this process is in the background; run `way` once at a terminal \
+                  and answer";
+    assert_eq!(refused.handshake_overdue(LIMIT).await, unreachable("`way`", reason));
+    assert_eq!(begun.elapsed(), Duration::ZERO);
 }

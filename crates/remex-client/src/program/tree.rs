@@ -48,6 +48,11 @@ impl Tree {
         Self { leader, exit, others: Vec::new() }
     }
 
+    /// Returns the process group of the leader.
+    pub(super) fn group(&self) -> Pid {
+        self.leader
+    }
+
     pub(super) fn exit(&self) -> BorrowedFd<'_> {
         self.exit.as_fd()
     }

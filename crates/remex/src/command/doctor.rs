@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use crate::{
+    failure::Failure,
     finding::{self, Finding, Verdict},
     place::Place,
     print::{self, Format},
@@ -56,7 +57,7 @@ struct Listing {
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let checks = match flags.on.as_deref().filter(|word| !word.is_empty()) {
         None => here::look(flags.timeout).await,
-        Some(word) => there(&Place::named(word)?, flags.timeout).await,
+        Some(word) => there(&Place::named(word)?, flags.timeout).await?,
     };
     let ok = !finding::any_failed(&checks);
     if flags.format.json {
@@ -73,8 +74,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 /// Looks at a server, and at its host as far as it tells.
-async fn there(place: &Place, limit: Duration) -> Vec<Finding> {
-    let mut report = probe(place, limit).await;
+async fn there(place: &Place, limit: Duration) -> Result<Vec<Finding>, Failure> {
+    let mut report = probe(place, limit).await?;
     if let Some(client) = &report.client {
         let asked = tokio::time::timeout_at(report.deadline, host::look(&Host::There(client))).await;
         match asked {
@@ -85,5 +86,5 @@ async fn there(place: &Place, limit: Duration) -> Vec<Finding> {
             ),
         }
     }
-    report.end().await
+    Ok(report.end().await)
 }

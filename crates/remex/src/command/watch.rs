@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::Outcome;
 use crate::{
     failure::Failure,
+    interrupt,
     print::{self, Format},
     spot::{Connections, Spot},
     text,
@@ -61,7 +62,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let mut interrupts =
         signal(SignalKind::interrupt()).map_err(|error| Failure::io("wait for Ctrl-C", &error))?;
     let mut connections = Connections::default();
-    let site = connections.reach(&flags.path, |text| print::note(text)).await?;
+    let site = interrupt::during(connections.reach(&flags.path, |text| print::note(text))).await?;
     let shown = text::plain(&site.shown);
     let failed = |error| site.failed("watch", error);
     let depth = if flags.flat { Depth::Directory } else { Depth::Everything };

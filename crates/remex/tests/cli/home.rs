@@ -27,7 +27,7 @@ pub(crate) struct Said {
 impl Home {
     pub(crate) fn new() -> Self {
         let directory = TempDir::new().unwrap();
-        for name in ["home", "config/remex", "run"] {
+        for name in ["home", "config/remex", "run", "bin"] {
             fs::create_dir_all(directory.path().join(name)).unwrap();
         }
         fs::set_permissions(directory.path().join("run"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -37,6 +37,13 @@ impl Home {
     /// Returns a path in the user's home.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join("home").join(name)
+    }
+
+    /// Makes a program that this user finds before all others of its name.
+    pub(crate) fn program(&self, name: &str, script: &str) {
+        let path = self.directory.path().join("bin").join(name);
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     /// Makes a named pipe in the user's home: who opens it to read waits for who writes.
@@ -97,9 +104,10 @@ impl Home {
     pub(crate) fn dress(&self, command: &mut Command) {
         let path = std::env::var("PATH").unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_remex")).parent().unwrap().display().to_string();
+        let own = self.directory.path().join("bin").display().to_string();
         command
             .env_clear()
-            .env("PATH", format!("{program}:{path}"))
+            .env("PATH", format!("{own}:{program}:{path}"))
             .env("HOME", self.directory.path().join("home"))
             .env("XDG_CONFIG_HOME", self.directory.path().join("config"))
             .env("XDG_RUNTIME_DIR", self.directory.path().join("run"))

@@ -151,7 +151,10 @@ async fn own_server(limit: Duration) -> Vec<Finding> {
         }
         Err(failure) => return vec![Finding::failed(NAME, &failure)],
     };
-    let report = probe(&place, limit).await;
+    let report = match probe(&place, limit).await {
+        Ok(report) => report,
+        Err(failure) => return vec![Finding::failed(NAME, &failure)],
+    };
     let mut findings = vec![Finding::ok(NAME, format!("runs at {}", place.target))];
     findings.extend(report.end().await.into_iter().filter(|finding| {
         let interesting = ["handshake", "round trip", "clock", "resume"].contains(&finding.name);

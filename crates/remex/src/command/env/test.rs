@@ -76,6 +76,7 @@ pub(super) async fn run(flags: &Flags) -> Outcome {
         let (index, environment) = finished.map_err(|error| {
             Failure::new(format!("a test ended early: {error}"), "report this as a defect")
         })?;
+        let environment = environment?;
         if !flags.format.json {
             print::out(text(&environment))?;
         }
@@ -110,19 +111,19 @@ fn places(names: &[String]) -> Result<Vec<Named>, Failure> {
     names.iter().map(named).collect()
 }
 
-async fn test(name: String, place: Result<Place, Failure>, limit: Duration) -> Tested {
+async fn test(name: String, place: Result<Place, Failure>, limit: Duration) -> Result<Tested, Failure> {
     let place = match place {
         Ok(place) => place,
         Err(failure) => {
             let checks = vec![Finding::failed("configuration", &failure)];
-            return Tested { place: name.clone(), id: name, reached: false, ok: false, checks };
+            return Ok(Tested { place: name.clone(), id: name, reached: false, ok: false, checks });
         }
     };
-    let report = probe(&place, limit).await;
+    let report = probe(&place, limit).await?;
     let reached = report.client.is_some();
     let checks = report.end().await;
     let ok = !finding::any_failed(&checks);
-    Tested { id: place.name, place: place.target.to_string(), reached, ok, checks }
+    Ok(Tested { id: place.name, place: place.target.to_string(), reached, ok, checks })
 }
 
 fn text(tested: &Tested) -> String {

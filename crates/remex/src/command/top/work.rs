@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use remex_client::{Client, Error, ErrorKind};
+use remex_client::{Client, Error, ErrorKind, Options, Prompts};
 use remex_proto::process::{SignalName, TerminateMode};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -48,7 +48,12 @@ pub(super) async fn look(client: Client) -> Done {
 }
 
 pub(super) async fn connect(place: Place) -> Done {
-    Done::Connected(place.connect(cut::outlive).await)
+    let adapt = |options: &mut Options| {
+        cut::outlive(options);
+        // The screen has the terminal.
+        options.prompts = Prompts::Refuse;
+    };
+    Done::Connected(place.connect(adapt).await)
 }
 
 pub(super) async fn signal(followed: Followed, name: String, signal: SignalName) -> Done {

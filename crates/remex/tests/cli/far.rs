@@ -1,0 +1,231 @@
+//! Another machine that a real ssh server leads to, played by this one.
+//!
+//! Start at [`Far`].
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use crate::home::Home;
+
+/// A machine with an ssh server and a user of its own, and the user here who can log in there as `ssh far`.
+///
+/// `remex` is installed there, the user's key has no passphrase and the key of the host is known, unless the test changes
+/// that before it connects.
+pub(crate) struct Far {
+    /// The user here; the environment `far` leads there.
+    pub(crate) near: Home,
+    /// The user there.
+    pub(crate) home: Home,
+    port: u16,
+    stop: Arc<AtomicBool>,
+    server: Option<JoinHandle<Vec<Child>>>,
+}
+
+/// Where programs are found there.
+const PATH_THERE: &str = "/usr/local/bin:/usr/bin:/bin";
+
+impl Far {
+    /// Starts the server, or returns `None` where there is none, which was said on stderr: the test is then skipped.
+    pub(crate) fn start() -> Option<Self> {
+        let programs = programs()?;
+        let (near, home) = (Home::new(), Home::new());
+        for (user, key) in [(&home, "host_key"), (&near, "key")] {
+            keygen(&["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", user.path(key).to_str().unwrap()]);
+        }
+        fs::copy(near.path("key.pub"), home.path("authorized_keys")).unwrap();
+        home.program("remex", &format!("#!/bin/sh\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_remex")));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stop = Arc::new(AtomicBool::new(false));
+        let server = serve(listener, programs.join("sshd"), configure(&home), Arc::clone(&stop));
+        let far = Self { near, home, port, stop, server: Some(server) };
+        far.trust("key");
+        let user = user();
+        let config = format!(
+            "Host far 127.0.0.1\n HostName 127.0.0.1\n User {user}\n UserKnownHostsFile {}\n \
+             GlobalKnownHostsFile /dev/null\n IdentityFile {}\n IdentitiesOnly yes\n IdentityAgent none\n \
+             PasswordAuthentication no\n KbdInteractiveAuthentication no\n\
+             Host far\n Port {port}\n",
+            far.near.path("known_hosts").display(),
+            far.near.path("key").display(),
+        );
+        fs::write(far.near.path("ssh_config"), config).unwrap();
+        // ssh does not look at HOME for its files.
+        let ssh = format!(
+            "#!/bin/sh\nexec {} -F {} \"$@\"\n",
+            programs.join("ssh").display(),
+            far.near.path("ssh_config").display()
+        );
+        far.near.program("ssh", &ssh);
+        let environment =
+            "[[environments]]\nid = \"far\"\nprogram = \"ssh\"\nargs = [\"far\", \"remex\", \"proxy\"]\n";
+        fs::write(far.near.environments(), environment).unwrap();
+        Some(far)
+    }
+
+    #[allow(dead_code, reason = "used by the tests of `env add`")]
+    /// Returns where `ssh://` leads there.
+    pub(crate) fn url(&self) -> String {
+        format!("ssh://{}@127.0.0.1:{}", user(), self.port)
+    }
+
+    /// Notes a key as that of the host; `key` is the user's name for it, in the home of who has it.
+    fn trust(&self, key: &str) {
+        let public = if key == "key" { self.home.path("host_key.pub") } else { self.near.path(key) };
+        let public = fs::read_to_string(public).unwrap();
+        fs::write(self.near.path("known_hosts"), format!("[127.0.0.1]:{} {public}", self.port)).unwrap();
+    }
+
+    /// Lets the user here know no host at all.
+    pub(crate) fn forget_host(&self) {
+        fs::write(self.near.path("known_hosts"), "").unwrap();
+    }
+
+    /// Lets the user here believe that the host has another key.
+    pub(crate) fn mistake_host(&self) {
+        self.trust("key.pub");
+    }
+
+    /// Protects the key of the user here.
+    pub(crate) fn set_passphrase(&self, passphrase: &str) {
+        let key = self.near.path("key");
+        keygen(&["-q", "-p", "-P", "", "-N", passphrase, "-f", key.to_str().unwrap()]);
+    }
+
+    /// Stops listening: whoever connects is refused.
+    pub(crate) fn stop(&mut self) {
+        let Some(server) = self.server.take() else { return };
+        self.stop.store(true, Ordering::SeqCst);
+        // Wakes it.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        for mut connection in server.join().unwrap() {
+            let _ = connection.kill();
+            let _ = connection.wait();
+        }
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Serves each connection with a server of its own, as inetd does, so that no port has to be chosen.
+fn serve(
+    listener: TcpListener,
+    sshd: PathBuf,
+    config: PathBuf,
+    stop: Arc<AtomicBool>,
+) -> JoinHandle<Vec<Child>> {
+    thread::spawn(move || {
+        let mut connections = Vec::new();
+        loop {
+            let (stream, _) = listener.accept().unwrap();
+            if stop.load(Ordering::SeqCst) {
+                return connections;
+            }
+            let side = || Stdio::from(OwnedFd::from(stream.try_clone().unwrap()));
+            let server = Command::new(&sshd)
+                .args(["-i", "-f"])
+                .arg(&config)
+                .arg("-E")
+                .arg(config.with_file_name("log"))
+                .stdin(side())
+                .stdout(side())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            connections.push(server);
+        }
+    })
+}
+
+/// Writes the configuration of the server, and returns where it is.
+fn configure(home: &Home) -> PathBuf {
+    let at = |name: &str| home.path(name).display().to_string();
+    let mut environment = Command::new("true");
+    home.dress(&mut environment);
+    let own_programs = environment
+        .get_envs()
+        .find_map(|(name, value)| (name == "PATH").then(|| value.unwrap().to_str().unwrap().to_owned()))
+        .and_then(|path| path.split(':').next().map(str::to_owned))
+        .unwrap();
+    // The session begins at home as the user's shell would, which is whatever it is on this machine.
+    let session = format!(
+        "#!/bin/sh\ncd {home} || exit\nif [ -f .bashrc ]; then . ./.bashrc; fi\nexec sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
+        home = at("")
+    );
+    fs::write(at("session"), session).unwrap();
+    fs::set_permissions(at("session"), fs::Permissions::from_mode(0o755)).unwrap();
+    let variables: String = environment
+        .get_envs()
+        .filter_map(|(name, value)| Some((name.to_str()?, value?.to_str()?)))
+        .filter(|(name, _)| ["HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"].contains(name))
+        .map(|(name, value)| format!(" {name}={value}"))
+        .collect();
+    let config = format!(
+        "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n\
+         PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\nPidFile none\nLogLevel VERBOSE\n\
+         ForceCommand {}\nSetEnv PATH={own_programs}:{PATH_THERE}{variables}\n",
+        at("host_key"),
+        at("authorized_keys"),
+        at("session"),
+    );
+    let path = home.path("sshd_config");
+    OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .open(&path)
+        .unwrap()
+        .write_all(config.as_bytes())
+        .unwrap();
+    path
+}
+
+fn keygen(args: &[&str]) {
+    let keygen = programs().unwrap().join("ssh-keygen");
+    let output = Command::new(keygen).args(args).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+fn user() -> String {
+    let output = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Returns the directory of the ssh programs, which are unpacked if the machine has none.
+#[allow(clippy::print_stderr, reason = "who reads the output of the tests must know what was skipped")]
+fn programs() -> Option<&'static Path> {
+    static PROGRAMS: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/sshd/install");
+    let programs = PROGRAMS.get_or_init(|| {
+        let output = Command::new(script)
+            .arg(env!("CARGO_TARGET_TMPDIR"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run `{script}`: {error}"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.code() {
+            Some(0) => Some(String::from_utf8(output.stdout).expect("the path is text").trim_end().into()),
+            Some(77) => {
+                eprintln!("skipped: {said}");
+                None
+            }
+            _ => panic!("`{script}` failed: {said}"),
+        }
+    });
+    programs.as_deref()
+}

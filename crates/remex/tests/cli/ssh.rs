@@ -1,0 +1,176 @@
+//! Environments that ssh leads to: what it asks, and what goes wrong on the way.
+
+use std::{fs, process::Command};
+
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    termios::LocalModes,
+};
+
+use crate::{
+    far::Far,
+    home::{Home, Said, said},
+    screen::Screen,
+};
+
+const PASSPHRASE: &str = "open-sesame";
+
+/// Returns a command that runs on `far`.
+fn run_on_far<'a>(argv: &[&'a str]) -> Vec<&'a str> {
+    [&["run", "--on", "far", "--"], argv].concat()
+}
+
+/// Runs the program to its end, in a session that has no terminal.
+fn say_without_terminal(home: &Home, args: &[&str]) -> Said {
+    let mut command = Command::new("setsid");
+    command.args(["--wait", env!("CARGO_BIN_EXE_remex")]).args(args);
+    home.dress(&mut command);
+    said(&command.stdin(std::process::Stdio::null()).output().unwrap())
+}
+
+fn echoes(screen: &Screen) -> bool {
+    screen.settings().local_modes.contains(LocalModes::ECHO)
+}
+
+#[test]
+fn an_unknown_host_is_confirmed_at_the_terminal() {
+    let Some(far) = Far::start() else { return };
+    far.forget_host();
+    let mut screen = Screen::remex(
+        &far.near,
+        &["run", "--on", "far", "-t", "--", "sh", "-c", "echo ready; read x; echo got-$x"],
+    );
+    screen.wait_for("Are you sure you want to continue connecting");
+    screen.keys("yes\r");
+    screen.wait_for("ready");
+    screen.keys("input\r");
+    screen.wait_for("got-input");
+    assert_eq!(screen.end(), Some(0));
+    assert!(echoes(&screen));
+    assert!(fs::read_to_string(far.near.path("known_hosts")).unwrap().contains("ssh-ed25519"));
+}
+
+#[test]
+fn a_passphrase_is_asked_for_and_not_shown() {
+    let Some(far) = Far::start() else { return };
+    far.set_passphrase(PASSPHRASE);
+    let mut screen = Screen::remex(&far.near, &run_on_far(&["echo", "arrived"]));
+    screen.wait_for("Enter passphrase for key");
+    assert!(!echoes(&screen));
+    screen.keys(&format!("{PASSPHRASE}\r"));
+    screen.wait_for("arrived");
+    assert_eq!(screen.end(), Some(0));
+    assert!(echoes(&screen));
+    assert!(!screen.raw().contains(PASSPHRASE));
+}
+
+#[test]
+fn a_test_of_an_environment_lets_it_ask_as_well() {
+    let Some(far) = Far::start() else { return };
+    far.forget_host();
+    let mut screen = Screen::remex(&far.near, &["env", "test", "far"]);
+    screen.wait_for("Are you sure you want to continue connecting");
+    screen.keys("yes\r");
+    screen.wait_for("resume");
+    assert_eq!(screen.end(), Some(0), "{}", screen.raw());
+}
+
+#[test]
+fn ctrl_c_at_a_question_ends_the_command() {
+    let Some(far) = Far::start() else { return };
+    far.set_passphrase(PASSPHRASE);
+    for args in [run_on_far(&["true"]), vec!["env", "test", "far"], vec!["ls", "far:"], vec!["watch", "far:"]]
+    {
+        let mut screen = Screen::remex(&far.near, &args);
+        let before = screen.settings().local_modes;
+        screen.wait_for("Enter passphrase for key");
+        screen.keys("\u{3}");
+        assert_eq!(screen.end(), Some(130), "{args:?}: {}", screen.raw());
+        assert_eq!(screen.settings().local_modes, before, "{args:?}");
+        assert!(!screen.raw().contains("remex:"), "{}", screen.raw());
+    }
+}
+
+#[test]
+fn a_signal_at_a_question_brings_the_terminal_back() {
+    let Some(far) = Far::start() else { return };
+    far.set_passphrase(PASSPHRASE);
+    let mut screen = Screen::remex(&far.near, &run_on_far(&["true"]));
+    let before = screen.settings().local_modes;
+    screen.wait_for("Enter passphrase for key");
+    kill_process(Pid::from_raw(screen.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(screen.end(), Some(143), "{}", screen.raw());
+    assert_eq!(screen.settings().local_modes, before);
+}
+
+#[test]
+fn a_question_can_be_put_off_with_ctrl_z() {
+    let Some(far) = Far::start() else { return };
+    far.set_passphrase(PASSPHRASE);
+    let mut screen = Screen::open(&far.near, "bash", &["--norc", "--noediting", "-i"]);
+    screen.keys("PS1='ready> '; remex run --on far -- echo arrived\r");
+    screen.wait_for("Enter passphrase for key");
+    screen.keys("\u{1a}");
+    screen.wait_for("Stopped");
+    assert!(echoes(&screen));
+    screen.keys("fg\r");
+    screen.wait_until("the question once more", |screen| {
+        screen.matches("Enter passphrase for key").count() == 2
+    });
+    assert!(!echoes(&screen));
+    screen.keys(&format!("{PASSPHRASE}\r"));
+    screen.wait_until("the output", |screen| screen.contains("\narrived"));
+    screen.keys("exit\r");
+    screen.end();
+    assert!(!screen.raw().contains(PASSPHRASE));
+}
+
+#[test]
+fn a_question_in_the_background_is_told_with_what_to_do() {
+    let Some(far) = Far::start() else { return };
+    far.forget_host();
+    let script = "set -m; remex run --on far -- true & wait $!; echo code $?";
+    let mut screen = Screen::open(&far.near, "sh", &["-c", script]);
+    let shown = screen.wait_for("code 125").replace('\n', "");
+    assert!(
+        shown.contains("it asks something on the terminal, and this process is in the background"),
+        "{shown}"
+    );
+    assert!(shown.contains("hint: run `ssh far true` once at a terminal and answer"), "{shown}");
+    assert!(!shown.contains("Are you sure"), "{shown}");
+    screen.end();
+}
+
+#[test]
+fn without_a_terminal_the_remedy_is_told() {
+    let Some(far) = Far::start() else { return };
+    far.forget_host();
+    let said = say_without_terminal(&far.near, &run_on_far(&["true"]));
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains("Host key verification failed"), "{said:?}");
+    let hint = "hint: run `ssh far true` at a terminal; once that works without a question, this does too";
+    assert!(said.err.contains(hint), "{said:?}");
+}
+
+#[test]
+fn a_key_that_is_not_accepted_and_a_host_that_is_another_are_told() {
+    let Some(far) = Far::start() else { return };
+    fs::write(far.home.path("authorized_keys"), "").unwrap();
+    let said = far.near.say(&run_on_far(&["true"]));
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains("Permission denied (publickey)"), "{said:?}");
+    far.mistake_host();
+    let said = far.near.say(&run_on_far(&["true"]));
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains("REMOTE HOST IDENTIFICATION HAS CHANGED"), "{said:?}");
+    assert!(said.err.contains("hint: run `ssh far true` at a terminal"), "{said:?}");
+}
+
+#[test]
+fn a_host_that_is_down_is_told() {
+    let Some(mut far) = Far::start() else { return };
+    far.stop();
+    let said = far.near.say(&run_on_far(&["true"]));
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains("Connection refused"), "{said:?}");
+}
