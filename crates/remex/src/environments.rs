@@ -196,6 +196,30 @@ pub fn read(path: &Path) -> Result<Configured, Problem> {
     judged(&text, path, &access)
 }
 
+/// Reads a token file, under the rules that [`read`] has for those of environments; white space around the token is
+/// dropped.
+///
+/// # Errors
+///
+/// When it cannot be read, or is refused.
+///
+/// ```
+/// use std::{fs, os::unix::fs::PermissionsExt};
+/// use remex::environments::token;
+///
+/// let directory = tempfile::tempdir().unwrap();
+/// let path = directory.path().join("token.txt");
+/// fs::write(&path, "s3cret\n").unwrap();
+/// fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+/// assert_eq!(token(&path).unwrap(), "s3cret");
+/// fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+/// assert!(token(&path).is_err());
+/// ```
+pub fn token(path: &Path) -> io::Result<String> {
+    let (token, access) = contents(path)?;
+    access.allows_token().map(|()| token.trim().to_owned())
+}
+
 /// Judges a text as if it were the file at `path` already, of this user and for nobody else.
 ///
 /// So whoever changes a file knows before that the new one is good.
@@ -222,10 +246,7 @@ fn judged(text: &str, path: &Path, access: &Access) -> Result<Configured, Proble
     if draft.has_token() && access.others_can_read() {
         warnings.push(Warning::Exposed { path: path.to_owned() });
     }
-    let (definitions, mistakes) = draft.with_readable_tokens(|path| {
-        let (token, access) = contents(path)?;
-        access.allows_token().map(|()| token)
-    });
+    let (definitions, mistakes) = draft.with_readable_tokens(token);
     warnings.extend(mistakes.into_iter().map(Warning::Token));
     Ok(Configured { definitions, source: Source::File(path.to_owned()), warnings })
 }

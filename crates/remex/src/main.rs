@@ -25,6 +25,7 @@ mod probe;
 mod runtime;
 mod serve;
 mod spot;
+mod ssh;
 mod terminal;
 mod text;
 

@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeSet,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -11,7 +12,7 @@ use std::{
 use clap::Args;
 use remex::{
     Local,
-    environments::{Configured, Warning, configured},
+    environments::{Configured, Warning, configured, token},
 };
 use remex_client::{
     Client, Condition, Error, ErrorKind, Loss, Options, Prompts, Target,
@@ -20,7 +21,7 @@ use remex_client::{
 
 use crate::{
     failure::{Failure, Kind},
-    own, print,
+    own, print, ssh,
 };
 
 /// How often to come back to the user's own server when it ends at the very moment of our arrival, and after how long.
@@ -36,10 +37,14 @@ pub(crate) const CLIENT_NAME: &str = "remex-cli";
 /// Where to work.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct On {
-    /// Where: the name of an environment (`remex env list`), or an address such as `ws://host:7070` or
-    /// `unix:///path`
+    /// Where: the name of an environment (`remex env list`), or an address such as `ws://host:7070`, `ssh://host`
+    /// or `unix:///path`
     #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
     pub(crate) on: Option<String>,
+
+    /// The file that has the token to present there, instead of the environment's own
+    #[arg(long, value_name = "PATH", requires = "on")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 /// Where a command works when nobody says where, or says `local`.
@@ -63,6 +68,14 @@ pub(crate) struct Place {
     options: Options,
 }
 
+/// Whose token is presented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TokenFrom {
+    Environment,
+    /// The one of the environment is not even looked at.
+    Elsewhere,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceKind {
     /// This process.
@@ -80,7 +93,7 @@ impl On {
     pub(crate) async fn find(&self, otherwise: Otherwise) -> Result<Option<Place>, Failure> {
         match self.on.as_deref().filter(|word| !word.is_empty()) {
             None | Some("local") => default_place(otherwise).await,
-            Some(word) => Place::named(word).map(Some),
+            Some(word) => Place::named_with_token(word, self.token_file.as_deref()).map(Some),
         }
     }
 
@@ -123,10 +136,34 @@ impl Place {
         }
     }
 
+    /// An environment by its name, or an address, with the token of a file.
+    pub(crate) fn named_with_token(word: &str, token_file: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = token_file else { return Self::named(word) };
+        let token = token(path).map_err(|error| {
+            Failure::usage(
+                format!("cannot use the token file `{}`: {error}", path.display()),
+                "name a file of yours that has the token alone",
+            )
+        })?;
+        let mut place = Self::named_with(word, TokenFrom::Elsewhere)?;
+        let Target::WebSocket(socket) = &mut place.target else {
+            return Err(Failure::usage(
+                format!("`{word}` takes no token: only `ws://` addresses do"),
+                "leave `--token-file` away",
+            ));
+        };
+        socket.bearer = Some(token);
+        Ok(place)
+    }
+
     /// An environment by its name, or an address.
     pub(crate) fn named(word: &str) -> Result<Self, Failure> {
+        Self::named_with(word, TokenFrom::Environment)
+    }
+
+    fn named_with(word: &str, token: TokenFrom) -> Result<Self, Failure> {
         if word.contains("://") || word.starts_with('/') {
-            let target = Target::parse(word)?;
+            let target = ssh::target(word)?;
             return Ok(Self {
                 name: target.to_string(),
                 kind: PlaceKind::Elsewhere,
@@ -147,7 +184,7 @@ impl Place {
             Warning::Token(mistake) => Some(mistake) != obstacle,
             _ => true,
         }));
-        if let Some(obstacle) = obstacle {
+        if let Some(obstacle) = obstacle.filter(|_| token == TokenFrom::Environment) {
             return Err(Failure::sentence(Kind::Failed, &obstacle.to_string()));
         }
         if id == Id::local() && environments.definitions.local == Includes::Included {
@@ -199,7 +236,7 @@ impl Place {
                 "give an absolute path",
             )
         })?;
-        let joined = std::path::Path::new(base).join(rest);
+        let joined = Path::new(base).join(rest);
         Ok(joined.display().to_string())
     }
 

@@ -5,7 +5,7 @@
 mod here;
 mod host;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use serde::Serialize;
@@ -28,6 +28,10 @@ pub(crate) struct Flags {
     /// Look at a server: the name of an environment (`remex env list`), or an address such as `ws://host:7070`
     #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
     on: Option<String>,
+
+    /// The file that has the token to present there, instead of the environment's own
+    #[arg(long, value_name = "PATH", requires = "on")]
+    token_file: Option<PathBuf>,
 
     /// How long the server may take, such as `10s`
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
@@ -57,7 +61,10 @@ struct Listing {
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let checks = match flags.on.as_deref().filter(|word| !word.is_empty()) {
         None => here::look(flags.timeout).await,
-        Some(word) => there(&Place::named(word)?, flags.timeout).await?,
+        Some(word) => {
+            let place = Place::named_with_token(word, flags.token_file.as_deref())?;
+            there(&place, flags.timeout).await?
+        }
     };
     let ok = !finding::any_failed(&checks);
     if flags.format.json {

@@ -33,6 +33,8 @@ enum Command {
     List(List),
     /// Add an environment
     Add(edit::Add),
+    /// Change what an environment consists of
+    Set(edit::Set),
     /// Try what works there and what does not
     Test(test::Flags),
     /// Remove an environment
@@ -67,6 +69,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     match &flags.command {
         Command::List(flags) => list(flags),
         Command::Add(flags) => edit::add(flags),
+        Command::Set(flags) => edit::set(flags),
         Command::Test(flags) => test::run(flags).await,
         Command::Remove(flags) => edit::remove(flags),
     }

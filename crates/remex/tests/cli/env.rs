@@ -139,7 +139,8 @@ fn a_change_that_would_be_wrong_is_refused_and_the_file_stays() {
         (&["add", "x", "ftp://host"], 2, "cannot use `ftp://host` as a server"),
         (&["add", "x", "ws://me:secret@host"], 2, "cannot use `ws://…@host` as a server"),
         (&["add", "x", "ws://host:1", "--token-file", "no-such-file"], 2, "no-such-file"),
-        (&["add", "x"], 2, "required"),
+        (&["add", "x"], 2, "nothing says where the server is"),
+        (&["add", "x", "ssh://me:secret@host"], 2, "cannot use `ssh://…@host` as a server"),
         (&["add", "x", "ws://host:1", "--", "ssh", "host"], 2, "cannot be used with"),
         (&["remove", "nobody"], 3, "there is no environment `nobody`"),
     ] {
@@ -278,4 +279,60 @@ fn a_bad_token_file_concerns_its_environment_alone() {
     assert!(said.out.contains("ok       resume"), "{said:?}");
     let said = home.say(&["env", "remove", "bad"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+}
+
+#[test]
+fn one_value_of_an_environment_is_changed_and_the_rest_stays() {
+    let home = Home::new();
+    let table =
+        "# My machine\n[[environments]]\nid = \"dev\" # the first\nurl = \"ws://dev:1\" # the old port\n";
+    let inline = "environments = [{ id = \"dev\", url = \"ws://dev:1\" }] # all\n";
+    for (before, after) in [
+        (table, table.replace("dev:1", "dev:2") + "connect_timeout_sec = 5\n"),
+        (inline, inline.replace("dev:1\"", "dev:2\", connect_timeout_sec = 5")),
+    ] {
+        put(&home, before);
+        let said = home.say(&["env", "set", "dev", "ws://dev:2"]);
+        assert_eq!((said.code, said.out.as_str()), (Some(0), "changed `dev`: ws://dev:2\n"), "{said:?}");
+        assert_eq!(home.say(&["env", "set", "dev", "--connect-timeout", "5s"]).code, Some(0));
+        assert_eq!(fs::read_to_string(home.environments()).unwrap(), after);
+    }
+    put(&home, table);
+    let said = home.say(&["env", "set", "dev", "--default", "--", "ssh", "dev", "remex", "proxy"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let text = fs::read_to_string(home.environments()).unwrap();
+    assert!(text.contains("default = \"dev\"") && text.contains("program = \"ssh\"\n"), "{text}");
+    assert!(text.contains("args = [\"dev\", \"remex\", \"proxy\"]") && !text.contains("url"), "{text}");
+    let said = home.say(&["env", "set", "nowhere", "--default"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+}
+
+#[test]
+fn the_token_of_a_file_is_presented_wherever_a_place_is_named() {
+    let home = Home::new();
+    let token = home.path("token.txt");
+    fs::write(&token, "s3cret\n").unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let path = token.to_str().unwrap();
+    let server = Server::serve(&["--ws-auth", "capability-token", "--ws-token-file", path]);
+    put(
+        &home,
+        &format!(
+            "[[environments]]\nid = \"lab\"\nurl = \"{}\"\nauth_bearer_token_file = \"gone\"\n",
+            server.address()
+        ),
+    );
+    for place in [server.address(), "lab"] {
+        let on = ["--on", place, "--token-file", "token.txt"];
+        let said = home.say(&[&["run"], &on[..], &["--", "echo", "in"]].concat());
+        assert_eq!((said.code, said.out.as_str()), (Some(0), "in\n"), "{said:?}");
+        let said = home.say(&[&["ps"], &on[..]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+    let said = home.say(&["doctor", "--on", server.address(), "--token-file", "token.txt"]);
+    assert!(said.out.contains("handshake"), "{said:?}");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
+    let said = home.say(&["run", "--on", server.address(), "--token-file", "token.txt", "--", "true"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("others can read it"), "{said:?}");
 }

@@ -74,7 +74,6 @@ impl Far {
         Some(far)
     }
 
-    #[allow(dead_code, reason = "used by the tests of `env add`")]
     /// Returns where `ssh://` leads there.
     pub(crate) fn url(&self) -> String {
         format!("ssh://{}@127.0.0.1:{}", user(), self.port)
@@ -101,6 +100,11 @@ impl Far {
     pub(crate) fn set_passphrase(&self, passphrase: &str) {
         let key = self.near.path("key");
         keygen(&["-q", "-p", "-P", "", "-N", passphrase, "-f", key.to_str().unwrap()]);
+    }
+
+    /// Removes `remex` there.
+    pub(crate) fn uninstall(&self) {
+        fs::remove_file(self.home.path("../bin/remex")).unwrap();
     }
 
     /// Stops listening: whoever connects is refused.

@@ -1,6 +1,6 @@
 //! Environments that ssh leads to: what it asks, and what goes wrong on the way.
 
-use std::{fs, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use rustix::{
     process::{Pid, Signal, kill_process},
@@ -173,4 +173,54 @@ fn a_host_that_is_down_is_told() {
     let said = far.near.say(&run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
     assert!(said.err.contains("Connection refused"), "{said:?}");
+}
+
+#[test]
+fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
+    let Some(far) = Far::start() else { return };
+    far.uninstall();
+    fs::write(far.home.path(".bashrc"), "echo Welcome\n").unwrap();
+    let said = far.near.say(&["env", "add", "box", &far.url(), "--install"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(said.err.contains(&format!("remex: copied remex {version} (")), "{said:?}");
+    assert!(
+        said.out.starts_with("added `box`: `ssh -p ") && said.out.ends_with(" .local/bin/remex proxy`\n"),
+        "{said:?}"
+    );
+    let installed = far.home.path(".local/bin/remex");
+    let ours = fs::read(env!("CARGO_BIN_EXE_remex")).unwrap();
+    assert!(fs::read(&installed).unwrap() == ours);
+    assert_eq!(fs::metadata(&installed).unwrap().permissions().mode() & 0o777, 0o755);
+    fs::remove_file(far.home.path(".bashrc")).unwrap();
+    let said = far.near.say(&["run", "--on", "box", "--", "echo", "arrived"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "arrived\n"), "{said:?}");
+
+    let before = fs::read_to_string(far.near.environments()).unwrap();
+    let said = far.near.say(&["env", "set", "box", "--install"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("is there already, at `.local/bin/remex`"), "{said:?}");
+    assert_eq!(fs::read_to_string(far.near.environments()).unwrap(), before);
+
+    // The one that runs stays as it is, so the new one has to be another file.
+    fs::rename(&installed, far.home.path(".local/bin/old")).unwrap();
+    fs::write(&installed, "damaged").unwrap();
+    let said = far.near.say(&["env", "set", "far", "--install"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.out, "changed `far`: `ssh far .local/bin/remex proxy`\n");
+    assert!(fs::read(&installed).unwrap() == ours);
+    assert_eq!(fs::read_dir(installed.parent().unwrap()).unwrap().count(), 2, "something was left behind");
+}
+
+#[test]
+fn a_machine_that_the_program_is_not_for_is_left_alone() {
+    let Some(far) = Far::start() else { return };
+    far.home.program("uname", "#!/bin/sh\necho Linux riscv64\n");
+    let before = fs::read_to_string(far.near.environments()).unwrap();
+    let said = far.near.say(&["env", "add", "box", &far.url(), "--install"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("cannot install there: this program is for Linux "), "{said:?}");
+    assert!(said.err.contains("and that is Linux riscv64\n  hint: build remex on that machine"), "{said:?}");
+    assert!(!far.home.path(".local").exists());
+    assert_eq!(fs::read_to_string(far.near.environments()).unwrap(), before);
 }

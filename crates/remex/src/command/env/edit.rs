@@ -1,4 +1,4 @@
-//! `remex env add` and `remex env remove`: the environments file, changed in one step and only into a good one.
+//! `remex env add`, `set` and `remove`: the environments file, changed in one step and only into a good one.
 //!
 //! Start at [`EnvironmentsFile`].
 
@@ -12,13 +12,13 @@ use std::{
 
 use clap::Args;
 use remex::environments::{self, Configured};
-use remex_client::{Target, environment::Id};
-use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, Value, value};
+use remex_client::{Program, Target, environment::Id};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value, value};
 
 use super::Outcome;
 use crate::{
     failure::{Failure, Kind},
-    print, text,
+    print, ssh, text,
 };
 
 /// Flags of `remex env add`.
@@ -28,8 +28,26 @@ pub(super) struct Add {
     /// What to call it: letters, digits, `-` and `_`
     name: String,
 
-    /// Where its server is: `ws://host:port`, `unix:///path` or `/path`
-    #[arg(required_unless_present = "program", conflicts_with = "program")]
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Flags of `remex env set`.
+#[derive(Debug, Args)]
+#[command(after_help = SET_EXAMPLES)]
+pub(super) struct Set {
+    /// Which
+    name: String,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What an environment consists of.
+#[derive(Debug, Args)]
+struct Settings {
+    /// Where its server is: `ws://host:port`, `ssh://user@host:port`, `unix:///path` or `/path`
+    #[arg(conflicts_with = "program")]
     url: Option<String>,
 
     /// After `--`: the program that leads there, such as `ssh HOST remex proxy`, with its arguments
@@ -47,16 +65,35 @@ pub(super) struct Add {
     /// How long connecting may take, such as `5s`
     #[arg(long, value_name = "TIME", value_parser = text::duration)]
     connect_timeout: Option<Duration>,
+
+    /// Copy this program to `.local/bin/remex` on the machine that ssh leads to, and use it there
+    #[arg(long)]
+    install: bool,
 }
 
 const ADD_EXAMPLES: &str = "\
 Examples:
   A server on another port of this machine:
     remex env add dev ws://127.0.0.1:7070
-  A machine that ssh reaches; what runs there survives a cut:
+  A machine that ssh reaches and that has no remex yet; what runs there survives a disconnect:
+    remex env add far ssh://ann@far.example --install
+  The same with a command line of your own:
     remex env add far -- ssh far.example remex proxy
   A server that wants a token:
-    remex env add lab ws://lab.example:7070 --token-file token.txt --connect-timeout 5s";
+    remex env add lab ws://lab.example:7070 --token-file token.txt --connect-timeout 5s
+
+`ssh://` stands for `ssh -p PORT USER@HOST remex proxy`; ssh reads its own configuration as always.";
+
+const SET_EXAMPLES: &str = "\
+Examples:
+  Allow more time:
+    remex env set gpu --connect-timeout 30s
+  Bring the program on a machine that ssh reaches to the version of this one:
+    remex env set far --install
+  Lead it elsewhere:
+    remex env set gpu ws://127.0.0.1:7071
+
+What is not named stays as it is.";
 
 /// Flags of `remex env remove`.
 #[derive(Debug, Args)]
@@ -77,33 +114,54 @@ pub(super) fn add(flags: &Add) -> Outcome {
         let what = format!("cannot call an environment `{id}`: the name has a meaning of its own");
         return Err(Failure::usage(what, "choose another name"));
     }
-    let entry = entry(&id, flags)?;
+    let settings = &flags.settings;
+    let Some(mut way) = settings.way()? else {
+        return Err(Failure::usage(
+            "nothing says where the server is",
+            "give an address, or a program after `--`",
+        ));
+    };
+    EnvironmentsFile::open()?.check_is_new(&id)?;
+    if settings.install {
+        way.install()?;
+    }
     let mut file = EnvironmentsFile::open()?;
-    if file.has(id.as_str()) {
-        let what = format!("there is an environment `{id}` in `{}` already", file.path.display());
-        return Err(Failure::usage(what, format!("choose another name, or `remex env remove {id}` first")));
-    }
+    file.check_is_new(&id)?;
+    let mut entry = Table::new();
+    entry["id"] = value(id.as_str());
+    settings.apply(&mut entry, Some(way))?;
     file.insert(&entry)?;
-    if flags.default {
-        file.set_default(id.as_str());
+    settings.finish("added", &id, file)
+}
+
+pub(super) fn set(flags: &Set) -> Outcome {
+    let Set { name, settings } = flags;
+    if !settings.is_any() {
+        return Err(Failure::usage(
+            format!("nothing says what to change about `{}`", text::plain(name)),
+            "see `remex env set --help`",
+        ));
     }
-    let configured = file.save(Some(&id))?;
-    if let Some(definition) = configured.definitions.find(&id) {
-        print::out(format!("added `{id}`: {}\n", text::plain(&definition.target.to_string())))?;
+    let mut way = settings.way()?;
+    if settings.install {
+        let mut known = match way.take() {
+            Some(way) => way,
+            None => EnvironmentsFile::open()?.way_of(name)?,
+        };
+        known.install()?;
+        way = Some(known);
     }
-    print::note(format!("try it with `remex env test {id}`"));
-    Ok(0)
+    let mut file = EnvironmentsFile::open()?;
+    settings.apply(file.entry(name)?, way)?;
+    let id = Id::new(name.as_str()).map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))?;
+    settings.finish("changed", &id, file)
 }
 
 pub(super) fn remove(flags: &Remove) -> Outcome {
     let mut file = EnvironmentsFile::open()?;
     let name = flags.name.as_str();
     if !file.take(name) {
-        return Err(Failure::of(
-            Kind::NotFound,
-            format!("there is no environment `{}` in `{}`", text::plain(name), file.path.display()),
-            "see `remex env list`",
-        ));
+        return Err(not_there(name, &file.path.display().to_string()));
     }
     let was_default = file.document.get("default").and_then(Item::as_str) == Some(name);
     if was_default {
@@ -121,40 +179,122 @@ pub(super) fn remove(flags: &Remove) -> Outcome {
     Ok(0)
 }
 
-/// Makes the lines of an environment; paths become absolute, because those in the file begin at its directory.
-fn entry(id: &Id, flags: &Add) -> Result<Table, Failure> {
-    let mut entry = Table::new();
-    entry["id"] = value(id.as_str());
-    match (&flags.url, flags.program.split_first()) {
-        (Some(url), _) => {
-            entry["url"] = value(match Target::parse(url)? {
-                Target::Unix(path) => format!("unix://{}", absolute(&path)?),
-                _ => url.clone(),
-            });
-        }
-        (None, Some((program, args))) => {
-            let relative = program.contains('/') && Path::new(program).is_relative();
-            let program = if relative { absolute(Path::new(program))? } else { program.clone() };
-            entry["program"] = value(program);
-            entry["args"] = value(args.iter().collect::<Array>());
-        }
-        (None, None) => {
+/// What leads to a server, as the file has it; paths are absolute, because those in the file begin at its directory.
+enum Way {
+    Url(String),
+    Program(Program),
+}
+
+impl Way {
+    /// Copies this program to where ssh leads, says so, and uses it from now on.
+    fn install(&mut self) -> Result<(), Failure> {
+        let Self::Program(program) = self else {
             return Err(Failure::usage(
-                "nothing says where the server is",
-                "give an address, or a program after `--`",
+                "cannot install there: only ssh leads to a machine on which programs can be installed",
+                "give an address such as `ssh://user@host`, or leave `--install` away",
             ));
+        };
+        let mut installed = program.clone();
+        ssh::use_installed(&mut installed)?;
+        print::note(ssh::install(program)?);
+        *program = installed;
+        Ok(())
+    }
+}
+
+impl Settings {
+    fn is_any(&self) -> bool {
+        let Self { url, program, token_file, default, connect_timeout, install } = self;
+        url.is_some()
+            || !program.is_empty()
+            || token_file.is_some()
+            || connect_timeout.is_some()
+            || *default
+            || *install
+    }
+
+    fn way(&self) -> Result<Option<Way>, Failure> {
+        if let Some(url) = &self.url {
+            return Ok(Some(match ssh::target(url)? {
+                Target::Unix(path) => Way::Url(format!("unix://{}", absolute(&path)?)),
+                Target::Program(program) => Way::Program(program),
+                _ => Way::Url(url.clone()),
+            }));
+        }
+        let Some((program, args)) = self.program.split_first() else { return Ok(None) };
+        let relative = program.contains('/') && Path::new(program).is_relative();
+        let program = if relative { absolute(Path::new(program))? } else { program.clone() };
+        Ok(Some(Way::Program(Program { program, args: args.to_vec(), ..Program::default() })))
+    }
+
+    /// Writes what was given into an environment, and leaves the rest as it is.
+    fn apply(&self, entry: &mut dyn TableLike, way: Option<Way>) -> Result<(), Failure> {
+        match way {
+            Some(Way::Url(url)) => {
+                for key in ["program", "args", "env", "cwd"] {
+                    entry.remove(key);
+                }
+                put(entry, "url", url.into());
+            }
+            Some(Way::Program(program)) => {
+                for key in ["url", "auth_bearer_token", "auth_bearer_token_file"] {
+                    entry.remove(key);
+                }
+                put(entry, "program", program.program.into());
+                put(entry, "args", Value::Array(program.args.iter().collect::<Array>()));
+            }
+            None => {}
+        }
+        if let Some(path) = &self.token_file {
+            entry.remove("auth_bearer_token");
+            put(entry, "auth_bearer_token_file", absolute(path)?.into());
+        }
+        if let Some(limit) = self.connect_timeout {
+            let seconds = match i64::try_from(limit.as_secs()) {
+                Ok(seconds) if limit.subsec_nanos() == 0 => Value::from(seconds),
+                _ => Value::from(limit.as_secs_f64()),
+            };
+            put(entry, "connect_timeout_sec", seconds);
+        }
+        Ok(())
+    }
+
+    /// Writes the file, and says what it leads to now.
+    fn finish(&self, done: &str, id: &Id, mut file: EnvironmentsFile) -> Outcome {
+        if self.default {
+            file.set_default(id.as_str());
+        }
+        let configured = file.save(Some(id))?;
+        if let Some(definition) = configured.definitions.find(id) {
+            print::out(format!("{done} `{id}`: {}\n", text::plain(&definition.target.to_string())))?;
+        }
+        print::note(format!("try it with `remex env test {id}`"));
+        Ok(0)
+    }
+}
+
+/// Gives a key another value; comments stay where they are.
+fn put(entry: &mut dyn TableLike, key: &str, new: Value) {
+    match entry.get_mut(key).and_then(Item::as_value_mut) {
+        Some(before) => {
+            let decor = before.decor().clone();
+            *before = new;
+            *before.decor_mut() = decor;
+        }
+        None => {
+            // The space before the brace that closes an inline table belongs to its last value.
+            if let Some(last) = entry.iter_mut().last().and_then(|(_, item)| item.as_value_mut())
+                && last
+                    .decor()
+                    .suffix()
+                    .and_then(RawString::as_str)
+                    .is_some_and(|suffix| suffix.trim().is_empty())
+            {
+                last.decor_mut().set_suffix("");
+            }
+            entry.insert(key, Item::Value(new));
         }
     }
-    if let Some(path) = &flags.token_file {
-        entry["auth_bearer_token_file"] = value(absolute(path)?);
-    }
-    if let Some(limit) = flags.connect_timeout {
-        entry["connect_timeout_sec"] = match i64::try_from(limit.as_secs()) {
-            Ok(seconds) if limit.subsec_nanos() == 0 => value(seconds),
-            _ => value(limit.as_secs_f64()),
-        };
-    }
-    Ok(entry)
 }
 
 fn absolute(path: &Path) -> Result<String, Failure> {
@@ -250,6 +390,46 @@ impl EnvironmentsFile {
             }
         }
         Ok(())
+    }
+
+    fn check_is_new(&self, id: &Id) -> Result<(), Failure> {
+        if self.has(id.as_str()) {
+            return Err(Failure::usage(
+                format!("there is an environment `{id}` in `{}` already", self.path.display()),
+                format!(
+                    "choose another name, change it with `remex env set {id}`, or `remex env remove {id}` first"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns the environment of a name, to change it.
+    fn entry(&mut self, name: &str) -> Result<&mut dyn TableLike, Failure> {
+        let path = self.path.display().to_string();
+        let found: Option<&mut dyn TableLike> = match self.document.get_mut("environments") {
+            Some(Item::ArrayOfTables(tables)) => tables
+                .iter_mut()
+                .find(|table| table.get("id").and_then(Item::as_str) == Some(name))
+                .map(|table| table as &mut dyn TableLike),
+            Some(Item::Value(Value::Array(array))) => array
+                .iter_mut()
+                .filter_map(Value::as_inline_table_mut)
+                .find(|table| id_of(table) == Some(name))
+                .map(|table| table as &mut dyn TableLike),
+            _ => None,
+        };
+        found.ok_or_else(|| not_there(name, &path))
+    }
+
+    /// Returns what leads to an environment.
+    fn way_of(&mut self, name: &str) -> Result<Way, Failure> {
+        let entry = self.entry(name)?;
+        let text = |key| entry.get(key).and_then(Item::as_str).map(str::to_owned);
+        let Some(program) = text("program") else { return Ok(Way::Url(text("url").unwrap_or_default())) };
+        let args = entry.get("args").and_then(Item::as_array).into_iter().flatten();
+        let args = args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect();
+        Ok(Way::Program(Program { program, args, ..Program::default() }))
     }
 
     fn has(&self, name: &str) -> bool {
@@ -402,6 +582,14 @@ fn heading(table: &Table) -> Option<String> {
     let prefix = table.decor().prefix()?.as_str()?;
     let (heading, _) = prefix.rsplit_once("\n\n")?;
     heading.contains('#').then(|| format!("{heading}\n\n"))
+}
+
+fn not_there(name: &str, file: &str) -> Failure {
+    Failure::of(
+        Kind::NotFound,
+        format!("there is no environment `{}` in `{file}`", text::plain(name)),
+        "see `remex env list`",
+    )
 }
 
 fn id_of(table: &InlineTable) -> Option<&str> {

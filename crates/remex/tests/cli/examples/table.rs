@@ -124,6 +124,16 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         "remex env add lab ws://lab.example:7070 --token-file token.txt --connect-timeout 5s",
         ends("added `lab`: ws://lab.example:7070"),
     ),
+    (
+        "remex env add far ssh://ann@far.example --install",
+        How::Elsewhere("it copies to another machine, which tests/cli/ssh.rs has"),
+    ),
+    ("remex env set gpu --connect-timeout 30s", ends("changed `gpu`: ws://")),
+    (
+        "remex env set far --install",
+        How::Elsewhere("it copies to another machine, which tests/cli/ssh.rs has"),
+    ),
+    ("remex env set gpu ws://127.0.0.1:7071", ends("changed `gpu`: ws://127.0.0.1:7071")),
     ("remex env test build", ends("ok       resume")),
     ("remex env test --all", ends("gpu: ws://")),
     ("remex env test build gpu --json", ends("\"ok\":true")),
