@@ -255,6 +255,10 @@ async fn open(core: &Core, session: &Session, prompts: Prompts) -> Result<(Link,
             Some(child) => child.obituary().await,
             None => Error::Unreachable { target: core.target.to_string(), reason },
         }),
+        Err(HandshakeError::Malformed { what, line }) => Err(match &link.child {
+            Some(child) => child.noise(&line),
+            None => Error::Protocol { what },
+        }),
         Err(HandshakeError::Answered(error)) => Err(error),
     }
 }
@@ -271,6 +275,11 @@ fn capabilities(link: &Link) -> std::collections::BTreeSet<Capability> {
 enum HandshakeError {
     /// The server is not there any more.
     Gone(String),
+    /// It said something that is no message.
+    Malformed {
+        what: String,
+        line: Vec<u8>,
+    },
     Answered(Error),
 }
 
@@ -345,7 +354,9 @@ async fn read_welcome(
             }
             Ok(_) => {}
             Err(_) if reader.has_ended() => return Err(HandshakeError::Gone(ending(&Incoming::End))),
-            Err(malformed) => return Err(nonsense(malformed.to_string())),
+            Err(malformed) => {
+                return Err(HandshakeError::Malformed { what: malformed.to_string(), line: bytes.to_vec() });
+            }
         }
     }
 }

@@ -40,6 +40,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a person may take to answer what a program asks; servers give up the login earlier.
 const ANSWER: Duration = Duration::from_secs(300);
 
+/// How many characters of a line are quoted that is no answer.
+const QUOTED: usize = 120;
+
 /// What is written to the keeper of a program that has connected.
 const CONNECTED: &[u8] = b"c";
 
@@ -257,6 +260,20 @@ impl Child {
                 ),
             ),
         }
+    }
+
+    /// Says that the program printed something else than an answer.
+    pub(crate) fn noise(&self, line: &[u8]) -> Error {
+        let line = String::from_utf8_lossy(line);
+        let shown: String = line.trim().chars().filter(|letter| !letter.is_control()).take(QUOTED).collect();
+        let rest = if shown.chars().count() == QUOTED { "…" } else { "" };
+        unreachable(
+            &self.target,
+            format!(
+                "it printed `{shown}{rest}` where a server answers with JSON; a start-up file there that prints, such as \
+                 `.bashrc`, is the usual cause: let it print in interactive shells only"
+            ),
+        )
     }
 
     /// Ends the program and its tree, and waits for that.

@@ -31,6 +31,9 @@ const OWN_PAUSE: Duration = Duration::from_millis(50);
 /// How ssh ends when it cannot log in; other codes are those of the command there.
 const SSH_FAILED: &str = "exit code 255";
 
+/// How the shell there ends when it does not find the command.
+const NO_SUCH_COMMAND: &str = "exit code 127";
+
 /// What this program calls itself to servers.
 pub(crate) const CLIENT_NAME: &str = "remex-cli";
 
@@ -291,6 +294,13 @@ impl Place {
                 login.args.push("true".to_owned());
                 let todo =
                     format!("run {login} at a terminal; once that works without a question, this does too");
+                Failure::of(Kind::Unreachable, error.to_string(), todo)
+            }
+            NO_SUCH_COMMAND => {
+                let todo = match Id::new(self.name.as_str()) {
+                    Ok(id) => format!("install remex there with `remex env set {id} --install`"),
+                    Err(_) => "install remex there with `remex env add NAME ssh://… --install`".to_owned(),
+                };
                 Failure::of(Kind::Unreachable, error.to_string(), todo)
             }
             _ => error.into(),

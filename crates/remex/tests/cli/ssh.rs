@@ -176,6 +176,34 @@ fn a_host_that_is_down_is_told() {
 }
 
 #[test]
+fn a_start_up_file_that_prints_is_quoted_and_suspected() {
+    let Some(far) = Far::start() else { return };
+    fs::write(far.home.path(".bashrc"), "echo Welcome to far, friend\n").unwrap();
+    let said = far.near.say(&run_on_far(&["true"]));
+    assert_eq!(said.code, Some(125), "{said:?}");
+    let quote =
+        "it printed `Welcome to far, friend` where a server answers with JSON\n  hint: a start-up file there";
+    assert!(said.err.contains(quote) && said.err.contains("`.bashrc`"), "{said:?}");
+    let said = far.near.say(&["env", "test", "far"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.out.contains("`Welcome to far, friend`") && said.out.contains(".bashrc"), "{said:?}");
+}
+
+#[test]
+fn where_remex_is_missing_the_command_that_installs_it_is_told_and_works() {
+    let Some(far) = Far::start() else { return };
+    far.uninstall();
+    let said = far.near.say(&run_on_far(&["true"]));
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains("(exit code 127)"), "{said:?}");
+    assert!(said.err.contains("hint: install remex there with `remex env set far --install`"), "{said:?}");
+    let said = far.near.say(&["env", "set", "far", "--install"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = far.near.say(&run_on_far(&["echo", "arrived"]));
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "arrived\n"), "{said:?}");
+}
+
+#[test]
 fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
     let Some(far) = Far::start() else { return };
     far.uninstall();
