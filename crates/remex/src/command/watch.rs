@@ -62,7 +62,12 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let mut interrupts =
         signal(SignalKind::interrupt()).map_err(|error| Failure::io("wait for Ctrl-C", &error))?;
     let mut connections = Connections::default();
-    let site = interrupt::during(connections.reach(&flags.path, |text| print::note(text))).await?;
+    let mut ended = std::pin::pin!(interrupt::or_interrupted(std::future::pending()));
+    let site = tokio::select! {
+        biased;
+        code = &mut ended => return code,
+        site = connections.reach(&flags.path, |text| print::note(text)) => site?,
+    };
     let shown = text::plain(&site.shown);
     let failed = |error| site.failed("watch", error);
     let depth = if flags.flat { Depth::Directory } else { Depth::Everything };
@@ -74,8 +79,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     }
     loop {
         tokio::select! {
-            changes = watch.next() => tell(&changes.map_err(failed)?, &site.path, &flags.format)?,
+            biased;
+            // Ctrl-C is how a watch ends, so it comes before the other signals.
             _ = interrupts.recv() => break,
+            code = &mut ended => return code,
+            changes = watch.next() => tell(&changes.map_err(failed)?, &site.path, &flags.format)?,
         }
     }
     drop(watch);
