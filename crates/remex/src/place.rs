@@ -4,9 +4,13 @@
 
 use std::{
     collections::BTreeSet,
+    io::{self, IsTerminal as _},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-    time::Duration,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -21,12 +25,16 @@ use remex_client::{
 
 use crate::{
     failure::{Failure, Kind},
+    finding::short,
     own, print, ssh,
 };
 
 /// How often to come back to the user's own server when it ends at the very moment of our arrival, and after how long.
 const OWN_TRIES: u32 = 10;
 const OWN_PAUSE: Duration = Duration::from_millis(50);
+
+/// After this much time it is worth a word that logins can be shared.
+const SLOW_LOGIN: Duration = Duration::from_secs(2);
 
 /// How ssh ends when it cannot log in; other codes are those of the command there.
 const SSH_FAILED: &str = "exit code 255";
@@ -278,6 +286,23 @@ impl Place {
         self.dial(adapt).await.map_err(|error| self.failure(error))
     }
 
+    /// Tells people at a terminal how to make logins faster, once, if one was slow.
+    fn advise(&self, took: Duration) {
+        static ADVISED: AtomicBool = AtomicBool::new(false);
+        if took < SLOW_LOGIN || !io::stderr().is_terminal() {
+            return;
+        }
+        let Target::Program(program) = &self.target else { return };
+        let Some(login) = program.ssh_login() else { return };
+        if !ssh::shares_logins(&login) && !ADVISED.swap(true, Ordering::Relaxed) {
+            print::note(format!(
+                "connecting took {}; ssh can reuse one login: put `ControlMaster auto`, `ControlPath ~/.ssh/%C` and \
+                 `ControlPersist 10m` for this host into ~/.ssh/config",
+                short(took)
+            ));
+        }
+    }
+
     /// Says why connecting failed, with what is known about the way there.
     pub(crate) fn failure(&self, error: Error) -> Failure {
         let Error::ProgramEnded { status, .. } = &error else { return error.into() };
@@ -313,7 +338,11 @@ impl Place {
         adapt(&mut options);
         let mut tries = 0;
         loop {
+            let begun = Instant::now();
             let connected = Client::connect_with(self.target.clone(), options.clone()).await;
+            if connected.is_ok() && options.prompts == Prompts::Allow {
+                self.advise(begun.elapsed());
+            }
             match connected {
                 Err(error) if self.kind == PlaceKind::Own && tries < OWN_TRIES && is_leaving(&error) => {
                     tries += 1;

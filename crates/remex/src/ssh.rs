@@ -1,6 +1,6 @@
 //! Machines that ssh leads to: `ssh://` addresses, and this program copied there.
 //!
-//! Start at [`target`] and [`install`].
+//! Start at [`target`], [`install`] and [`shares_logins`].
 
 use std::{
     fs::File,
@@ -146,6 +146,21 @@ pub(crate) fn install(program: &Program) -> Result<String, Failure> {
     }
     let said = String::from_utf8_lossy(&output.stdout);
     outcome(&said, len)
+}
+
+/// Tells whether the user's configuration lets ssh use one connection for several logins.
+pub(crate) fn shares_logins(login: &Program) -> bool {
+    // `-G` prints the configuration for a host, and connects to nobody.
+    let output = Command::new(&login.program)
+        .arg("-G")
+        .args(&login.args)
+        .envs(&login.env)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let Ok(output) = output else { return false };
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().any(|line| line.strip_prefix("controlpath ").is_some_and(|path| path != "none"))
 }
 
 /// Makes a sentence, or a failure, of what the script has answered; start-up files may have printed before.

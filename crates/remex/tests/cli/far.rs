@@ -102,6 +102,18 @@ impl Far {
         keygen(&["-q", "-p", "-P", "", "-N", passphrase, "-f", key.to_str().unwrap()]);
     }
 
+    /// Adds to the configuration of ssh for this host.
+    pub(crate) fn configure_ssh(&self, lines: &str) {
+        let path = self.near.path("ssh_config");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, format!("{text}{lines}\n")).unwrap();
+    }
+
+    /// Returns how many logins there were so far.
+    pub(crate) fn logins(&self) -> usize {
+        fs::read_to_string(self.home.path("log")).unwrap().matches("Accepted publickey").count()
+    }
+
     /// Removes `remex` there.
     pub(crate) fn uninstall(&self) {
         fs::remove_file(self.home.path("../bin/remex")).unwrap();
@@ -168,7 +180,7 @@ fn configure(home: &Home) -> PathBuf {
         .unwrap();
     // The session begins at home as the user's shell would, which is whatever it is on this machine.
     let session = format!(
-        "#!/bin/sh\ncd {home} || exit\nif [ -f .bashrc ]; then . ./.bashrc; fi\nexec sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
+        "#!/bin/sh\ncd {home} || exit\nif [ -f .startup ]; then . ./.startup; fi\nexec sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
         home = at("")
     );
     fs::write(at("session"), session).unwrap();

@@ -178,7 +178,7 @@ fn a_host_that_is_down_is_told() {
 #[test]
 fn a_start_up_file_that_prints_is_quoted_and_suspected() {
     let Some(far) = Far::start() else { return };
-    fs::write(far.home.path(".bashrc"), "echo Welcome to far, friend\n").unwrap();
+    fs::write(far.home.path(".startup"), "echo Welcome to far, friend\n").unwrap();
     let said = far.near.say(&run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
     let quote =
@@ -207,7 +207,7 @@ fn where_remex_is_missing_the_command_that_installs_it_is_told_and_works() {
 fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
     let Some(far) = Far::start() else { return };
     far.uninstall();
-    fs::write(far.home.path(".bashrc"), "echo Welcome\n").unwrap();
+    fs::write(far.home.path(".startup"), "echo Welcome\n").unwrap();
     let said = far.near.say(&["env", "add", "box", &far.url(), "--install"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     let version = env!("CARGO_PKG_VERSION");
@@ -220,7 +220,7 @@ fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
     let ours = fs::read(env!("CARGO_BIN_EXE_remex")).unwrap();
     assert!(fs::read(&installed).unwrap() == ours);
     assert_eq!(fs::metadata(&installed).unwrap().permissions().mode() & 0o777, 0o755);
-    fs::remove_file(far.home.path(".bashrc")).unwrap();
+    fs::remove_file(far.home.path(".startup")).unwrap();
     let said = far.near.say(&["run", "--on", "box", "--", "echo", "arrived"]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "arrived\n"), "{said:?}");
 
@@ -251,4 +251,28 @@ fn a_machine_that_the_program_is_not_for_is_left_alone() {
     assert!(said.err.contains("and that is Linux riscv64\n  hint: build remex on that machine"), "{said:?}");
     assert!(!far.home.path(".local").exists());
     assert_eq!(fs::read_to_string(far.near.environments()).unwrap(), before);
+}
+
+#[test]
+fn who_waits_long_for_a_login_is_told_how_to_share_one_and_that_works() {
+    let Some(far) = Far::start() else { return };
+    fs::write(far.home.path(".startup"), "sleep 2\n").unwrap();
+    let said = far.near.say(&run_on_far(&["echo", "arrived"]));
+    assert_eq!((said.out.as_str(), said.err.as_str()), ("arrived\n", ""), "no terminal, no advice");
+    let mut screen = Screen::remex(&far.near, &run_on_far(&["echo", "arrived"]));
+    screen.wait_for("arrived");
+    assert_eq!(screen.end(), Some(0));
+    let raw = screen.raw();
+    assert!(raw.contains("remex: connecting took ") && raw.contains("`ControlMaster auto`"), "{raw}");
+
+    let before = far.logins();
+    let socket = far.near.path("%C");
+    far.configure_ssh(&format!("ControlMaster auto\nControlPersist 10m\nControlPath {}", socket.display()));
+    for _ in 0..2 {
+        let mut screen = Screen::remex(&far.near, &run_on_far(&["echo", "arrived"]));
+        screen.wait_for("arrived");
+        assert_eq!(screen.end(), Some(0));
+        assert!(!screen.raw().contains("ControlMaster"), "{}", screen.raw());
+    }
+    assert_eq!(far.logins(), before + 1);
 }
