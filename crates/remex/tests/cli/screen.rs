@@ -8,6 +8,9 @@ use std::{
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::retry_on_intr,
+    process::{Pid, PidfdFlags, pidfd_open},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Termios, Winsize, tcgetattr, tcsetwinsize},
 };
@@ -105,6 +108,11 @@ impl Screen {
 
     /// Waits for the end of the program, and returns its exit code.
     pub(crate) fn end(&mut self) -> Option<i32> {
+        let exit = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();
+        let limit = Timespec::try_from(PATIENCE).unwrap();
+        let mut polled = [PollFd::new(&exit, PollFlags::IN)];
+        let ended = retry_on_intr(|| poll(&mut polled, Some(&limit)));
+        assert_eq!(ended, Ok(1), "waited for the end of the program; it has shown\n{}", self.raw());
         self.child.wait().unwrap().code()
     }
 }

@@ -76,6 +76,23 @@ fn a_test_of_an_environment_lets_it_ask_as_well() {
 }
 
 #[test]
+fn two_that_ask_at_once_ask_one_after_the_other() {
+    let Some(far) = Far::start() else { return };
+    far.set_passphrase(PASSPHRASE);
+    let environments = fs::read_to_string(far.near.environments()).unwrap();
+    let twin = environments.replace("id = \"far\"", "id = \"twin\"");
+    fs::write(far.near.environments(), format!("{environments}{twin}")).unwrap();
+    let mut screen = Screen::remex(&far.near, &["env", "test", "--json", "far", "twin"]);
+    // Each of them connects, and comes back.
+    for count in 1..=4 {
+        screen.wait_until("a question", |screen| screen.matches("Enter passphrase for key").count() == count);
+        screen.keys(&format!("{PASSPHRASE}\r"));
+    }
+    assert_eq!(screen.end(), Some(0), "{}", screen.raw());
+    assert!(echoes(&screen) && !screen.raw().contains(PASSPHRASE));
+}
+
+#[test]
 fn ctrl_c_at_a_question_ends_the_command() {
     let Some(far) = Far::start() else { return };
     far.set_passphrase(PASSPHRASE);
