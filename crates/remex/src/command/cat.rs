@@ -64,7 +64,7 @@ impl Failures {
     /// Says a failure; returns it when it makes no sense to go on.
     pub(crate) fn add(&mut self, failure: Failure) -> Result<(), Failure> {
         match failure.kind() {
-            Kind::BrokenPipe | Kind::Unreachable | Kind::Usage => return Err(failure),
+            Kind::BrokenPipe | Kind::Unreachable | Kind::Usage | Kind::Signalled(_) => return Err(failure),
             Kind::NotFound => self.not_found += 1,
             _ => {}
         }

@@ -5,7 +5,6 @@ use std::path::Path;
 use clap::Args;
 use remex_client::fs::{ChangeKind, Changes, Depth, HostPath};
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::Outcome;
 use crate::{
@@ -41,6 +40,9 @@ Examples:
 
 Ctrl-C ends it with exit code 0.";
 
+/// What Ctrl-C ends a command with.
+const INTERRUPTED: u8 = 128 + 2;
+
 /// One change, as a program reads it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,8 +61,6 @@ impl Event {
 }
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let mut interrupts =
-        signal(SignalKind::interrupt()).map_err(|error| Failure::io("wait for Ctrl-C", &error))?;
     let mut connections = Connections::default();
     let mut ended = std::pin::pin!(interrupt::or_interrupted(std::future::pending()));
     let site = tokio::select! {
@@ -80,9 +80,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     loop {
         tokio::select! {
             biased;
-            // Ctrl-C is how a watch ends, so it comes before the other signals.
-            _ = interrupts.recv() => break,
-            code = &mut ended => return code,
+            code = &mut ended => match code? {
+                // Ctrl-C is how a watch ends.
+                INTERRUPTED => break,
+                code => return Ok(code),
+            },
             changes = watch.next() => tell(&changes.map_err(failed)?, &site.path, &flags.format)?,
         }
     }

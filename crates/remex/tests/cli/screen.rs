@@ -5,6 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     process::{Child, Command, Stdio},
     sync::{Arc, Condvar, Mutex},
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -16,6 +17,9 @@ use rustix::{
 };
 
 use crate::{home::Home, support::PATIENCE};
+
+/// When a key that did nothing is typed once more.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A terminal of 80 × 24 unless resized, and a program whose controlling terminal it is.
 pub(crate) struct Screen {
@@ -106,13 +110,47 @@ impl Screen {
         self.child.id()
     }
 
+    /// Types until the program ends, and returns its exit code.
+    ///
+    /// ssh does not notice a signal between its question and its wait for the answer, so a person types it once more.
+    pub(crate) fn end_by(&mut self, keys: &str) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.keys(keys);
+            if self.ends_within(AGAIN) {
+                return self.end();
+            }
+            assert!(Instant::now() < deadline, "{keys:?} does not end it; it has shown\n{}", self.raw());
+        }
+    }
+
+    /// Types until the screen shows something, for the same reason.
+    pub(crate) fn keys_until(&self, keys: &str, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.keys(keys);
+            let state = self.shown.state.lock().unwrap();
+            let lacks = |state: &mut State| !state.parser.screen().contents().contains(text);
+            let (state, waited) = self.shown.changed.wait_timeout_while(state, AGAIN, lacks).unwrap();
+            if !waited.timed_out() {
+                return;
+            }
+            let screen = state.parser.screen().contents();
+            assert!(Instant::now() < deadline, "{keys:?} does not lead to `{text}`; it shows\n{screen}");
+        }
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        let exit = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();
+        let limit = Timespec::try_from(limit).unwrap();
+        let mut polled = [PollFd::new(&exit, PollFlags::IN)];
+        retry_on_intr(|| poll(&mut polled, Some(&limit))).unwrap() == 1
+    }
+
     /// Waits for the end of the program, and returns its exit code.
     pub(crate) fn end(&mut self) -> Option<i32> {
-        let exit = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();
-        let limit = Timespec::try_from(PATIENCE).unwrap();
-        let mut polled = [PollFd::new(&exit, PollFlags::IN)];
-        let ended = retry_on_intr(|| poll(&mut polled, Some(&limit)));
-        assert_eq!(ended, Ok(1), "waited for the end of the program; it has shown\n{}", self.raw());
+        let ended = self.ends_within(PATIENCE);
+        assert!(ended, "waited for the end of the program; it has shown\n{}", self.raw());
         self.child.wait().unwrap().code()
     }
 }

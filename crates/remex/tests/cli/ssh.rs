@@ -101,8 +101,7 @@ fn ctrl_c_at_a_question_ends_the_command() {
         let mut screen = Screen::remex(&far.near, &args);
         let before = screen.settings().local_modes;
         screen.wait_for("Enter passphrase for key");
-        screen.keys("\u{3}");
-        assert_eq!(screen.end(), Some(130), "{args:?}: {}", screen.raw());
+        assert_eq!(screen.end_by("\u{3}"), Some(130), "{args:?}: {}", screen.raw());
         assert_eq!(screen.settings().local_modes, before, "{args:?}");
         assert!(!screen.raw().contains("remex:"), "{}", screen.raw());
     }
@@ -127,8 +126,7 @@ fn a_question_can_be_put_off_with_ctrl_z() {
     let mut screen = Screen::open(&far.near, "bash", &["--norc", "--noediting", "-i"]);
     screen.keys("PS1='ready> '; remex run --on far -- echo arrived\r");
     screen.wait_for("Enter passphrase for key");
-    screen.keys("\u{1a}");
-    screen.wait_for("Stopped");
+    screen.keys_until("\u{1a}", "Stopped");
     assert!(echoes(&screen));
     screen.keys("fg\r");
     screen.wait_until("the question once more", |screen| {
