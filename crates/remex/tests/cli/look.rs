@@ -227,7 +227,10 @@ fn what_a_process_left_behind_is_shown_and_can_be_ended() {
     let said = out(left.say(&["logs", "gone"]));
     let [one, other, "ready"] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
     let listed = out(left.say(&["ps"]));
-    assert!(listed.contains(&format!("\ngone  exit 0, 2 alive  {one} +1  ")), "{listed}");
+    assert!(
+        listed.contains("\ngone  exit 0, 2 alive, ") && listed.contains(&format!(" ago  {one} +1  ")),
+        "{listed}"
+    );
     assert_eq!(
         left.say(&["kill", "gone"]),
         ended(

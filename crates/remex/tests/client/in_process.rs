@@ -184,11 +184,16 @@ async fn ask_processes(peer: &mut Peer) {
     assert_eq!(peer.ask::<process::Read>(cat.clone()).await.chunks[0].chunk, Blob::from(&b"hi\n"[..]));
     assert_eq!(peer.ask::<process::Snapshot>(cat.clone()).await.stdout, Blob::from(&b"hi\n"[..]));
     peer.ask::<process::CloseStdin>(cat.clone()).await;
-    assert_eq!(peer.ask::<process::Wait>(cat).await.exit_code, Some(0));
+    assert_eq!(
+        peer.ask::<process::Wait>(with(cat.clone(), json!({"until": "closed"}))).await.exit_code,
+        Some(0)
+    );
     peer.ask::<process::Resize>(with(tty.clone(), json!({"rows": 10, "cols": 20}))).await;
     peer.ask::<process::Signal>(with(tty.clone(), json!({"signal": "CONT"}))).await;
     peer.ask::<process::Release>(tty.clone()).await;
     assert_eq!(peer.ask::<process::List>(json!({})).await.processes.len(), 2);
+    peer.ask::<process::Forget>(cat).await;
+    assert_eq!(peer.ask::<process::List>(json!({})).await.processes.len(), 1);
     assert!(peer.ask::<process::Terminate>(tty).await.running);
     assert_eq!(peer.ask::<session::List>(json!({})).await.sessions.len(), 1);
 }
