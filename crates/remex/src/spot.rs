@@ -238,6 +238,15 @@ pub(crate) fn joined(directory: &str, name: &std::ffi::OsStr) -> String {
     if directory.ends_with(['/', ':']) { format!("{directory}{name}") } else { format!("{directory}/{name}") }
 }
 
+/// Returns how a neighbour of what is shown like this is shown.
+pub(crate) fn sibling_of(shown: &str, name: &std::ffi::OsStr) -> String {
+    let name = name.to_string_lossy();
+    let shown = shown.trim_end_matches('/');
+    // A place ends with a colon, which may be part of a local name after a slash.
+    let directory = shown.rfind('/').or_else(|| shown.rfind(':')).map_or("", |at| &shown[..=at]);
+    format!("{directory}{name}")
+}
+
 async fn tell_of_cuts(mut conditions: watch::Receiver<Condition>, name: String, say: impl Fn(&str)) {
     loop {
         let is_cut = |condition: &Condition| matches!(condition, Condition::Recovering { .. });

@@ -113,16 +113,93 @@ impl Transfer {
     /// assert_eq!(fs.hash(&source).await?, fs.hash(&destination).await?);
     /// # Ok(()) }
     /// ```
-    pub async fn run(&self, mut progress: impl FnMut(u64)) -> Result<Transferred, Error> {
+    pub async fn run(&self, progress: impl FnMut(u64)) -> Result<Transferred, Error> {
+        self.run_through(Gathering::OneMessage, progress).await
+    }
+
+    /// Copies the file as [`run`](Self::run) does, and lets a small one gather in [`part`](Self::part), too.
+    ///
+    /// That takes more round trips, but whatever ends this process, nothing is left under a name that the next transfer
+    /// does not know.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use remex_client::fs::{AsHostPath as _, Transfer};
+    ///
+    /// let (source, destination) = (directory.path().join("a"), directory.path().join("b"));
+    /// fs.write(&source, "hello\n").await?;
+    /// let transfer = Transfer {
+    ///     metadata: fs.metadata(&source).await?,
+    ///     from: fs.clone(),
+    ///     source: source.as_host_path()?,
+    ///     to: fs.clone(),
+    ///     destination: destination.as_host_path()?,
+    /// };
+    /// transfer.run_with_part(|_| ()).await?;
+    /// assert_eq!(fs.read(&destination).await?, "hello\n");
+    /// assert!(!fs.exists(transfer.part()?).await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_with_part(&self, progress: impl FnMut(u64)) -> Result<Transferred, Error> {
+        self.run_through(Gathering::Part, progress).await
+    }
+
+    /// Returns where the content gathers until it is complete, and where a failed transfer leaves what has arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] for a destination without a name.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+    /// use remex_client::fs::{AsHostPath as _, Transfer};
+    ///
+    /// let source = directory.path().join("a");
+    /// fs.write(&source, "hello\n").await?;
+    /// let transfer = Transfer {
+    ///     metadata: fs.metadata(&source).await?,
+    ///     from: fs.clone(),
+    ///     source: source.as_host_path()?,
+    ///     to: fs.clone(),
+    ///     destination: "/srv/image".as_host_path()?,
+    /// };
+    /// assert_eq!(transfer.part()?.to_string(), "/srv/.image.remex-part");
+    /// # Ok(()) }
+    /// ```
+    pub fn part(&self) -> Result<HostPath, Error> {
         let part = path::part(path::native(&self.destination)?).ok_or_else(|| {
             Error::Usage(format!("cannot copy to `{}`: it has no name; name the file", self.destination))
         })?;
-        let mut under_way =
-            UnderWay { transfer: self, metadata: self.metadata.clone(), part: part.into(), own: None };
+        Ok(part.into())
+    }
+
+    async fn run_through(
+        &self,
+        gathering: Gathering,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Transferred, Error> {
+        let mut under_way = UnderWay {
+            transfer: self,
+            metadata: self.metadata.clone(),
+            part: self.part()?,
+            is_reclaimed: false,
+            own: None,
+        };
         let (mut setbacks, mut tries) = (Setbacks::default(), TRIES);
         loop {
-            let is_small = under_way.metadata.size <= BLOCK as u64;
-            let tried = if is_small {
+            let size = under_way.metadata.size;
+            let is_small = size <= BLOCK as u64;
+            // There is nothing in an empty file to continue.
+            let is_one_message = is_small && (gathering == Gathering::OneMessage || size == 0);
+            let tried = if is_one_message {
                 Box::pin(under_way.in_one_message(&mut progress)).await
             } else {
                 Box::pin(under_way.in_blocks(&mut progress)).await
@@ -141,8 +218,9 @@ impl Transfer {
                     tries -= 1;
                     under_way.metadata = self.from.metadata(&self.source).await?;
                 }
+                error if is_of_others && !is_one_message && under_way.reclaim(&error).await => {}
                 // The part is somebody else's, or another copy is at work on it.
-                _ if is_of_others && under_way.own.is_none() && !is_small => {
+                _ if is_of_others && under_way.own.is_none() && !is_one_message => {
                     under_way.own = Some(Temporary::beside(&self.to.client, &self.destination)?);
                 }
                 // What was asked before a cut may take effect after it, and is then in the way of this try.
@@ -152,6 +230,15 @@ impl Transfer {
     }
 }
 
+/// How a small file gets to its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gathering {
+    /// In one message, under a name of its own.
+    OneMessage,
+    /// In the part, like a large one.
+    Part,
+}
+
 /// A transfer, and where its content gathers.
 struct UnderWay<'a> {
     transfer: &'a Transfer,
@@ -159,6 +246,8 @@ struct UnderWay<'a> {
     metadata: Metadata,
     /// Where another transfer finds what this one leaves.
     part: HostPath,
+    /// It was made private again, which is tried once.
+    is_reclaimed: bool,
     /// Where it gathers when that is not to be had; and always for a small file, which nobody continues.
     own: Option<Temporary>,
 }
@@ -191,10 +280,26 @@ impl UnderWay<'_> {
     }
 
     async fn in_blocks(&mut self, progress: &mut impl FnMut(u64)) -> Result<Transferred, Error> {
-        let Transfer { from, source, to, .. } = self.transfer;
+        let to = &self.transfer.to;
         // Held to the end, as long as the file is open.
         let _room = to.client.core().files().sent.acquire().await;
         let (mut writing, found) = self.take_up().await?;
+        let filled = self.fill(&mut writing, found, progress).await;
+        if matches!(filled, Err(Error::Refused(_))) && writing.done() == 0 {
+            // Nothing to continue, so nothing to leave; while it is held, so that nobody else takes it up.
+            let _ = to.remove_if_there(self.part()).await;
+        }
+        filled
+    }
+
+    /// Writes what is not in the part yet, checks it and puts it in place.
+    async fn fill(
+        &mut self,
+        writing: &mut Blocks,
+        found: u64,
+        progress: &mut impl FnMut(u64),
+    ) -> Result<Transferred, Error> {
+        let Transfer { from, source, to, .. } = self.transfer;
         progress(found);
         let mut reading = from.open_at(source.clone(), found).await?;
         let mut hasher = Sha256::new();
@@ -242,6 +347,26 @@ impl UnderWay<'_> {
         Err(Error::Changed { path: self.part().to_string() })
     }
 
+    /// Makes a part private again whose transfer was killed when it had its permissions, but not its name yet.
+    ///
+    /// Only the owner can; and a part that is not complete is none of ours.
+    async fn reclaim(&mut self, error: &Error) -> bool {
+        let Transfer { from, source, to, .. } = self.transfer;
+        let is_open = error.refusal() == Some(ErrorKind::NotAFile);
+        if !is_open || self.own.is_some() || std::mem::replace(&mut self.is_reclaimed, true) {
+            return false;
+        }
+        let is_complete = to.metadata_without_links(&self.part).await.is_ok_and(|part| {
+            part.is_file && part.size == self.metadata.size && part.mode.is_some_and(|mode| mode & 0o077 != 0)
+        });
+        if !is_complete {
+            return false;
+        }
+        let hashes = tokio::join!(from.hash(source), to.hash(&self.part));
+        matches!(hashes, (Ok(here), Ok(there)) if here.hash == there.hash)
+            && to.set_permissions_without_links(&self.part, PRIVATE).await.is_ok()
+    }
+
     fn changed<T>(&self) -> Result<T, Error> {
         Err(Error::Changed { path: self.transfer.source.to_string() })
     }
@@ -272,6 +397,10 @@ impl UnderWay<'_> {
                 if !is_done || to.exists(part).await? {
                     return Err(cut);
                 }
+            }
+            // Another copy of the same tree has cleaned up, and taken it for a leftover.
+            Err(error) if is_not_found(&error) && self.own.is_some() => {
+                return Err(Error::Changed { path: part.to_string() });
             }
             Err(error) => {
                 // Whatever is in the way stays there; the part must not, which the next try could not continue.

@@ -71,7 +71,7 @@ Examples:
 
 Relative paths elsewhere are relative to the home there. A local name with a colon is written ./a:b.
 Permissions, symbolic links and times are kept, as with `cp -a`, which is understood. What is there already with the same size and time is skipped.
-After an interruption, the same command goes on where it stopped.";
+After an interruption or a failure, the same command goes on where it stopped: a tree has a file `.remex-part` in it until it is complete, and a large file gathers in `.NAME.remex-part`.";
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let detail = match (flags.quiet, flags.verbose) {
@@ -84,6 +84,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let work = async {
         let outcome = copy(flags, &mut connections, &report).await;
         report.finish();
+        report.tell_left();
         outcome
     };
     let outcome = tokio::select! {

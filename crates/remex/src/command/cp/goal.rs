@@ -37,8 +37,8 @@ pub(super) const MARKER: &str = ".remex-part";
 /// What marks a directory as unfinished.
 #[derive(Debug)]
 pub(super) struct Marker {
-    /// Tells what is being copied.
-    pub(super) text: String,
+    /// Names what is being copied, in bytes because paths need not be UTF-8.
+    pub(super) text: Vec<u8>,
     /// It is there: an earlier copy did not come to its end.
     pub(super) is_continued: bool,
 }
@@ -147,10 +147,9 @@ async fn errand(from: Site, destination: &Site, resolved: &Path, into: Into) -> 
     let real =
         real.native().map_err(|error| Failure::new(error.to_string(), "name another path"))?.to_owned();
     let mut to = Site { path: resolved.to_owned(), ..destination.clone() };
-    let mut marker =
-        Marker { text: format!("remex cp {}:{}\n", from.at.name, real.display()), is_continued: false };
-    if into.is_directory && into.is_only && metadata.is_directory && !from.is_content {
-        marker.is_continued = is_marked(&to, &marker.text).await;
+    let mut marker = Marker::new(&from, &real);
+    if into.is_directory && into.is_only && metadata.is_directory {
+        marker.is_continued = marker.is_in(&to).await;
     }
     if into.is_directory
         && !marker.is_continued
@@ -167,17 +166,29 @@ async fn errand(from: Site, destination: &Site, resolved: &Path, into: Into) -> 
     }
     check_kinds(&from, &metadata, &to, there.as_ref())?;
     check_itself(&from, &real, &metadata, &to).await?;
+    if metadata.is_directory && there.is_some() && !marker.is_continued {
+        marker.is_continued = marker.is_in(&to).await;
+    }
     Ok(Errand { from, metadata, to, there, marker })
 }
 
-/// Tells whether a directory is one that an earlier copy of the same source left unfinished.
-async fn is_marked(directory: &Site, text: &str) -> bool {
-    let (fs, path) = (&directory.at.fs, directory.path.join(MARKER));
-    let is_likely = fs
-        .metadata(&path)
-        .await
-        .is_ok_and(|there| there.is_file && !there.is_symlink && there.size == text.len() as u64);
-    is_likely && fs.read(&path).await.is_ok_and(|content| content == text.as_bytes())
+impl Marker {
+    fn new(from: &Site, real: &Path) -> Self {
+        let mut text = format!("remex cp {}:", from.at.name).into_bytes();
+        text.extend_from_slice(real.as_os_str().as_encoded_bytes());
+        text.push(b'\n');
+        Self { text, is_continued: false }
+    }
+
+    /// Tells whether a directory is one that an earlier copy of the same source left unfinished.
+    pub(super) async fn is_in(&self, directory: &Site) -> bool {
+        let (fs, path) = (&directory.at.fs, directory.path.join(MARKER));
+        let is_likely = fs
+            .metadata(&path)
+            .await
+            .is_ok_and(|there| there.is_file && !there.is_symlink && there.size == self.text.len() as u64);
+        is_likely && fs.read(&path).await.is_ok_and(|content| content == self.text)
+    }
 }
 
 /// Returns the name that a source has in a directory; the root of a file system has none.

@@ -1,7 +1,7 @@
 //! What a copy tells: a line that moves for a person, sentences for what went wrong, and a summary.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     io::{self, IsTerminal as _, Write as _},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -24,6 +24,9 @@ const REDRAW: Duration = Duration::from_millis(100);
 
 /// The time over which a rate is taken.
 const RATE_OVER: Duration = Duration::from_secs(5);
+
+/// How many of the files that a failed copy leaves are named.
+const MOST_NAMED: usize = 8;
 
 /// How much a copy says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub(super) struct Report {
     /// What there is to do; counted while the copy goes on.
     pub(super) total_files: AtomicU64,
     pub(super) total_bytes: AtomicU64,
+    /// What a failed copy leaves for the next one, as it is shown; held for moments.
+    left: Mutex<BTreeSet<String>>,
     /// Held for moments, by whoever writes to the terminal.
     screen: Mutex<Screen>,
 }
@@ -76,6 +81,7 @@ impl Report {
             moved: AtomicU64::new(0),
             total_files: AtomicU64::new(0),
             total_bytes: AtomicU64::new(0),
+            left: Mutex::default(),
             screen: Mutex::default(),
         }
     }
@@ -131,6 +137,27 @@ impl Report {
         let mut screen = self.screen();
         screen.clear();
         screen.failures.add(failure)
+    }
+
+    /// Takes note of a file that stays behind until the copy succeeds.
+    pub(super) fn left(&self, shown: String) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(shown);
+    }
+
+    /// Names what a failed copy leaves, and what to do with it.
+    pub(super) fn tell_left(&self) {
+        let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        if left.is_empty() {
+            return;
+        }
+        let mut names: Vec<_> =
+            left.iter().take(MOST_NAMED).map(|name| format!("`{}`", plain(name))).collect();
+        if left.len() > MOST_NAMED {
+            names.push(format!("{} more", left.len() - MOST_NAMED));
+        }
+        self.clear();
+        print::note(format!("the copy is incomplete; it left {}", names.join(", ")));
+        print::aside("  hint: the same command continues it and removes them");
     }
 
     pub(super) fn note(&self, text: &str) {

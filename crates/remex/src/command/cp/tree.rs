@@ -4,23 +4,31 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    sync::Arc,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, UNIX_EPOCH},
     vec,
 };
 
 use remex_client::{
-    Error,
+    Error, ErrorKind,
     fs::{AsHostPath as _, DirectoryEntry, Metadata, MetadataKind, Pages, Times, Transfer, entry_name},
 };
-use std::sync::atomic::Ordering::Relaxed;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     goal::{Errand, MARKER, Marker},
     report::Report,
 };
-use crate::{failure::Failure, spot::Site, text};
+use crate::{
+    failure::Failure,
+    spot::{Site, joined, sibling_of},
+    text,
+};
 
 /// How many files are under way at once, so that a long way is no brake.
 const JOBS: usize = 32;
@@ -58,6 +66,7 @@ pub(super) async fn copy(errands: Vec<Errand>, report: &Arc<Report>) -> Result<(
         jobs: JoinSet::new(),
         large: Arc::new(Semaphore::new(LARGE_JOBS)),
         goes_on: false,
+        has_failed: Arc::default(),
     };
     for errand in errands {
         copy.errand(errand).await?;
@@ -71,6 +80,8 @@ struct Copy {
     large: Arc<Semaphore>,
     /// The tree is one that an earlier copy began, so its directories are not somebody else's.
     goes_on: bool,
+    /// Something of the current tree could not be copied.
+    has_failed: Arc<AtomicBool>,
 }
 
 /// What a job leaves: the directory that it worked in, and what went wrong.
@@ -85,8 +96,10 @@ struct Directory {
     metadata: Metadata,
     /// It was there before, and keeps its permissions.
     is_kept: bool,
-    /// It has the marker of a copy that goes on.
+    /// It has the marker of an unfinished copy, which goes when everything was copied.
     is_marked: bool,
+    /// Something of the tree could not be copied.
+    has_failed: Arc<AtomicBool>,
     parent: Option<Arc<Directory>>,
 }
 
@@ -119,8 +132,9 @@ impl Copy {
             let there = if is_named && !has_same_content(&from, &to).await { None } else { there };
             return self.item(Item { from, metadata, to, there, directory: None }).await;
         }
-        let keeps_root = from.is_content;
+        let keeps_root = from.is_content && !marker.is_continued;
         self.goes_on = marker.is_continued;
+        self.has_failed = Arc::default();
         let marker = (marker.is_continued || there.is_none() && !keeps_root).then_some(marker);
         let item = Item { from, metadata, to, there, directory: None };
         let mut frames = Vec::new();
@@ -131,12 +145,12 @@ impl Copy {
                 }
                 frames.push(frame);
             }
-            Err(failure) => self.report.failure(failure)?,
+            Err(failure) => self.failure(failure)?,
         }
         while let Some(frame) = frames.last_mut() {
             match self.next(frame).await {
                 Ok(Some(item)) if is_directory(&item.metadata) && frames.len() >= DEEPEST => {
-                    self.report.failure(Failure::new(
+                    self.failure(Failure::new(
                         format!(
                             "{}: more than {DEEPEST} directories are in each other",
                             cannot_copy(&item.from)
@@ -146,7 +160,7 @@ impl Copy {
                 }
                 Ok(Some(item)) if is_directory(&item.metadata) => match self.enter(item, None).await {
                     Ok(frame) => frames.push(frame),
-                    Err(failure) => self.report.failure(failure)?,
+                    Err(failure) => self.failure(failure)?,
                 },
                 Ok(Some(item)) => self.item(item).await?,
                 Ok(None) => {
@@ -154,13 +168,19 @@ impl Copy {
                     self.release(directory);
                 }
                 Err(failure) => {
-                    self.report.failure(failure)?;
+                    self.failure(failure)?;
                     let directory = frames.pop().and_then(|frame| frame.directory);
                     self.release(directory);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Reports what went wrong with a part of the current tree.
+    fn failure(&self, failure: Failure) -> Result<(), Failure> {
+        self.has_failed.store(true, Relaxed);
+        self.report.failure(failure)
     }
 
     /// Returns the next entry of a directory.
@@ -194,21 +214,29 @@ impl Copy {
                 "remove it, or copy to another name",
             ));
         }
+        // A tree that cannot be read leaves nothing at its destination.
+        let read = match &marker {
+            Some(_) => Some(Listing::new(from.clone()).await?),
+            None => None,
+        };
         let make = async {
-            if self.report.is_dry() || is_there {
-                return Ok(());
-            }
-            // The path of the root has no links any more, and below it none is followed, whoever put it there.
-            to.at.fs.create_dir_all_without_links(&to.path).await?;
-            if let Some(marker) = &marker {
-                let path = to.path.join(MARKER);
-                to.at.fs.write(&path, &marker.text).await?;
-                to.at.fs.set_permissions(&path, PRIVATE).await?;
+            match (is_there, &marker) {
+                _ if self.report.is_dry() => return Ok(()),
+                (true, _) if self.goes_on => return take_up(&from, &to, there.as_ref()).await,
+                (true, _) => return Ok(()),
+                (false, Some(marker)) => make_marked(&to, marker).await?,
+                // The path of the root has no links any more, and below it none is followed, whoever put it there.
+                (false, None) => to.at.fs.create_dir_all_without_links(&to.path).await?,
             }
             let mode = directory_permissions(&metadata) | OWNER;
             to.at.fs.set_permissions_without_links(&to.path, mode).await
         };
-        let reading = Listing::new(from.clone());
+        let reading = async {
+            match read {
+                Some(read) => Ok(read),
+                None => Listing::new(from.clone()).await,
+            }
+        };
         let reading_there = async {
             match is_there {
                 true => Listing::new(to.clone()).await.map(Some),
@@ -221,7 +249,8 @@ impl Copy {
             self.report.did("make", &from.shown, &to.shown)?;
         }
         let (is_kept, is_marked) = (is_there && !self.goes_on, marker.is_some());
-        let directory = Directory { to: to.clone(), metadata, is_kept, is_marked, parent };
+        let has_failed = Arc::clone(&self.has_failed);
+        let directory = Directory { to: to.clone(), metadata, is_kept, is_marked, has_failed, parent };
         let directory = (!self.report.is_dry()).then(|| Arc::new(directory));
         Ok(Frame { from: reading?, to, there: there?, is_marked, directory })
     }
@@ -242,8 +271,9 @@ impl Copy {
     /// Lets go of a directory; the last one to do so gives it its permissions and its time.
     fn release(&mut self, directory: Option<Arc<Directory>>) {
         let Some(directory) = directory.and_then(Arc::into_inner) else { return };
+        let report = Arc::clone(&self.report);
         self.jobs.spawn(async move {
-            let outcome = directory.complete().await;
+            let outcome = directory.complete(&report).await;
             Ended { directory: directory.parent, outcome }
         });
     }
@@ -252,6 +282,9 @@ impl Copy {
         match self.jobs.join_next().await {
             None => Ok(()),
             Some(Ok(Ended { directory, outcome })) => {
+                if let (Some(directory), Err(_)) = (&directory, &outcome) {
+                    directory.has_failed.store(true, Relaxed);
+                }
                 self.release(directory);
                 outcome.or_else(|failure| self.report.failure(failure))
             }
@@ -272,11 +305,15 @@ impl Copy {
 }
 
 impl Directory {
-    async fn complete(&self) -> Result<(), Failure> {
+    async fn complete(&self, report: &Report) -> Result<(), Failure> {
         let (fs, path) = (&self.to.at.fs, &self.to.path);
         let times = Times { modified: time(self.metadata.modified_at_ms), accessed: None };
+        let is_unfinished = self.is_marked && self.has_failed.load(Relaxed);
+        if is_unfinished {
+            report.left(joined(&self.to.shown, OsStr::new(MARKER)));
+        }
         let done = async {
-            if self.is_marked {
+            if self.is_marked && !is_unfinished {
                 fs.remove_all(path.join(MARKER)).await?;
             }
             if !self.is_kept {
@@ -330,7 +367,7 @@ impl Item {
                 destination: path(to).map_err(|error| failed(to, error))?,
             };
             let (mut so_far, mut is_found) = (0, metadata.size > LARGE);
-            let done = transfer.run(|bytes| {
+            let progress = |bytes: u64| {
                 // A large file first tells what an earlier copy has left.
                 let more = bytes.saturating_sub(so_far);
                 if std::mem::take(&mut is_found) {
@@ -340,11 +377,30 @@ impl Item {
                 }
                 // It may have to begin anew.
                 so_far = so_far.max(bytes);
-            });
-            done.await.map_err(|error| failed(from, error))?;
+            };
+            // A file in a tree that is killed is cleaned up by the next copy of the tree; one that was named is not.
+            let done = async {
+                match self.directory {
+                    Some(_) => transfer.run(progress).await,
+                    None => transfer.run_with_part(progress).await,
+                }
+            };
+            if let Err(error) = done.await {
+                self.report_part(&transfer, report).await;
+                return Err(failed(from, error));
+            }
         }
         report.files.fetch_add(1, Relaxed);
         report.did("copy", &from.shown, &to.shown)
+    }
+
+    /// Reports the part that a failed transfer has left for the next one.
+    async fn report_part(&self, transfer: &Transfer, report: &Report) {
+        let Ok(part) = transfer.part() else { return };
+        let name = part.native().ok().and_then(Path::file_name);
+        if let (Some(name), Ok(true)) = (name, self.to.at.fs.exists(&part).await) {
+            report.left(sibling_of(&self.to.shown, name));
+        }
     }
 
     async fn link(&self, report: &Report) -> Result<(), Failure> {
@@ -379,6 +435,101 @@ impl Item {
         report.skipped.fetch_add(1, Relaxed);
         report.did("skip", &from.shown, &to.shown)
     }
+}
+
+/// Makes a directory that has its marker from the moment it is there, or nothing at all.
+async fn make_marked(to: &Site, marker: &Marker) -> Result<(), Error> {
+    let fs = &to.at.fs;
+    let new = beside(&to.path, ".remex-new");
+    let path = new.join(MARKER);
+    let made = async {
+        // Left by a copy that was killed, it may be there already.
+        fs.create_dir_all_without_links(&new).await?;
+        fs.write(&path, &marker.text).await?;
+        fs.set_permissions(&path, PRIVATE).await?;
+        fs.rename_new(&new, &to.path).await
+    };
+    let Err(error) = made.await else { return Ok(()) };
+    // Never recursive: what is not ours stays.
+    let _ = fs.remove(&path).await;
+    let _ = fs.remove(&new).await;
+    // Another copy of the same source may have been faster, or a lost connection hid that this one was.
+    if marker.is_in(to).await { Ok(()) } else { Err(error) }
+}
+
+/// Prepares a directory that an earlier copy has made: removes what it left when it was killed, and lets us write.
+async fn take_up(from: &Site, to: &Site, there: Option<&Metadata>) -> Result<(), Error> {
+    let fs = &to.at.fs;
+    if let Some(mode) = there.and_then(|there| there.mode).filter(|mode| mode & OWNER != OWNER) {
+        fs.set_permissions_without_links(&to.path, mode & (PERMISSIONS | STICKY) | OWNER).await?;
+    }
+    let mut pages = fs.read_dir_pages(&to.path)?;
+    let mut leftovers = Vec::new();
+    while let Some(page) = pages.next().await? {
+        for entry in page {
+            let is_file = |there: &Metadata| there.is_file && !there.is_symlink;
+            let name = entry_name(&to.path, &entry)?;
+            if let Some(leftover) = Leftover::parse(&name)
+                && entry.metadata.as_deref().is_some_and(is_file)
+            {
+                leftovers.push((leftover, name));
+            }
+        }
+    }
+    for (leftover, name) in leftovers {
+        let is_needed = match leftover {
+            Leftover::Part { of } => has_entry(from, &of).await? || has_entry(from, &name).await?,
+            Leftover::Whole => has_entry(from, &name).await?,
+        };
+        if !is_needed {
+            match fs.remove(to.path.join(&name)).await {
+                Err(error) if error.refusal() != Some(ErrorKind::NotFound) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn has_entry(directory: &Site, name: &OsStr) -> Result<bool, Error> {
+    let path = directory.path.join(name);
+    // A link that leads nowhere is an entry, too.
+    Ok(directory.at.fs.exists(&path).await? || directory.at.fs.read_link(&path).await.is_ok())
+}
+
+/// What a transfer that was killed leaves beside its destination.
+#[derive(Debug, PartialEq, Eq)]
+enum Leftover {
+    /// `.NAME.remex-0123456789abcdef`: a small file, which nothing continues.
+    Whole,
+    /// `.NAME.remex-part`: a large file, which the next transfer continues.
+    Part { of: OsString },
+}
+
+impl Leftover {
+    fn parse(name: &OsStr) -> Option<Self> {
+        const WORD: &[u8] = b".remex-";
+        let rest = name.as_bytes().strip_prefix(b".")?;
+        let at = rest.windows(WORD.len()).rposition(|window| window == WORD).filter(|at| *at > 0)?;
+        let (of, ending) = (&rest[..at], &rest[at + WORD.len()..]);
+        let is_random = |ending: &[u8]| ending.len() == 16 && ending.iter().all(u8::is_ascii_hexdigit);
+        match ending {
+            b"part" => Some(Self::Part { of: OsStr::from_bytes(of).to_owned() }),
+            ending if is_random(ending) => Some(Self::Whole),
+            _ => None,
+        }
+    }
+}
+
+/// Returns a hidden name beside a path.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    /// With the dot and the ending a name has at most 255 bytes.
+    const KEPT: usize = 200;
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let mut hidden = b".".to_vec();
+    hidden.extend_from_slice(&name[..name.len().min(KEPT)]);
+    hidden.extend_from_slice(ending.as_bytes());
+    path.with_file_name(OsStr::from_bytes(&hidden))
 }
 
 /// What is in a directory, in the order of the names, a page at a time.
@@ -541,6 +692,16 @@ fn failed(site: &Site, error: Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_transfers_leave_is_a_leftover() {
+        let parse = |name: &str| Leftover::parse(OsStr::new(name));
+        assert_eq!(parse(".a.remex-0123456789abcdef"), Some(Leftover::Whole));
+        assert_eq!(parse(".a.remex-b.remex-part"), Some(Leftover::Part { of: "a.remex-b".into() }));
+        for name in [".remex-part", "..remex-part", "a.remex-part", ".a.remex-0123", ".a.remex-parts", ".a"] {
+            assert_eq!(parse(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_listing_never_names_anything_twice() {

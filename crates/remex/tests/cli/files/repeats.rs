@@ -1,0 +1,245 @@
+//! The same `remex cp` again after it failed or was killed: it ends where the first would have ended.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, OnceLock, mpsc},
+    thread,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{World, said, sparse, tree};
+use crate::{
+    home::{self, Home},
+    support::{Cutter, PATIENCE},
+};
+
+/// Makes a small tree `site`.
+fn make_site(home: &Home) {
+    fs::create_dir_all(home.path("site/css")).unwrap();
+    fs::write(home.path("site/index"), "<html>").unwrap();
+    fs::write(home.path("site/css/main"), "body {}").unwrap();
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        tree(directory).into_keys().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Waits for the end of a copy that is to be killed.
+fn end_of(mut child: Child) -> ExitStatus {
+    let (ended, status) = mpsc::channel();
+    thread::spawn(move || ended.send(child.wait()));
+    status.recv_timeout(PATIENCE).expect("the copy is killed in time").unwrap()
+}
+
+#[test]
+fn a_tree_that_failed_is_continued_and_not_copied_into_itself() {
+    let world = World::new();
+    make_site(&world.here);
+    make_site(&world.there);
+    for (from, to, source, copy) in [
+        ("site", "build:copy", world.here.path("site"), world.there.path("copy")),
+        ("build:site", "copy", world.there.path("site"), world.here.path("copy")),
+        ("build:site", "build:far-copy", world.there.path("site"), world.there.path("far-copy")),
+    ] {
+        let pipe = source.join("css/pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let failed = said(
+            1,
+            "",
+            &format!(
+                "remex: cannot copy `{from}/css/pipe`: it is a pipe, socket or device, and is skipped\n  \
+                 hint: copy what is read from it with `remex run`, if that is what you want\n\
+                 remex: the copy is incomplete; it left `{to}/.remex-part`\n  \
+                 hint: the same command continues it and removes them\n"
+            ),
+        );
+        for _ in 0..2 {
+            assert_eq!(world.say(&["cp", from, to]), failed);
+            assert_eq!(names(&copy), [".remex-part", "css", "css/main", "index"], "{from} {to}");
+        }
+        fs::remove_file(pipe).unwrap();
+        world.quietly(&["cp", from, to]);
+        assert_eq!(tree(&copy), tree(&source), "{from} {to}");
+    }
+}
+
+#[test]
+fn a_tree_that_failed_in_a_directory_is_continued_there() {
+    let world = World::new();
+    make_site(&world.here);
+    fs::write(world.here.path("notes"), "notes").unwrap();
+    fs::create_dir(world.there.path("into")).unwrap();
+    let pipe = world.here.path("site/pipe");
+    for args in [&["cp", "site", "build:into"][..], &["cp", "site", "notes", "build:into/"]] {
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(world.say(args).code, Some(1), "{args:?}");
+        assert!(world.there.path("into/site/.remex-part").exists(), "{args:?}");
+        fs::remove_file(&pipe).unwrap();
+        world.quietly(args);
+        assert_eq!(tree(&world.there.path("into/site")), tree(&world.here.path("site")), "{args:?}");
+        fs::remove_dir_all(world.there.path("into/site")).unwrap();
+    }
+    // What is in a tree can be continued as well.
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert_eq!(world.say(&["cp", "site", "build:copy"]).code, Some(1));
+    fs::remove_file(&pipe).unwrap();
+    world.quietly(&["cp", "site/.", "build:copy"]);
+    assert_eq!(tree(&world.there.path("copy")), tree(&world.here.path("site")));
+}
+
+#[test]
+fn what_a_killed_copy_has_left_is_removed() {
+    let world = World::new();
+    make_site(&world.here);
+    let private = |path: &Path, content: &str| {
+        fs::write(path, content).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    };
+    // It was killed before the tree was in its place, and then again when it was.
+    fs::create_dir(world.there.path(".copy.remex-new")).unwrap();
+    private(&world.there.path(".copy.remex-new/.remex-part"), "remex");
+    let pipe = world.here.path("site/pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert_eq!(world.say(&["cp", "site", "build:copy"]).code, Some(1));
+    fs::remove_file(pipe).unwrap();
+    for left in [".index.remex-0123456789abcdef", "css/.main.remex-fedcba9876543210", ".gone.remex-part"] {
+        private(&world.there.path("copy").join(left), "<ht");
+    }
+    // Whatever it is called, what the source has is no leftover.
+    fs::write(world.here.path("site/.mine.remex-0123456789abcdef"), "mine").unwrap();
+    world.quietly(&["cp", "site", "build:copy"]);
+    assert_eq!(tree(&world.there.path("copy")), tree(&world.here.path("site")));
+    assert!(!world.there.path(".copy.remex-new").exists());
+}
+
+#[test]
+fn a_copy_that_is_killed_at_any_point_leaves_nothing_but_the_copy_when_it_is_repeated() {
+    // From the first messages to the middle of the large file.
+    for carried in [600, 1_500, 3_000, 6_000, 12_000, 50_000, 700_000] {
+        for (from, to, is_there) in [("site", "build:copy", true), ("build:site", "copy", false)] {
+            let victim = Arc::new(OnceLock::new());
+            let killed = Arc::clone(&victim);
+            let (world, cutter) = World::behind(|address| {
+                Cutter::with_notice(address, &[carried], move || {
+                    let _ = kill_process(*killed.wait(), Signal::KILL);
+                })
+            });
+            let (source, copy) = if is_there {
+                (&world.here, world.there.path("."))
+            } else {
+                (&*world.there, world.here.path("."))
+            };
+            make_site(source);
+            sparse(&source.path("site/image"), 2);
+            let child = world.here.remex(&["cp", from, to]).stderr(Stdio::null()).spawn().unwrap();
+            victim.set(Pid::from_child(&child)).unwrap();
+            let status = end_of(child);
+            assert_eq!(status.signal(), Some(9), "{carried} {from}: {status}");
+            assert_eq!(cutter.cuts_left(), 0);
+            world.quietly(&["cp", from, to]);
+            assert!(
+                tree(&copy.join("copy")) == tree(&source.path("site")),
+                "{carried} {from}: {:?}",
+                names(&copy)
+            );
+            assert!(
+                !names(&copy).iter().any(|name| name.contains("remex-")),
+                "{carried} {from}: {:?}",
+                names(&copy)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_small_file_whose_copy_is_killed_leaves_nothing_but_itself_when_it_is_repeated() {
+    // The whole copy takes a few thousand bytes; so some of them end before they are killed.
+    for carried in (600..6_000).step_by(200) {
+        let victim = Arc::new(OnceLock::new());
+        let killed = Arc::clone(&victim);
+        let (world, _cutter) = World::behind(|address| {
+            Cutter::with_notice(address, &[carried], move || {
+                let _ = kill_process(*killed.wait(), Signal::KILL);
+            })
+        });
+        fs::write(world.here.path("notes"), vec![7; 1000]).unwrap();
+        let child = world.here.remex(&["cp", "notes", "build:"]).stderr(Stdio::null()).spawn().unwrap();
+        victim.set(Pid::from_child(&child)).unwrap();
+        let status = end_of(child);
+        assert!(status.success() || status.signal() == Some(9), "{carried}: {status}");
+        world.quietly(&["cp", "notes", "build:"]);
+        assert_eq!(names(&world.there.path(".")), ["notes"], "{carried}");
+    }
+}
+
+/// Runs a script in which `disk` is a small disk of its own; `None` where nobody may mount one.
+#[allow(clippy::print_stderr)] // Whoever reads the log should know what was not tested.
+fn on_a_small_disk(home: &Home, script: &str) -> Option<home::Said> {
+    fs::create_dir_all(home.path("disk")).unwrap();
+    let run = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-ec", script]);
+        home.dress(&mut command);
+        command.stdin(Stdio::null()).output()
+    };
+    let mount = "mount -t tmpfs -o size=1m none disk";
+    match run(mount) {
+        Ok(output) if output.status.success() => {}
+        other => {
+            eprintln!("skipped: no small disk can be mounted here: {other:?}");
+            return None;
+        }
+    }
+    Some(home::said(&run(&format!("{mount}\n{script}")).unwrap()))
+}
+
+#[test]
+fn a_full_disk_leaves_what_can_be_continued_and_names_it() {
+    let home = Home::new();
+    make_site(&home);
+    sparse(&home.path("site/image"), 4);
+    fs::write(home.path("small"), vec![7; 200_000]).unwrap();
+    let script = r#"
+        # Not even a marker fits.
+        head -c 2M /dev/zero > disk/filler 2>&- || true
+        remex cp site disk/copy && exit 9 || echo "$?"
+        remex cp small disk/small && exit 9 || echo "$?"
+        ls -A disk
+        rm disk/filler
+        # The small files fit, and a part of the large one.
+        remex cp site disk/copy && exit 9 || echo "$?"
+        remex cp small disk/small && exit 9 || echo "$?"
+        remex cp site disk/copy && exit 9 || echo "$?"
+        (cd disk; find . -mindepth 1 | sort)
+        mount -o remount,size=16m disk
+        remex cp -v site disk/copy | sort
+        remex cp small disk/small
+        diff -r site disk/copy
+        (cd disk; find . -mindepth 1 | sort)
+    "#;
+    let Some(copied) = on_a_small_disk(&home, script) else { return };
+    assert_eq!(
+        copied.out,
+        "1\n1\nfiller\n1\n1\n1\n./copy\n./copy/.image.remex-part\n./copy/.remex-part\n./copy/css\n./copy/css/main\n\
+         ./copy/index\n\
+         copy site/image -> disk/copy/image\nskip site/css/main -> disk/copy/css/main\n\
+         skip site/index -> disk/copy/index\n\
+         ./copy\n./copy/css\n./copy/css/main\n./copy/image\n./copy/index\n./small\n",
+        "{copied:?}"
+    );
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+    assert_eq!(copied.err.matches("os error 28").count(), 5, "{copied:?}");
+    let left =
+        "remex: the copy is incomplete; it left `disk/copy/.image.remex-part`, `disk/copy/.remex-part`\n";
+    assert_eq!(copied.err.matches(left).count(), 2, "{copied:?}");
+    assert_eq!(copied.err.matches("it left").count(), 2, "{copied:?}");
+    // What was there already of the large file is not copied again.
+    assert!(copied.err.contains("remex: 1 file copied, 3."), "{copied:?}");
+}
