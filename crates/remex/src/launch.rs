@@ -3,6 +3,7 @@
 //! Start at [`Launch`].
 
 use std::{
+    ffi::OsString,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     path::PathBuf,
     time::Duration,
@@ -39,7 +40,7 @@ const WAITED_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) place: &'a Place,
-    pub(crate) argv: Vec<String>,
+    pub(crate) argv: Vec<OsString>,
     pub(crate) cwd: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) terminal: bool,
@@ -155,7 +156,7 @@ impl Launch<'_> {
             .argv
             .split_first()
             .ok_or_else(|| Failure::usage("there is no command to run", "add it after `--`"))?;
-        let mut command = client.command(program).args(args.iter().map(String::as_str)).id(name);
+        let mut command = client.command(program).args(args).id(name);
         command = match self.place.kind {
             PlaceKind::Here => command.inherit(Inherit::All).secrets(Secrets::Inherited),
             // A server that was started long ago has the environment of then.
@@ -193,20 +194,15 @@ impl Launch<'_> {
     }
 
     /// Returns the directory to run in; `None` for the server's own.
-    fn directory(&self, client: &Client) -> Result<Option<String>, Failure> {
+    fn directory(&self, client: &Client) -> Result<Option<OsString>, Failure> {
         if self.place.kind == PlaceKind::Elsewhere {
-            return self.cwd.as_deref().map(|path| Place::path_there(client, path)).transpose();
+            let there = self.cwd.as_deref().map(|path| Place::path_there(client, path)).transpose()?;
+            return Ok(there.map(OsString::from));
         }
         let here =
             std::env::current_dir().map_err(|error| Failure::io("tell the current directory", &error))?;
         let directory = self.cwd.as_ref().map_or_else(|| here.clone(), |path| here.join(at_home(path)));
-        let text = directory.into_os_string().into_string().map_err(|path| {
-            Failure::usage(
-                format!("cannot run in {}: its name is not UTF-8", path.display()),
-                "go to another directory",
-            )
-        })?;
-        Ok(Some(text))
+        Ok(Some(directory.into_os_string()))
     }
 }
 
@@ -241,16 +237,15 @@ pub(crate) fn cannot_leave(place: &str) -> Failure {
 }
 
 fn own_env() -> Vec<(String, String)> {
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     std::env::vars_os().filter_map(text).collect()
 }
 
 /// Makes a name that is easy to type: the program's, and six letters, of which the first few will do.
-fn name_for(argv: &[String]) -> String {
+fn name_for(argv: &[OsString]) -> String {
     const MOST: usize = 20;
-    let program = argv.first().map(String::as_str).unwrap_or_default();
+    let program = argv.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     let stem = program.rsplit('/').next().unwrap_or_default();
     let stem: String = stem
         .chars()

@@ -3,12 +3,14 @@
 //! Start at [`Spot`]; [`Connections::reach`] leads to a [`Site`].
 
 use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
-    str::FromStr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser as _, ValueParserFactory};
 use remex_client::{Client, Condition, Error, fs::Fs};
 use tokio::{sync::watch, task::JoinSet};
 
@@ -28,9 +30,10 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// A path and where it is, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
-    pub(crate) typed: String,
+    pub(crate) typed: OsString,
     place: Where,
-    path: String,
+    /// Bytes, because names need not be UTF-8.
+    path: OsString,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,29 +43,46 @@ enum Where {
     There(String),
 }
 
-impl FromStr for Spot {
-    type Err = String;
-
-    fn from_str(typed: &str) -> Result<Self, String> {
+impl Spot {
+    fn parse(typed: OsString) -> Result<Self, String> {
         if typed.is_empty() {
             return Err("it is empty; `.` is the current directory, and `ENV:` the home elsewhere".to_owned());
         }
-        let spot = |place, path: &str| Self { typed: typed.to_owned(), place, path: path.to_owned() };
-        if let Some(bracketed) = typed.strip_prefix('[')
-            && let Some((address, path)) = bracketed.split_once("]:")
+        let bytes = typed.as_bytes();
+        let spot = |place, path: &[u8]| Self {
+            typed: typed.clone(),
+            place,
+            path: OsStr::from_bytes(path).to_owned(),
+        };
+        let there = |name: &[u8]| Where::There(String::from_utf8_lossy(name).into_owned());
+        if let Some(bracketed) = bytes.strip_prefix(b"[")
+            && let Some(at) = bracketed.windows(2).position(|pair| pair == b"]:")
         {
-            return Ok(spot(Where::There(address.to_owned()), path));
+            return Ok(spot(there(&bracketed[..at]), &bracketed[at + 2..]));
         }
-        match typed.split_once(':') {
-            Some((scheme, rest)) if rest.starts_with("//") && !scheme.contains('/') => {
-                Err(format!("an address is written in brackets: `[{typed}]:path`"))
+        let colon = bytes.iter().position(|byte| *byte == b':');
+        match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
+            Some((scheme, rest)) if rest.starts_with(b"//") && !scheme.contains(&b'/') => {
+                Err(format!("an address is written in brackets: `[{}]:path`", typed.display()))
             }
             // A slash before the colon makes it a path, as in `./a:b`.
-            Some((name, path)) if !name.is_empty() && !name.contains('/') => {
-                Ok(spot(Where::There(name.to_owned()), path))
-            }
-            _ => Ok(spot(Where::Here, typed)),
+            Some((name, path)) if !name.is_empty() && !name.contains(&b'/') => Ok(spot(there(name), path)),
+            _ => Ok(spot(Where::Here, bytes)),
         }
+    }
+
+    /// Returns it for messages.
+    pub(crate) fn shown(&self) -> String {
+        self.typed.to_string_lossy().into_owned()
+    }
+}
+
+/// Lets arguments be paths at places.
+impl ValueParserFactory for Spot {
+    type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<Spot, String>>;
+
+    fn value_parser() -> Self::Parser {
+        OsStringValueParser::new().try_map(Spot::parse)
     }
 }
 
@@ -152,40 +172,41 @@ impl Reached {
 
 impl Site {
     fn new(at: Arc<Reached>, spot: &Spot) -> Result<Self, Failure> {
-        let mut path = spot.path.as_str();
+        let mut path = spot.path.as_bytes();
         if spot.place != Where::Here {
-            path = match path {
-                "~" => "",
-                _ => path.strip_prefix("~/").map_or(path, |rest| rest.trim_start_matches('/')),
+            path = match path.strip_prefix(b"~") {
+                Some(b"") => b"",
+                Some([b'/', rest @ ..]) => trim_start(rest),
+                _ => path,
             };
         }
-        if path.contains('\0') {
+        if path.contains(&0) {
             return Err(Failure::usage(
-                format!("`{}` has a zero byte in it", text::plain(&spot.typed)),
+                format!("`{}` has a zero byte in it", text::plain(&spot.shown())),
                 "give a path",
             ));
         }
-        let is_absolute = path.starts_with('/');
-        let is_content = path == "." || path.ends_with("/.");
+        let is_absolute = path.starts_with(b"/");
+        let is_content = path == b"." || path.ends_with(b"/.");
         let bare = if is_content { &path[..path.len() - 1] } else { path };
-        let trimmed = bare.trim_end_matches('/');
+        let trimmed = trim_end(bare);
         let path = if is_absolute {
-            Path::new(if trimmed.is_empty() { "/" } else { trimmed }).to_owned()
+            PathBuf::from(OsStr::from_bytes(if trimmed.is_empty() { b"/" } else { trimmed }))
         } else {
             let base = at.base.as_ref().ok_or_else(|| {
                 Failure::of(
                     Kind::Failed,
                     format!(
                         "cannot tell where `{}` is: the server does not say which home it has",
-                        spot.typed
+                        spot.shown()
                     ),
                     "give an absolute path",
                 )
             })?;
-            if trimmed.is_empty() { base.clone() } else { base.join(trimmed) }
+            if trimmed.is_empty() { base.clone() } else { base.join(OsStr::from_bytes(trimmed)) }
         };
         let is_directory = is_content || bare != trimmed || trimmed.is_empty();
-        Ok(Self { at, path, shown: spot.typed.clone(), is_directory, is_content })
+        Ok(Self { at, path, shown: spot.shown(), is_directory, is_content })
     }
 
     /// Takes every `..` out of the path, which is up from where links lead. What is not there stays as it is: whoever
@@ -220,7 +241,7 @@ impl Site {
     }
 
     /// Returns the site of an entry of this directory.
-    pub(crate) fn join(&self, name: &std::ffi::OsStr) -> Self {
+    pub(crate) fn join(&self, name: &OsStr) -> Self {
         Self {
             at: Arc::clone(&self.at),
             path: self.path.join(name),
@@ -231,15 +252,23 @@ impl Site {
     }
 }
 
+fn trim_start(path: &[u8]) -> &[u8] {
+    &path[path.iter().position(|byte| *byte != b'/').unwrap_or(path.len())..]
+}
+
+fn trim_end(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)]
+}
+
 /// Returns how an entry of a directory is shown that is shown like this.
-pub(crate) fn joined(directory: &str, name: &std::ffi::OsStr) -> String {
+pub(crate) fn joined(directory: &str, name: &OsStr) -> String {
     let name = name.to_string_lossy();
     let directory = directory.strip_suffix("/.").unwrap_or(directory);
     if directory.ends_with(['/', ':']) { format!("{directory}{name}") } else { format!("{directory}/{name}") }
 }
 
 /// Returns how a neighbour of what is shown like this is shown.
-pub(crate) fn sibling_of(shown: &str, name: &std::ffi::OsStr) -> String {
+pub(crate) fn sibling_of(shown: &str, name: &OsStr) -> String {
     let name = name.to_string_lossy();
     let shown = shown.trim_end_matches('/');
     // A place ends with a colon, which may be part of a local name after a slash.
@@ -287,11 +316,24 @@ mod tests {
             ("[ws://127.0.0.1:7070]:/a", there("ws://127.0.0.1:7070"), "/a"),
             ("[a", Where::Here, "[a"),
         ] {
-            let spot: Spot = typed.parse().unwrap();
-            assert_eq!((spot.place, spot.path.as_str()), (place, path), "{typed}");
+            let spot = Spot::parse(typed.into()).unwrap();
+            assert_eq!((spot.place, spot.path.to_str()), (place, Some(path)), "{typed}");
         }
         for wrong in ["", "ws://host:1", "unix:///a"] {
-            assert!(wrong.parse::<Spot>().is_err(), "{wrong}");
+            assert!(Spot::parse(wrong.into()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_path_need_not_be_utf_8() {
+        for (typed, place, path) in [
+            (&b"\xff"[..], Where::Here, &b"\xff"[..]),
+            (b"build:a/\xff", Where::There("build".to_owned()), b"a/\xff"),
+            (b"[ws://h:1]:\xff", Where::There("ws://h:1".to_owned()), b"\xff"),
+        ] {
+            let spot = Spot::parse(OsStr::from_bytes(typed).to_owned()).unwrap();
+            assert_eq!((spot.place, spot.path.as_bytes()), (place, path));
+        }
+        assert_eq!((trim_start(b"//a"), trim_end(b"a//"), trim_end(b"//")), (&b"a"[..], &b"a"[..], &b""[..]));
     }
 }

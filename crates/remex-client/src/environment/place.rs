@@ -1,6 +1,6 @@
 //! A named place to run things, and all the places there are.
 
-use std::sync::Arc;
+use std::{ffi::OsString, sync::Arc};
 
 use remex_proto::environment::Info;
 use tokio::sync::Mutex;
@@ -137,7 +137,7 @@ impl Environment {
     /// assert_eq!(output.stdout, b"hello\n");
     /// # Ok(()) }
     /// ```
-    pub async fn command(&self, program: impl Into<String>) -> Result<Command, Error> {
+    pub async fn command(&self, program: impl Into<OsString>) -> Result<Command, Error> {
         Ok(self.client().await?.command(program))
     }
 
@@ -154,7 +154,7 @@ impl Environment {
     /// assert_eq!(place.shell("exit 3").await?.output().await?.exit.code, 3);
     /// # Ok(()) }
     /// ```
-    pub async fn shell(&self, line: impl Into<String>) -> Result<Command, Error> {
+    pub async fn shell(&self, line: impl Into<OsString>) -> Result<Command, Error> {
         Ok(self.client().await?.shell(line))
     }
 

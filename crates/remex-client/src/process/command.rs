@@ -1,9 +1,12 @@
 //! What to run, and how.
 
-use std::{collections::BTreeMap, fmt, num::NonZeroU16, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, ffi::OsString, fmt, num::NonZeroU16, os::unix::ffi::OsStringExt as _, path::Path,
+    sync::Arc, time::Duration,
+};
 
 use remex_proto::{
-    ErrorKind, HostPath,
+    Blob, ErrorKind, HostPath,
     environment::{EnvPolicy, Inherit},
     process as wire,
     sandbox::Sandbox,
@@ -13,7 +16,7 @@ use super::{
     Handle, Output, Overflow, Process, Stdin,
     feed::{Feed, History},
 };
-use crate::{Client, Error};
+use crate::{Client, Error, fs::AsHostPath as _};
 
 /// What to run, and how.
 ///
@@ -34,9 +37,9 @@ use crate::{Client, Error};
 pub struct Command {
     client: Client,
     id: Option<String>,
-    argv: Vec<String>,
+    argv: Vec<OsString>,
     arg0: Option<String>,
-    cwd: Option<String>,
+    cwd: Option<OsString>,
     env: BTreeMap<String, String>,
     inherit: Inherit,
     secrets: Secrets,
@@ -138,6 +141,20 @@ pub struct Retain {
 }
 
 impl Client {
+    /// Returns a command line as text, and as bytes where text cannot say it.
+    fn words(&self, argv: Vec<OsString>) -> Result<(Vec<String>, Option<Vec<Blob>>), Error> {
+        let text = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let Some(odd) = argv.iter().find(|word| word.to_str().is_none()) else { return Ok((text, None)) };
+        if self.welcome().server.name.is_empty() {
+            return Err(Error::Usage(format!(
+                "cannot pass `{}`: it is not UTF-8, and this server takes nothing else; serve it with `remex serve`",
+                odd.display()
+            )));
+        }
+        let bytes = argv.into_iter().map(|word| Blob(word.into_vec().into())).collect();
+        Ok((text, Some(bytes)))
+    }
+
     /// Begins a command; `program` without a slash is searched in the `PATH` of its environment.
     ///
     /// ```
@@ -147,7 +164,7 @@ impl Client {
     /// assert_eq!(output.stdout, b"hello\n");
     /// # Ok(()) }
     /// ```
-    pub fn command(&self, program: impl Into<String>) -> Command {
+    pub fn command(&self, program: impl Into<OsString>) -> Command {
         Command {
             client: self.clone(),
             id: None,
@@ -177,13 +194,13 @@ impl Client {
     /// assert_eq!(String::from_utf8(output.stdout)?.trim(), "2");
     /// # Ok(()) }
     /// ```
-    pub fn shell(&self, line: impl Into<String>) -> Command {
+    pub fn shell(&self, line: impl Into<OsString>) -> Command {
         self.command("/bin/sh").arg("-c").arg(line)
     }
 }
 
 impl Command {
-    /// Adds an argument.
+    /// Adds an argument; it need not be UTF-8, unless the server is one of the base dialect.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -192,7 +209,7 @@ impl Command {
     /// assert_eq!(output.stdout, b"a b");
     /// # Ok(()) }
     /// ```
-    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
         self.argv.push(arg.into());
         self
     }
@@ -206,7 +223,7 @@ impl Command {
     /// assert_eq!(output.stdout, b"a b\n");
     /// # Ok(()) }
     /// ```
-    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.argv.extend(args.into_iter().map(Into::into));
         self
     }
@@ -233,7 +250,7 @@ impl Command {
     /// assert_eq!(client.command("pwd").cwd("/").output().await?.stdout, b"/\n");
     /// # Ok(()) }
     /// ```
-    pub fn cwd(mut self, directory: impl Into<String>) -> Self {
+    pub fn cwd(mut self, directory: impl Into<OsString>) -> Self {
         self.cwd = Some(directory.into());
         self
     }
@@ -446,7 +463,11 @@ impl Command {
     /// # Ok(()) }
     /// ```
     pub fn line(&self) -> String {
-        self.argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+        self.argv
+            .iter()
+            .map(|word| quoted(&word.to_string_lossy()).into_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     /// Fills in what it does not say itself about how much of its output the server keeps.
@@ -545,9 +566,12 @@ impl Command {
     fn request(self, process_id: String) -> Result<wire::Start, Error> {
         let info = self.client.welcome().environment_info.as_ref();
         let cwd = match self.cwd {
-            Some(directory) => HostPath::parse(&directory).map_err(|error| {
-                Error::Usage(format!("cannot run in `{directory}`: {error}; give an absolute path"))
-            })?,
+            Some(directory) => match directory.to_str() {
+                Some(text) => HostPath::parse(text).map_err(|error| {
+                    Error::Usage(format!("cannot run in `{text}`: {error}; give an absolute path"))
+                })?,
+                None => Path::new(&directory).as_host_path()?,
+            },
             None => info
                 .and_then(|info| info.cwd.clone())
                 .unwrap_or_else(|| HostPath::from(std::path::PathBuf::from("/"))),
@@ -560,10 +584,12 @@ impl Command {
             include_only: Vec::new(),
         };
         let (rows, cols) = self.terminal.unzip();
+        let (argv, argv_base64) = self.client.words(self.argv)?;
         Ok(wire::Start {
             start_id: Some(self.client.core().name("s")),
             process_id,
-            argv: self.argv,
+            argv,
+            argv_base64,
             cwd,
             env: self.env,
             tty: self.terminal.is_some(),

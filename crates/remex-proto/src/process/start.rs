@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU16};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{HostPath, environment::EnvPolicy, lenient::null_as_default, sandbox::Sandbox};
+use crate::{Blob, HostPath, environment::EnvPolicy, lenient::null_as_default, sandbox::Sandbox};
 
 /// `process/start`: runs a program.
 ///
@@ -18,6 +18,9 @@ pub struct Start {
     pub process_id: String,
     /// The program and its arguments; a program without a slash is searched in the `PATH` of `env`.
     pub argv: Vec<String>,
+    /// The same as bytes, for words that are not UTF-8; if it is there, it counts, and `argv` is not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv_base64: Option<Vec<Blob>>,
     /// The working directory.
     pub cwd: HostPath,
     /// The whole environment, or what is laid over `envPolicy`.

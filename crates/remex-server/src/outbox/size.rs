@@ -71,7 +71,9 @@ pub(crate) fn of_call(call: &Call) -> usize {
         + match call {
             Call::ProcessStart(start) => {
                 let env = start.env.iter().map(|(name, value)| name.len() + value.len());
-                start.argv.iter().map(String::len).sum::<usize>() + env.sum::<usize>()
+                let argv = start.argv.iter().map(String::len);
+                let bytes = start.argv_base64.iter().flatten().map(|word| word.len());
+                argv.chain(bytes).chain(env).sum::<usize>()
             }
             Call::ProcessWrite(write) => write.chunk.len(),
             Call::FsWriteFile(write) => write.data_base64.size(),

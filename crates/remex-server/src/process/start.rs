@@ -1,10 +1,12 @@
 //! From a request to a child: what is checked before, and what is said after.
 
 use std::{
+    borrow::Cow,
     convert::Infallible,
     ffi::OsString,
     io,
     num::NonZeroU16,
+    os::unix::ffi::OsStringExt as _,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -313,14 +315,15 @@ fn command(request: &wire::Start, tag: Tag, host_env: &[(OsString, OsString)]) -
             format!("cwd URI `{}` is not valid on this exec-server host: {error}", request.cwd),
         )
     })?;
-    let Some((program, args)) = request.argv.split_first() else {
+    let argv = words(request);
+    let Some((program, args)) = argv.split_first() else {
         return Err(RpcError::new(ErrorKind::InvalidParams, "argv must not be empty"));
     };
     let size = |wanted: Option<NonZeroU16>, default: u16| wanted.map_or(default, NonZeroU16::get);
     Ok(Start {
         program: program.into(),
         arg0: request.arg0.clone().map(Into::into),
-        args: args.iter().map(Into::into).collect(),
+        args: args.to_vec(),
         cwd: cwd.to_owned(),
         env: environment::resolve(request.env_policy.as_ref(), &request.env, host_env.iter().cloned()),
         stdio: if request.tty {
@@ -338,15 +341,23 @@ fn command(request: &wire::Start, tag: Tag, host_env: &[(OsString, OsString)]) -
     })
 }
 
-/// Returns as much of a command line as is kept for lists.
-fn shown(argv: &[String]) -> Vec<String> {
+/// Returns the program and its arguments.
+fn words(request: &wire::Start) -> Vec<OsString> {
+    match &request.argv_base64 {
+        Some(words) => words.iter().map(|word| OsString::from_vec(word.to_vec())).collect(),
+        None => request.argv.iter().map(Into::into).collect(),
+    }
+}
+
+/// Returns as much of a command line as is kept for lists; bytes that are not UTF-8 are replaced.
+fn shown(argv: &[OsString]) -> Vec<String> {
     let mut left = SHOWN_ARGV_BYTES;
-    let fits = |argument: &&String| {
+    let fits = |argument: &Cow<'_, str>| {
         let fits = argument.len() <= left;
         left = left.saturating_sub(argument.len());
         fits
     };
-    argv.iter().take_while(fits).cloned().collect()
+    argv.iter().map(|argument| argument.to_string_lossy()).take_while(fits).map(Cow::into_owned).collect()
 }
 
 /// Refuses texts that would be kept for long and are too long for that.
@@ -368,7 +379,7 @@ fn check_lengths(request: &wire::Start, limits: &Limits) -> Result<(), RpcError>
 fn about(request: &wire::Start, limits: &Limits) -> About {
     let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
     let output = request.output;
-    let argv = shown(&request.argv);
+    let argv = shown(&words(request));
     let labels = request.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
     let weight = request.process_id.len() * 2 + labels + argv.iter().map(String::len).sum::<usize>();
     About {

@@ -17,6 +17,7 @@ use crate::{
     failure::{Failure, Kind},
     print,
     spot::{Connections, Spot},
+    text,
 };
 use report::{Detail, Report};
 
@@ -117,7 +118,7 @@ async fn copy(flags: &Flags, connections: &mut Connections, report: &Arc<Report>
             return Err(Failure::new(
                 format!(
                     "cannot copy with `{}`: its server is not remex, and cannot rename or hash",
-                    spot.typed
+                    text::plain(&spot.shown())
                 ),
                 "serve it with `remex serve`",
             ));

@@ -108,7 +108,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     }
     for spot in &flags.paths {
         let listed = match connections.reach(spot, |text| print::note(text)).await {
-            Ok(site) => list(&site, &mut printer).await,
+            Ok(site) => list(&site, &spot.typed, &mut printer).await,
             Err(failure) => failures.add_place(failure),
         };
         if let Err(failure) = listed {
@@ -122,7 +122,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(failures.code())
 }
 
-async fn list(site: &Site, printer: &mut Printer<'_>) -> Result<(), Failure> {
+async fn list(site: &Site, typed: &OsStr, printer: &mut Printer<'_>) -> Result<(), Failure> {
     let failed = |error| site.failed("list", error);
     let fs = &site.at.fs;
     let metadata = match fs.metadata(&site.path).await {
@@ -137,7 +137,7 @@ async fn list(site: &Site, printer: &mut Printer<'_>) -> Result<(), Failure> {
         if std::mem::take(&mut printer.is_after_directory) {
             print::out("\n")?;
         }
-        let entry = Entry { name: site.shown.clone().into(), path: site.path.clone(), metadata };
+        let entry = Entry { name: typed.to_owned(), path: site.path.clone(), metadata };
         return printer.print(&[entry]);
     }
     if printer.flags.paths.len() > 1 && !printer.flags.format.json {

@@ -1,6 +1,6 @@
 //! `remex run`: a command here or elsewhere, as if it were local.
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::{ffi::OsString, io::IsTerminal as _, time::Duration};
 
 use clap::Args;
 use remex_client::{Options, Session, process::Input};
@@ -58,7 +58,7 @@ pub(crate) struct Flags {
 
     /// The command and its arguments; no shell is between, say `sh -c '…'` for one
     #[arg(required = true, trailing_var_arg = true)]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 const EXAMPLES: &str = "\

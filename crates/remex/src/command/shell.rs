@@ -56,7 +56,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     };
     let launch = Launch {
         place: &place,
-        argv: vec![shell.unwrap_or_else(|| "/bin/sh".to_owned()), "-l".to_owned()],
+        argv: vec![shell.unwrap_or_else(|| "/bin/sh".to_owned()).into(), "-l".into()],
         cwd: flags.cwd.clone(),
         env: Vec::new(),
         terminal: true,

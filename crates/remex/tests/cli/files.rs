@@ -4,6 +4,7 @@ mod copies;
 mod cuts;
 mod edits;
 mod looks;
+mod names;
 mod repeats;
 
 use std::{

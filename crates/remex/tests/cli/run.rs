@@ -384,13 +384,6 @@ fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
 }
 
 #[test]
-fn words_that_are_not_text_are_refused() {
-    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
-    let output = Home::new().remex(&["run", "--", "echo"]).arg(OsStr::from_bytes(b"\xff")).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-}
-
-#[test]
 fn output_that_waits_for_a_slow_reader_comes_whole() {
     let home = Home::new();
     let mut child = start(&home, &["run", "--", "seq", "1", "1000000"]);
