@@ -58,6 +58,21 @@ pub(crate) struct On {
     pub(crate) token_file: Option<PathBuf>,
 }
 
+/// The environment that is selected for all commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Selected {
+    /// Its name, or an address.
+    pub(crate) word: String,
+    /// What selects it, for messages.
+    pub(crate) source: &'static str,
+}
+
+/// Returns the environment that is selected for all commands, without a word about it on the command line.
+pub(crate) fn selected() -> Result<Option<Selected>, Failure> {
+    let variable = std::env::var_os("REMEX_ON").filter(|word| !word.is_empty());
+    Ok(variable.map(|word| Selected { word: word.to_string_lossy().into_owned(), source: "REMEX_ON" }))
+}
+
 /// Where a command works when nobody says where, or says `local`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Otherwise {

@@ -1,4 +1,4 @@
-//! Paths at places, as they are typed: `ENV:path`, `[URL]:path`, or a path of this machine.
+//! Paths at places, as they are typed: `ENV:path`, `:path`, `[URL]:path`, or a path of this machine.
 //!
 //! Start at [`Spot`]; [`Connections::reach`] leads to a [`Site`].
 
@@ -18,7 +18,7 @@ use crate::{
     cut,
     failure::{Failure, Kind},
     place::{self, Place},
-    text,
+    print, text,
 };
 
 /// How long a lost connection goes unmentioned: most are back before anybody could read about it.
@@ -39,6 +39,8 @@ pub(crate) struct Spot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Where {
     Here,
+    /// In the environment that is selected for all commands.
+    Selected,
     /// An environment's name or an address.
     There(String),
 }
@@ -66,8 +68,29 @@ impl Spot {
                 Err(format!("an address is written in brackets: `[{}]:path`", typed.display()))
             }
             // A slash before the colon makes it a path, as in `./a:b`.
-            Some((name, path)) if !name.is_empty() && !name.contains(&b'/') => Ok(spot(there(name), path)),
+            Some((b"", path)) => Ok(spot(Where::Selected, path)),
+            Some((name, path)) if !name.contains(&b'/') => Ok(spot(there(name), path)),
             _ => Ok(spot(Where::Here, bytes)),
+        }
+    }
+
+    /// Returns where it is, once it is known what is selected.
+    fn place(&self) -> Result<Where, Failure> {
+        if self.place != Where::Selected {
+            return Ok(self.place.clone());
+        }
+        match place::selected()? {
+            Some(selected) => Ok(Where::There(selected.word)),
+            None => Err(Failure::usage(
+                format!(
+                    "`{}` is in the selected environment, and none is selected",
+                    text::plain(&self.shown())
+                ),
+                format!(
+                    "set REMEX_ON, write `ENV:path`, or `./{}` for a file of this machine",
+                    text::plain(&self.shown())
+                ),
+            )),
         }
     }
 
@@ -83,6 +106,29 @@ impl ValueParserFactory for Spot {
 
     fn value_parser() -> Self::Parser {
         OsStringValueParser::new().try_map(Spot::parse)
+    }
+}
+
+/// Says that paths are of this machine, if all of them are and an environment is selected: `run` and the others would
+/// work there.
+pub(crate) fn note_local_paths<'a>(spots: impl IntoIterator<Item = &'a Spot>) {
+    let mut first = None;
+    for spot in spots {
+        if spot.place != Where::Here {
+            return;
+        }
+        first = first.or(Some(spot));
+    }
+    // A file that cannot be read has no say about this machine.
+    let (Some(spot), Ok(Some(selected))) = (first, place::selected()) else { return };
+    if selected.word != "local" {
+        let typed = text::plain(&spot.shown());
+        let there = if typed == "." { ":".to_owned() } else { format!(":{typed}") };
+        print::note(format!(
+            "`{typed}` is on this machine; write `{there}` for {}, which {} selects",
+            text::plain(&selected.word),
+            selected.source
+        ));
     }
 }
 
@@ -128,13 +174,14 @@ impl Connections {
         spot: &Spot,
         say: impl Fn(&str) + Send + 'static,
     ) -> Result<Site, Failure> {
-        let known = self.reached.iter().find(|(place, _)| *place == spot.place);
+        let place = spot.place()?;
+        let known = self.reached.iter().find(|(reached, _)| *reached == place);
         let at = match known {
             Some((_, at)) => Arc::clone(at),
             None => {
-                let at = Arc::new(Reached::connect(&spot.place).await?);
+                let at = Arc::new(Reached::connect(&place).await?);
                 self.watchers.spawn(tell_of_cuts(at.client.conditions(), at.name.clone(), say));
-                self.reached.push((spot.place.clone(), Arc::clone(&at)));
+                self.reached.push((place, Arc::clone(&at)));
                 at
             }
         };
@@ -154,8 +201,8 @@ impl Connections {
 impl Reached {
     async fn connect(place: &Where) -> Result<Self, Failure> {
         let (place, is_here) = match place {
-            Where::Here => (Place::here()?, true),
             Where::There(word) => (Place::named(word)?, false),
+            Where::Here | Where::Selected => (Place::here()?, true),
         };
         let client = place.connect(cut::outlive).await?;
         let base = if is_here {
@@ -309,7 +356,10 @@ mod tests {
             ("a", Where::Here, "a"),
             ("./a:b", Where::Here, "./a:b"),
             ("/a:b", Where::Here, "/a:b"),
-            (":a", Where::Here, ":a"),
+            ("./:a", Where::Here, "./:a"),
+            (":", Where::Selected, ""),
+            (":a", Where::Selected, "a"),
+            (":a:b", Where::Selected, "a:b"),
             ("build:", there("build"), ""),
             ("build:src/app", there("build"), "src/app"),
             ("build:a:b", there("build"), "a:b"),

@@ -6,14 +6,15 @@ use super::Outcome;
 use crate::{
     failure::{Failure, Kind},
     print,
-    spot::{Connections, Site, Spot},
+    spot::{Connections, Site, Spot, note_local_paths},
 };
 
 /// Flags of `remex cat`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Files: `ENV:path` elsewhere, `[URL]:path` at an address, a plain path here
+    /// Files: `ENV:path` elsewhere, `:path` in the environment that REMEX_ON names, `[URL]:path` at an address; a plain
+    /// path is always one of this machine
     #[arg(required = true, value_name = "[ENV:]PATH")]
     paths: Vec<Spot>,
 }
@@ -28,6 +29,7 @@ Examples:
     remex cat build:app.tar | tar -t";
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
+    note_local_paths(&flags.paths);
     let mut connections = Connections::default();
     let mut failures = Failures::default();
     for spot in &flags.paths {

@@ -16,7 +16,7 @@ use super::Outcome;
 use crate::{
     failure::{Failure, Kind},
     print,
-    spot::{Connections, Spot},
+    spot::{Connections, Spot, note_local_paths},
     text,
 };
 use report::{Detail, Report};
@@ -25,7 +25,8 @@ use report::{Detail, Report};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Files and directories: `ENV:path` elsewhere, `[URL]:path` at an address, a plain path here
+    /// Files and directories: `ENV:path` elsewhere, `:path` in the environment that REMEX_ON names, `[URL]:path` at an address; a plain
+    /// path is always one of this machine
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<Spot>,
 
@@ -80,6 +81,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         (_, true) => Detail::Files,
         _ => Detail::Summary,
     };
+    if !flags.quiet {
+        note_local_paths(flags.sources.iter().chain([&flags.destination]));
+    }
     let report = Arc::new(Report::new(detail, flags.dry_run));
     let mut connections = Connections::default();
     let work = async {

@@ -21,7 +21,7 @@ use super::Outcome;
 use crate::{
     failure::{Failure, Kind},
     print,
-    spot::{Connections, Site, Spot},
+    spot::{Connections, Site, Spot, note_local_paths},
     text,
 };
 
@@ -35,7 +35,8 @@ const TRIES: u32 = 8;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// A file: `ENV:path` elsewhere, `[URL]:path` at an address, a plain path here
+    /// A file: `ENV:path` elsewhere, `:path` in the environment that REMEX_ON names, `[URL]:path` at an address; a plain
+    /// path is always one of this machine
     #[arg(value_name = "[ENV:]PATH")]
     path: Spot,
 }
@@ -51,6 +52,7 @@ The file is written in one step, if it was changed and nobody else changed it me
 otherwise your version is kept here, and you are told where.";
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
+    note_local_paths([&flags.path]);
     let mut connections = Connections::default();
     let site = connections.reach(&flags.path, |text| print::note(text)).await?;
     let failed = |failure: Failure| failure.context(&format!("cannot edit `{}`", text::plain(&site.shown)));

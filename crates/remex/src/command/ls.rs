@@ -18,7 +18,7 @@ use super::{Outcome, cat::Failures};
 use crate::{
     failure::Failure,
     print::{self, Format},
-    spot::{Connections, Site, Spot},
+    spot::{Connections, Site, Spot, note_local_paths},
     text,
 };
 
@@ -26,7 +26,8 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, disable_help_flag = true)]
 pub(crate) struct Flags {
-    /// Directories or files: `ENV:path` elsewhere, `[URL]:path` at an address, a plain path here
+    /// Directories or files: `ENV:path` elsewhere, `:path` in the environment that REMEX_ON names, `[URL]:path` at an address; a plain
+    /// path is always one of this machine
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
     paths: Vec<Spot>,
 
@@ -100,6 +101,7 @@ struct Printer<'a> {
 }
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
+    note_local_paths(&flags.paths);
     let mut connections = Connections::default();
     let mut failures = Failures::default();
     let mut printer = Printer { flags, has_begun: false, is_after_directory: false };

@@ -11,7 +11,7 @@ use crate::{
     failure::Failure,
     interrupt,
     print::{self, Format},
-    spot::{Connections, Spot},
+    spot::{Connections, Spot, note_local_paths},
     text,
 };
 
@@ -19,7 +19,8 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// A directory or file: `ENV:path` elsewhere, `[URL]:path` at an address, a plain path here
+    /// A directory or file: `ENV:path` elsewhere, `:path` in the environment that REMEX_ON names, `[URL]:path` at an address; a plain
+    /// path is always one of this machine
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
     path: Spot,
 
@@ -61,6 +62,7 @@ impl Event {
 }
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
+    note_local_paths([&flags.path]);
     let mut connections = Connections::default();
     let mut ended = std::pin::pin!(interrupt::or_interrupted(std::future::pending()));
     let site = tokio::select! {

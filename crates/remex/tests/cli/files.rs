@@ -6,6 +6,7 @@ mod edits;
 mod looks;
 mod names;
 mod repeats;
+mod selected;
 
 use std::{
     collections::BTreeMap,
