@@ -16,7 +16,7 @@ use std::{
 use clap::Args;
 use remex::{
     Local,
-    environments::{Configured, Warning, configured, token},
+    environments::{Configured, Source, Warning, configured, token},
 };
 use remex_client::{
     Client, Condition, Error, ErrorKind, Loss, Options, Prompts, Target,
@@ -56,6 +56,11 @@ pub(crate) struct On {
     /// The file that has the token to present there, instead of the environment's own
     #[arg(long, value_name = "PATH", requires = "on")]
     pub(crate) token_file: Option<PathBuf>,
+
+    /// On this machine, whatever `--on`, REMEX_ON and `remex env default` say
+    // Not in conflict with `--on`: clap would count REMEX_ON as that.
+    #[arg(long)]
+    pub(crate) here: bool,
 }
 
 /// The environment that is selected for all commands.
@@ -69,8 +74,20 @@ pub(crate) struct Selected {
 
 /// Returns the environment that is selected for all commands, without a word about it on the command line.
 pub(crate) fn selected() -> Result<Option<Selected>, Failure> {
-    let variable = std::env::var_os("REMEX_ON").filter(|word| !word.is_empty());
-    Ok(variable.map(|word| Selected { word: word.to_string_lossy().into_owned(), source: "REMEX_ON" }))
+    if let Some(word) = std::env::var_os("REMEX_ON").filter(|word| !word.is_empty()) {
+        return Ok(Some(Selected { word: word.to_string_lossy().into_owned(), source: "REMEX_ON" }));
+    }
+    let default = default_environment()?;
+    Ok(default.map(|id| Selected { word: id.to_string(), source: "`remex env default`" }))
+}
+
+/// Returns the default environment of the file, unless that is this machine.
+///
+/// What `REMEX_URL` or another program's variable names is an environment, and no reason to run commands there.
+pub(crate) fn default_environment() -> Result<Option<Id>, Failure> {
+    let configured = configured_environments()?;
+    let is_file = matches!(configured.source, Source::File(_));
+    Ok(configured.definitions.default.filter(|id| is_file && *id != Id::local()))
 }
 
 /// Where a command works when nobody says where, or says `local`.
@@ -117,9 +134,37 @@ impl On {
     ///
     /// `None` with [`Otherwise::OwnIfThere`] when there is no server.
     pub(crate) async fn find(&self, otherwise: Otherwise) -> Result<Option<Place>, Failure> {
-        match self.on.as_deref().filter(|word| !word.is_empty()) {
+        match self.selected()?.as_deref() {
             None | Some("local") => default_place(otherwise).await,
             Some(word) => Place::named_with_token(word, self.token_file.as_deref()).map(Some),
+        }
+    }
+
+    /// Returns what is asked for: by `--here` or `--on`, by REMEX_ON, or by the default environment, in this order.
+    fn selected(&self) -> Result<Option<String>, Failure> {
+        if self.here {
+            return Ok(None);
+        }
+        match self.named() {
+            Some(word) => Ok(Some(word.to_owned())),
+            None => Ok(selected()?.map(|selected| selected.word)),
+        }
+    }
+
+    /// Returns what `--on` or REMEX_ON says.
+    fn named(&self) -> Option<&str> {
+        self.on.as_deref().filter(|word| !word.is_empty())
+    }
+
+    /// Says where a listing comes from, if neither the command line nor a variable does.
+    pub(crate) fn note_default(&self) {
+        if self.here || self.named().is_some() {
+            return;
+        }
+        if let Ok(Some(default)) = default_environment() {
+            print::note(format!(
+                "this is `{default}`, your default environment; `--here` shows this machine"
+            ));
         }
     }
 

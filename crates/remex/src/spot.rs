@@ -47,31 +47,8 @@ enum Where {
 
 impl Spot {
     fn parse(typed: OsString) -> Result<Self, String> {
-        if typed.is_empty() {
-            return Err("it is empty; `.` is the current directory, and `ENV:` the home elsewhere".to_owned());
-        }
-        let bytes = typed.as_bytes();
-        let spot = |place, path: &[u8]| Self {
-            typed: typed.clone(),
-            place,
-            path: OsStr::from_bytes(path).to_owned(),
-        };
-        let there = |name: &[u8]| Where::There(String::from_utf8_lossy(name).into_owned());
-        if let Some(bracketed) = bytes.strip_prefix(b"[")
-            && let Some(at) = bracketed.windows(2).position(|pair| pair == b"]:")
-        {
-            return Ok(spot(there(&bracketed[..at]), &bracketed[at + 2..]));
-        }
-        let colon = bytes.iter().position(|byte| *byte == b':');
-        match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
-            Some((scheme, rest)) if rest.starts_with(b"//") && !scheme.contains(&b'/') => {
-                Err(format!("an address is written in brackets: `[{}]:path`", typed.display()))
-            }
-            // A slash before the colon makes it a path, as in `./a:b`.
-            Some((b"", path)) => Ok(spot(Where::Selected, path)),
-            Some((name, path)) if !name.contains(&b'/') => Ok(spot(there(name), path)),
-            _ => Ok(spot(Where::Here, bytes)),
-        }
+        let (place, path) = split(&typed)?;
+        Ok(Self { path: path.to_owned(), place, typed })
     }
 
     /// Returns where it is, once it is known what is selected.
@@ -87,7 +64,7 @@ impl Spot {
                     text::plain(&self.shown())
                 ),
                 format!(
-                    "set REMEX_ON, write `ENV:path`, or `./{}` for a file of this machine",
+                    "choose one with `remex env default` or REMEX_ON, write `ENV:path`, or `./{}` for a file of this machine",
                     text::plain(&self.shown())
                 ),
             )),
@@ -97,6 +74,30 @@ impl Spot {
     /// Returns it for messages.
     pub(crate) fn shown(&self) -> String {
         self.typed.to_string_lossy().into_owned()
+    }
+}
+
+/// Takes the place from what was typed, and returns the path that is left.
+fn split(typed: &OsStr) -> Result<(Where, &OsStr), String> {
+    if typed.is_empty() {
+        return Err("it is empty; `.` is the current directory, and `ENV:` the home elsewhere".to_owned());
+    }
+    let bytes = typed.as_bytes();
+    let there = |name: &[u8]| Where::There(String::from_utf8_lossy(name).into_owned());
+    if let Some(bracketed) = bytes.strip_prefix(b"[")
+        && let Some(at) = bracketed.windows(2).position(|pair| pair == b"]:")
+    {
+        return Ok((there(&bracketed[..at]), OsStr::from_bytes(&bracketed[at + 2..])));
+    }
+    let colon = bytes.iter().position(|byte| *byte == b':');
+    match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
+        Some((scheme, rest)) if rest.starts_with(b"//") && !scheme.contains(&b'/') => {
+            Err(format!("an address is written in brackets: `[{}]:path`", typed.display()))
+        }
+        Some((b"", path)) => Ok((Where::Selected, OsStr::from_bytes(path))),
+        // A slash before the colon makes it a path, as in `./a:b`.
+        Some((name, path)) if !name.contains(&b'/') => Ok((there(name), OsStr::from_bytes(path))),
+        _ => Ok((Where::Here, typed)),
     }
 }
 

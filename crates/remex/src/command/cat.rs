@@ -13,8 +13,8 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Files: `ENV:path` elsewhere, `:path` in the environment that REMEX_ON names, `[URL]:path` at an address; a plain
-    /// path is always one of this machine
+    /// Files: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
+    /// address; a plain path is always one of this machine
     #[arg(required = true, value_name = "[ENV:]PATH")]
     paths: Vec<Spot>,
 }

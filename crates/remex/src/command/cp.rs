@@ -25,8 +25,8 @@ use report::{Detail, Report};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Files and directories: `ENV:path` elsewhere, `:path` in the environment that REMEX_ON names, `[URL]:path` at an address; a plain
-    /// path is always one of this machine
+    /// Files and directories: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
+    /// address; a plain path is always one of this machine
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<Spot>,
 

@@ -35,8 +35,8 @@ const TRIES: u32 = 8;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// A file: `ENV:path` elsewhere, `:path` in the environment that REMEX_ON names, `[URL]:path` at an address; a plain
-    /// path is always one of this machine
+    /// A file: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
+    /// address; a plain path is always one of this machine
     #[arg(value_name = "[ENV:]PATH")]
     path: Spot,
 }

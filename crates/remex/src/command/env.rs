@@ -35,6 +35,8 @@ enum Command {
     Add(edit::Add),
     /// Change what an environment consists of
     Set(edit::Set),
+    /// Choose where commands work when nothing says where
+    Default(edit::SetDefault),
     /// Try what works there and what does not
     Test(test::Flags),
     /// Remove an environment
@@ -50,7 +52,8 @@ Examples:
     remex env test --all
 
 They are in `~/.config/remex/environments.toml`, which you may edit as well; comments are kept.
-`local` is this machine and always there unless that file excludes it.";
+`local` is this machine and always there unless that file excludes it.
+Where a command works: what `--here` or `--on` says, else REMEX_ON, else `remex env default`, else this machine.";
 
 /// Flags of `remex env list`.
 #[derive(Debug, Args)]
@@ -70,6 +73,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         Command::List(flags) => list(flags),
         Command::Add(flags) => edit::add(flags),
         Command::Set(flags) => edit::set(flags),
+        Command::Default(flags) => edit::default(flags),
         Command::Test(flags) => test::run(flags).await,
         Command::Remove(flags) => edit::remove(flags),
     }

@@ -26,8 +26,8 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, disable_help_flag = true)]
 pub(crate) struct Flags {
-    /// Directories or files: `ENV:path` elsewhere, `:path` in the environment that REMEX_ON names, `[URL]:path` at an address; a plain
-    /// path is always one of this machine
+    /// Directories or files: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
+    /// address; a plain path is always one of this machine
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
     paths: Vec<Spot>,
 

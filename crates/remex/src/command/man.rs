@@ -45,7 +45,7 @@ Exit codes:
   128 + N  signal N ended the command
 
 Environment variables:
-  REMEX_ON  where to work when `--on` does not say it, and what `:path` means; a plain path is always of this machine
+  REMEX_ON  where to work when neither `--on` nor `--here` says it, before `remex env default`; and what `:path` means
   REMEX_ESCAPE  what begins an order to remex instead of `~`, when `--escape` does not say it
   REMEX_URL, CODEX_EXEC_SERVER_URL  the address of a server, where there is no environments file
   REMEX_LOG  what `remex serve` logs

@@ -70,6 +70,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             print::note(own::not_running().await.what());
             return print(flags, &[]).map(|()| 0);
         };
+        if !flags.quiet && !flags.format.json {
+            flags.on.note_default();
+        }
         (list(&place).await?, 0)
     };
     let all = rows.len();
@@ -126,7 +129,12 @@ fn print(flags: &Flags, rows: &[Listed]) -> Result<(), Failure> {
     }
     let now = now_ms();
     let short = std::io::stdout().is_terminal();
-    let cells = rows.iter().map(|listed| (plain(&listed.environment), cells(&listed.row, now, short)));
+    let default = place::default_environment().ok().flatten();
+    let environment = |name: &str| match &default {
+        Some(id) if id.as_str() == name => format!("{name} (default)"),
+        _ => plain(name),
+    };
+    let cells = rows.iter().map(|listed| (environment(&listed.environment), cells(&listed.row, now, short)));
     let [name, state, pid, age, cpu, memory, output, command] = HEADING;
     if flags.all_envs {
         let cells: Vec<_> = cells

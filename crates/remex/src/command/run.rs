@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
     followed::Followed,
     launch::{Launch, Launched, Stay},
-    place::{On, Otherwise, Place, PlaceKind},
+    place::{self, On, Otherwise, Place, PlaceKind},
     print,
     text::duration,
 };
@@ -206,8 +206,14 @@ async fn leave(place: &Place, launched: Launched) -> Outcome {
 fn come_back(place: &Place, name: &str) -> String {
     match place.kind {
         PlaceKind::Elsewhere => format!("remex attach --on {} {name}", place.name),
+        // Without a word about where, it would look there.
+        PlaceKind::Here | PlaceKind::Own if is_elsewhere_selected() => format!("remex attach --here {name}"),
         PlaceKind::Here | PlaceKind::Own => format!("remex attach {name}"),
     }
+}
+
+fn is_elsewhere_selected() -> bool {
+    place::selected().is_ok_and(|selected| selected.is_some_and(|selected| selected.word != "local"))
 }
 
 /// Checks a name that people are to type, and listings to show, later.

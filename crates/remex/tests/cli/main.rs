@@ -11,6 +11,7 @@ mod activation;
 mod attach;
 mod basics;
 mod commands;
+mod default;
 mod doctor;
 mod env;
 mod examples;

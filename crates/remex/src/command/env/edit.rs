@@ -1,4 +1,4 @@
-//! `remex env add`, `set` and `remove`: the environments file, changed in one step and only into a good one.
+//! `remex env add`, `set`, `default` and `remove`: the environments file, changed in one step and only into a good one.
 //!
 //! Start at [`EnvironmentsFile`].
 
@@ -18,7 +18,7 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLi
 use super::Outcome;
 use crate::{
     failure::{Failure, Kind},
-    print, ssh, text,
+    place, print, ssh, text,
 };
 
 /// Flags of `remex env add`.
@@ -58,7 +58,7 @@ struct Settings {
     #[arg(long, value_name = "PATH", conflicts_with = "program")]
     token_file: Option<PathBuf>,
 
-    /// Make it the one that programs use when nobody says where; `remex run` itself asks `--on` and REMEX_ON alone
+    /// Make it the default: where commands and programs work when nothing says where
     #[arg(long)]
     default: bool,
 
@@ -94,6 +94,30 @@ Examples:
     remex env set gpu ws://127.0.0.1:7071
 
 What is not named stays as it is.";
+
+/// Flags of `remex env default`.
+#[derive(Debug, Args)]
+#[command(after_help = DEFAULT_EXAMPLES)]
+pub(super) struct SetDefault {
+    /// Which; `local` is this machine. Without a name, print which it is
+    name: Option<String>,
+
+    /// Have none, so that commands work on this machine
+    #[arg(long, conflicts_with = "name")]
+    unset: bool,
+}
+
+const DEFAULT_EXAMPLES: &str = "\
+Examples:
+  Work on `build` from now on:
+    remex env default build
+  Which is it?
+    remex env default
+  Work on this machine again:
+    remex env default --unset
+
+`run`, `shell`, `ps`, `top`, `logs`, `attach`, `kill`, `wait`, `resize`, `rm` and `prune` work there; `cp`, `ls`, `cat`, `edit` and `watch` use it for `:path`, and plain paths stay those of this machine.
+`--on`, `--here` and REMEX_ON count more.";
 
 /// Flags of `remex env remove`.
 #[derive(Debug, Args)]
@@ -157,6 +181,37 @@ pub(super) fn set(flags: &Set) -> Outcome {
     settings.finish("changed", &id, file)
 }
 
+pub(super) fn default(flags: &SetDefault) -> Outcome {
+    let (name, is_new) = match (&flags.name, flags.unset) {
+        (None, false) => (place::default_environment()?, false),
+        (name, _) => (change_default(name.as_deref())?, true),
+    };
+    match name {
+        Some(id) if is_new => print::out(format!("`{id}` is the default\n"))?,
+        None if is_new => print::out("commands work on this machine\n")?,
+        id => print::out(format!("{}\n", id.unwrap_or_else(Id::local)))?,
+    }
+    Ok(0)
+}
+
+/// Writes which one is the default, and returns it unless it is this machine.
+fn change_default(name: Option<&str>) -> Result<Option<Id>, Failure> {
+    let mut file = EnvironmentsFile::open()?;
+    match name {
+        Some(name) if name == Id::local().as_str() || file.has(name) => file.set_default(name),
+        Some(name) => {
+            return Err(Failure::of(
+                Kind::NotFound,
+                format!("there is no environment `{}` in `{}`", text::plain(name), file.path.display()),
+                "see `remex env list`, or add it with `remex env add`",
+            ));
+        }
+        None => file.drop_default(),
+    }
+    let configured = file.save(None)?;
+    Ok(configured.definitions.default.filter(|id| *id != Id::local()))
+}
+
 pub(super) fn remove(flags: &Remove) -> Outcome {
     let mut file = EnvironmentsFile::open()?;
     let name = flags.name.as_str();
@@ -172,8 +227,7 @@ pub(super) fn remove(flags: &Remove) -> Outcome {
     if was_default {
         let default = configured.definitions.default.map_or_else(|| "none".to_owned(), |id| id.to_string());
         print::note(format!(
-            "`{name}` was the default, which is `{default}` now; choose another with `default = \"…\"` in `{}`",
-            file.path.display()
+            "`{name}` was the default, which is `{default}` now; choose another with `remex env default`"
         ));
     }
     Ok(0)
@@ -516,6 +570,8 @@ impl EnvironmentsFile {
             Some((_, false)) => {
                 if let Some(table) = self.first_table() {
                     let before = text(table.decor().prefix());
+                    let is_apart = kept.ends_with("\n\n");
+                    let before = if is_apart { before.trim_start_matches('\n') } else { &before };
                     table.decor_mut().set_prefix(format!("{kept}{before}"));
                 }
             }

@@ -1,0 +1,139 @@
+//! The default environment: where commands work when nothing says where.
+
+use std::{fs, process::Stdio};
+
+use crate::{
+    files::{World, said, serve},
+    home::{self, Home, Said},
+    screen::Screen,
+};
+
+/// Prints the home of whoever runs it.
+const WHERE: [&str; 4] = ["--", "sh", "-c", "echo $HOME"];
+
+/// Runs `remex run` with some flags, and returns whose home it sees.
+fn runs_at(world: &World, variable: &str, flags: &[&str]) -> String {
+    let mut command = world.here.remex(&["run"]);
+    command.args(flags).args(WHERE).env("REMEX_ON", variable).stdin(Stdio::null());
+    let Said { code, out, err } = home::said(&command.output().unwrap());
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{variable} {flags:?}");
+    out.trim_end().trim_end_matches('/').to_owned()
+}
+
+fn home_of(home: &Home) -> String {
+    home.path("").display().to_string().trim_end_matches('/').to_owned()
+}
+
+#[test]
+fn the_flags_count_more_than_the_variable_and_that_more_than_the_default() {
+    let world = World::new();
+    let gpu = Home::new();
+    let server = serve(&gpu);
+    world.here.add_environment("gpu", server.address());
+    let (here, build, gpu) = (home_of(&world.here), home_of(&world.there), home_of(&gpu));
+    assert_eq!(runs_at(&world, "", &[]), here);
+    assert_eq!(world.say(&["env", "default"]), said(0, "local\n", ""));
+    assert_eq!(world.say(&["env", "default", "build"]), said(0, "`build` is the default\n", ""));
+    assert_eq!(world.say(&["env", "default"]), said(0, "build\n", ""));
+    for (variable, flags, at) in [
+        ("", &[][..], &build),
+        ("gpu", &[], &gpu),
+        ("local", &[], &here),
+        ("", &["--here"], &here),
+        ("gpu", &["--here"], &here),
+        ("gpu", &["--on", "build"], &build),
+        ("", &["--on", "gpu"], &gpu),
+        ("", &["--on", "local"], &here),
+        ("", &["--on", "gpu", "--here"], &here),
+        ("", &["--here", "--on", "gpu"], &here),
+    ] {
+        assert_eq!(&runs_at(&world, variable, flags), at, "{variable} {flags:?}");
+    }
+    assert_eq!(world.say(&["env", "default", "--unset"]), said(0, "commands work on this machine\n", ""));
+    assert_eq!(runs_at(&world, "", &[]), here);
+}
+
+#[test]
+fn whatever_looks_after_processes_works_in_the_default_environment() {
+    let world = World::new();
+    assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));
+    let started =
+        world.say(&["run", "--detach", "--name", "job", "--", "sh", "-c", "echo begun; exec sleep 1000"]);
+    assert_eq!(started.out, "job\n", "{started:?}");
+    assert!(!world.here.own_socket().exists());
+
+    let listed = world.say(&["ps"]);
+    assert!(listed.out.contains("job"), "{listed:?}");
+    assert_eq!(listed.err, "remex: this is `build`, your default environment; `--here` shows this machine\n");
+    assert_eq!(world.say(&["ps", "-q"]), said(0, "job\n", ""));
+    assert!(world.say(&["ps", "--json"]).out.contains("\"environment\":\"build\""));
+    assert!(world.say(&["ps", "--all-envs"]).out.contains("build (default)  job"));
+    assert_eq!(world.say(&["ps", "--on", "build"]).err, "");
+    assert!(!world.say(&["ps", "--here"]).out.contains("job"));
+    assert!(world.say(&["env", "list"]).out.contains("build  default"));
+
+    assert_eq!(world.say(&["wait", "job", "--timeout", "50ms"]).code, Some(124));
+    assert_eq!(world.say(&["logs", "job"]), said(0, "begun\n", ""));
+    assert_eq!(world.say(&["kill", "--tree", "job"]).code, Some(0));
+    assert_eq!(world.say(&["ps", "-q"]).out, "");
+    assert_eq!(world.say(&["rm", "job"]).code, Some(0));
+}
+
+#[test]
+fn what_is_left_running_here_is_named_with_the_flag_that_finds_it() {
+    let world = World::new();
+    assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));
+    let args = ["run", "--here", "--detach", "--name", "mine", "--", "sleep", "1000"];
+    let mut screen = Screen::remex(&world.here, &args);
+    screen.wait_for("left running; `remex attach --here mine` comes back to it");
+    assert_eq!(screen.end(), Some(0));
+    assert_eq!(world.say(&["ps", "--here", "-q"]), said(0, "mine\n", ""));
+    assert_eq!(world.say(&["ps", "-q"]), said(0, "", ""));
+    assert_eq!(world.say(&["kill", "--here", "--tree", "mine"]).code, Some(0));
+}
+
+#[test]
+fn a_colon_means_the_default_environment_and_a_plain_path_this_machine() {
+    let world = World::new();
+    fs::write(world.here.path("f"), "here\n").unwrap();
+    assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));
+    world.quietly(&["cp", "f", ":g"]);
+    assert_eq!(fs::read_to_string(world.there.path("g")).unwrap(), "here\n");
+    assert_eq!(world.say(&["cat", ":g"]), said(0, "here\n", ""));
+    let note = "remex: `f` is on this machine; write `:f` for build, which `remex env default` selects\n";
+    assert_eq!(world.say(&["cat", "f"]), said(0, "here\n", note));
+}
+
+#[test]
+fn the_default_is_kept_in_the_file_with_its_comments() {
+    let home = Home::new();
+    let environment = "# Never sleeps.\n[[environments]]\nid = \"a\"\nurl = \"ws://a:1\"\n";
+    home.add_environment("a", "ws://a:1");
+    let put = |text: &str| fs::write(home.environments(), text).unwrap();
+    let file = || fs::read_to_string(home.environments()).unwrap();
+    put(&format!("# Mine.\n\n{environment}"));
+    assert_eq!(home.say(&["env", "default", "a"]), said(0, "`a` is the default\n", ""));
+    assert_eq!(file(), format!("# Mine.\n\ndefault = \"a\"\n\n{environment}"));
+    assert_eq!(home.say(&["env", "default", "local"]), said(0, "commands work on this machine\n", ""));
+    assert_eq!(home.say(&["env", "default", "--unset"]), said(0, "commands work on this machine\n", ""));
+    assert_eq!(file(), format!("# Mine.\n\n{environment}"));
+    assert_eq!(
+        home.say(&["env", "default", "nowhere"]),
+        said(
+            3,
+            "",
+            &format!(
+                "remex: there is no environment `nowhere` in `{}`\n  \
+                 hint: see `remex env list`, or add it with `remex env add`\n",
+                home.environments().display()
+            )
+        )
+    );
+
+    // Whoever wants to work elsewhere does not work here by accident.
+    put("default = 'gone'\n");
+    let refused = home.say(&["run", "--", "echo", "here"]);
+    assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""), "{refused:?}");
+    assert!(refused.err.contains("there is no environment `gone` to be the default"), "{refused:?}");
+    assert_eq!(home.say(&["run", "--here", "--", "echo", "here"]), said(0, "here\n", ""));
+}
