@@ -239,7 +239,8 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
     let site = Site::with(Limits { server_request_bytes: 4 * MIB, ..Limits::default() }).await;
     let (mut hog, mut client) = (site.client().await, site.client().await);
     // It reads its input when it is told to.
-    hog.start("p", "trap 'cat | wc -c; exit' TERM; sleep 1000 & wait").await.unwrap();
+    hog.start("p", "trap 'cat | wc -c; exit' TERM; echo ready; sleep 1000 & wait").await.unwrap();
+    hog.note("process/output", "p").await;
     let mut sending = tokio::spawn(async move {
         for _ in 0..WRITES {
             let write = json!({"processId": "p", "chunk": "A".repeat(WRITE_BYTES / 3 * 4)});

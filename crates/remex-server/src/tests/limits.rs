@@ -272,8 +272,9 @@ async fn a_connection_has_so_many_waits_for_output_and_a_clear_error_for_the_nex
 async fn a_connection_is_not_read_while_requests_of_so_many_bytes_wait() {
     let site = Site::with(Limits { waiting_request_bytes: 100_000, ..Limits::default() }).await;
     let (mut client, session) = site.client_and_session().await;
-    // More than the process may leave untaken, and more than may wait.
-    client.start("p", "exec sleep 1000").await.unwrap();
+    // It reads its input when it is told to. More is written than may be left untaken, and more than may wait.
+    client.start("p", "trap 'cat > /dev/null; exit' TERM; echo ready; sleep 1000 & wait").await.unwrap();
+    client.note("process/output", "p").await;
     let write = json!({"processId": "p", "chunk": Blob(Bytes::from(vec![b'x'; 2 << 20])), "writeId": "1"});
     client.send(json!({"id": "write", "method": "process/write", "params": write})).await;
     client.send(json!({"id": "status", "method": "environment/status", "params": {}})).await;
@@ -281,7 +282,8 @@ async fn a_connection_is_not_read_while_requests_of_so_many_bytes_wait() {
     let mut other = site.client().await;
     other.start("p", "true").await.unwrap();
     other.note("process/closed", "p").await;
-    other.call("process/terminate", json!({"processId": "p", "sessionId": session})).await.unwrap();
+    let signal = json!({"processId": "p", "sessionId": session, "signal": "TERM"});
+    other.call("process/signal", signal).await.unwrap();
     assert_eq!(client.answered().await, ["write", "status"]);
 }
 
