@@ -241,6 +241,7 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
     // It reads its input when it is told to.
     hog.start("p", "trap 'cat | wc -c; exit' TERM; echo ready; sleep 1000 & wait").await.unwrap();
     hog.note("process/output", "p").await;
+    hog.notes.clear();
     let mut sending = tokio::spawn(async move {
         for _ in 0..WRITES {
             let write = json!({"processId": "p", "chunk": "A".repeat(WRITE_BYTES / 3 * 4)});

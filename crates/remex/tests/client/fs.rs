@@ -639,6 +639,24 @@ async fn on_a_server_of_the_base_dialect_an_upload_is_written_in_place() {
     assert_eq!(*asked.lock().unwrap(), expected);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_the_base_dialect_is_not_asked_to_pass_what_is_not_utf_8() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    let target = stranger(move |method, _| {
+        noted.lock().unwrap().push(method.to_owned());
+        match method {
+            "initialize" => json!({"result": {"sessionId": "s"}}),
+            other => json!({"error": {"code": -32601, "message": format!("no {other} here")}}),
+        }
+    });
+    let client = Client::connect(target).await.unwrap();
+    let error = client.command("cat").arg(OsStr::from_bytes(b"caf\xe9")).start().await.unwrap_err();
+    let Error::Usage(text) = &error else { panic!("{error:?}") };
+    assert!(text.starts_with("cannot pass `caf\u{fffd}`: it is not UTF-8, "), "{text}");
+    assert_eq!(*asked.lock().unwrap(), ["initialize"]);
+}
+
 fn entry(name: &str, path: Option<&str>, kind: &str) -> Value {
     let is = |what: &str| kind == what;
     json!({"fileName": name, "isDirectory": is("directory"), "isFile": is("file"), "path": path,

@@ -51,6 +51,19 @@ fn a_process_ends_with_its_own_code_or_that_of_its_signal() {
 }
 
 #[test]
+fn words_that_are_not_utf_8_are_passed_and_listed() {
+    let server = Server::start();
+    let client = server.client();
+    let words = ["printf".as_bytes(), b"%s", b"caf\xe9"].map(encode);
+    let output = run(&client, "p", &["false"], json!({"argvBase64": words}));
+    assert_eq!((output.stdout, &output.exited["exitCode"]), (b"caf\xe9".to_vec(), &json!(0)));
+    let listed = client.call("process/list", json!({})).unwrap();
+    assert_eq!(listed["processes"][0]["argv"], json!(["printf", "%s", "caf\u{fffd}"]));
+    let nothing = with(start_params("q", &["true"]), json!({"argvBase64": []}));
+    assert_eq!(client.call("process/start", nothing).unwrap_err()["message"], "argv must not be empty");
+}
+
+#[test]
 fn usage_tells_what_a_process_used() {
     let server = Server::start();
     let client = server.client();
