@@ -127,6 +127,8 @@ struct Queue {
     answer_bytes: usize,
     /// Bytes in the send buffer up to the end of the last answer, or to the end of what is encoded of it.
     answer_ahead: usize,
+    /// The message that has begun and not ended is an answer, and not a part of a stream.
+    is_within_answer: bool,
     /// Bytes that were written.
     written: u64,
     /// Where nothing is acknowledged: answers with output in the send buffer, in their order.
@@ -240,6 +242,7 @@ impl Outbox {
                 answers: VecDeque::new(),
                 answer_bytes: 0,
                 answer_ahead: 0,
+                is_within_answer: false,
                 written: 0,
                 sent_reads: VecDeque::new(),
                 owed_since: None,
@@ -609,11 +612,11 @@ impl Outbox {
         self.bell.notified().await;
     }
 
-    /// Notes that the client's side took this many bytes, and whether the rest of an answer is still to be encoded.
-    pub(crate) fn progress(&self, sent_bytes: usize, is_within_answer: bool) {
+    /// Notes that the client's side took this many bytes, and whether the rest of a message is still to be encoded.
+    pub(crate) fn progress(&self, sent_bytes: usize, is_within_message: bool) {
         let mut queue = self.queue();
         queue.answer_ahead = queue.answer_ahead.saturating_sub(sent_bytes);
-        let is_owed = is_within_answer || queue.answer_ahead > 0 || !queue.answers.is_empty();
+        let is_owed = queue.is_within_answer || queue.answer_ahead > 0 || !queue.answers.is_empty();
         queue.owed_since = is_owed.then(Instant::now);
         queue.written += sent_bytes as u64;
         let written = queue.written;
@@ -625,7 +628,7 @@ impl Outbox {
         for read in reads {
             read.process.acknowledge_lagging(self.id, read.seq);
         }
-        if is_within_answer && sent_bytes > 0 {
+        if is_within_message && sent_bytes > 0 {
             // It cannot be asked before the end, and whoever takes bytes is there.
             self.heard();
         }
@@ -634,12 +637,11 @@ impl Outbox {
 
     /// Moves what is due into `out`; returns the farewell once everything before it is in there.
     pub(crate) fn fill(&self, out: &mut Out) -> Option<Goodbye> {
-        let was_within_answer = out.has_unfinished();
         if out.is_within_message() {
             return None;
         }
         let mut queue = self.queue();
-        if was_within_answer {
+        if std::mem::take(&mut queue.is_within_answer) {
             queue.answer_ahead = out.len();
         }
         if std::mem::take(&mut queue.mark_behind_answer) {
@@ -710,6 +712,7 @@ impl Outbox {
         if let Some(parcel) = answer.parcel {
             out.parcel(parcel);
             queue.answer_ahead = out.len();
+            queue.is_within_answer = out.has_unfinished();
         }
         match answer.then {
             Then::Nothing => queue,
@@ -790,7 +793,27 @@ fn ask(acks: Acks, mark: u64, out: &mut Out) {
 
 #[cfg(test)]
 mod tests {
+    use remex_rpc::Framing;
+
     use super::*;
+
+    #[test]
+    fn a_long_part_of_a_stream_may_wait_for_as_long_as_the_client_likes_and_a_long_answer_may_not() {
+        for is_answer in [false, true] {
+            let outbox = Outbox::new(1, Acks::Lag, Form::Json, Limits::default(), Shared::default());
+            let mut out = Out::wire(Framing::Lines, Box::new(tokio::io::sink()));
+            let message = Parcel::Json(vec![b' '; 3 * SEND_BYTES]);
+            if is_answer {
+                outbox.push(Some(message), Then::Nothing);
+            } else {
+                outbox.queue().ready.push_part(message, oneshot::channel().0);
+            }
+            assert_eq!(outbox.fill(&mut out), None);
+            assert!(out.has_unfinished());
+            outbox.progress(1, out.has_unfinished());
+            assert_eq!(outbox.queue().owed_since.is_some(), is_answer);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_a_long_answer_is_alive_although_it_cannot_be_asked() {
