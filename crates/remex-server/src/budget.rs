@@ -75,6 +75,11 @@ impl Budget {
         }
     }
 
+    /// Tells whether somebody waits for a share.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.state().waiting > 0
+    }
+
     /// Returns when others have waited while too little has come for the holder of a share.
     ///
     /// `received` tells how many bytes have come so far; nothing before there is a share.
@@ -83,7 +88,7 @@ impl Budget {
             let before = received();
             tokio::time::sleep(period).await;
             let is_slow = before.zip(received()).is_some_and(|(before, now)| now < before + PROGRESS);
-            if is_slow && self.state().waiting > 0 {
+            if is_slow && self.is_wanted() {
                 return;
             }
         }
@@ -139,7 +144,7 @@ impl Share {
 
     /// Tells whether somebody waits for a share of the same budget.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.budget.state().waiting > 0
+        self.budget.is_wanted()
     }
 
     /// Takes more from the budget; `false` when there is not enough.

@@ -101,7 +101,8 @@ pub struct Limits {
     pub incoming_bytes: usize,
     /// Bytes of messages whose requests wait, of all connections; one with more than 1 MiB is not read beyond it.
     pub server_request_bytes: usize,
-    /// In this time 1 MiB of a long message or body must come while others wait for the memory that is kept for it.
+    /// In this time 1 MiB of a long message or body must come, or of long answers be taken, while others wait for the
+    /// memory that is kept for it.
     pub slow_transfer: Duration,
     /// Open file handles of one connection.
     pub handles: usize,

@@ -24,7 +24,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    budget::{self, PROGRESS, SHORT, Share},
+    budget::{self, Budget, PROGRESS, SHORT, Share},
     calls::Handshake,
     compute::LARGE_MESSAGE,
     config::Limits,
@@ -145,9 +145,9 @@ pub(crate) async fn run(server: Arc<Server>, link: Link) {
     };
     let acks = if out.has_pings() { Acks::Ping } else { Acks::Lag };
     let (form, limits) = (out.form(), server.limits().clone());
-    let shared = server.shared();
+    let (shared, answers) = (server.shared(), Arc::clone(server.answers()));
     let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, form, limits.clone(), shared)));
-    let writing = tokio::spawn(supervised(write(Arc::clone(&outbox), out, limits)));
+    let writing = tokio::spawn(supervised(write(Arc::clone(&outbox), out, limits, answers)));
     let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
     let searches = Arc::new(Semaphore::new(server.limits().output_waits));
     let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
@@ -532,6 +532,28 @@ impl Receiving {
     }
 }
 
+/// How a client takes long answers, looked at now and then while something is being sent.
+struct Taking {
+    /// How much it had taken at the last look, if it was owed a long answer then.
+    written: Option<u64>,
+    next_look: Instant,
+}
+
+impl Taking {
+    /// Begins anew: nothing is owed.
+    fn new() -> Self {
+        Taking { written: None, next_look: Instant::now() }
+    }
+
+    /// Tells whether the client has taken enough since the last look, or was not owed a long answer all the time.
+    fn gets_on(&mut self, outbox: &Outbox, out: &Out, period: Duration) -> bool {
+        let written = outbox.owes_more_than(SHORT, out).then(|| outbox.written());
+        let is_slow = self.written.zip(written).is_some_and(|(before, now)| now < before + PROGRESS);
+        *self = Taking { written, next_look: Instant::now() + period };
+        !is_slow
+    }
+}
+
 /// Closes an outbox, however its writer ends.
 struct Closing(Arc<Outbox>);
 
@@ -584,8 +606,9 @@ impl Parsed {
 }
 
 /// Empties the outbox into the connection until it ends.
-async fn write(outbox: Arc<Outbox>, mut out: Out, limits: Limits) {
+async fn write(outbox: Arc<Outbox>, mut out: Out, limits: Limits, answers: Arc<Budget>) {
     let closing = Closing(Arc::clone(&outbox));
+    let mut taking = Taking::new();
     let goodbye = loop {
         if let Some(goodbye) = outbox.fill(&mut out) {
             break Some(goodbye);
@@ -595,13 +618,14 @@ async fn write(outbox: Arc<Outbox>, mut out: Out, limits: Limits) {
         }
         if out.is_empty() {
             out.reset_if_idle();
+            taking = Taking::new();
             tokio::select! {
                 () = outbox.bell() => {}
                 () = tokio::time::sleep(limits.keep_alive), if out.has_pings() => out.ping(b""),
             }
             continue;
         }
-        let before = out.len();
+        let (before, period) = (out.len(), limits.slow_transfer);
         let is_sent = tokio::select! {
             biased;
             is_sent = out.send() => is_sent,
@@ -611,6 +635,15 @@ async fn write(outbox: Arc<Outbox>, mut out: Out, limits: Limits) {
                 let reason = format!("nothing was read for {:?} while answers were waiting", limits.stalled_writer);
                 outbox.say_goodbye(POLICY, reason.as_str());
                 break Some(Goodbye { code: POLICY, reason });
+            }
+            () = tokio::time::sleep_until(taking.next_look) => {
+                if taking.gets_on(&outbox, &out, period) || !answers.is_wanted() {
+                    continue;
+                }
+                let reason =
+                    format!("less than 1 MiB of long answers was taken in {period:?} while others waited for room");
+                outbox.say_goodbye(TRY_AGAIN, reason.as_str());
+                break Some(Goodbye { code: TRY_AGAIN, reason });
             }
         };
         if !is_sent {

@@ -607,6 +607,18 @@ impl Outbox {
         }
     }
 
+    /// Tells whether answers of more than `bytes` wait to be taken by a client on a wire, and keep memory until then.
+    pub(crate) fn owes_more_than(&self, bytes: u64, out: &Out) -> bool {
+        // What has begun keeps all of its memory to its end.
+        let owed = self.queue().answer_bytes.saturating_add(out.begun_len());
+        self.form == Form::Json && owed as u64 > bytes
+    }
+
+    /// Returns how many bytes were written.
+    pub(crate) fn written(&self) -> u64 {
+        self.queue().written
+    }
+
     /// Waits until there may be something to send.
     pub(crate) async fn bell(&self) {
         self.bell.notified().await;

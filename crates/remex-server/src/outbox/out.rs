@@ -165,7 +165,15 @@ impl Out {
         self.len() + unfinished
     }
 
-    /// Tells whether an answer has begun and its end is still to be added.
+    /// Returns how long the message is that has begun and whose end is still to be added.
+    pub(super) fn begun_len(&self) -> usize {
+        match self {
+            Out::Wire { unfinished: Some(message), .. } => message.len(),
+            Out::Wire { .. } | Out::Memory { .. } => 0,
+        }
+    }
+
+    /// Tells whether a message has begun and its end is still to be added.
     pub(crate) fn has_unfinished(&self) -> bool {
         matches!(self, Out::Wire { unfinished: Some(_), .. })
     }

@@ -132,6 +132,31 @@ async fn an_answer_of_more_than_there_is_for_all_of_them_is_made_alone() {
     assert_eq!(len_of(&read["chunks"]), 3 * MIB + "full\n".len());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_take_its_long_answer_loses_it_when_others_wait_for_the_room() {
+    let limits = Limits {
+        answer_bytes: 6 * MIB,
+        slow_transfer: Duration::from_millis(200),
+        // So that nothing but the others ends it.
+        stalled_writer: Duration::from_secs(3600),
+        ..Limits::default()
+    };
+    let site = Site::with(limits).await;
+    let (mut silent, mut other) = (site.client().await, site.client().await);
+    silent.produce("p", 3 * MIB).await;
+    other.produce("p", 3 * MIB).await;
+    silent.ask("read", "process/read", json!({"processId": "p"})).await;
+    let answers = site.server.answers();
+    until("the answer has its room", || answers.free() < answers.total()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(answers.free() < answers.total(), "as long as nobody waits, it may take its time");
+    let read = other.call("process/read", json!({"processId": "p"})).await.unwrap();
+    assert_eq!(len_of(&read["chunks"]), 3 * MIB + "full\n".len());
+    let rest = async { while let Ok(Some(_)) = silent.lines.next_line().await {} };
+    tokio::time::timeout(PATIENCE, rest).await.expect("the connection is closed");
+    site.until_all_is_free("nothing is kept for who is gone", answers).await;
+}
+
 /// Serves one body, which comes as far as `sent` until it is told to go on.
 async fn web(len: usize, sent: usize) -> (String, tokio::sync::oneshot::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
