@@ -156,8 +156,8 @@ impl FrameReader {
                 return incoming;
             }
             let (received, max_len) = self.cutter.unfinished_len(self.max_message_len);
-            if received > self.long_len && !self.is_announced {
-                self.is_announced = true;
+            let was_announced = std::mem::replace(&mut self.is_announced, received > self.long_len);
+            if self.is_announced && !was_announced {
                 return Incoming::Long { max_len };
             }
             match self.read().await {

@@ -90,7 +90,14 @@ impl Reader {
         match (self, stop) {
             (Reader::Wire(reader, _), Stop::Violation) => reader.discard().await,
             (Reader::Wire(reader, Source::WebSocket), _) => {
-                while !matches!(reader.next().await, Incoming::End | Incoming::Failed(_)) {}
+                loop {
+                    match reader.next().await {
+                        Incoming::End | Incoming::Failed(_) => break,
+                        // No memory is kept for what nobody will read.
+                        Incoming::Long { .. } => break reader.discard().await,
+                        _ => {}
+                    }
+                }
             }
             (Reader::Wire(..) | Reader::Memory(_), _) => {}
         }
@@ -196,17 +203,24 @@ impl Connection {
                     let incoming = tokio::select! {
                         biased;
                         () = self.outbox.leaving() => return Stop::Goodbye,
-                        incoming = reader.next() => incoming,
+                        // Before the next frame: pings and empty fragments may come without end.
                         () = Receiving::due(receiving.as_ref()) => {
                             let period = self.server.limits().slow_transfer;
                             let len = reader.unfinished_len();
+                            if len <= SHORT as usize {
+                                // It was a blank line, which is no message.
+                                receiving = None;
+                            }
                             if receiving.as_mut().is_some_and(|receiving| !receiving.gets_on(len, period)) {
                                 return self.too_slow(period, *source);
                             }
                             continue;
                         }
+                        incoming = reader.next() => incoming,
                     };
                     if let Incoming::Long { max_len } = incoming {
+                        // Of a blank line, if any: nobody waits for a share while it holds one.
+                        drop(receiving.take());
                         // Nothing is read meanwhile: what a client sends beyond this waits on its side.
                         let share = tokio::select! {
                             () = self.outbox.leaving() => return Stop::Goodbye,

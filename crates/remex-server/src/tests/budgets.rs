@@ -1,10 +1,13 @@
 //! Memory that all connections share: who waits for it, and who does not.
 
 use std::{
+    io::Write as _,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use remex_proto::message::Source;
+use remex_rpc::{FrameReader, Framing, Role};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -12,7 +15,12 @@ use tokio::{
 };
 
 use super::{Client, PATIENCE, Site, start_params};
-use crate::{Limits, budget::Budget};
+use crate::{
+    Limits,
+    budget::Budget,
+    connection::{self, Link, Way},
+    identity::Identity,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -337,6 +345,56 @@ async fn half_a_long_message_keeps_no_other_client_from_sending_its_own() {
     let mut client = tokio::time::timeout(PATIENCE, writing).await.expect("the write is taken").unwrap();
     client.call("environment/status", json!({})).await.unwrap();
     site.until_all_is_free("nothing is being received", incoming).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pings_within_half_a_long_message_do_not_keep_its_memory() {
+    let limits = Limits {
+        message_bytes: 4 * MIB,
+        incoming_bytes: 4 * MIB,
+        slow_transfer: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let site = Site::with(limits).await;
+    let mut client = site.client().await;
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let (reader, writer) = tokio::net::UnixStream::from_std(theirs).unwrap().into_split();
+    let framing = Framing::WebSocket(Role::Server);
+    let reader = FrameReader::new(Box::new(reader), framing, 4 * MIB);
+    let way = Way::Wire { reader, writer: Box::new(writer), framing, source: Source::WebSocket };
+    let link = Link { way, identity: Identity::Local };
+    let serving = tokio::spawn(connection::run(Arc::clone(&site.server), link));
+    // Two MiB of a message that goes on, then pings for ever, faster than they are read.
+    let flooding = std::thread::spawn(move || {
+        let len = 2 * MIB as u64;
+        let head = [&[0x01, 0xff][..], &len.to_be_bytes(), &[0; 4]].concat();
+        ours.write_all(&head).unwrap();
+        ours.write_all(&vec![b'x'; 2 * MIB]).unwrap();
+        let pings = [0x89, 0x80, 0, 0, 0, 0].repeat(10_000);
+        while ours.write_all(&pings).is_ok() {}
+    });
+    until("the message has its memory", || site.server.incoming().free() == 0).await;
+    client.start("p", "exec cat >/dev/null").await.unwrap();
+    let write = json!({"processId": "p", "chunk": "A".repeat(2 * MIB)});
+    client.call("process/write", write).await.unwrap();
+    tokio::time::timeout(PATIENCE, serving).await.expect("the connection is closed").unwrap();
+    flooding.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_blank_line_keeps_no_memory() {
+    let limits = Limits { slow_transfer: Duration::from_millis(200), ..Limits::default() };
+    let site = Site::with(limits).await;
+    let mut client = site.client().await;
+    for _ in 0..2 {
+        client.writer.write_all(&vec![b' '; 2 * MIB]).await.unwrap();
+        let incoming = site.server.incoming();
+        until("the line has its memory", || incoming.free() < incoming.total()).await;
+        client.writer.write_all(b"\n").await.unwrap();
+        site.until_all_is_free("the line is over", incoming).await;
+    }
+    client.call("environment/status", json!({})).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
