@@ -15,11 +15,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MIB;
 use crate::{
-    budget::{self, Budget, PATIENCE, Share},
+    budget::{self, Budget, PATIENCE, PROGRESS, Share},
     outbox::Outbox,
 };
 
-/// A file that gives nothing for this long is given up.
+/// A file that gives nothing for this long is given up, or less than [`PROGRESS`] while others wait for its room.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// What an answer is given when it turns out to be longer than expected.
@@ -126,10 +126,13 @@ impl Room {
         self.state().read
     }
 
-    /// Tells whether nothing more was read than `before`; who has not begun only waits.
+    /// Tells whether nothing more was read than `before`, or little while others wait; who has not begun only waits.
     fn is_stuck(&self, before: Option<u64>) -> bool {
         let state = self.state();
-        state.taken.is_some() && before.is_some() && state.read == before
+        let (Some(taken), Some(before), Some(read)) = (&state.taken, before, state.read) else {
+            return false;
+        };
+        read == before || (read < before + PROGRESS && taken.share.is_wanted())
     }
 
     /// Lets the next answer of the connection be made, unless this one is complete.
@@ -191,13 +194,19 @@ pub(super) fn no_room() -> RpcError {
 }
 
 fn gave_nothing(path: &Path) -> RpcError {
-    let message = format!("`{}` gave nothing for {} s", path.display(), STUCK.as_secs());
+    let message = format!(
+        "`{}` gave nothing for {} s, or too little while other answers waited for room",
+        path.display(),
+        STUCK.as_secs()
+    );
     RpcError::new(ErrorKind::Io, message)
         .with_hint("its file system hangs or is slow; read it in blocks with `fs/open` and `fs/readBlock`")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     fn room(lane: &Arc<Semaphore>, budget: &Arc<Budget>) -> Room {
@@ -248,9 +257,23 @@ mod tests {
         let next = room(&lane, &budget);
         assert!(next.try_take(2 * MIB), "its connection goes on");
         let error = cover(&hanging, 11 * MIB).unwrap_err();
-        assert_eq!(error.message, "`/f` gave nothing for 10 s");
+        assert_eq!(
+            error.message,
+            "`/f` gave nothing for 10 s, or too little while other answers waited for room"
+        );
         drop((hanging, next));
         assert_eq!(budget.free(), 20 * MIB);
+    }
+
+    #[test]
+    fn who_reads_little_is_stuck_only_while_others_wait() {
+        let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(10 * MIB)));
+        let slow = room(&lane, &budget);
+        assert!(slow.try_take(5 * MIB) && cover(&slow, MIB).is_ok());
+        assert!(!slow.is_stuck(Some(1)));
+        let mut waiting = Box::pin(budget.take(5 * MIB));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(slow.is_stuck(Some(1)) && !slow.is_stuck(Some(0)));
     }
 
     #[test]
