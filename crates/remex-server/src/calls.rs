@@ -240,18 +240,8 @@ impl Connection {
     }
 
     fn terminate(&mut self, own: &Arc<Session>, request: &wire::Terminate, responder: Responder) {
-        let session = self.session(own, request.session_id.as_deref()).ok();
-        let ended = session.and_then(|session| {
-            let process = session.process(&request.process_id).filter(|process| process.has_exited())?;
-            (request.scope == wire::TerminateScope::Tree).then_some((session, process))
-        });
-        match ended {
-            Some((session, process)) => process.end_remains(&session, request.mode, responder),
-            None => {
-                let order = Order::Terminate(request.mode, responder);
-                self.order(own, request.session_id.as_deref(), &request.process_id, order);
-            }
-        }
+        let order = Order::Terminate(request.mode, request.scope, responder);
+        self.order(own, request.session_id.as_deref(), &request.process_id, order);
     }
 
     fn order(&mut self, own: &Arc<Session>, named: Option<&str>, process: &str, order: Order) {

@@ -151,7 +151,7 @@ pub(crate) enum Order {
     CloseStdin(Responder, Box<str>),
     Resize(Size, Responder, Box<str>),
     Signal(Signal, Responder),
-    Terminate(wire::TerminateMode, Responder),
+    Terminate(wire::TerminateMode, wire::TerminateScope, Responder),
 }
 
 impl Process {
@@ -195,7 +195,7 @@ impl Process {
 
     /// Puts an order into the queue, which the task takes after the start and never before; answers
     /// it when there is no task.
-    pub(crate) fn order(&self, order: Order) {
+    pub(crate) fn order(self: &Arc<Self>, order: Order) {
         let mut state = self.state();
         // Sent again by its client elsewhere, it would come before what was sent before it.
         if order.is_input() && order.responder().outbox().is_gone() {
@@ -208,7 +208,7 @@ impl Process {
                 drop(state);
                 self.wake.notify_one();
             }
-            Phase::Over { .. } => order.answer_closed(&self.about, &mut state.input),
+            Phase::Over { .. } => order.answer_closed(self, &mut state.input),
             Phase::Failed => {
                 drop(state);
                 order.answer_unknown();
@@ -222,13 +222,13 @@ impl Process {
     }
 
     /// The task ends: from now on orders are answered without it.
-    fn retire(&self) {
+    fn retire(self: &Arc<Self>) {
         let mut state = self.state();
         if let Phase::Running { leader, started_at_ms } = &state.phase {
             state.phase = Phase::Over { pid: leader.pid(), started_at_ms: *started_at_ms };
         }
         while let Some(order) = state.orders.pop_front() {
-            order.answer_closed(&self.about, &mut state.input);
+            order.answer_closed(self, &mut state.input);
         }
     }
 

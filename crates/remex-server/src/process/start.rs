@@ -257,7 +257,7 @@ impl Order {
         match self {
             Order::Write(feed) => &feed.responder,
             Order::Signal(_, responder)
-            | Order::Terminate(_, responder)
+            | Order::Terminate(_, _, responder)
             | Order::CloseStdin(responder, _)
             | Order::Resize(_, responder, _) => responder,
         }
@@ -267,18 +267,24 @@ impl Order {
         match self {
             Order::Write(feed) => feed.responder,
             Order::Signal(_, responder)
-            | Order::Terminate(_, responder)
+            | Order::Terminate(_, _, responder)
             | Order::CloseStdin(responder, _)
             | Order::Resize(_, responder, _) => responder,
         }
     }
 
     /// Answers an order for a process that has ended and said everything.
-    pub(super) fn answer_closed(self, about: &About, input: &mut Input) {
+    pub(super) fn answer_closed(self, process: &Arc<Process>, input: &mut Input) {
+        let about = &process.about;
         match self {
             // Says whether it was accepted before.
             Order::Write(feed) => input.write(feed),
-            Order::Terminate(_, responder) => responder.ok(wire::Terminated { running: false }),
+            Order::Terminate(mode, wire::TerminateScope::Tree, responder) => {
+                process.end_remains(mode, responder);
+            }
+            Order::Terminate(_, wire::TerminateScope::Usual, responder) => {
+                responder.ok(wire::Terminated { running: false });
+            }
             Order::Resize(_, responder, id) if !about.tty => responder.error(&not_a_terminal(&id)),
             Order::CloseStdin(responder, id) if about.tty => responder.error(&no_end_of_input(&id)),
             Order::Signal(_, responder)
@@ -294,7 +300,7 @@ impl Order {
         let (responder, id) = match self {
             Order::Write(feed) => return feed.answer(wire::WriteStatus::UnknownProcess),
             Order::Signal(_, responder) => return responder.ok(Empty {}),
-            Order::Terminate(_, responder) => return responder.ok(wire::Terminated { running: false }),
+            Order::Terminate(_, _, responder) => return responder.ok(wire::Terminated { running: false }),
             Order::CloseStdin(responder, id) | Order::Resize(_, responder, id) => (responder, id),
         };
         responder.error(&unknown_process(&id));

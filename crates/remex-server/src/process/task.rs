@@ -436,9 +436,9 @@ impl Runner {
                     drop(state);
                     responder.answer(self.signal(signal).map(|()| Empty {}));
                 }
-                Order::Terminate(mode, responder) => {
+                Order::Terminate(mode, scope, responder) => {
                     drop(state);
-                    self.terminate(mode, responder);
+                    self.terminate(mode, scope, responder);
                 }
             }
         }
@@ -456,10 +456,14 @@ impl Runner {
         })
     }
 
-    fn terminate(&mut self, mode: wire::TerminateMode, responder: crate::outbox::Responder) {
-        match (&self.end, mode) {
-            (End::Closed, _) => responder.ok(wire::Terminated { running: false }),
-            (End::Running, mode) => {
+    fn terminate(
+        &mut self,
+        mode: wire::TerminateMode,
+        scope: wire::TerminateScope,
+        responder: crate::outbox::Responder,
+    ) {
+        match (&self.end, scope) {
+            (End::Running, _) => {
                 self.process.state().ended_for.get_or_insert(ExitCause::Terminated);
                 match mode {
                     wire::TerminateMode::Force => {
@@ -478,7 +482,9 @@ impl Runner {
                     }
                 }
             }
-            (End::Exiting { .. } | End::Exited { .. } | End::Closing { .. }, mode) => {
+            (_, wire::TerminateScope::Tree) => self.process.end_remains(mode, responder),
+            (End::Closed, wire::TerminateScope::Usual) => responder.ok(wire::Terminated { running: false }),
+            (End::Exiting { .. } | End::Exited { .. } | End::Closing { .. }, wire::TerminateScope::Usual) => {
                 let pid = self.exit.leader().pid();
                 terminate::remains(&self.process, &self.session, pid, mode, responder);
             }

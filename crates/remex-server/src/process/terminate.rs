@@ -115,19 +115,13 @@ async fn is_gone(scope: &Scope) -> bool {
 }
 
 impl Process {
-    /// Tells whether the direct child has ended.
-    pub(crate) fn has_exited(&self) -> bool {
-        self.state().exit.is_some()
-    }
-
     /// Ends everything that lives of a process that has exited, also what left its group and session.
-    pub(crate) fn end_remains(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        mode: TerminateMode,
-        responder: Responder,
-    ) {
-        end_rest(Scope::Start(self.tag), self, session, mode, responder);
+    pub(super) fn end_remains(self: &Arc<Self>, mode: TerminateMode, responder: Responder) {
+        match self.session.upgrade() {
+            Some(session) => end_rest(Scope::Start(self.tag), self, &session, mode, responder),
+            // It has ended, with everything.
+            None => responder.ok(Terminated { running: false }),
+        }
     }
 
     /// Waits until the direct child has ended.
