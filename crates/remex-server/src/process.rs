@@ -216,6 +216,11 @@ impl Process {
         }
     }
 
+    /// Tells whether nothing more will come.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().log.is_closed()
+    }
+
     /// Notes whether the process counts as one that has not closed; returns whether that is news.
     pub(crate) fn set_live(&self, is_live: bool) -> bool {
         self.is_live.swap(is_live, Ordering::Relaxed) != is_live

@@ -140,18 +140,18 @@ impl Session {
         Ok(remex_proto::call::Empty {})
     }
 
-    /// Forgets a process that a client does not want to see any more, once it has closed.
+    /// Forgets a process that a client does not want to see any more, once it has closed and its own client has got
+    /// everything.
     pub(crate) fn forget_closed(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
         let process = self.process(id).ok_or_else(|| crate::process::unknown_process(id))?;
-        let is_closed = self.processes().closed.iter().any(|closed| Arc::ptr_eq(closed, &process));
-        if !is_closed {
+        if !process.is_closed() {
             let message =
                 format!("cannot forget process `{id}`: it runs, or something holds its output open");
             return Err(
                 RpcError::new(ErrorKind::InvalidParams, message).with_hint("end it with `process/terminate`")
             );
         }
-        self.forget(&process);
+        process.expire();
         Ok(remex_proto::call::Empty {})
     }
 
@@ -239,7 +239,7 @@ impl Session {
     pub(crate) fn process_lost(&self, process: &Arc<Process>) {
         let mut processes = self.processes();
         processes.live -= usize::from(process.set_live(false));
-        if processes.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process)) {
+        if processes.has(process) {
             processes.by_id.remove(&process.id);
         }
         drop(processes);
@@ -259,6 +259,11 @@ impl Session {
             return;
         }
         processes.live -= 1;
+        if !processes.has(process) {
+            // A client saw the close and had it forgotten before its task came here.
+            drop(processes);
+            return self.closed_one.notify_waiters();
+        }
         processes.closed.push_back(Arc::clone(process));
         processes.closed_weight += process.about.weight;
         while processes.closed.len() > limits.closed_processes
@@ -484,8 +489,13 @@ impl Session {
 }
 
 impl Processes {
+    /// Tells whether the process is known, and not only another one with its id.
+    fn has(&self, process: &Arc<Process>) -> bool {
+        self.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process))
+    }
+
     fn forget(&mut self, process: &Arc<Process>) {
-        if self.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process)) {
+        if self.has(process) {
             self.by_id.remove(&process.id);
         }
         // Forgotten in nearly the order of closing, so it is near the front.

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod cancels;
+mod forgetting;
 mod limits;
 mod panics;
 
