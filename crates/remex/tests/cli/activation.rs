@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::{
     home::{Home, said},
     screen::Screen,
-    support::{Client, Server, program},
+    support::{Client, InTime as _, Server, program},
 };
 
 /// Returns the program with a socket passed as systemd does it.
@@ -62,11 +62,11 @@ fn a_port_from_systemd_obeys_the_same_rules() {
     let server = Server::launch(activated(TcpListener::bind("127.0.0.1:0").unwrap(), ""), 1);
     server.client();
     let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
-    let refused = said(&activated(everywhere, "").output().unwrap());
+    let refused = said(&activated(everywhere, "").finished());
     assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""));
     assert!(refused.err.contains("without authentication"), "{refused:?}");
 
-    let nothing = said(&program(&["serve", "--listen", "systemd"]).stdin(Stdio::null()).output().unwrap());
+    let nothing = said(&program(&["serve", "--listen", "systemd"]).stdin(Stdio::null()).finished());
     assert_eq!(nothing.code, Some(1));
     assert!(nothing.err.contains("no socket was passed to this process"), "{nothing:?}");
 }

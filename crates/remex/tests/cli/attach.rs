@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{
     home::{Home, said},
     screen::{Screen, hang_up},
-    support::{Server, Watched},
+    support::{InTime as _, Patient, Server, Watched},
 };
 
 #[test]
@@ -36,7 +36,7 @@ fn several_that_need_the_own_server_at_once_start_one() {
     let children: Vec<_> = (0..4).map(|_| start().stdout(Stdio::piped()).spawn().unwrap()).collect();
     let mut names = Vec::new();
     for child in children {
-        let output = child.wait_with_output().unwrap();
+        let output = child.finished();
         assert!(output.status.success());
         names.push(String::from_utf8(output.stdout).unwrap().trim().to_owned());
     }
@@ -52,7 +52,7 @@ fn what_is_left_has_the_environment_and_the_directory_of_the_caller() {
     let mut command =
         home.remex(&["run", "--detach", "--name", "second", "--", "sh", "-c", "echo $API_TOKEN; pwd"]);
     command.env("API_TOKEN", "mine").current_dir("/usr");
-    assert!(command.output().unwrap().status.success());
+    assert!(command.finished().status.success());
     assert_eq!(home.say(&["wait", "second"]).code, Some(0));
     assert_eq!(home.say(&["logs", "second"]).out, "mine\n/usr\n");
 }
@@ -77,7 +77,7 @@ fn attach_shows_what_was_said_and_what_comes_and_ends_with_the_code() {
     home.say(&["run", "--detach", "--name", "build", "--", "sh", "-c", script]);
     let child = home.remex(&["attach", "bui"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     std::fs::write(home.path("go"), "").unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = child.finished();
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(6), &b"before\nafter\n"[..]));
     // Also when it has ended.
     let said = home.say(&["attach", "build"]);
@@ -154,9 +154,9 @@ fn who_loses_the_terminal_loses_nothing_else() {
     for round in 0..4 {
         let name = format!("work-{round}");
         let mut child = hang_up(&home, &["shell", "--name", &name], "# ");
-        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert_eq!(child.ended().code(), Some(0));
         let mut child = hang_up(&home, &["attach", &name], "# ");
-        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert_eq!(child.ended().code(), Some(0));
         let mut screen = Screen::remex(&home, &["attach", &name]);
         screen.wait_for("# ");
         screen.keys("exit 4\r");
@@ -200,11 +200,11 @@ fn a_process_that_waited_for_its_dead_client_goes_on_once_somebody_attaches() {
         .spawn()
         .unwrap();
     // Held open to the end: who stops reading ends the command.
-    let mut out = child.stdout.take().unwrap();
+    let mut out = Patient::new(child.stdout.take().unwrap());
     out.read_exact(&mut [0; 2]).unwrap();
     // It stands still: nobody reads, and nothing may be lost.
     child.kill().unwrap();
-    child.wait().unwrap();
+    child.ended();
     let screen = Screen::remex(&home, &["attach", "--on", server.address(), "flood"]);
     screen.wait_for("\n1000000");
 }
@@ -238,14 +238,14 @@ fn attach_needs_no_name_where_exactly_one_runs() {
     home.say(&["run", "--detach", "--name", "one", "--", "sh", "-c", script]);
     let mut child = home.remex(&["attach"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut shown = [0; 5];
-    child.stdout.as_mut().unwrap().read_exact(&mut shown).unwrap();
+    Patient::new(child.stdout.as_mut().unwrap()).read_exact(&mut shown).unwrap();
     assert_eq!(&shown, b"only\n");
     home.say(&["run", "--detach", "--name", "two", "--", "sleep", "1000"]);
     let several = home.say(&["attach"]);
     assert_eq!(several.code, Some(2), "{several:?}");
     assert!(several.err.starts_with("remex: several are running: one, two\n"), "{several:?}");
     std::fs::write(home.path("go"), "").unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(6));
+    assert_eq!(child.ended().code(), Some(6));
 }
 
 #[test]
@@ -301,9 +301,9 @@ fn leave_running(home: &Home, name: &str) -> Watched {
     assert_eq!(home.say(&["run", "--detach", "--name", name, "--", "sh", "-c", script]).code, Some(0));
     let mut logs = home.remex(&["logs", "--follow", name]).stdout(Stdio::piped()).spawn().unwrap();
     let mut pid = String::new();
-    BufReader::new(logs.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    BufReader::new(Patient::new(logs.stdout.take().unwrap())).read_line(&mut pid).unwrap();
     logs.kill().unwrap();
-    logs.wait().unwrap();
+    logs.ended();
     Watched::printed(pid.trim())
 }
 
@@ -335,13 +335,13 @@ fn who_is_attached_is_told_that_the_own_server_died() {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut first = [0];
-        child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        Patient::new(child.stdout.as_mut().unwrap()).read_exact(&mut first).unwrap();
         child
     };
     let children = [start(&["attach", "build"]), start(&["logs", "--follow", "build"])];
     kill_own_server(&home, &process);
     for (child, code) in children.into_iter().zip([125, 4]) {
-        let said = said(&child.wait_with_output().unwrap());
+        let said = said(&child.finished());
         assert_eq!(said.code, Some(code), "{said:?}");
         assert!(said.err.contains(DIED), "{said:?}");
     }
@@ -353,13 +353,13 @@ fn who_comes_back_to_a_new_own_server_is_told_that_the_old_one_is_gone() {
     let process = leave_running(&home, "build");
     let mut command = home.remex(&["logs", "--follow", "build"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    Patient::new(child.stdout.as_mut().unwrap()).read_exact(&mut [0]).unwrap();
     // It sleeps until there is another server.
     kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
     kill_own_server(&home, &process);
     assert_eq!(home.say(&["run", "--detach", "--", "sleep", "1000"]).code, Some(0));
     kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
-    let said = said(&child.wait_with_output().unwrap());
+    let said = said(&child.finished());
     assert_eq!(said.code, Some(4), "{said:?}");
     let told = "remex: your remex server is a new one: the one before died or was stopped, and the processes that it ran \
                 were ended\n";

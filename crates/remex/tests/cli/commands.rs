@@ -1,6 +1,9 @@
 //! Every command there is, as the program itself lists them.
 
-use crate::home::{Home, said};
+use crate::{
+    home::{Home, said},
+    support::InTime as _,
+};
 
 /// All commands, so that no test can forget one.
 pub(crate) struct Commands {
@@ -28,7 +31,7 @@ pub(crate) fn help(home: &Home, words: &[String], columns: u16) -> String {
     let words = words.iter().map(String::as_str);
     let arguments: Vec<_> = std::iter::once("help").chain(words).collect();
     let mut command = home.remex(&arguments);
-    let said = said(&command.env("COLUMNS", columns.to_string()).output().unwrap());
+    let said = said(&command.env("COLUMNS", columns.to_string()).finished());
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{arguments:?}");
     said.out
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     home::{Home, said},
-    support::Server,
+    support::{InTime as _, Server},
 };
 
 #[test]
@@ -60,7 +60,7 @@ fn scarcity_is_a_warning_and_no_problem() {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 256; exec prlimit --locks=1000:1000 remex doctor"]);
     home.dress(&mut command);
-    let said = said(&command.output().unwrap());
+    let said = said(&command.finished());
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.contains("warning  open files") && said.out.contains("ulimit -n"), "{said:?}");
     assert!(said.out.contains("warning  process marks") && said.out.contains("LimitLOCKS="), "{said:?}");

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     home::{Home, Said},
-    support::{PATIENCE, Server},
+    support::{InTime as _, PATIENCE, Server},
 };
 
 fn mode(path: &Path) -> u32 {
@@ -247,8 +247,8 @@ fn a_program_that_leads_nowhere_ends_with_us() {
     let (mut interrupted, one) = started("one", &["ps", "--on", "one"]);
     kill_process(Pid::from_child(&interrupted), Signal::INT).unwrap();
     let (mut tested, two) = started("two", &["env", "test", "two", "--timeout", "3s"]);
-    assert_eq!(interrupted.wait().unwrap().code(), Some(130));
-    assert_eq!(tested.wait().unwrap().code(), Some(4));
+    assert_eq!(interrupted.ended().code(), Some(130));
+    assert_eq!(tested.ended().code(), Some(4));
     for pid in [one, two] {
         assert!(test_kill_process(pid).is_err(), "{pid:?} was left running");
     }

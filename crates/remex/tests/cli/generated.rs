@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use crate::{commands::Commands, home::Home};
+use crate::{commands::Commands, home::Home, support::InTime as _};
 
 #[test]
 fn every_shell_gets_completions_for_every_command() {
@@ -21,7 +21,7 @@ fn every_shell_gets_completions_for_every_command() {
         ". {}; COMP_WORDS=(remex env te); COMP_CWORD=2; _remex remex te env; echo \"${{COMPREPLY[*]}}\"",
         script.display()
     );
-    let output = Command::new("bash").args(["-c", &line]).output().unwrap();
+    let output = Command::new("bash").args(["-c", &line]).finished();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "test\n", "{output:?}");
 }
 

@@ -11,6 +11,8 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::support::{InTime as _, default_signals};
+
 /// A user: nothing of the machine's real one is seen or touched, and what was left running ends with it.
 pub(crate) struct Home {
     directory: TempDir,
@@ -26,6 +28,7 @@ pub(crate) struct Said {
 
 impl Home {
     pub(crate) fn new() -> Self {
+        default_signals();
         let directory = TempDir::new().unwrap();
         for name in ["home", "config/remex", "run", "bin"] {
             fs::create_dir_all(directory.path().join(name)).unwrap();
@@ -80,7 +83,7 @@ impl Home {
 
     /// Runs the program to its end, with nothing to read.
     pub(crate) fn say(&self, args: &[&str]) -> Said {
-        said(&self.remex(args).stdin(Stdio::null()).output().unwrap())
+        said(&self.remex(args).stdin(Stdio::null()).finished())
     }
 
     /// Runs the program to its end, with something to read.
@@ -95,7 +98,7 @@ impl Home {
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
         let feeder = std::thread::spawn(move || stdin.write_all(&input));
-        let output = child.wait_with_output().unwrap();
+        let output = child.finished();
         let _ = feeder.join().unwrap();
         said(&output)
     }
@@ -106,6 +109,7 @@ impl Home {
         let program = Path::new(env!("CARGO_BIN_EXE_remex")).parent().unwrap().display().to_string();
         let own = self.directory.path().join("bin").display().to_string();
         command
+            .stdin(Stdio::null())
             .env_clear()
             .env("PATH", format!("{own}:{program}:{path}"))
             .env("HOME", self.directory.path().join("home"))

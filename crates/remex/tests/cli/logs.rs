@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::{
     home::Said,
     left::{Left, out},
-    support::Cutter,
+    support::{Cutter, InTime as _, Patient},
 };
 
 #[test]
@@ -19,7 +19,7 @@ fn logs_are_the_bytes_that_were_said_each_stream_on_its_own() {
     let left = Left::behind("night");
     left.client.shell("both", r"printf 'out\n\377 no end'; printf 'err\n' >&2");
     left.client.collect("both");
-    let output = left.home.remex(&["logs", "both"]).output().unwrap();
+    let output = left.home.remex(&["logs", "both"]).finished();
     assert_eq!(output.stdout, b"out\n\xff no end");
     assert_eq!((output.stderr, output.status.code()), (b"err\n".to_vec(), Some(0)));
     left.client.start("tty", &["/bin/echo", "shown"], json!({"tty": true}));
@@ -106,13 +106,13 @@ fn following_goes_on_until_the_end() {
     left.waiting("talk", "echo more; echo oops >&2; printf last");
     let mut logs = left.home.remex(&["logs", "talk", "--follow", "--tail", "1"]);
     let mut logs = logs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut stdout = BufReader::new(logs.stdout.take().unwrap());
+    let mut stdout = BufReader::new(Patient::new(logs.stdout.take().unwrap()));
     let mut first = String::new();
     stdout.read_line(&mut first).unwrap();
     left.go("talk");
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).unwrap();
-    let end = logs.wait_with_output().unwrap();
+    let end = logs.finished();
     assert_eq!((first.as_str(), rest.as_str()), ("ready\n", "more\nlast"));
     assert_eq!((end.stderr, end.status.code()), (b"oops\n".to_vec(), Some(0)));
 }
@@ -130,7 +130,7 @@ fn a_cut_neither_drops_nor_doubles_a_byte() {
     let mut logs = left.home.remex(&["logs", "count", "-f", "--on", cutter.address()]);
     let logs = logs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     left.go("count");
-    let end = logs.wait_with_output().unwrap();
+    let end = logs.finished();
     let expected: String =
         std::iter::once("ready\n".to_owned()).chain((0..30_000).map(|i| format!("number {i}\n"))).collect();
     assert!(end.stdout == expected.as_bytes(), "{} bytes instead of {}", end.stdout.len(), expected.len());
@@ -163,7 +163,7 @@ fn several_are_told_apart_by_their_names() {
     left.waiting("four", "echo over");
     let mut logs = left.home.remex(&["logs", "--follow", "three", "four"]);
     let mut logs = logs.stdout(Stdio::piped()).spawn().unwrap();
-    let mut stdout = BufReader::new(logs.stdout.take().unwrap());
+    let mut stdout = BufReader::new(Patient::new(logs.stdout.take().unwrap()));
     let mut lines = [String::new(), String::new(), String::new()];
     stdout.read_line(&mut lines[0]).unwrap();
     stdout.read_line(&mut lines[1]).unwrap();
@@ -171,7 +171,7 @@ fn several_are_told_apart_by_their_names() {
     stdout.read_line(&mut lines[2]).unwrap();
     lines[..2].sort();
     assert_eq!(lines, ["four  | ready\n", "three | d\n", "four  | over\n"]);
-    assert_eq!(logs.wait().unwrap().code(), Some(0));
+    assert_eq!(logs.ended().code(), Some(0));
 }
 
 #[test]
@@ -195,13 +195,13 @@ fn output_is_chosen_by_clock_times() {
     // A time of day is that of the machine; three hours west of here it is earlier.
     let hour = |zone: &str| {
         let mut date = std::process::Command::new("date");
-        let shown = date.env("TZ", zone).args(["-d", "-1 hour", "+%H:%M:%S"]).output().unwrap();
+        let shown = date.env("TZ", zone).args(["-d", "-1 hour", "+%H:%M:%S"]).finished();
         String::from_utf8(shown.stdout).unwrap().trim().to_owned()
     };
     for zone in ["UTC0", "WEST3", "EAST-5"] {
         for (flag, shown) in [("--since", "now\n"), ("--until", "")] {
             let mut logs = left.home.remex(&["logs", "said", flag, &hour(zone)]);
-            let said = crate::home::said(&logs.env("TZ", zone).output().unwrap());
+            let said = crate::home::said(&logs.env("TZ", zone).finished());
             assert_eq!((said.out.as_str(), said.err.as_str()), (shown, ""), "{zone} {flag}");
         }
     }

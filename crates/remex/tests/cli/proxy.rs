@@ -9,7 +9,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::home::Home;
+use crate::{
+    home::Home,
+    support::{InTime as _, Patient},
+};
 
 /// Makes an environment `far` whose program notes its own id, as an ssh that can be killed.
 fn far(home: &Home) {
@@ -37,7 +40,7 @@ fn a_cut_of_the_program_loses_nothing() {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut out = BufReader::new(Patient::new(child.stdout.take().unwrap()));
     let mut all = String::new();
     for last in ["100000\n", "300000\n"] {
         while !all.ends_with(&format!("\n{last}")) {
@@ -48,7 +51,7 @@ fn a_cut_of_the_program_loses_nothing() {
         std::io::Write::write_all(&mut stdin, b"\n").unwrap();
     }
     out.read_to_string(&mut all).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.ended().code(), Some(0));
     let expected: String = (1..=500_000).map(|number| format!("{number}\n")).collect();
     assert!(all == expected, "{} instead of {} bytes", all.len(), expected.len());
     assert_eq!(connections(&home).len(), 3);

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     home::{Home, Said, said},
-    support::{Cutter, Server, Watched},
+    support::{Cutter, InTime as _, Patient, Server, Watched},
 };
 
 /// Starts the program with pipes.
@@ -116,7 +116,7 @@ fn here_it_has_the_environment_and_the_directory_of_the_caller() {
     fs::create_dir(home.path("sub")).unwrap();
     let mut command = home.remex(&["run", "--env", "B=2", "--env", "C", "--cwd", "sub", "--", "sh", "-c"]);
     command.arg("echo $API_TOKEN $B $C; basename $(pwd)").env("API_TOKEN", "t").env("C", "3").env("B", "1");
-    let said = said(&command.stdin(Stdio::null()).output().unwrap());
+    let said = said(&command.stdin(Stdio::null()).finished());
     assert_eq!(said.out, "t 2 3\nsub\n");
     assert_eq!(home.say(&["run", "--cwd", "~/sub", "--", "sh", "-c", "basename $PWD"]).out, "sub\n");
     assert_eq!(home.say(&["run", "--env", "UNSET", "--", "true"]).code, Some(2));
@@ -145,11 +145,11 @@ fn ctrl_c_reaches_the_command() {
     for place in [&[][..], &["--on", server.address()]] {
         let script = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.05; done";
         let mut child = start(&home, &[&["run"], place, &["--", "sh", "-c", script]].concat());
-        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut out = BufReader::new(Patient::new(child.stdout.take().unwrap()));
         assert_eq!(line(&mut out), "ready");
         signal(&child, Signal::INT);
         assert_eq!(line(&mut out), "caught");
-        assert_eq!(child.wait().unwrap().code(), Some(7));
+        assert_eq!(child.ended().code(), Some(7));
     }
 }
 
@@ -161,12 +161,12 @@ fn a_second_ctrl_c_kills_the_command_with_everything_it_started() {
         let script = "trap '' INT; setsid sh -c 'echo $$; exec sleep 1000' & trap 'echo no' INT; \
                       while :; do sleep 0.05; done";
         let mut child = start(&home, &[&["run"], place, &["--", "sh", "-c", script]].concat());
-        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut out = BufReader::new(Patient::new(child.stdout.take().unwrap()));
         let grandchild = Watched::printed(&line(&mut out));
         signal(&child, Signal::INT);
         assert_eq!(line(&mut out), "no");
         signal(&child, Signal::INT);
-        assert_eq!(child.wait().unwrap().code(), Some(137));
+        assert_eq!(child.ended().code(), Some(137));
         grandchild.assert_ends();
     }
 }
@@ -178,7 +178,7 @@ fn a_later_ctrl_c_interrupts_again() {
     let script = "n=0; trap 'n=$((n+1)); echo caught $n; test $n = 2 && exit 8; sleep 2.2; echo later' INT; \
                   echo ready; while :; do sleep 0.05; done";
     let mut child = start(&home, &["run", "--", "sh", "-c", script]);
-    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut out = BufReader::new(Patient::new(child.stdout.take().unwrap()));
     assert_eq!(line(&mut out), "ready");
     for round in ["caught 1", "caught 2"] {
         signal(&child, Signal::INT);
@@ -187,9 +187,9 @@ fn a_later_ctrl_c_interrupts_again() {
             assert_eq!(line(&mut out), "later");
         }
     }
-    assert_eq!(child.wait().unwrap().code(), Some(8));
+    assert_eq!(child.ended().code(), Some(8));
     let mut err = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    Patient::new(child.stderr.take().unwrap()).read_to_string(&mut err).unwrap();
     let told = "remex: interrupted; Ctrl-C again within 2 s kills it with everything it started\n";
     assert_eq!(err, told.repeat(2));
 }
@@ -202,9 +202,10 @@ fn who_ends_remex_ends_the_command() {
         for (sent, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
             let args = [&["run"], place, &["--", "sh", "-c", "echo $$; exec sleep 1000"]].concat();
             let mut child = start(&home, &args);
-            let command = Watched::printed(&line(&mut BufReader::new(child.stdout.take().unwrap())));
+            let command =
+                Watched::printed(&line(&mut BufReader::new(Patient::new(child.stdout.take().unwrap()))));
             signal(&child, sent);
-            assert_eq!(child.wait().unwrap().code(), Some(code));
+            assert_eq!(child.ended().code(), Some(code));
             command.assert_ends();
         }
     }
@@ -217,12 +218,12 @@ fn a_signal_that_was_to_be_ignored_is_ignored() {
     command.args(["-c", "trap '' HUP; exec remex run -- sh -c 'echo ready; read x; echo got $x'"]);
     home.dress(&mut command);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut out = BufReader::new(Patient::new(child.stdout.take().unwrap()));
     assert_eq!(line(&mut out), "ready");
     signal(&child, Signal::HUP);
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"it\n").unwrap();
     assert_eq!(line(&mut out), "got it");
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.ended().code(), Some(0));
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn ctrl_c_while_connecting_leaves_no_program_behind() {
     let child = start(&home, &["run", "--on", "far", "--", "true"]);
     let program = Watched::printed(&fs::read_to_string(pid).unwrap());
     signal(&child, Signal::INT);
-    let said = said(&child.wait_with_output().unwrap());
+    let said = said(&child.finished());
     assert_eq!((said.code, said.err.as_str()), (Some(130), ""));
     program.assert_ends();
 }
@@ -253,15 +254,15 @@ fn what_a_command_leaves_behind_ends_with_it() {
 fn who_stops_reading_ends_the_command() {
     let home = Home::new();
     let mut child = start(&home, &["run", "--", "yes"]);
-    let mut out = child.stdout.take().unwrap();
+    let mut out = Patient::new(child.stdout.take().unwrap());
     out.read_exact(&mut [0; 2]).unwrap();
     drop(out);
-    assert_eq!(child.wait().unwrap().code(), Some(141));
+    assert_eq!(child.ended().code(), Some(141));
     let mut child = start(&home, &["run", "--", "sh", "-c", "yes >&2"]);
-    let mut err = child.stderr.take().unwrap();
+    let mut err = Patient::new(child.stderr.take().unwrap());
     err.read_exact(&mut [0; 2]).unwrap();
     drop(err);
-    assert_eq!(child.wait().unwrap().code(), Some(141));
+    assert_eq!(child.ended().code(), Some(141));
 }
 
 #[test]
@@ -315,13 +316,13 @@ fn output_that_cannot_be_written_is_told() {
     for script in ["echo hi", "echo hi >&2"] {
         let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").unwrap());
         let mut command = home.remex(&["run", "--", "sh", "-c", script]);
-        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         if script.ends_with('2') {
             command.stderr(full())
         } else {
             command.stdout(full())
         };
-        let said = said(&command.output().unwrap());
+        let said = said(&command.spawn().unwrap().finished());
         assert_eq!(said.code, Some(125), "{said:?}");
         if said.err.is_empty() {
             continue; // That is where it was said.
@@ -372,22 +373,22 @@ fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
     let server = Server::start();
     let script = "echo ready; exec sleep 1000";
     let mut child = start(&home, &["run", "--on", server.address(), "--", "sh", "-c", script]);
-    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut out = BufReader::new(Patient::new(child.stdout.take().unwrap()));
     assert_eq!(line(&mut out), "ready");
     server.signal(Signal::KILL);
-    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut err = BufReader::new(Patient::new(child.stderr.take().unwrap()));
     assert_eq!(line(&mut err), "remex: the connection was lost; waiting for it to come back");
     signal(&child, Signal::INT);
     assert_eq!(line(&mut err), "remex: there is no connection now; Ctrl-C once more gives up");
     signal(&child, Signal::INT);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(child.ended().code(), Some(130));
 }
 
 #[test]
 fn output_that_waits_for_a_slow_reader_comes_whole() {
     let home = Home::new();
     let mut child = start(&home, &["run", "--", "seq", "1", "1000000"]);
-    let mut out = child.stdout.take().unwrap();
+    let mut out = Patient::new(child.stdout.take().unwrap());
     let mut first = [0; 4];
     out.read_exact(&mut first).unwrap();
     // It cannot end before its output is taken.
@@ -395,5 +396,5 @@ fn output_that_waits_for_a_slow_reader_comes_whole() {
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with("\n999999\n1000000\n"));
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.ended().code(), Some(0));
 }

@@ -16,7 +16,10 @@ use rustix::{
     termios::{Termios, Winsize, tcgetattr, tcsetwinsize},
 };
 
-use crate::{home::Home, support::PATIENCE};
+use crate::{
+    home::Home,
+    support::{InTime as _, PATIENCE, Patient},
+};
 
 /// When a key that did nothing is typed once more.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -151,13 +154,14 @@ impl Screen {
     pub(crate) fn end(&mut self) -> Option<i32> {
         let ended = self.ends_within(PATIENCE);
         assert!(ended, "waited for the end of the program; it has shown\n{}", self.raw());
-        self.child.wait().unwrap().code()
+        self.child.ended().code()
     }
 }
 
 /// Puts `remex` on a terminal, waits until that shows something, and takes the terminal away.
 pub(crate) fn hang_up(home: &Home, args: &[&str], text: &str) -> Child {
-    let (mut master, _, child) = on_terminal(home, env!("CARGO_BIN_EXE_remex"), args);
+    let (master, _, child) = on_terminal(home, env!("CARGO_BIN_EXE_remex"), args);
+    let mut master = Patient::new(master);
     let (mut shown, mut buffer) = (String::new(), [0; 4096]);
     while !shown.contains(text) {
         let len = master.read(&mut buffer).unwrap();

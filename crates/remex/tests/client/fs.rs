@@ -24,7 +24,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::{self, Cutter, PATIENCE, Place, Server};
+use crate::support::{self, Cutter, InTime as _, PATIENCE, Place, Server};
 
 const MIB: usize = 1 << 20;
 
@@ -330,7 +330,7 @@ async fn a_tree_replaces_programs_that_run_and_links_that_lead_away() {
     place.link("../there/new", "up/dangling");
     let uploaded = fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await;
     running.kill().unwrap();
-    running.wait().unwrap();
+    running.ended();
     assert_eq!(uploaded.unwrap().files, 4);
     assert_eq!(
         (place.read("there/outside"), place.names("there")),

@@ -1,7 +1,7 @@
 //! How the server ends, and what ends with it.
 
 use std::{
-    process::Stdio,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -28,6 +28,25 @@ fn a_signal_ends_the_server_in_order_and_its_processes_with_it() {
         child.assert_ends();
         let end = client.wait_end();
         assert!(end.close.is_some(), "a client is told with a close frame: {end:?}");
+    }
+}
+
+#[test]
+fn a_server_that_was_started_with_signals_ignored_ends_in_order_and_passes_none_of_that_on() {
+    for signal in [Signal::TERM, Signal::INT] {
+        // As `nohup` does, and a script that puts it into the background.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' HUP INT QUIT TERM; exec \"$0\" serve"]).arg(env!("CARGO_BIN_EXE_remex"));
+        let mut server = Server::launch(command, 1);
+        let client = server.client();
+        for signal in ["HUP", "INT", "QUIT", "TERM"] {
+            client.shell(signal, &format!("kill -{signal} $$; echo ignored"));
+            assert_eq!(client.collect(signal).exited["signal"], format!("SIG{signal}"));
+        }
+        server.signal(Signal::HUP);
+        assert!(client.call("environment/status", serde_json::json!({})).is_ok(), "a hangup stays ignored");
+        server.signal(signal);
+        assert_eq!(server.wait().code(), Some(0));
     }
 }
 

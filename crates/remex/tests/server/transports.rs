@@ -9,7 +9,7 @@ use tungstenite::{
     protocol::{CloseFrame, frame::coding::CloseCode},
 };
 
-use crate::support::{self, Client, Server, exchange, finish, program, request, upgrade};
+use crate::support::{self, Client, InTime as _, Server, exchange, finish, program, request, upgrade};
 
 /// Shakes hands and runs one command: the proof that a connection works.
 fn assert_works(client: &Client) {
@@ -41,7 +41,7 @@ fn every_form_of_the_stdio_flag_serves_one_connection_on_stdin_and_stdout() {
         let client = Client::over_stdio(child.stdin.take().unwrap(), child.stdout.take().unwrap());
         assert_works(&client);
         client.finish_writing();
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{form}");
+        assert_eq!(child.ended().code(), Some(0), "{form}");
         assert_eq!(client.look(|seen| seen.garbage.clone()), Vec::<String>::new(), "only protocol on stdout");
     }
 }

@@ -13,6 +13,7 @@ mod hung;
 mod inbox;
 mod limits;
 mod numbers;
+mod patience;
 mod place;
 mod reader;
 mod server;
@@ -34,6 +35,7 @@ pub(crate) use self::{
     inbox::{End, Seen},
     limits::Limits,
     numbers::{check_numbers, numbers},
+    patience::{InTime, Patient, default_signals},
     place::{Place, uri},
     reader::Reader,
     server::{Finished, Server, Watched, finish, program},

@@ -19,13 +19,14 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use super::{Client, PATIENCE};
+use super::{Client, PATIENCE, default_signals};
 
 /// Returns the command `remex` with these arguments.
 pub(crate) fn program(arguments: &[&str]) -> Command {
+    default_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_remex"));
     // What tests ask for over HTTP is on this machine, whatever proxies it has.
-    command.args(arguments).env("no_proxy", "*");
+    command.args(arguments).env("no_proxy", "*").stdin(Stdio::null());
     command
 }
 
@@ -108,6 +109,7 @@ impl Server {
     }
 
     fn spawn(mut command: Command) -> Self {
+        default_signals();
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

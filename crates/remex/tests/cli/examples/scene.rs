@@ -17,7 +17,7 @@ use super::table::{How, Step};
 use crate::{
     home::{Home, said},
     screen::Screen,
-    support::{Client, PATIENCE, Server, Watched},
+    support::{Client, InTime as _, PATIENCE, Server, Watched},
 };
 
 /// After this much silence something is done again that an example waits for.
@@ -70,7 +70,7 @@ impl Scene {
         leave_running(&address, "build", if ends { "" } else { WAITS });
         if ends {
             // What is removed has ended for certain.
-            assert_eq!(home.remex(&["wait", "build"]).stdin(Stdio::null()).status().unwrap().code(), Some(0));
+            assert_eq!(home.remex(&["wait", "build"]).stdin(Stdio::null()).ended().code(), Some(0));
         }
         if line.starts_with("remex attach --on build") {
             leave_running(servers[0].address(), "work", WAITS);
@@ -98,7 +98,7 @@ impl Scene {
     }
 
     fn to_its_end(&self, line: &str, code: i32, shows: &str) -> Result<(), String> {
-        let said = said(&self.shell(line).stdin(Stdio::null()).output().unwrap());
+        let said = said(&self.shell(line).stdin(Stdio::null()).finished());
         let seen = said.out.contains(shows) || said.err.contains(shows);
         if said.code == Some(code) && seen {
             return Ok(());
@@ -119,7 +119,7 @@ impl Scene {
                 Ok(piece) => seen.push_str(&String::from_utf8_lossy(&piece)),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {
                     if !nudge.is_empty() {
-                        self.shell(nudge).status().unwrap();
+                        self.shell(nudge).finished();
                     }
                 }
                 Err(_) => break,
@@ -127,7 +127,7 @@ impl Scene {
         }
         let pid = rustix::process::Pid::from_child(&child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        child.wait().unwrap();
+        child.ended();
         if seen.contains(shows) { Ok(()) } else { Err(format!("expected `{shows}`, but it said `{seen}`")) }
     }
 
@@ -152,7 +152,7 @@ fn furnish(place: &Path) {
     fs::create_dir(place.join("site")).unwrap();
     fs::write(place.join("site/index.html"), "<h1>hello</h1>\n").unwrap();
     fs::write(place.join("notes.txt"), "remember the milk\n").unwrap();
-    let packed = Command::new("tar").args(["-cf", "app.tar", "site"]).current_dir(place).status().unwrap();
+    let packed = Command::new("tar").args(["-cf", "app.tar", "site"]).current_dir(place).ended();
     assert!(packed.success());
     let editor = place.join("../editor");
     fs::write(&editor, "#!/bin/sh\necho edited >> \"$1\"\n").unwrap();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{World, assert_same_content, said, serve, sparse, tree};
-use crate::{home::Home, screen::Screen};
+use crate::{home::Home, screen::Screen, support::InTime as _};
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -170,7 +170,7 @@ fn a_dry_run_tells_what_would_be_done_and_touches_nothing() {
 fn what_is_no_file_is_said_and_the_rest_is_copied() {
     let world = World::new();
     make_site(&world.here);
-    assert!(Command::new("mkfifo").arg(world.here.path("site/pipe")).status().unwrap().success());
+    assert!(Command::new("mkfifo").arg(world.here.path("site/pipe")).ended().success());
     fs::create_dir_all(world.there.path("site/index")).unwrap();
     let copied = world.say(&["cp", "site", "missing", "build:"]);
     assert_eq!(copied.code, Some(1));
@@ -202,7 +202,7 @@ fn what_is_no_file_at_the_destination_stays_what_it_is() {
     make_site(&world.here);
     fs::create_dir(world.there.path("site")).unwrap();
     for name in ["pipe", "site/index"] {
-        assert!(Command::new("mkfifo").arg(world.there.path(name)).status().unwrap().success());
+        assert!(Command::new("mkfifo").arg(world.there.path(name)).ended().success());
     }
     assert_eq!(
         world.say(&["cp", "site/index", "build:pipe"]),

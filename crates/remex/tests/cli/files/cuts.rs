@@ -13,7 +13,7 @@ use super::{World, assert_same_content, said, serve, sparse, tree};
 use crate::{
     home::Home,
     screen::Screen,
-    support::{Cutter, Server},
+    support::{Cutter, InTime as _, PATIENCE, Server},
 };
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -64,7 +64,7 @@ fn a_copy_that_was_killed_goes_on_where_it_stopped() {
     sparse(&world.here.path("image"), 64);
     let mut child = world.here.remex(&["cp", "image", "build:"]).spawn().unwrap();
     victim.set(Pid::from_child(&child)).unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert_eq!(child.ended().signal(), Some(9));
     let part = world.there.path(".image.remex-part").metadata().unwrap();
     assert!(part.len() > 30 * MEBIBYTE, "{part:?}");
     assert_eq!(part.permissions().mode() & 0o777, 0o600);
@@ -92,7 +92,7 @@ fn a_tree_that_was_interrupted_goes_on_as_itself() {
     sparse(&site.join("image"), 16);
     let mut child = world.here.remex(&["cp", "site", "build:site-copy"]).spawn().unwrap();
     victim.set(Pid::from_child(&child)).unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert_eq!(child.ended().signal(), Some(9));
     assert!(world.there.path("site-copy").is_dir() && !world.there.path("site-copy/image").exists());
     world.quietly(&["cp", "site", "build:site-copy"]);
     assert!(tree(&world.there.path("site-copy")) == tree(&site), "the copy differs");
@@ -149,7 +149,7 @@ fn two_copies_to_one_name_end_with_one_of_them_whole() {
     }
     let copy = |name| world.here.remex(&["cp", name, "build:image"]).spawn().unwrap();
     for mut child in ["one", "two", "one"].map(copy) {
-        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert_eq!(child.ended().code(), Some(0));
     }
     let content = fs::read(world.there.path("image")).unwrap();
     assert!(content == vec![content[0]; 24 << 20], "two copies are mixed");
@@ -199,10 +199,10 @@ fn when_the_server_is_gone_for_good_the_next_copy_goes_on() {
     sparse(&here.path("image"), 32);
     let to = format!("build:{}", there.path("image").display());
     let child = here.remex(&["cp", "image", &to]).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    was_cut.recv().unwrap();
+    was_cut.recv_timeout(PATIENCE).expect("the connection is cut");
     drop(server);
     let _another = Server::serve(&["--listen", &address]);
-    let output = child.wait_with_output().unwrap();
+    let output = child.finished();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(4), "{err}");
     assert!(err.ends_with("\n  hint: when it is back, the same command goes on where it stopped\n"), "{err}");

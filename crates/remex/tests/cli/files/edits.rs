@@ -11,6 +11,7 @@ use super::{World, said};
 use crate::{
     home::{self, Said},
     screen::Screen,
+    support::InTime as _,
 };
 
 /// Edits with a script that has the name of the copy in `$1`; temporary files are in the home.
@@ -19,7 +20,7 @@ fn edit(world: &World, path: &str, script: &str) -> Said {
     fs::create_dir_all(world.here.path("tmp")).unwrap();
     let mut command = world.here.remex(&["edit", path]);
     command.env("EDITOR", "sh '../home/editor'").env("TMPDIR", world.here.path("tmp"));
-    home::said(&command.stdin(Stdio::null()).output().unwrap())
+    home::said(&command.stdin(Stdio::null()).finished())
 }
 
 /// Returns the copies that were kept.

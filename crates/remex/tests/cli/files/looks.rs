@@ -17,7 +17,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{World, said, sparse};
-use crate::screen::Screen;
+use crate::{
+    screen::Screen,
+    support::{InTime as _, Patient},
+};
 
 fn make_entries(world: &World) {
     let site = world.there.path("site");
@@ -120,7 +123,7 @@ fn programs_get_every_name_exactly() {
     let odd = world.there.path("odd");
     fs::create_dir(&odd).unwrap();
     fs::write(odd.join(OsStr::from_bytes(b"\xff\x1b[2J")), "").unwrap();
-    let raw = world.here.remex(&["ls", "build:odd"]).output().unwrap();
+    let raw = world.here.remex(&["ls", "build:odd"]).finished();
     assert_eq!(raw.stdout, b"\xff\x1b[2J\n");
     let listing: Value = serde_json::from_str(&world.say(&["ls", "--json", "build:odd"]).out).unwrap();
     assert!(listing["entries"][0]["uri"].as_str().unwrap().ends_with("/odd/%FF%1B[2J"), "{listing}");
@@ -152,7 +155,7 @@ fn files_are_printed_byte_by_byte_and_those_that_cannot_be_are_said() {
     let bytes: Vec<_> = (0..=255).cycle().take(1_000_000).collect();
     fs::write(world.there.path("bytes"), &bytes).unwrap();
     fs::write(world.here.path("here"), "here\n").unwrap();
-    let output = world.here.remex(&["cat", "here", "build:bytes"]).output().unwrap();
+    let output = world.here.remex(&["cat", "here", "build:bytes"]).finished();
     assert!(output.stdout == [b"here\n", &bytes[..]].concat(), "{output:?}");
     let home = world.there.path("none").display().to_string();
     assert_eq!(
@@ -179,15 +182,15 @@ fn files_are_printed_byte_by_byte_and_those_that_cannot_be_are_said() {
         .unwrap();
     drop(child.stdout.take());
     let mut err = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-    assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(141), ""));
+    Patient::new(child.stderr.take().unwrap()).read_to_string(&mut err).unwrap();
+    assert_eq!((child.ended().code(), err.as_str()), (Some(141), ""));
 }
 
 /// Starts a watch, and returns its lines.
 fn watch(world: &World, flags: &[&str]) -> (Child, impl Iterator<Item = String>) {
     let args = [&["watch", "--json"], flags].concat();
     let mut child = world.here.remex(&args).stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let lines = BufReader::new(Patient::new(child.stdout.take().unwrap())).lines().map(Result::unwrap);
     (child, lines)
 }
 
@@ -212,7 +215,7 @@ fn changes_are_told_until_ctrl_c() {
     fs::remove_file(site.join("css/main")).unwrap();
     while event(lines.next()) != ("removed".to_owned(), text(&site.join("css/main"))) {}
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.ended().code(), Some(0));
 
     let (mut child, mut lines) = watch(&world, &["--flat", "build:site"]);
     assert_eq!(event(lines.next()).0, "watching");
@@ -221,7 +224,7 @@ fn changes_are_told_until_ctrl_c() {
     while event(lines.next()) != ("created".to_owned(), text(&site.join("shallow"))) {}
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert!(!lines.any(|line| line.contains("deep")));
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.ended().code(), Some(0));
 }
 
 #[test]
