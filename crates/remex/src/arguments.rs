@@ -61,6 +61,9 @@ pub(crate) enum Command {
     Proxy(command::proxy::Flags),
     /// Print a script for the completions of your shell
     Completions(command::completions::Flags),
+    /// Print what may follow on a command line, for the script of `remex completions`
+    #[command(hide = true)]
+    Complete(command::complete::Flags),
     /// Write the man pages
     Man(command::man::Flags),
 }

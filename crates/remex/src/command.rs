@@ -4,6 +4,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod cat;
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod doctor;
@@ -44,6 +45,7 @@ pub(crate) fn run(command: &Command) -> Outcome {
         }
         Command::Completions(flags) => completions::run(flags),
         Command::Man(flags) => man::run(flags),
+        Command::Complete(flags) => complete::run(flags),
         other if listens(other) => block_on(other, client(other)),
         other => block_on(other, interrupt::or_interrupted(client(other))),
     }
@@ -86,7 +88,7 @@ async fn client(command: &Command) -> Outcome {
         Command::Env(flags) => Box::pin(env::run(flags)).await,
         Command::Doctor(flags) => Box::pin(doctor::run(flags)).await,
         Command::Proxy(flags) => Box::pin(proxy::run(flags)).await,
-        Command::Serve(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
+        Command::Serve(_) | Command::Completions(_) | Command::Man(_) | Command::Complete(_) => Ok(0),
     }
 }
 

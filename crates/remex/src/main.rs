@@ -5,6 +5,7 @@
 
 mod arguments;
 mod command;
+mod complete;
 mod confirm;
 mod console;
 mod cut;

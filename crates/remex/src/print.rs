@@ -2,7 +2,10 @@
 //!
 //! Colours are for terminals only, never say anything that the words do not, and `NO_COLOR` switches them off.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use clap::Args;
 use serde::Serialize;
@@ -49,8 +52,18 @@ pub(crate) fn note(text: impl AsRef<str>) {
     aside(&format!("remex: {}", text.as_ref()));
 }
 
+/// Keeps whatever would be said beside the output from now on to ourselves: a shell asks, and a person is typing.
+pub(crate) fn be_quiet() {
+    QUIET.store(true, Relaxed);
+}
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+
 /// Writes a line on stderr; when nobody reads it any more, there is nobody to tell.
 pub(crate) fn aside(line: &str) {
+    if QUIET.load(Relaxed) {
+        return;
+    }
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 

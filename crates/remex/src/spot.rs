@@ -46,7 +46,7 @@ enum Where {
 }
 
 impl Spot {
-    fn parse(typed: OsString) -> Result<Self, String> {
+    pub(crate) fn parse(typed: OsString) -> Result<Self, String> {
         let (place, path) = split(&typed)?;
         Ok(Self { path: path.to_owned(), place, typed })
     }

@@ -1,4 +1,7 @@
-//! `remex completions`: a script for a shell, made of the flags as they are.
+//! `remex completions`: a script for a shell.
+//!
+//! Those for bash, zsh and fish ask `remex complete` whenever somebody wants to know what may follow; the others are
+//! made of the flags as they are.
 
 use clap::{Args, Command, CommandFactory as _};
 use clap_complete::Shell;
@@ -24,6 +27,16 @@ Examples:
     remex completions fish > remex.fish";
 
 pub(crate) fn run(flags: &Flags) -> Outcome {
+    let asking = match flags.shell {
+        Shell::Bash => Some(include_str!("completions/remex.bash")),
+        Shell::Zsh => Some(include_str!("completions/_remex")),
+        Shell::Fish => Some(include_str!("completions/remex.fish")),
+        _ => None,
+    };
+    if let Some(asking) = asking {
+        print::out(asking)?;
+        return Ok(0);
+    }
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut offered(Arguments::command()), "remex", &mut script);
     print::out(script)?;

@@ -59,7 +59,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The numbers of signals on Linux, where they have one that every machine agrees on.
-const NUMBERS: [(u8, SignalName); 29] = [
+pub(crate) const NUMBERS: [(u8, SignalName); 29] = [
     (1, SignalName::Hup),
     (2, SignalName::Int),
     (3, SignalName::Quit),

@@ -11,6 +11,7 @@ mod activation;
 mod attach;
 mod basics;
 mod commands;
+mod completion;
 mod default;
 mod doctor;
 mod env;
