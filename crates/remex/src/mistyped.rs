@@ -134,7 +134,7 @@ mod tests {
             ("remex", "complations", Some("completions")),
             ("remex", "frobnicate", None),
             ("remex", "x", None),
-            ("remex env", "tset", Some("test")),
+            ("remex env", "tets", Some("test")),
             ("remex env", "exec", None),
         ] {
             assert_eq!(nearest(parent, typed).as_deref(), meant, "{parent} {typed}");

@@ -1,8 +1,10 @@
 //! Memory that all connections share: who waits for it, and who does not.
 
 use std::{
-    io::Write as _,
+    io::{self, Cursor},
+    pin::Pin,
     sync::Arc,
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
@@ -10,7 +12,7 @@ use remex_proto::message::Source;
 use remex_rpc::{FrameReader, Framing, Role};
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf, Repeat},
     net::TcpListener,
 };
 
@@ -347,6 +349,37 @@ async fn half_a_long_message_keeps_no_other_client_from_sending_its_own() {
     site.until_all_is_free("nothing is being received", incoming).await;
 }
 
+/// A WebSocket client that has begun a message and then sends pings, always more than were read.
+struct Pinging {
+    begun: Cursor<Vec<u8>>,
+    /// Gives way to other tasks as a socket does.
+    endless: Repeat,
+}
+
+impl Pinging {
+    fn within_a_message(len: usize) -> Self {
+        let head = [&[0x01, 0xff][..], &(len as u64).to_be_bytes(), &[0; 4]].concat();
+        let begun = Cursor::new([head, vec![b'x'; len]].concat());
+        Pinging { begun, endless: tokio::io::repeat(0) }
+    }
+}
+
+impl AsyncRead for Pinging {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        const PING: [u8; 6] = [0x89, 0x80, 0, 0, 0, 0];
+        if self.begun.position() < self.begun.get_ref().len() as u64 {
+            return Pin::new(&mut self.begun).poll_read(context, buffer);
+        }
+        ready!(Pin::new(&mut self.endless).poll_read(context, &mut ReadBuf::new(&mut [0])))?;
+        buffer.put_slice(&PING.repeat(buffer.remaining() / PING.len()));
+        Poll::Ready(Ok(()))
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pings_within_half_a_long_message_do_not_keep_its_memory() {
     let limits = Limits {
@@ -357,29 +390,17 @@ async fn pings_within_half_a_long_message_do_not_keep_its_memory() {
     };
     let site = Site::with(limits).await;
     let mut client = site.client().await;
-    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    theirs.set_nonblocking(true).unwrap();
-    let (reader, writer) = tokio::net::UnixStream::from_std(theirs).unwrap().into_split();
     let framing = Framing::WebSocket(Role::Server);
-    let reader = FrameReader::new(Box::new(reader), framing, 4 * MIB);
-    let way = Way::Wire { reader, writer: Box::new(writer), framing, source: Source::WebSocket };
+    let reader = FrameReader::new(Box::new(Pinging::within_a_message(2 * MIB)), framing, 4 * MIB);
+    let writer = Box::new(tokio::io::sink());
+    let way = Way::Wire { reader, writer, framing, source: Source::WebSocket };
     let link = Link { way, identity: Identity::Local };
     let serving = tokio::spawn(connection::run(Arc::clone(&site.server), link));
-    // Two MiB of a message that goes on, then pings for ever, faster than they are read.
-    let flooding = std::thread::spawn(move || {
-        let len = 2 * MIB as u64;
-        let head = [&[0x01, 0xff][..], &len.to_be_bytes(), &[0; 4]].concat();
-        ours.write_all(&head).unwrap();
-        ours.write_all(&vec![b'x'; 2 * MIB]).unwrap();
-        let pings = [0x89, 0x80, 0, 0, 0, 0].repeat(10_000);
-        while ours.write_all(&pings).is_ok() {}
-    });
     until("the message has its memory", || site.server.incoming().free() == 0).await;
     client.start("p", "exec cat >/dev/null").await.unwrap();
     let write = json!({"processId": "p", "chunk": "A".repeat(2 * MIB)});
     client.call("process/write", write).await.unwrap();
     tokio::time::timeout(PATIENCE, serving).await.expect("the connection is closed").unwrap();
-    flooding.join().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
