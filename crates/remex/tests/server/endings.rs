@@ -345,6 +345,7 @@ fn a_closed_process_can_be_forgotten_before_its_time() {
     }
     assert_eq!(listed(), ["busy"]);
     // Its id is free.
-    client.shell("done", "echo again");
-    client.collect("done");
+    client.shell("done", "exit 7");
+    let waited = client.call("process/wait", json!({"processId": "done", "until": "closed"})).unwrap();
+    assert_eq!(waited["exitCode"], 7);
 }
