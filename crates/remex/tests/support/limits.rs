@@ -82,6 +82,8 @@ impl Limits {
                 command.args(self.arguments()).arg(remex);
             }
         }
+        // The home of whoever runs the tests may be closed to the other user.
+        command.env("HOME", directory.path()).env_remove("XDG_CONFIG_HOME");
         command.args(arguments).current_dir("/").stdin(Stdio::null()).env("no_proxy", "*");
         (command, directory)
     }
