@@ -12,6 +12,7 @@ use std::{
 
 use remex_client::{Client, Condition, Error, process::Event};
 use remex_proto::process::{ExitCause, SignalName, TerminateMode};
+use rustix::process::{getpid, kill_process};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -106,6 +107,7 @@ enum Turn {
     Ended(u8),
     Resized,
     Continued,
+    Stop,
     Order(Key),
     Condition,
     Gone(Failure),
@@ -120,6 +122,8 @@ struct Signals {
     hangup: Came,
     window: Signal,
     resumed: Signal,
+    /// Ctrl-Z; on a raw terminal it is a key like any other, and the signal keeps its usual action.
+    stop: Option<Came>,
 }
 
 impl Console {
@@ -132,7 +136,7 @@ impl Console {
             _ => None,
         };
         let mut screen = Screen::First;
-        let signals = Signals::listen()?;
+        let signals = Signals::listen(raw.is_some())?;
         let (orders, keys) = mpsc::channel(1);
         let keyboard = self.forward.then(|| self.keyboard(orders)).transpose()?;
         let ending = Box::pin(self.watch(signals, keys, raw.as_ref(), &mut screen)).await;
@@ -213,6 +217,7 @@ impl Console {
                     let _ = terminal.map(Raw::again);
                     self.remote.resize(terminal::size());
                 }
+                Turn::Stop => self.suspend().await,
                 Turn::Order(Key::Detach) => match &self.stay {
                     None => return Ok(Ending::Detached),
                     Some(why) => say(raw, why),
@@ -259,6 +264,30 @@ impl Console {
         }
         say(raw, "the server does not answer; the command may run on until its session ends");
         Some(Ending::Signalled(130))
+    }
+
+    /// Stops, as a shell wants it, and goes on when that wants it; what we have started does the same.
+    async fn suspend(&self) {
+        let both = self.when_ended == WhenEnded::End;
+        if both {
+            // In its session there is no shell that could wake it from SIGTSTP, so the kernel would ignore that.
+            let stopped = tokio::time::timeout(FORCE, self.remote.signalled(SignalName::Stop)).await;
+            let is_stopped = matches!(stopped, Ok(Ok(())));
+            say(
+                false,
+                if is_stopped {
+                    "suspended, and so is the command"
+                } else {
+                    "suspended; the command runs on"
+                },
+            );
+        } else {
+            say(false, "suspended; the process runs on");
+        }
+        let _ = kill_process(getpid(), rustix::process::Signal::STOP);
+        if both {
+            self.remote.pass(SignalName::Cont);
+        }
     }
 
     /// Says that the process cannot be reached now, and tells whether it had to.
@@ -401,7 +430,8 @@ async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result
 }
 
 impl Signals {
-    fn listen() -> Result<Self, Failure> {
+    fn listen(raw: bool) -> Result<Self, Failure> {
+        let stop = SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw());
         let of = |kind| signal(kind).map_err(|error| Failure::io("wait for signals", &error));
         Ok(Self {
             interrupt: Came::listen(SignalKind::interrupt())?,
@@ -410,11 +440,19 @@ impl Signals {
             hangup: Came::listen(SignalKind::hangup())?,
             window: of(SignalKind::window_change())?,
             resumed: of(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
+            stop: (!raw).then(|| Came::listen(stop)).transpose()?,
         })
     }
 
     async fn next(&mut self, raw: bool) -> Turn {
+        let stop = async {
+            match &mut self.stop {
+                Some(stop) => stop.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            () = stop => Turn::Stop,
             () = self.interrupt.recv() => Turn::Interrupt,
             () = self.quit.recv() => Turn::Quit,
             () = self.terminate.recv() => Turn::Ended(143),

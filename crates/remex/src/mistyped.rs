@@ -2,7 +2,11 @@
 //!
 //! Start at [`refuse`].
 
-use std::process::ExitCode;
+use std::{
+    error::Error as _,
+    num::{IntErrorKind, ParseIntError},
+    process::ExitCode,
+};
 
 use clap::{
     CommandFactory as _, Error,
@@ -10,7 +14,10 @@ use clap::{
 };
 use strsim::osa_distance;
 
-use crate::{arguments::Arguments, failure::Failure};
+use crate::{
+    arguments::Arguments,
+    failure::{Failure, Kind},
+};
 
 /// The exit code of a command line that makes no sense.
 const USAGE: u8 = 2;
@@ -43,41 +50,97 @@ const SYNONYMS: &[(&str, &str)] = &[
 
 /// Prints why a command line cannot be parsed, or the help it asks for, and returns the exit code.
 pub(crate) fn refuse(error: &Error) -> ExitCode {
-    if let Some(failure) = explain(error) {
-        failure.print();
-        return ExitCode::from(USAGE);
+    let is_help = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if is_help {
+        // Without a reader there is nobody to help.
+        let _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
     }
-    // Without a reader there is nobody to help.
-    let _ = error.print();
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
+    explain(error).print();
+    ExitCode::from(USAGE)
 }
 
-/// Explains an unknown option or command; `None` for what clap explains well itself.
-fn explain(error: &Error) -> Option<Failure> {
-    let word = |kind| match error.get(kind) {
-        Some(ContextValue::String(word)) => Some(word.as_str()),
-        _ => None,
+/// Explains what is wrong as every other failure is explained: what, why, and what to do.
+fn explain(error: &Error) -> Failure {
+    let words = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => vec![word.as_str()],
+        Some(ContextValue::Strings(words)) => words.iter().map(String::as_str).collect(),
+        _ => Vec::new(),
     };
+    let word = |kind| words(kind).first().copied().unwrap_or_default();
+    let command = command_line(error);
+    let mut help = format!("see `{command} --help`");
+    let argument = word(ContextKind::InvalidArg);
     match error.kind() {
         ErrorKind::UnknownArgument => {
-            let option = word(ContextKind::InvalidArg).filter(|word| word.starts_with('-'))?;
-            let command = command_line(error);
-            let mut todo = format!("see `{command} --help`");
             if command == "remex run" {
-                todo.push_str("; options of the command itself follow its name");
+                help.push_str("; options of the command itself follow its name");
             }
-            let meant = word(ContextKind::SuggestedArg);
-            Some(Failure::usage(suggesting(format!("unexpected option `{option}`"), meant), todo))
+            let noun = if argument.starts_with('-') { "option" } else { "argument" };
+            let suggested = words(ContextKind::SuggestedArg).first().copied();
+            Failure::usage(suggesting(format!("unexpected {noun} `{argument}`"), suggested), help)
         }
         ErrorKind::InvalidSubcommand => {
-            let typed = word(ContextKind::InvalidSubcommand)?;
-            let parent = command_line(error);
-            let meant = nearest(&parent, typed).map(|name| format!("{parent} {name}"));
-            let todo = format!("`{parent} --help` lists the commands");
-            Some(Failure::usage(suggesting(format!("unknown command `{typed}`"), meant.as_deref()), todo))
+            let typed = word(ContextKind::InvalidSubcommand);
+            let meant = nearest(&command, typed).map(|name| format!("{command} {name}"));
+            let todo = format!("`{command} --help` lists the commands");
+            Failure::usage(suggesting(format!("unknown command `{typed}`"), meant.as_deref()), todo)
         }
-        _ => None,
+        ErrorKind::MissingRequiredArgument => {
+            let missing: Vec<_> =
+                words(ContextKind::InvalidArg).into_iter().map(|word| format!("`{word}`")).collect();
+            let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+            let usage = usage.trim().trim_start_matches("Usage: ").to_owned();
+            Failure::usage(format!("missing {}", missing.join(" and ")), format!("type `{usage}`; {help}"))
+        }
+        ErrorKind::InvalidValue if word(ContextKind::InvalidValue).is_empty() => {
+            Failure::usage(format!("`{argument}` needs a value"), help)
+        }
+        ErrorKind::InvalidValue => {
+            let what = format!("cannot use `{}` as `{argument}`", word(ContextKind::InvalidValue));
+            let meant = words(ContextKind::SuggestedValue).first().copied();
+            let possible = words(ContextKind::ValidValue).join(", ");
+            Failure::usage(suggesting(what, meant), format!("use one of {possible}"))
+        }
+        ErrorKind::ValueValidation => {
+            let reason = error.source().map(reason).unwrap_or_default();
+            let what = format!("cannot use `{}` as `{argument}`: {reason}", word(ContextKind::InvalidValue));
+            let failure = Failure::sentence(Kind::Usage, &what);
+            if failure.todo().is_some() { failure } else { failure.hint(help) }
+        }
+        ErrorKind::ArgumentConflict => {
+            let others: Vec<_> =
+                words(ContextKind::PriorArg).into_iter().map(|word| format!("`{word}`")).collect();
+            let others =
+                if others.is_empty() { "what else was given".to_owned() } else { others.join(" and ") };
+            Failure::usage(
+                format!("`{argument}` does not go with {others}"),
+                format!("leave out one; {help}"),
+            )
+        }
+        _ => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            Failure::usage(first.replace('\'', "`"), help)
+        }
     }
+}
+
+/// Says why a value is wrong; numbers are explained, because their errors speak of types.
+fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let Some(number) = error.downcast_ref::<ParseIntError>() else { return error.to_string() };
+    match number.kind() {
+        IntErrorKind::Zero => "it must be at least 1",
+        IntErrorKind::PosOverflow => "it is too large",
+        IntErrorKind::NegOverflow => "it is too small",
+        _ => "expected a whole number",
+    }
+    .to_owned()
 }
 
 fn suggesting(what: String, meant: Option<&str>) -> String {
@@ -95,7 +158,19 @@ fn command_line(error: &Error) -> String {
     };
     let words: Vec<_> =
         usage.split_whitespace().skip_while(|word| *word != "remex").take_while(is_name).collect();
-    if words.is_empty() { "remex".to_owned() } else { words.join(" ") }
+    if words.is_empty() { typed_command(std::env::args().skip(1)) } else { words.join(" ") }
+}
+
+/// Returns the command that was typed, for errors that do not say which one they are about.
+fn typed_command(words: impl Iterator<Item = String>) -> String {
+    let mut root = Arguments::command();
+    let (mut command, mut path) = (&mut root, "remex".to_owned());
+    for word in words {
+        let Some(found) = command.find_subcommand_mut(&word) else { break };
+        path = format!("{path} {}", found.get_name());
+        command = found;
+    }
+    path
 }
 
 /// Finds the command that was probably meant: by what others call it, or with a letter or two wrong.

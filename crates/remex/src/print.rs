@@ -10,7 +10,10 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    text::{self, width},
+};
 
 /// The version of every JSON shape; it grows when a member changes its meaning or goes.
 const SHAPE: u32 = 1;
@@ -129,18 +132,12 @@ pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) ->
     out(text)
 }
 
-fn width(text: &str) -> usize {
-    text.chars().count()
-}
-
 /// Cuts a line at the width of the terminal.
 fn cut(line: &str) -> String {
     let columns =
         io::stdout().is_terminal().then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
     match columns.map(|size| usize::from(size.ws_col)) {
-        Some(columns) if columns > 1 && width(line) > columns => {
-            line.chars().take(columns - 1).chain(['…']).collect()
-        }
+        Some(columns) if columns > 1 => text::within(line, columns),
         _ => line.to_owned(),
     }
 }

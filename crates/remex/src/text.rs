@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use unicode_width::UnicodeWidthStr as _;
+
 /// Reads `500ms`, `10s`, `5m`, `24h` or `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
@@ -97,6 +99,33 @@ pub(crate) fn line(argv: &[String]) -> String {
     argv.iter().map(|word| quoted(&plain(word))).collect::<Vec<_>>().join(" ")
 }
 
+/// Returns how many columns of a terminal a text takes: East Asian letters and emoji take two.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Cuts a text that takes more columns than this, and ends it with `…` then.
+pub(crate) fn within(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    beginning(text, columns.saturating_sub(1)).to_owned() + "…"
+}
+
+/// Returns as much of a text as fits into this many columns.
+pub(crate) fn beginning(text: &str, columns: usize) -> &str {
+    // Measured as a whole, because some letters change the one before.
+    let fits = |end: &usize| width(&text[..*end]) <= columns;
+    let ends = text.char_indices().map(|(start, letter)| start + letter.len_utf8());
+    &text[..ends.take_while(fits).last().unwrap_or_default()]
+}
+
+/// Fills a text with spaces up to this many columns.
+pub(crate) fn padded(text: &str, columns: usize) -> String {
+    let missing = columns.saturating_sub(width(text));
+    format!("{text}{}", " ".repeat(missing))
+}
+
 /// Replaces control characters: what a name says must not move anybody's cursor, nor turn letters around or hide them.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|letter| if is_order(letter) { '\u{fffd}' } else { letter }).collect()
@@ -157,6 +186,18 @@ mod tests {
         for (ms, text) in [(40, "0.1 s"), (4_300, "4.3 s"), (42_900, "42 s"), (303_000, "5 min 3 s")] {
             assert_eq!(span(Duration::from_millis(ms)), text);
         }
+    }
+
+    #[test]
+    fn wide_letters_take_two_columns() {
+        for (text, columns) in [("build", 5), ("構築", 4), ("🚀", 2), ("e\u{301}", 1), ("", 0)] {
+            assert_eq!(width(text), columns, "{text}");
+            assert_eq!(width(&padded(text, 8)), 8, "{text}");
+        }
+        assert_eq!(within("構築build", 9), "構築build");
+        assert_eq!(within("構築build", 8), "構築bui…");
+        assert_eq!(within("構築build", 4), "構…");
+        assert_eq!(within("構築build", 1), "…");
     }
 
     #[test]

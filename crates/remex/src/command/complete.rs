@@ -9,6 +9,7 @@ use super::Outcome;
 use crate::{
     complete::{Candidate, candidates},
     print, runtime,
+    text::padded,
 };
 
 /// Flags of `remex complete`.
@@ -64,7 +65,7 @@ fn shown(candidate: &Candidate) -> String {
     if candidate.about.is_empty() {
         return candidate.word.clone();
     }
-    format!("{:16}  {}", candidate.word, candidate.about)
+    format!("{}  {}", padded(&candidate.word, 16), candidate.about)
 }
 
 /// A command line as a shell would split it, which may end within a word or within quotes.

@@ -124,7 +124,7 @@ impl Entry {
             id: definition.id.to_string(),
             default: false,
             kind,
-            place: definition.target.to_string(),
+            place: bare(&definition.target),
             token,
             connect_timeout_ms: definition.connect_timeout.map(ms),
             source: match source {
@@ -133,6 +133,17 @@ impl Entry {
                 Source::BuiltIn => None,
             },
         }
+    }
+}
+
+/// Returns where a target leads, without the quotes that a sentence puts around a program.
+pub(super) fn bare(target: &Target) -> String {
+    match target {
+        Target::Program(program) => {
+            let words: Vec<_> = [&program.program].into_iter().chain(&program.args).cloned().collect();
+            crate::text::line(&words)
+        }
+        other => other.to_string(),
     }
 }
 

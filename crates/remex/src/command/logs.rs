@@ -24,7 +24,7 @@ use crate::{
     moment::moment,
     place::{On, Otherwise},
     print,
-    text::plain,
+    text::{padded, plain, width},
 };
 
 /// How long the output of a process may stay open after its end before that is worth a word.
@@ -85,7 +85,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let client = place.connect(cut::outlive).await?;
     let processes = Processes::list(&client).await?;
     let rows = processes.find_all(&flags.names)?;
-    let width = rows.iter().map(|row| plain(&row.name).chars().count()).max().unwrap_or_default();
+    let columns = rows.iter().map(|row| width(&plain(&row.name))).max().unwrap_or_default();
     let shown = rows.iter().map(|row| {
         let selection = Selection::new(Wanted {
             since_ms: flags.since,
@@ -93,7 +93,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             pattern: flags.grep.clone(),
             tail: flags.tail,
             times: flags.timestamps,
-            prefix: (rows.len() > 1).then(|| format!("{:width$} | ", plain(&row.name))),
+            prefix: (rows.len() > 1).then(|| format!("{} | ", padded(&plain(&row.name), columns))),
         });
         show(plain(&row.name), processes.followed(row), selection, flags.follow)
     });

@@ -13,7 +13,7 @@ use crate::{
     own,
     place::{self, On, Otherwise, Place},
     print::{self, Format},
-    text::{age, line, now_ms, plain, size},
+    text::{age, line, now_ms, plain, size, within},
 };
 
 /// Flags of `remex ps`.
@@ -54,7 +54,7 @@ Examples:
 ";
 
 /// The longest name that is shown whole on a terminal; its beginning is enough to name it.
-const NAME_CHARACTERS: usize = 20;
+const NAME_COLUMNS: usize = 20;
 
 /// A process, and what its place is called.
 struct Listed {
@@ -151,8 +151,8 @@ fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 8] {
     let entry = &row.entry;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let mut name = plain(&row.name);
-    if short && name.chars().count() > NAME_CHARACTERS {
-        name = name.chars().take(NAME_CHARACTERS - 1).chain(['…']).collect();
+    if short {
+        name = within(&name, NAME_COLUMNS);
     }
     let mut state = row.state();
     if let Some(ended) = entry.ended_at_ms.filter(|_| !row.is_running()) {

@@ -67,6 +67,12 @@ impl Remote {
         tokio::spawn(async move { followed.signal(signal).await });
     }
 
+    /// Signals it, and waits for that.
+    pub(super) fn signalled(&self, signal: SignalName) -> impl Future<Output = Result<(), Error>> + use<> {
+        let followed = self.handle();
+        async move { followed.signal(signal).await }
+    }
+
     /// Passes a new size on, without waiting.
     pub(super) fn resize(&self, (rows, cols): (NonZeroU16, NonZeroU16)) {
         let followed = self.handle();

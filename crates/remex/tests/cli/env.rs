@@ -74,6 +74,8 @@ fn an_environment_is_added_listed_and_removed() {
         "connectTimeoutMs": 1500, "source": file,
     });
     assert_eq!(listing["environments"][1], dev);
+    let way = format!("{} far.example -- remex proxy", home.path("bin/way").display());
+    assert_eq!(listing["environments"][2]["where"], way, "a program is told without quotes around it");
 
     assert_eq!(home.say(&["env", "ls"]), home.say(&["env", "list"]));
     let said = home.say(&["env", "rm", "dev"]);
@@ -141,7 +143,7 @@ fn a_change_that_would_be_wrong_is_refused_and_the_file_stays() {
         (&["add", "x", "ws://host:1", "--token-file", "no-such-file"], 2, "no-such-file"),
         (&["add", "x"], 2, "nothing says where the server is"),
         (&["add", "x", "ssh://me:secret@host"], 2, "cannot use `ssh://…@host` as a server"),
-        (&["add", "x", "ws://host:1", "--", "ssh", "host"], 2, "cannot be used with"),
+        (&["add", "x", "ws://host:1", "--", "ssh", "host"], 2, "does not go with"),
         (&["remove", "nobody"], 3, "there is no environment `nobody`"),
     ] {
         let said = home.say(&[&["env"], args].concat());

@@ -217,6 +217,21 @@ fn a_tree_is_ended_with_all_that_it_started() {
 }
 
 #[test]
+fn columns_are_aligned_also_below_wide_letters() {
+    let left = Left::behind("night");
+    for name in ["構築", "🚀x", "plain"] {
+        left.ready(name, "echo ready; exec sleep 1000");
+    }
+    let listed = out(left.say(&["ps"]));
+    // East Asian letters and emoji take two columns each.
+    let columns =
+        |text: &str| -> usize { text.chars().map(|letter| if letter.is_ascii() { 1 } else { 2 }).sum() };
+    let starts: Vec<_> =
+        listed.lines().skip(1).map(|line| columns(&line[..line.find("running").unwrap()])).collect();
+    assert_eq!(starts, [7; 3], "{listed}");
+}
+
+#[test]
 fn what_a_process_left_behind_is_shown_and_can_be_ended() {
     let left = Left::behind("night");
     // Two children in sessions of their own that ignore TERM: one holds the output open, the other does not.

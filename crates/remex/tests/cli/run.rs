@@ -4,13 +4,14 @@ use std::{
     fs,
     io::{BufReader, Read as _},
     process::{Child, Stdio},
+    time::Instant,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::{
     home::{Home, Said, said},
-    support::{Cutter, InTime as _, Patient, Server, Watched},
+    support::{Cutter, InTime as _, PATIENCE, Patient, Server, Watched},
 };
 
 /// Starts the program with pipes.
@@ -308,6 +309,35 @@ fn input_that_waits_for_a_slow_reader_stays_in_order_across_cuts() {
     assert_eq!(said.code, Some(0), "{}", said.err);
     let here = home.say_with(&["run", "--", "cksum"], &input);
     assert_eq!((said.out, cutter.cuts_left()), (here.out, 0));
+}
+
+#[test]
+fn ctrl_z_suspends_the_command_too_and_both_go_on() {
+    let home = Home::new();
+    let server = Server::start();
+    home.add_environment("build", server.address());
+    for place in [&[][..], &["--on", "build"]] {
+        let script = ["--", "sh", "-c", "echo $$; read go; exit 7"];
+        let mut command = home.remex(&[&["run"], place, &script].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let pid = line(&mut BufReader::new(Patient::new(child.stdout.take().unwrap())));
+        signal(&child, Signal::TSTP);
+        let mut err = BufReader::new(Patient::new(child.stderr.take().unwrap()));
+        assert_eq!(line(&mut err), "remex: suspended, and so is the command");
+        let stopped = waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::STOPPED).unwrap().unwrap();
+        assert!(stopped.stopped(), "{place:?}");
+        // The kernel stops it in a moment; it is no child of ours whose stop could be waited for.
+        let deadline = Instant::now() + PATIENCE;
+        let state = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        while !state().contains("State:\tT (stopped)") {
+            assert!(Instant::now() < deadline, "waited for the command to stop: {}", state());
+            std::thread::yield_now();
+        }
+        signal(&child, Signal::CONT);
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
+        assert_eq!(child.ended().code(), Some(7), "{place:?}");
+    }
 }
 
 #[test]

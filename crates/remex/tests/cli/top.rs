@@ -1,5 +1,7 @@
 //! `top`: keystrokes in, screen out.
 
+use std::time::Instant;
+
 use rustix::{
     process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid},
     termios::Termios,
@@ -9,7 +11,7 @@ use crate::{
     home::{Home, Said},
     left::Left,
     screen::Screen,
-    support::Server,
+    support::{PATIENCE, Server},
 };
 
 /// The settings of a terminal as numbers.
@@ -95,7 +97,7 @@ fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
     let screen = top(&left);
     wait_for_row(&screen, "second", |_| true);
     screen.keys("s");
-    screen.wait_for("send [SIGTERM] to first? enter sends");
+    screen.wait_for("send [SIGTERM] to first? enter");
     screen.keys("j");
     screen.wait_for("send [SIGINT] to first?");
     screen.keys("\r");
@@ -161,7 +163,12 @@ fn the_shell_has_the_terminal_while_top_is_stopped() {
         send(&screen, Signal::CONT);
     }
     screen.wait_for("> build");
-    assert_ne!(modes(&screen.settings()), usual);
+    // It takes the terminal once more when it hears that it goes on.
+    let deadline = Instant::now() + PATIENCE;
+    while modes(&screen.settings()) == usual {
+        assert!(Instant::now() < deadline, "waited for a raw terminal");
+        std::thread::yield_now();
+    }
     screen.keys("q");
     assert_eq!(screen.end(), Some(0));
 }

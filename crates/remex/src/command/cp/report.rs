@@ -16,7 +16,7 @@ use crate::{
     command::cat::Failures,
     failure::Failure,
     print,
-    text::{age, plain, size},
+    text::{age, beginning, plain, size},
 };
 
 /// How often the line is drawn anew.
@@ -293,7 +293,7 @@ impl Shown<'_> {
         }
         line += &format!(" {}", self.current);
         // The last column stays free: some terminals would begin a new line.
-        line.chars().take(columns.saturating_sub(1)).collect()
+        beginning(&line, columns.saturating_sub(1)).to_owned()
     }
 }
 

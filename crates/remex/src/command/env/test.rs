@@ -123,7 +123,7 @@ async fn test(name: String, place: Result<Place, Failure>, limit: Duration) -> R
     let reached = report.client.is_some();
     let checks = report.end().await;
     let ok = !finding::any_failed(&checks);
-    Ok(Tested { id: place.name, place: place.target.to_string(), reached, ok, checks })
+    Ok(Tested { id: place.name, place: super::bare(&place.target), reached, ok, checks })
 }
 
 fn text(tested: &Tested) -> String {

@@ -13,7 +13,7 @@ use ratatui::{
 use super::state::{Mode, SIGNALS, Seen, State};
 use crate::{
     print::Colour,
-    text::{age, line, plain, size},
+    text::{age, line, plain, size, width, within},
 };
 
 const KEYS: &str = "up/down select  enter follow  s signal  K kill  a all  / filter  ? help  q quit";
@@ -38,8 +38,9 @@ struct Column {
 }
 
 const COLUMNS: [Column; 8] = [
-    Column { title: "NAME", width: Constraint::Length(16), from: 0, cell: |seen, _| plain(&seen.row.name) },
-    Column { title: "STATE", width: Constraint::Length(9), from: 0, cell: |seen, _| seen.row.outcome() },
+    // These two are as wide as what they show, where there is room for that.
+    Column { title: "NAME", width: Constraint::Min(16), from: 0, cell: |seen, _| plain(&seen.row.name) },
+    Column { title: "STATE", width: Constraint::Min(9), from: 0, cell: |seen, _| seen.row.outcome() },
     Column {
         title: "CPU",
         width: Constraint::Length(5),
@@ -87,7 +88,7 @@ pub(super) fn screen(frame: &mut Frame<'_>, state: &State, now_ms: u64, colour: 
     let last = Rect { y: area.y + area.height.saturating_sub(1), height: area.height.min(1), ..area };
     if asks || footer.height > 0 {
         frame.render_widget(ratatui::widgets::Clear, last);
-        frame.render_widget(Paragraph::new(foot(state)), last);
+        frame.render_widget(Paragraph::new(foot(state, usize::from(last.width))), last);
     }
 }
 
@@ -123,18 +124,48 @@ fn heading(state: &State, colour: Colour) -> Line<'static> {
 
 fn table(frame: &mut Frame<'_>, state: &State, area: Rect, now_ms: u64, colour: Colour) {
     let columns = || COLUMNS.iter().filter(|column| column.from <= area.width);
-    let rows = state.listed().into_iter().map(|seen| {
+    let listed = state.listed();
+    let widths = widths(&columns().collect::<Vec<_>>(), &listed, area.width, now_ms);
+    let rows = listed.into_iter().map(|seen| {
         let is_bad = !seen.row.is_running() && seen.row.entry.exit_code != Some(0);
         let style = if is_bad { tone(colour, Color::Red) } else { Style::new() };
         Cells::new(columns().map(|column| Cell::new((column.cell)(seen, now_ms)))).style(style)
     });
     let titles =
         Cells::new(columns().map(|column| column.title)).style(Style::new().add_modifier(Modifier::BOLD));
-    let table = Table::new(rows.collect::<Vec<_>>(), columns().map(|column| column.width))
+    let table = Table::new(rows.collect::<Vec<_>>(), widths)
         .header(titles)
         .highlight_symbol("> ")
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(state.index()));
+}
+
+/// Gives names and states the room that is left when the other columns have theirs, and commands some of it.
+fn widths(columns: &[&Column], listed: &[&Seen], room: u16, now_ms: u64) -> Vec<Constraint> {
+    /// What a command keeps, if it is that long.
+    const COMMAND: u16 = 24;
+    /// What stands before a row that is selected or not.
+    const MARK: u16 = 2;
+    let longest = |column: &Column| {
+        let widths = listed.iter().map(|seen| width(&(column.cell)(seen, now_ms)));
+        u16::try_from(widths.max().unwrap_or_default()).unwrap_or(u16::MAX)
+    };
+    let least = |column: &&Column| match column.width {
+        Constraint::Length(least) | Constraint::Min(least) => least,
+        _ => longest(column).clamp(7, COMMAND),
+    };
+    let gaps = u16::try_from(columns.len()).unwrap_or(u16::MAX).saturating_sub(1);
+    let taken = columns.iter().map(least).fold(gaps.saturating_add(MARK), u16::saturating_add);
+    let mut left = room.saturating_sub(taken);
+    let width = |column: &&Column| match column.width {
+        Constraint::Min(least) => {
+            let more = longest(column).saturating_sub(least).min(left);
+            left -= more;
+            Constraint::Length(least + more)
+        }
+        fixed => fixed,
+    };
+    columns.iter().map(width).collect()
 }
 
 fn last_lines(frame: &mut Frame<'_>, state: &State, area: Rect) {
@@ -173,20 +204,29 @@ fn wrapped(line: &str, width: usize) -> Vec<String> {
     rows
 }
 
-fn foot(state: &State) -> String {
+/// Returns the last line; names give way where it would not fit.
+fn foot(state: &State, room: usize) -> String {
+    /// What is shown of a name at least.
+    const NAME: usize = 8;
+    let fitting = |before: &str, name: &str, after: &str| {
+        let name = within(name, room.saturating_sub(width(before) + width(after)).max(NAME));
+        format!("{before}{name}{after}")
+    };
     match &state.mode {
         _ if state.message.is_some() => state.message.clone().unwrap_or_default(),
         Mode::Filter => format!("filter: {}_", state.filter),
-        Mode::Kill { name, .. } => format!("end {name} with everything it started? y/n"),
+        Mode::Kill { name, .. } => fitting("end ", name, " with everything it started? y/n"),
         Mode::Signal { name, chosen, .. } => {
             let others: Vec<_> = SIGNALS
                 .iter()
                 .cycle()
                 .skip(chosen + 1)
                 .take(SIGNALS.len() - 1)
-                .map(|other| other.name())
+                .map(|other| other.name().trim_start_matches("SIG"))
                 .collect();
-            format!("send [{}] to {name}? enter sends; up/down: {}", SIGNALS[*chosen], others.join(" "))
+            let before = format!("send [{}] to ", SIGNALS[*chosen]);
+            let whole = format!("{before}{name}? enter; up/down {}", others.join(" "));
+            if width(&whole) <= room { whole } else { fitting(&before, name, "? enter; up/down others") }
         }
         Mode::Follow => "q back to the list".to_owned(),
         Mode::List | Mode::Help => KEYS.to_owned(),
@@ -216,11 +256,11 @@ fn bytes(amount: Option<u64>) -> String {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use ratatui::{Terminal, backend::TestBackend};
+    use ratatui::{Terminal, backend::TestBackend, crossterm::event::KeyCode};
     use remex_proto::process::{State as Stage, Stream};
 
     use super::*;
-    use crate::find::tests::process;
+    use crate::{command::top::state::Key, find::tests::process};
 
     fn state() -> State {
         let mut state = State::new("here".to_owned());
@@ -242,6 +282,37 @@ mod tests {
         terminal.draw(|frame| screen(frame, state, 61_000, Colour::Off)).unwrap();
         let text = terminal.backend().to_string();
         text.lines().map(|line| line.trim_matches('"').trim_end().to_owned() + "\n").collect()
+    }
+
+    #[test]
+    fn names_and_states_take_the_room_there_is_and_questions_fit() {
+        let mut state = State::new("here".to_owned());
+        let mut row = process("night", "a-process-with-a-long-name-構築", Stage::Closed);
+        row.entry.cause = Some(remex_proto::process::ExitCause::OutOfMemory);
+        row.entry.resident_bytes = Some(0);
+        let other = process("night", "b", Stage::Running);
+        let key = Key::of(&row);
+        state.look(vec![row, other], Instant::now());
+        // What has ended, too.
+        state.press(KeyCode::Char('a').into());
+        let wide = drawn(&state, 120, 10);
+        assert!(wide.contains("  a-process-with-a-long-name-構築 out of memory "), "{wide}");
+        let narrow = drawn(&state, 80, 10);
+        assert!(narrow.contains(" a-process-with-") && narrow.contains("sleep 1000"), "{narrow}");
+        let name = "a-process-with-a-very-long-name-that-goes-on-and-on-and-on-and-on";
+        for mode in [
+            Mode::Kill { key: key.clone(), name: name.to_owned() },
+            Mode::Signal { key: key.clone(), name: name.to_owned(), chosen: 0 },
+        ] {
+            state.mode = mode;
+            let question = drawn(&state, 80, 10).lines().last().unwrap().to_owned();
+            assert!(question.contains("a-process-with-a-very-long") && question.contains("? "), "{question}");
+            assert!(question.ends_with("y/n") || question.ends_with("up/down others"), "{question}");
+        }
+        state.mode = Mode::Signal { key: key.clone(), name: "build".to_owned(), chosen: 0 };
+        let question = foot(&state, 80);
+        assert!(width(&question) <= 80 && question.contains("up/down "), "{question}");
+        assert!(!question.ends_with("others"), "{question}");
     }
 
     #[test]

@@ -228,6 +228,35 @@ fn changes_are_told_until_ctrl_c() {
 }
 
 #[test]
+fn what_was_never_told_of_is_not_told_to_be_removed() {
+    let world = World::new();
+    let site = world.there.path("site");
+    fs::create_dir(&site).unwrap();
+    fs::write(site.join("old"), "").unwrap();
+    let (mut child, mut lines) = watch(&world, &["build:site"]);
+    assert_eq!(event(lines.next()).0, "watching");
+    // As editors write: a file beside the other, which then takes its name.
+    for _ in 0..20 {
+        fs::write(site.join("aside"), "new").unwrap();
+        fs::rename(site.join("aside"), site.join("old")).unwrap();
+    }
+    fs::remove_file(site.join("old")).unwrap();
+    let mut is_known = false;
+    loop {
+        let (word, path) = event(lines.next());
+        if path.ends_with("/aside") {
+            assert!(word == "created" || is_known, "{word} of what was never told of");
+            is_known = word != "removed";
+        } else if word == "removed" {
+            assert!(path.ends_with("/old"), "{path}");
+            break;
+        }
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.ended().code(), Some(0));
+}
+
+#[test]
 fn a_person_reads_changes_one_a_line() {
     let world = World::new();
     let mut screen = Screen::remex(&world.here, &["watch", "build:"]);
