@@ -110,6 +110,8 @@ fn unix_reason(path: &Path, error: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => {
             "this user may not use the socket; run as the user of the server".to_owned()
         }
+        // The only thing that is checked before the kernel is asked.
+        io::ErrorKind::InvalidInput => "the path is too long for a socket; use a shorter path".to_owned(),
         io::ErrorKind::WouldBlock => "too many wait for the server already; try again".to_owned(),
         _ => format!("{error}; check the path"),
     }

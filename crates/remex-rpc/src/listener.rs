@@ -80,7 +80,7 @@ pub enum BindError {
         address: ListenAddress,
     },
     /// The operating system refused.
-    #[error("cannot listen on `{address}`: {kind}")]
+    #[error("cannot listen on `{address}`: {}", reason(*kind))]
     Failed {
         /// The address asked for.
         address: ListenAddress,
@@ -179,6 +179,27 @@ impl Listener {
                 Ok(Accepted::Unix { stream, peer_uid })
             }
         }
+    }
+}
+
+/// Says what it means that the operating system refused, and what to do.
+fn reason(kind: io::ErrorKind) -> String {
+    match kind {
+        io::ErrorKind::NotFound => "there is no such directory; make it, or choose another".to_owned(),
+        io::ErrorKind::NotADirectory => "a part of the path is no directory; choose another path".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "this user may not listen there; choose another directory, or a port above 1023".to_owned()
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this host has no such address; use one of its own, such as 127.0.0.1".to_owned()
+        }
+        io::ErrorKind::StorageFull => {
+            "the file system is full; make room, or choose another directory".to_owned()
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "the file system cannot be written; choose another directory".to_owned()
+        }
+        other => format!("{other}; choose another address"),
     }
 }
 

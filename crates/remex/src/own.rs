@@ -156,6 +156,13 @@ async fn probe(socket: Socket) -> Result<Found, Failure> {
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound => Ok(Found::Nothing),
             io::ErrorKind::ConnectionRefused => Ok(Found::Died),
+            io::ErrorKind::InvalidInput => Err(Failure::new(
+                format!(
+                    "cannot use your own server: the path of its socket is too long: `{}`",
+                    socket.path.display()
+                ),
+                "set XDG_RUNTIME_DIR to a shorter path",
+            )),
             _ => {
                 let action = format!("connect to your own server at `{}`", socket.path.display());
                 Err(Failure::io(&action, &error))

@@ -379,8 +379,9 @@ fn digest(hex: &str) -> Result<[u8; 32], Failure> {
 }
 
 fn token(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the token file `{}`", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        anyhow!("cannot read the token file `{}`: {error}; check the path", path.display())
+    })?;
     let token = text.trim();
     if token.is_empty() {
         bail!("the token file `{}` is empty; put the token into it", path.display());

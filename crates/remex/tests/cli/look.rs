@@ -1,7 +1,9 @@
 //! `ps`, `kill`, `wait` and `resize`: a look at what was left running, and a hand on it.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader},
+    os::unix::fs::DirBuilderExt as _,
     process::Stdio,
     sync::mpsc,
 };
@@ -443,4 +445,21 @@ fn the_own_server_is_looked_at_and_stopped() {
     assert!(stopped.starts_with(&first), "{stopped}");
     assert!(process.ended_within(std::time::Duration::ZERO), "it has ended when that is said");
     assert_eq!(home.say(&["server", "status"]).code, Some(3));
+}
+
+#[test]
+fn a_runtime_directory_that_is_too_long_is_told_with_what_to_do() {
+    let home = Home::new();
+    let long = home.path(&"long".repeat(30));
+    fs::DirBuilder::new().mode(0o700).create(&long).unwrap();
+    let mut command = home.remex(&["run", "--detach", "--", "true"]);
+    let said = said(&command.env("XDG_RUNTIME_DIR", &long).finished());
+    assert_eq!(said.code, Some(125), "{said:?}");
+    let socket = long.join("remex/own.sock");
+    let expected = format!(
+        "remex: cannot use your own server: the path of its socket is too long: `{}`\n  \
+         hint: set XDG_RUNTIME_DIR to a shorter path\n",
+        socket.display()
+    );
+    assert_eq!(said.err, expected);
 }

@@ -56,11 +56,19 @@ const ERRORS: &[&[&str]] = &[
     &["serve", "--listen", "nonsense"],
     &["serve", "--listen", "ws://0.0.0.0:0"],
     &["serve", "--listen", "systemd"],
+    &["serve", "--listen", "unix:///no-such-directory/remex.sock"],
+    &["serve", "--concurrent-requests", "0"],
+    &["serve", "--ws-auth", "capability-token", "--ws-token-file", "no-such-file"],
+    &["ps", "--on", LONG],
+    &["env", "add", "lab", "ws://127.0.0.1:7070", "--token-file", "no-such-file"],
     &["serve", "--ws-token-file", "token.txt"],
     &["serve", "--max-detach-ttl", "long"],
     &["completions", "tcsh"],
     &["man", "--dir", "/dev/null/pages"],
 ];
+
+/// An address with a path that is too long for a socket.
+const LONG: &str = "unix:///an/address/whose/path/is/too/long/for/a/socket/because/the/kernel/takes/no/more/than/107/bytes/of/one/and/this/has/more";
 
 #[test]
 fn help_is_as_written_down() {

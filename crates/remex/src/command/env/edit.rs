@@ -11,8 +11,11 @@ use std::{
 };
 
 use clap::Args;
-use remex::environments::{self, Configured};
-use remex_client::{Program, Target, environment::Id};
+use remex::environments::{self, Configured, Problem};
+use remex_client::{
+    Program, Target,
+    environment::{Fault, Id, Mistake},
+};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value, value};
 
 use super::Outcome;
@@ -596,10 +599,18 @@ impl EnvironmentsFile {
             text = text.replace('\n', "\r\n");
         }
         let text = text.as_str();
-        let configured = environments::judge(text, &self.path)
-            .map_err(|problem| Failure::sentence(Kind::Usage, &problem.to_string()))?;
-        if let Some(obstacle) = added.and_then(|id| configured.obstacle(id)) {
-            return Err(Failure::sentence(Kind::Usage, &obstacle.to_string()));
+        let configured =
+            environments::judge(text, &self.path).map_err(|problem| match (&problem, added) {
+                (Problem::Mistakes(mistakes), Some(id))
+                    if mistakes.0.iter().any(|mistake| is_about(mistake, id)) =>
+                {
+                    let mistake = mistakes.0.iter().find(|mistake| is_about(mistake, id));
+                    refused(id, mistake.map(|mistake| &mistake.fault))
+                }
+                _ => Failure::sentence(Kind::Usage, &problem.to_string()),
+            })?;
+        if let Some((id, obstacle)) = added.and_then(|id| Some((id, configured.obstacle(id)?))) {
+            return Err(refused(id, Some(&obstacle.fault)));
         }
         for warning in &configured.warnings {
             print::note(warning.to_string());
@@ -619,6 +630,22 @@ impl EnvironmentsFile {
         file.set_permissions(self.permissions.clone())?;
         file.sync_all()?;
         fs::rename(temporary, &self.path)
+    }
+}
+
+fn is_about(mistake: &Mistake, id: &Id) -> bool {
+    mistake.environment.as_deref() == Some(id.as_str())
+}
+
+/// Says why an environment is not added; the line it would have had is of no use, for it was never written.
+fn refused(id: &Id, fault: Option<&Fault>) -> Failure {
+    let why = fault.map(ToString::to_string).unwrap_or_default();
+    let failure = Failure::sentence(Kind::Usage, &format!("cannot add `{id}`: {why}"));
+    match fault {
+        Some(Fault::TokenFile { .. }) => {
+            failure.hint("write the token to that file first, or check its path")
+        }
+        _ => failure,
     }
 }
 
