@@ -43,6 +43,7 @@ use input::Input;
 pub(crate) use read::NotRead;
 use rest::Rest;
 pub(crate) use start::{HANGS, Starting};
+use terminate::GentleEnds;
 pub(crate) use wait::Waiter;
 
 /// A handle on one process.
@@ -100,6 +101,7 @@ struct State {
     ended_at_ms: Option<u64>,
     /// Why the server ended it, if it did.
     ended_for: Option<ExitCause>,
+    gentle_ends: GentleEnds,
     /// When output last came, for idleness.
     last_output: Instant,
     /// Whether the task leaves the output alone for a moment.
@@ -176,6 +178,7 @@ impl Process {
                 exit: None,
                 ended_at_ms: None,
                 ended_for: None,
+                gentle_ends: GentleEnds::new(),
                 last_output: now,
                 rest: Rest::default(),
                 last_ring: now.checked_sub(task::GATHER).unwrap_or(now),

@@ -3,12 +3,16 @@
 //! The thread of `remex_process::tree` does the work, which takes a while: who waits for it are tasks beside the
 //! process's own, owned by the server.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, mem, sync::Arc, time::Duration};
 
 use remex_process::{Exit, Leader, Pid, Scope, Signal, tree};
 use remex_proto::{
     ErrorKind, RpcError,
     process::{TerminateMode, Terminated},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{Process, State};
@@ -79,27 +83,75 @@ fn end_rest(
     }
 }
 
+/// Asks for a gentle end; one that is under way already asks again, and ends at the earlier of both times.
 fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time: Duration) {
+    let deadline = Instant::now() + time.min(LONGEST_GRACE);
+    let mut state = process.state();
+    let breadth = mem::discriminant(&scope);
+    // The end of a task that panicked is not under way.
+    state.gentle_ends.retain(|(_, deadlines)| !deadlines.is_closed());
+    if let Some((_, under_way)) = state.gentle_ends.iter().find(|(known, _)| *known == breadth) {
+        under_way.send_modify(|known| *known = deadline.min(*known));
+        return;
+    }
+    let (deadlines, orders) = watch::channel(deadline);
+    state.gentle_ends.push((breadth, deadlines));
+    drop(state);
     let process = Arc::clone(process);
     session.server().track(async move {
-        // What is stopped hears it only when it goes on.
-        if let Err(error) = tree::signal(&scope, &[Signal::TERM, Signal::CONT]).await {
-            tracing::warn!(process = %process.id, %error, "process tree cannot be asked to end");
-        }
-        let deadline = tokio::time::Instant::now() + time.min(LONGEST_GRACE);
-        let exited = tokio::time::timeout_at(deadline, process.ended()).await.is_ok();
-        if exited && is_gone(&scope).await {
-            return;
-        }
-        let _ = tokio::time::timeout_at(deadline, process.closed()).await;
-        if is_gone(&scope).await {
-            return;
-        }
-        tokio::time::sleep_until(deadline).await;
-        if let Err(error) = kill(&scope).await {
-            tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
-        }
+        GentleEnd { scope, process: &process, orders }.run().await;
     });
+}
+
+/// The times at which the gentle ends of a process that are under way turn into a kill: one for each breadth.
+pub(super) type GentleEnds = Vec<(mem::Discriminant<Scope>, watch::Sender<Instant>)>;
+
+/// A gentle end that is under way.
+struct GentleEnd<'a> {
+    scope: Scope,
+    process: &'a Arc<Process>,
+    /// When it turns into a kill; changes with each further request.
+    orders: watch::Receiver<Instant>,
+}
+
+impl GentleEnd<'_> {
+    async fn run(mut self) {
+        loop {
+            let deadline = *self.orders.borrow_and_update();
+            // What is stopped hears it only when it goes on.
+            if let Err(error) = tree::signal(&self.scope, &[Signal::TERM, Signal::CONT]).await {
+                tracing::warn!(process = %self.process.id, %error, "process tree cannot be asked to end");
+            }
+            tokio::select! {
+                biased;
+                Ok(()) = self.orders.changed() => continue,
+                () = end_by(deadline, &self.scope, self.process) => {}
+            }
+            // Nobody asks again between this look and the end: that takes the same lock.
+            let mut state = self.process.state();
+            if !self.orders.has_changed().unwrap_or(false) {
+                let breadth = mem::discriminant(&self.scope);
+                state.gentle_ends.retain(|(known, _)| *known != breadth);
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until all of it has ended, and kills what has not at `deadline`.
+async fn end_by(deadline: Instant, scope: &Scope, process: &Process) {
+    let exited = timeout_at(deadline, process.ended()).await.is_ok();
+    if exited && is_gone(scope).await {
+        return;
+    }
+    let _ = timeout_at(deadline, process.closed()).await;
+    if is_gone(scope).await {
+        return;
+    }
+    sleep_until(deadline).await;
+    if let Err(error) = kill(scope).await {
+        tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
+    }
 }
 
 pub(super) async fn kill(scope: &Scope) -> Result<(), RpcError> {

@@ -357,3 +357,25 @@ async fn one_answer_carries_at_most_16_mib_of_output_whatever_the_client_asks_fo
         assert_eq!((len(&snapshot["stdout"]), &snapshot["truncated"]), (MOST, &json!(true)), "{most}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_gentle_ends_of_one_process_are_one_task_that_heeds_the_earliest_deadline() {
+    let site = Site::new().await;
+    let mut client = site.client().await;
+    client.start("deaf", "trap '' TERM; echo ready; read line; sleep 1000").await.unwrap();
+    client.note("process/output", "deaf").await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let end = |timeout: u64| json!({"processId": "deaf", "mode": {"graceful": {"timeoutMs": timeout}}});
+    client.call("process/terminate", end(u64::from(u32::MAX))).await.unwrap();
+    let before = tasks();
+    for _ in 0..100 {
+        client.call("process/terminate", end(u64::from(u32::MAX))).await.unwrap();
+    }
+    assert!(tasks() < before + 10, "{} tasks came of 100 requests", tasks() - before);
+    // A later request with more time does not put off what an earlier one asked for, nor does one before it.
+    client.call("process/terminate", end(0)).await.unwrap();
+    client.call("process/terminate", end(u64::from(u32::MAX))).await.unwrap();
+    let exited = client.note("process/exited", "deaf").await;
+    assert_eq!(exited["signal"], "SIGKILL", "{exited}");
+    client.note("process/closed", "deaf").await;
+}
