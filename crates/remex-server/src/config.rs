@@ -14,7 +14,7 @@ pub struct Config {
     /// Who gets in over WebSocket.
     pub auth: Auth,
     /// What clients may know about the host.
-    pub host: Host,
+    pub host: HostInfo,
     /// The way to the web.
     pub proxies: Proxies,
     /// Whose certificates are believed there.
@@ -23,7 +23,7 @@ pub struct Config {
 
 /// What clients may know about the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct HostInfo {
     /// The answer to `environment/info`.
     pub info: environment::Info,
     /// The host's name.

@@ -10,31 +10,27 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use remex_proto::{
     Call, ClientNote, ErrorKind, Malformed, Message, MessageLimits, ParseError, RequestId, RpcError,
-    initialize::Capability, message::Source,
+    message::Source,
 };
 use remex_rpc::{
     FrameReader, Framing, Incoming, WriteHalf,
     memory::{ServerEnd, ToServer},
 };
-use tokio::{
-    sync::{Semaphore, mpsc},
-    task::{AbortHandle, JoinSet},
-    time::Instant,
-};
-use tokio_util::sync::CancellationToken;
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     budget::{self, Budget, PROGRESS, SHORT, Share},
-    calls::Handshake,
+    calls::Calls,
     compute::LARGE_MESSAGE,
     config::Limits,
-    fs::{Handles, Making},
-    http::Streams,
+    context::FAILED,
     identity::Identity,
-    outbox::{self, Acks, Goodbye, Out, Outbox, Responder},
-    server::{POLICY, Server},
+    outbox::{
+        self, Acks, Goodbye, Outbox, Responder, Sink,
+        close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
+    },
+    session::SessionRegistry,
     supervise::supervised,
-    watch::Watches,
 };
 
 /// How long a client gets to take what is left when its connection ends.
@@ -43,23 +39,14 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// How long requests that were read before the end of input may take to be answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// WebSocket close codes.
-const NORMAL: u16 = 1000;
-const TOO_LONG: u16 = 1009;
-const INTERNAL: u16 = 1011;
-const TRY_AGAIN: u16 = 1013;
-
-/// Why a connection ends that met a panic.
-const FAILED: &str = "the server failed on a request; its log says why";
-
 /// A connection as it comes from a transport.
 pub(crate) struct Link {
-    pub(crate) way: Way,
+    pub(crate) transport: Transport,
     pub(crate) identity: Identity,
 }
 
 /// What a connection runs over.
-pub(crate) enum Way {
+pub(crate) enum Transport {
     Wire { reader: FrameReader, writer: WriteHalf, framing: Framing, source: Source },
     Memory(ServerEnd),
 }
@@ -104,29 +91,11 @@ impl Reader {
     }
 }
 
-/// What the calls of one connection share.
-pub(crate) struct Connection {
-    pub(crate) server: Arc<Server>,
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) identity: Identity,
-    pub(crate) handshake: Handshake,
-    /// Bounds what runs at once.
-    pub(crate) slots: Arc<Semaphore>,
-    /// Calls that take their time; they end with the connection.
-    pub(crate) running: JoinSet<()>,
-    /// How to cancel them.
-    pub(crate) cancels: Vec<(RequestId, AbortHandle)>,
-    /// Ends parked reads and waits when the client sends no more.
-    pub(crate) ending: CancellationToken,
-    /// Bounds waits for a text in the output.
-    pub(crate) searches: Arc<Semaphore>,
-    /// Bounds file work, of which some may hang.
-    pub(crate) file_slots: Arc<Semaphore>,
-    /// Bounds large answers in the making.
-    pub(crate) making: Making,
-    pub(crate) handles: Handles,
-    pub(crate) watches: Watches,
-    pub(crate) streams: Streams,
+/// One connection, as its reader has it.
+struct Connection {
+    sessions: Arc<SessionRegistry>,
+    outbox: Arc<Outbox>,
+    calls: Calls,
 }
 
 /// Why the reader stopped.
@@ -142,51 +111,36 @@ enum Stop {
 }
 
 /// Serves one connection until it ends; then its session is detached.
-pub(crate) async fn run(server: Arc<Server>, link: Link) {
-    let Link { way, identity } = link;
-    let (mut reader, out) = match way {
-        Way::Wire { reader, writer, framing, source } => {
-            (Reader::Wire(reader.announcing(SHORT as usize), source), Out::wire(framing, writer))
+pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
+    let Link { transport, identity } = link;
+    let (mut reader, sink) = match transport {
+        Transport::Wire { reader, writer, framing, source } => {
+            (Reader::Wire(reader.announcing(SHORT as usize), source), Sink::wire(framing, writer))
         }
-        Way::Memory(ServerEnd { sender, receiver }) => (Reader::Memory(receiver), Out::memory(sender)),
+        Transport::Memory(ServerEnd { sender, receiver }) => (Reader::Memory(receiver), Sink::memory(sender)),
     };
-    let acks = if out.has_pings() { Acks::Ping } else { Acks::Lag };
-    let (form, limits) = (out.form(), server.limits().clone());
-    let (shared, answers) = (server.shared(), Arc::clone(server.answers()));
-    let outbox = server.connect(|id| Arc::new(Outbox::new(id, acks, form, limits.clone(), shared)));
-    let writing = tokio::spawn(supervised(write(Arc::clone(&outbox), out, limits, answers)));
-    let slots = Arc::new(Semaphore::new(server.limits().concurrent_requests));
-    let searches = Arc::new(Semaphore::new(server.limits().output_waits));
-    let file_slots = Arc::new(Semaphore::new(server.limits().file_requests));
-    let making = Making::new(server.limits());
-    let streams = Streams::new(server.limits());
-    let mut connection = Connection {
-        server,
-        outbox,
-        identity,
-        handshake: Handshake::Expected,
-        slots,
-        running: JoinSet::new(),
-        cancels: Vec::new(),
-        ending: CancellationToken::new(),
-        searches,
-        file_slots,
-        making,
-        handles: Handles::default(),
-        watches: Watches::default(),
-        streams,
-    };
-    tracing::info!(connection = connection.outbox.id, transport = reader.transport(), "connection opened");
+    let acks = if sink.has_pings() { Acks::Ping } else { Acks::Lag };
+    let host = Arc::clone(sessions.host());
+    let (encoding, limits) = (sink.encoding(), host.limits().clone());
+    let outbox =
+        sessions.connections().open(|id, shared| Outbox::new(id, acks, encoding, limits.clone(), shared));
+    host.notify_activity();
+    let writing =
+        tokio::spawn(supervised(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
+    let calls = Calls::new(&sessions, &outbox, identity);
+    let mut connection = Connection { sessions, outbox: Arc::clone(&outbox), calls };
+    tracing::info!(connection = outbox.id, transport = reader.transport(), "connection opened");
     let stop = connection.read(&mut reader).await;
     connection.end(&stop, reader.is_half()).await;
-    let (outbox, server) = (Arc::clone(&connection.outbox), Arc::clone(&connection.server));
+    let sessions = Arc::clone(&connection.sessions);
     drop(connection);
     let _ = tokio::time::timeout(FAREWELL, async {
         let _ = writing.await;
         reader.drain(stop).await;
     })
     .await;
-    server.disconnect(outbox.id);
+    sessions.connections().close(outbox.id);
+    host.notify_activity();
     outbox.close();
     tracing::info!(connection = outbox.id, "connection closed");
 }
@@ -205,7 +159,7 @@ impl Connection {
                         () = self.outbox.leaving() => return Stop::Goodbye,
                         // Before the next frame: pings and empty fragments may come without end.
                         () = Receiving::due(receiving.as_ref()) => {
-                            let period = self.server.limits().slow_transfer;
+                            let period = self.sessions.host().limits().slow_transfer;
                             let len = reader.unfinished_len();
                             if len <= SHORT as usize {
                                 // It was a blank line, which is no message.
@@ -224,10 +178,11 @@ impl Connection {
                         // Nothing is read meanwhile: what a client sends beyond this waits on its side.
                         let share = tokio::select! {
                             () = self.outbox.leaving() => return Stop::Goodbye,
-                            share = self.server.incoming().take(max_len as u64) => share,
+                            share = self.sessions.host().incoming().take(max_len as u64) => share,
                         };
                         let len = reader.unfinished_len();
-                        receiving = Some(Receiving::new(share, len, self.server.limits().slow_transfer));
+                        receiving =
+                            Some(Receiving::new(share, len, self.sessions.host().limits().slow_transfer));
                         continue;
                     }
                     let is_message = !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_));
@@ -250,7 +205,7 @@ impl Connection {
             if let Some(stop) = stop {
                 return stop;
             }
-            self.reap();
+            self.calls.reap();
         }
     }
 
@@ -293,7 +248,7 @@ impl Connection {
         match value {
             ToServer::Call { id, call } => {
                 let responder = Responder::new(&self.outbox, id.clone(), outbox::of_call(&call));
-                self.call(id, call, responder).await;
+                self.calls.call(id, call, responder).await;
             }
             ToServer::Note(note) => self.note(note),
         }
@@ -303,7 +258,7 @@ impl Connection {
     async fn message(&mut self, bytes: Bytes, source: Source) {
         let len = bytes.len();
         let parsed = if len > LARGE_MESSAGE {
-            self.server.compute().run(move || Parsed::of(&bytes)).await
+            self.sessions.host().compute().run(move || Parsed::of(&bytes)).await
         } else {
             Parsed::of(&bytes)
         };
@@ -319,7 +274,7 @@ impl Connection {
             Parsed::Request { id, call } => {
                 let responder = Responder::new(&self.outbox, id.clone(), len);
                 match *call {
-                    Ok(call) => self.call(id, call, responder).await,
+                    Ok(call) => self.calls.call(id, call, responder).await,
                     Err(error) => responder.error(&error.into()),
                 }
             }
@@ -334,83 +289,9 @@ impl Connection {
     }
 
     fn note(&mut self, note: ClientNote) {
-        match note {
-            ClientNote::Initialized(_) => {
-                if !self.handshake.complete() {
-                    self.violation("`initialized` before `initialize`");
-                }
-            }
-            ClientNote::RequestCancel(cancel) if self.handshake.enabled(Capability::Cancel) => {
-                self.cancel(&cancel.id);
-            }
-            ClientNote::FlowAck(ack) if self.handshake.enabled(Capability::Acks) => {
-                self.outbox.acknowledged(ack.mark);
-            }
-            ClientNote::FlowConsumed(consumed) if self.handshake.enabled(Capability::Consumed) => {
-                let session = self.handshake.session();
-                if let Some(process) = session.and_then(|session| session.process(&consumed.process_id)) {
-                    process.consumed(self.outbox.id, consumed.seq);
-                }
-            }
-            ClientNote::RequestCancel(_) => {
-                self.violation("`request/cancel` without the capability `cancel`");
-            }
-            ClientNote::FlowAck(_) => self.violation("`flow/ack` without the capability `acks`"),
-            ClientNote::FlowConsumed(_) => {
-                self.violation("`flow/consumed` without the capability `consumed`");
-            }
-            ClientNote::FlowBodyConsumed(consumed) if self.handshake.enabled(Capability::Consumed) => {
-                self.streams.consumed(&consumed.request_id, consumed.seq);
-            }
-            ClientNote::FlowBodyConsumed(_) => {
-                self.violation("`flow/bodyConsumed` without the capability `consumed`");
-            }
+        if let Err(violation) = self.calls.note(note) {
+            self.violation(violation);
         }
-    }
-
-    fn cancel(&mut self, id: &RequestId) {
-        self.reap();
-        let running = self.cancels.iter().rposition(|(running, _)| running == id);
-        let is_found = match running {
-            Some(index) => {
-                self.cancels.remove(index).1.abort();
-                true
-            }
-            None => self.streams.cancel(id, false),
-        };
-        let connection = self.outbox.id;
-        let process = self.outbox.input_of(id);
-        if process.is_some_and(|process| process.cancel(|responder| responder.is_for(connection, id))) {
-            return;
-        }
-        // Of a request that has its answer only a stream can be left.
-        if !self.outbox.cancel(id) && !is_found {
-            self.streams.cancel(id, true);
-        }
-    }
-
-    /// Runs a call that may take its time, beside the others.
-    pub(crate) fn run_beside(&mut self, id: RequestId, call: impl Future<Output = ()> + Send + 'static) {
-        let handle = self.running.spawn(async {
-            // Its responder has answered.
-            let _ = supervised(call).await;
-        });
-        self.cancels.push((id, handle));
-    }
-
-    /// Runs what goes on after its request was answered; if it panics, only the end of the connection tells the client.
-    pub(crate) fn run_on(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        let outbox = Arc::clone(&self.outbox);
-        self.running.spawn(async move {
-            if supervised(task).await.is_err() {
-                outbox.say_goodbye(INTERNAL, FAILED);
-            }
-        });
-    }
-
-    fn reap(&mut self) {
-        while self.running.try_join_next().is_some() {}
-        self.cancels.retain(|(_, handle)| !handle.is_finished());
     }
 
     fn pong(&self, payload: &[u8]) {
@@ -464,38 +345,15 @@ impl Connection {
 
     async fn end(&mut self, stop: &Stop, may_listen: bool) {
         if let Stop::EndOfInput = stop {
-            self.finish().await;
+            let _ = tokio::time::timeout(LAST_ANSWERS, self.calls.finish()).await;
         }
-        let connection = self.outbox.id;
-        self.outbox.let_go();
-        for process in self.outbox.inputs() {
-            process.cancel(|responder| responder.outbox().id == connection);
-        }
-        let session = self.handshake.session().cloned();
-        if let Some(session) = session {
-            self.server.detach(&session, self.outbox.id);
-        }
-        for session in self.handshake.observed() {
-            session.unobserve(self.outbox.id);
-        }
-        self.running.shutdown().await;
-        self.close_files();
+        self.calls.end().await;
         match stop {
             Stop::Lost if !may_listen => self.outbox.close(),
             Stop::Lost | Stop::EndOfInput | Stop::Goodbye | Stop::Violation => {
                 self.outbox.say_goodbye(NORMAL, "");
             }
         }
-    }
-
-    /// Answers what was asked before the end of input; whoever only waits is told that it is over.
-    async fn finish(&mut self) {
-        self.ending.cancel();
-        let answered = async {
-            while self.running.join_next().await.is_some() {}
-            self.outbox.all_answered().await;
-        };
-        let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
     }
 }
 
@@ -505,15 +363,10 @@ impl Drop for Connection {
         if !std::thread::panicking() {
             return;
         }
-        let connection = self.outbox.id;
-        if let Some(session) = self.handshake.session() {
-            self.server.detach(session, connection);
-        }
-        for session in self.handshake.observed() {
-            session.unobserve(connection);
-        }
+        self.calls.leave();
         self.outbox.say_goodbye(INTERNAL, FAILED);
-        self.server.disconnect(connection);
+        self.sessions.connections().close(self.outbox.id);
+        self.sessions.host().notify_activity();
     }
 }
 
@@ -560,8 +413,8 @@ impl Taking {
     }
 
     /// Tells whether the client has taken enough since the last look, or was not owed a long answer all the time.
-    fn gets_on(&mut self, outbox: &Outbox, out: &Out, period: Duration) -> bool {
-        let written = outbox.owes_more_than(SHORT, out).then(|| outbox.written());
+    fn gets_on(&mut self, outbox: &Outbox, sink: &Sink, period: Duration) -> bool {
+        let written = outbox.owes_more_than(SHORT, sink).then(|| outbox.written());
         let is_slow = self.written.zip(written).is_some_and(|(before, now)| now < before + PROGRESS);
         *self = Taking { written, next_look: Instant::now() + period };
         !is_slow
@@ -620,29 +473,29 @@ impl Parsed {
 }
 
 /// Empties the outbox into the connection until it ends.
-async fn write(outbox: Arc<Outbox>, mut out: Out, limits: Limits, answers: Arc<Budget>) {
+async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc<Budget>) {
     let closing = Closing(Arc::clone(&outbox));
     let mut taking = Taking::new();
     let goodbye = loop {
-        if let Some(goodbye) = outbox.fill(&mut out) {
+        if let Some(goodbye) = outbox.fill(&mut sink) {
             break Some(goodbye);
         }
         if outbox.is_closed() {
             break None;
         }
-        if out.is_empty() {
-            out.reset_if_idle();
+        if sink.is_empty() {
+            sink.reset_if_idle();
             taking = Taking::new();
             tokio::select! {
                 () = outbox.bell() => {}
-                () = tokio::time::sleep(limits.keep_alive), if out.has_pings() => out.ping(b""),
+                () = tokio::time::sleep(limits.keep_alive), if sink.has_pings() => sink.ping(b""),
             }
             continue;
         }
-        let (before, period) = (out.len(), limits.slow_transfer);
+        let (before, period) = (sink.len(), limits.slow_transfer);
         let is_sent = tokio::select! {
             biased;
-            is_sent = out.send() => is_sent,
+            is_sent = sink.send() => is_sent,
             // Once it is over, a client that takes nothing has a moment left.
             () = overdue(&outbox) => false,
             () = outbox.stalled() => {
@@ -651,7 +504,7 @@ async fn write(outbox: Arc<Outbox>, mut out: Out, limits: Limits, answers: Arc<B
                 break Some(Goodbye { code: POLICY, reason });
             }
             () = tokio::time::sleep_until(taking.next_look) => {
-                if taking.gets_on(&outbox, &out, period) || !answers.is_wanted() {
+                if taking.gets_on(&outbox, &sink, period) || !answers.is_wanted() {
                     continue;
                 }
                 let reason =
@@ -663,10 +516,10 @@ async fn write(outbox: Arc<Outbox>, mut out: Out, limits: Limits, answers: Arc<B
         if !is_sent {
             break None;
         }
-        outbox.progress(before.saturating_sub(out.len()), out.has_unfinished());
+        outbox.progress(before.saturating_sub(sink.len()), sink.has_unfinished());
     };
     if let Some(goodbye) = goodbye {
-        let _ = tokio::time::timeout(FAREWELL, out.farewell(goodbye)).await;
+        let _ = tokio::time::timeout(FAREWELL, sink.farewell(goodbye)).await;
     }
     drop(closing);
 }

@@ -16,7 +16,12 @@ use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, environment as wire}
 use rustix::fs::OFlags;
 use toml::{Table, Value};
 
-use crate::{config::Host, connection::Connection, fs::file_slot, outbox::Responder};
+use crate::{
+    config::HostInfo,
+    context::CallContext,
+    fs::{FileCalls, file_slot},
+    outbox::Responder,
+};
 
 /// The longest configuration file that is read, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
@@ -24,23 +29,28 @@ const MAX_FILE_LEN: u64 = 1 << 20;
 /// The file of the user, of the administrators and of a project.
 const CONFIG: &str = "config.toml";
 
-impl Connection {
-    pub(crate) fn read_config(&mut self, id: RequestId, request: wire::ReadConfig, responder: Responder) {
-        if let Err(error) = check(&request) {
-            return responder.error(&error);
-        }
-        let (server, slots) = (Arc::clone(&self.server), Arc::clone(&self.file_slots));
-        self.run_beside(id, async move {
-            let slot = file_slot(slots).await;
-            let host = server.host().clone();
-            let reading = server.files().run(move || {
-                let reply = read(&host, &request);
-                drop(slot);
-                reply
-            });
-            responder.answer(reading.await.and_then(|reply| reply));
-        });
+/// Answers `environment/configRead`, within the slots for file work.
+pub(crate) fn read_config(
+    context: &mut CallContext,
+    files: &FileCalls,
+    id: RequestId,
+    request: wire::ReadConfig,
+    responder: Responder,
+) {
+    if let Err(error) = check(&request) {
+        return responder.error(&error);
     }
+    let (host, slots) = (Arc::clone(context.host()), Arc::clone(files.slots()));
+    context.spawn_call(id, async move {
+        let slot = file_slot(slots).await;
+        let info = host.info().clone();
+        let reading = host.file_threads().run(move || {
+            let reply = read(&info, &request);
+            drop(slot);
+            reply
+        });
+        responder.answer(reading.await.and_then(|reply| reply));
+    });
 }
 
 fn check(request: &wire::ReadConfig) -> Result<(), RpcError> {
@@ -58,7 +68,7 @@ fn invalid(message: impl Into<String>) -> RpcError {
     RpcError::new(ErrorKind::InvalidParams, message)
 }
 
-fn read(host: &Host, request: &wire::ReadConfig) -> Result<wire::ConfigReply, RpcError> {
+fn read(host: &HostInfo, request: &wire::ReadConfig) -> Result<wire::ConfigReply, RpcError> {
     let cwd = request.cwd.native().map_err(|error| invalid(error.to_string()))?;
     let home = codex_home(host)?;
     let mut config = Layers::new(&request.config_paths);
@@ -100,7 +110,7 @@ fn read(host: &Host, request: &wire::ReadConfig) -> Result<wire::ConfigReply, Rp
 }
 
 /// Returns where the user's configuration is; one that was named explicitly has to exist.
-fn codex_home(host: &Host) -> Result<Option<PathBuf>, RpcError> {
+fn codex_home(host: &HostInfo) -> Result<Option<PathBuf>, RpcError> {
     let Some(named) = &host.codex_home else {
         let home = host.info.user_home_dir.as_ref().and_then(|home| home.native().ok());
         return Ok(home.map(|home| home.join(".codex")));
@@ -301,7 +311,7 @@ mod tests {
             temp_dir: None,
             capabilities: wire::Features::default(),
         };
-        let host = Host {
+        let host = HostInfo {
             info,
             hostname: "h".into(),
             codex_home: Some(home.clone()),

@@ -9,18 +9,17 @@ mod descent;
 mod directory;
 mod entry;
 mod entry_lock;
-mod error;
 mod file;
 mod handles;
 mod metadata;
 mod names;
 mod nofollow;
 mod open;
+mod path_lock;
 mod place;
 mod remove;
 mod replace;
 mod room;
-mod turns;
 mod walk;
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
@@ -30,20 +29,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     config::Limits,
-    connection::Connection,
-    outbox::{Form, Outbox, Reply, Responder, Wanted},
-    server::Server,
-    supervise::defect,
-    threads::Threads,
+    context::CallContext,
+    host::Host,
+    io_error::io_error,
+    outbox::{Encoding, Outbox, Reply, Responder, Wanted},
 };
-pub(crate) use error::io_error;
-pub(crate) use handles::Handles;
+use handles::Handles;
+pub(crate) use path_lock::{PathAccess, PathLock, PathLockQueue};
 use place::{Place, PlaceWatch};
 use room::Room;
-pub(crate) use turns::{Claims, Turn, Turns};
-
-/// Threads for file work of the whole server; calls that hang keep theirs.
-const THREADS: usize = 2048;
 
 /// Who takes longer may hang, and must not keep others waiting.
 const HANGS: Duration = Duration::from_secs(1);
@@ -59,7 +53,7 @@ pub(crate) trait FileWork: Request + Confinable + Send + 'static {
     const ANSWER: AnswerSize = AnswerSize::Small;
 
     /// Returns what it touches.
-    fn claims(&self) -> Result<Claims, RpcError>;
+    fn access(&self) -> Result<PathAccess, RpcError>;
 
     /// Does it; the thread may hang. What takes long asks now and then whether it is still wanted.
     fn run(&self, wanted: &Wanted) -> Result<Self::Reply, RpcError>;
@@ -97,89 +91,104 @@ pub(crate) enum AnswerSize {
 
 /// What a job holds until its effect is there.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct JobGuards {
     #[expect(dead_code, reason = "others wait for it to be dropped")]
-    turn: Turn,
+    lock: PathLock,
     #[expect(dead_code, reason = "others wait for it to be dropped")]
     slot: Option<OwnedSemaphorePermit>,
 }
 
-/// The threads for file work.
+/// The file calls of one connection.
 #[derive(Debug)]
-pub(crate) struct Files {
-    threads: Threads,
+pub(crate) struct FileCalls {
+    /// Those of the session.
+    locks: Arc<PathLockQueue>,
+    /// Bounds file work, of which some may hang.
+    slots: Arc<Semaphore>,
+    making: Making,
+    handles: Handles,
 }
 
-impl Files {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Files { threads: Threads::new("remex-file", THREADS)? })
+impl FileCalls {
+    /// Makes the file calls of a connection whose session has these path locks.
+    pub(crate) fn new(locks: &Arc<PathLockQueue>, limits: &Limits) -> Self {
+        FileCalls {
+            locks: Arc::clone(locks),
+            slots: Arc::new(Semaphore::new(limits.file_requests)),
+            making: Making::new(limits),
+            handles: Handles::default(),
+        }
     }
 
-    /// Runs `work` on a thread of its own; it goes on when the future is dropped.
-    pub(crate) fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, W>
-    where
-        T: Send + 'static,
-        W: FnOnce() -> T + Send + 'static,
-    {
-        let running = self.threads.run(work);
-        async move { running.await.map_err(|_| defect()) }
+    /// Returns what bounds the file work of the connection.
+    pub(crate) fn slots(&self) -> &Arc<Semaphore> {
+        &self.slots
     }
-}
 
-impl Connection {
     /// Does something with files, beside everything that does not touch the same paths.
-    pub(crate) fn files<W: FileWork>(&mut self, id: RequestId, work: W, responder: Responder)
-    where
+    pub(crate) fn call<W: FileWork>(
+        &self,
+        context: &mut CallContext,
+        id: RequestId,
+        work: W,
+        responder: Responder,
+    ) where
         W::Reply: Reply,
     {
-        let turn = match self.file_turn(work.sandbox(), work.claims()) {
-            Ok(turn) => turn,
+        let lock = match self.lock_unconfined(work.sandbox(), work.access()) {
+            Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };
-        let job = move |held: Held| {
+        let job = move |guards: JobGuards| {
             let result = work.run(&responder.wanted());
-            drop(held);
+            drop(guards);
             responder.answer(result);
         };
         match W::ANSWER {
-            AnswerSize::Small => self.file_job(id, turn, job),
+            AnswerSize::Small => self.run_job(context, id, lock, job),
             AnswerSize::Large => {
-                let large = self.large();
-                self.run_beside(id, async move { large.make(LISTING, turn, job).await });
+                let large = self.large(context);
+                context.spawn_call(id, async move { large.make(LISTING, lock, job).await });
             }
         }
     }
 
-    /// Runs `job`, which gives the answer itself, on a thread when its turn has come.
+    /// Runs `job`, which gives the answer itself, on a thread once its lock is acquired.
     ///
     /// The job gives back what it holds as soon as its effect is there. If nobody is before it, it
     /// starts at once, with no task in between.
-    pub(crate) fn file_job(&mut self, id: RequestId, turn: Turn, job: impl FnOnce(Held) + Send + 'static) {
-        let slot = if turn.has_come() { Arc::clone(&self.file_slots).try_acquire_owned().ok() } else { None };
+    fn run_job(
+        &self,
+        context: &mut CallContext,
+        id: RequestId,
+        lock: PathLock,
+        job: impl FnOnce(JobGuards) + Send + 'static,
+    ) {
+        let slot = if lock.is_acquired() { Arc::clone(&self.slots).try_acquire_owned().ok() } else { None };
         if slot.is_some() {
-            return drop(self.server.files().run(move || job(Held { turn, slot })));
+            return drop(context.host().file_threads().run(move || job(JobGuards { lock, slot })));
         }
-        let later = turn.job(Arc::clone(&self.server), Arc::clone(&self.file_slots), job);
-        self.run_beside(id, later);
+        let later = lock.job(Arc::clone(context.host()), Arc::clone(&self.slots), job);
+        context.spawn_call(id, later);
     }
 
     /// Returns what large answers are made with.
-    pub(crate) fn large(&self) -> Large {
+    fn large(&self, context: &CallContext) -> Large {
         Large {
-            server: Arc::clone(&self.server),
-            turns: self.turns().cloned(),
-            outbox: Arc::clone(&self.outbox),
-            slots: Arc::clone(&self.file_slots),
+            host: Arc::clone(context.host()),
+            locks: Arc::clone(&self.locks),
+            outbox: Arc::clone(context.outbox()),
+            slots: Arc::clone(&self.slots),
             making: self.making.clone(),
         }
     }
 
-    /// Takes a place in the order of those who touch the same paths, unless the request is to be refused.
-    pub(crate) fn file_turn(
+    /// Queues a lock on what a request touches, unless it asks for a sandbox.
+    pub(crate) fn lock_unconfined(
         &self,
         sandbox: &Sandbox,
-        claims: Result<Claims, RpcError>,
-    ) -> Result<Turn, RpcError> {
+        access: Result<PathAccess, RpcError>,
+    ) -> Result<PathLock, RpcError> {
         if !sandbox.leaves_files_open() {
             return Err(RpcError::new(
                 ErrorKind::SandboxUnavailable,
@@ -187,38 +196,29 @@ impl Connection {
             )
             .with_hint("this server cannot confine file access; ask without `sandbox`, or elsewhere"));
         }
-        self.enter(claims?)
+        self.lock(access?)
     }
 
-    /// Takes a place in the order of those of the session who touch the same paths.
-    pub(crate) fn enter(&self, claims: Claims) -> Result<Turn, RpcError> {
-        match self.turns() {
-            Some(turns) => turns.enter(claims),
-            None => {
-                Err(RpcError::new(ErrorKind::Handshake, "client must call initialize before using files"))
-            }
-        }
-    }
-
-    fn turns(&self) -> Option<&Arc<Turns>> {
-        self.handshake.session().map(|session| &session.file_turns)
+    /// Queues a lock on what a request touches.
+    pub(crate) fn lock(&self, access: PathAccess) -> Result<PathLock, RpcError> {
+        self.locks.lock(access)
     }
 }
 
-impl Turn {
-    /// Runs `job` on a thread when the turn has come and there is a slot for it.
-    pub(crate) fn job<J: FnOnce(Held) + Send + 'static>(
+impl PathLock {
+    /// Runs `job` on a thread once the lock is acquired and there is a slot for it.
+    pub(crate) fn job<J: FnOnce(JobGuards) + Send + 'static>(
         self,
-        server: Arc<Server>,
+        host: Arc<Host>,
         slots: Arc<Semaphore>,
         job: J,
     ) -> impl Future<Output = ()> + Send + use<J> {
-        let mut waiting = Waiting { server: Arc::clone(&server), job: Some(job) };
+        let mut waiting = Waiting { host: Arc::clone(&host), job: Some(job) };
         async move {
-            self.come().await;
+            self.acquired().await;
             let slot = file_slot(slots).await;
             if let Some(job) = waiting.job.take() {
-                let _ = server.files().run(move || job(Held { turn: self, slot })).await;
+                let _ = host.file_threads().run(move || job(JobGuards { lock: self, slot })).await;
             }
         }
     }
@@ -231,14 +231,14 @@ pub(crate) async fn file_slot(slots: Arc<Semaphore>) -> Option<OwnedSemaphorePer
 
 /// A job that has not begun; it may own open files, and to close one may hang.
 struct Waiting<J: Send + 'static> {
-    server: Arc<Server>,
+    host: Arc<Host>,
     job: Option<J>,
 }
 
 impl<J: Send + 'static> Drop for Waiting<J> {
     fn drop(&mut self) {
         if let Some(job) = self.job.take() {
-            drop(self.server.files().run(move || drop(job)));
+            drop(self.host.file_threads().run(move || drop(job)));
         }
     }
 }
@@ -246,29 +246,29 @@ impl<J: Send + 'static> Drop for Waiting<J> {
 /// What large answers of one connection are made with: few at a time, and only while the client takes them.
 #[derive(Clone)]
 pub(crate) struct Large {
-    server: Arc<Server>,
-    turns: Option<Arc<Turns>>,
+    host: Arc<Host>,
+    locks: Arc<PathLockQueue>,
     outbox: Arc<Outbox>,
     slots: Arc<Semaphore>,
     making: Making,
 }
 
 impl Large {
-    /// Runs `job`, which answers with about `bytes`, when its turn has come and there is room for that.
-    pub(crate) async fn make(self, bytes: u64, turn: Turn, job: impl FnOnce(Held) + Send + 'static) {
-        let mut waiting = Waiting { server: Arc::clone(&self.server), job: Some(job) };
-        turn.come().await;
+    /// Runs `job`, which answers with about `bytes`, once its lock is acquired and there is room for that.
+    pub(crate) async fn make(self, bytes: u64, lock: PathLock, job: impl FnOnce(JobGuards) + Send + 'static) {
+        let mut waiting = Waiting { host: Arc::clone(&self.host), job: Some(job) };
+        lock.acquired().await;
         let permit = Arc::clone(&self.making.share).acquire_many_owned(self.share(bytes)).await;
         self.outbox.room().await;
         let Some(job) = waiting.job.take() else { return };
         let place = Arc::new(Place::default());
         place.put(permit.ok());
-        let watch = PlaceWatch::new(&self.server, &place);
-        let job = move |held| {
-            job(held);
+        let watch = PlaceWatch::new(&self.host, &place);
+        let job = move |guards| {
+            job(guards);
             drop(place);
         };
-        let job = turn.job(self.server, self.slots, job);
+        let job = lock.job(self.host, self.slots, job);
         tokio::pin!(job);
         tokio::select! {
             () = &mut job => {}
@@ -283,16 +283,16 @@ impl Large {
     ///
     /// What is handed over within the process needs none: its memory is the client's own.
     fn room(&self) -> Room {
-        let free_len = match self.outbox.form() {
-            Form::Json => self.server.limits().making_bytes as u64,
-            Form::Value => u64::MAX,
+        let free_len = match self.outbox.encoding() {
+            Encoding::Json => self.host.limits().making_bytes as u64,
+            Encoding::Value => u64::MAX,
         };
-        Room::new(free_len, Arc::clone(&self.making.lane), Arc::clone(self.server.answers()))
+        Room::new(free_len, Arc::clone(&self.making.lane), Arc::clone(self.host.answers()))
     }
 
-    /// Takes a turn that holds up nobody.
-    fn look_again(&self, path: &HostPath) -> Result<Turn, RpcError> {
-        self.turns.as_ref().ok_or_else(defect)?.enter(Claims::looks(path)?)
+    /// Takes a lock that holds up nobody.
+    fn look_again(&self, path: &HostPath) -> Result<PathLock, RpcError> {
+        self.locks.lock(PathAccess::looks(path)?)
     }
 
     /// Takes a place for so much at once, if there is room for it.
@@ -303,7 +303,7 @@ impl Large {
 
     /// Returns how much of what may be in the making an answer takes: what is longer takes everything.
     fn share(&self, bytes: u64) -> u32 {
-        let all = self.server.limits().making_bytes as u64;
+        let all = self.host.limits().making_bytes as u64;
         u32::try_from(bytes.min(all).div_ceil(MIB)).unwrap_or(1).max(1)
     }
 }
@@ -342,11 +342,11 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_cancelled_job_keeps_its_place_until_it_ends_and_no_longer_than_one_that_hangs() {
         let site = Site::new().await;
-        let (limits, turns) = (Limits::default(), Arc::new(Turns::new(8)));
-        let outbox = Outbox::new(1, Acks::Lag, Form::Json, limits.clone(), Shared::default());
+        let (limits, locks) = (Limits::default(), Arc::new(PathLockQueue::new(8)));
+        let outbox = Outbox::new(1, Acks::Lag, Encoding::Json, limits.clone(), Shared::default());
         let large = Large {
-            server: Arc::clone(&site.server),
-            turns: Some(Arc::clone(&turns)),
+            host: Arc::clone(site.server.host()),
+            locks: Arc::clone(&locks),
             outbox: Arc::new(outbox),
             slots: Arc::new(Semaphore::new(8)),
             making: Making::new(&limits),
@@ -356,12 +356,12 @@ mod tests {
         for is_hanging in [false, true] {
             let (begin, begun) = tokio::sync::oneshot::channel();
             let (end, ending) = mpsc::channel::<()>();
-            let job = move |_held: Held| {
+            let job = move |_guards: JobGuards| {
                 let _ = begin.send(());
                 let _ = ending.recv();
             };
-            let turn = turns.enter(Claims::default()).unwrap();
-            let making = tokio::spawn(large.clone().make(u64::MAX, turn, job));
+            let lock = locks.lock(PathAccess::default()).unwrap();
+            let making = tokio::spawn(large.clone().make(u64::MAX, lock, job));
             tokio::time::timeout(PATIENCE, begun).await.expect("the job begins").unwrap();
             let cancelled = std::time::Instant::now();
             making.abort();

@@ -1,31 +1,29 @@
 //! HTTP requests on behalf of the client: buffered in one answer, or streamed behind it.
 //!
-//! What goes out is checked ([`Outgoing`]), travels over the one client of the server ([`Web`]) with
+//! What goes out is checked ([`Outgoing`]), travels over the one client of the server ([`WebClient`](crate::web::WebClient)) with
 //! redirects followed by ourselves, and comes back through [`body`]. Everything ends with the
-//! connection. Start at [`Connection::http_request`].
+//! connection. Start at [`HttpCalls::request`].
 
 mod body;
 mod outgoing;
 mod redirect;
 mod streams;
-mod web;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use remex_proto::{ErrorKind, RequestId, RpcError, http as wire, initialize::Capability};
+use remex_proto::{ErrorKind, RequestId, RpcError, http as wire};
 use reqwest::Response;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    connection::Connection,
+    context::CallContext,
     outbox::{Responder, Then},
+    web::failed,
 };
 use body::{Body, Collected};
 use outgoing::Outgoing;
-use streams::Pace;
-pub(crate) use streams::Streams;
-pub(crate) use web::Web;
+pub(crate) use streams::{HttpCalls, Pace};
 
 /// How long a stream goes on after the client has sent its last.
 const LAST_PARTS: Duration = Duration::from_secs(1);
@@ -33,35 +31,48 @@ const LAST_PARTS: Duration = Duration::from_secs(1);
 /// Answers from this size on are made on a thread of their own.
 const LARGE_ANSWER: usize = 64 << 10;
 
-impl Connection {
-    /// Makes an HTTP request, beside everything else.
-    pub(crate) fn http_request(&mut self, id: RequestId, request: wire::HttpRequest, responder: Responder) {
+impl HttpCalls {
+    /// Makes an HTTP request, beside everything else; a streamed body comes as fast as `pace` says.
+    pub(crate) fn request(
+        &mut self,
+        context: &mut CallContext,
+        id: RequestId,
+        request: wire::HttpRequest,
+        pace: Pace,
+        responder: Responder,
+    ) {
         if request.stream_response {
-            self.stream(id, request, responder);
+            self.stream(context, id, request, pace, responder);
         } else {
-            self.buffer(id, request, responder);
+            self.buffer(context, id, request, responder);
         }
     }
 
-    fn buffer(&mut self, id: RequestId, request: wire::HttpRequest, responder: Responder) {
+    fn buffer(
+        &self,
+        context: &mut CallContext,
+        id: RequestId,
+        request: wire::HttpRequest,
+        responder: Responder,
+    ) {
         let deadline = Deadline::new(request.timeout_ms);
-        let outgoing = match Outgoing::check(request, self.server.host_env()) {
+        let outgoing = match Outgoing::check(request, context.host().env()) {
             Ok(outgoing) => outgoing,
             Err(error) => return responder.error(&error),
         };
-        let server = Arc::clone(&self.server);
-        let (slots, large) = (Arc::clone(&self.streams.slots), Arc::clone(&self.streams.large));
-        self.run_beside(id, async move {
+        let host = Arc::clone(context.host());
+        let (slots, large) = (Arc::clone(&self.slots), Arc::clone(&self.large));
+        context.spawn_call(id, async move {
             let sent = deadline.bound(failed, async {
                 let slot = slots.acquire_owned().await;
-                Ok((redirect::send(&server, outgoing).await?, slot))
+                Ok((redirect::send(&host, outgoing).await?, slot))
             });
             let (response, _slot) = match sent.await {
                 Ok(sent) => sent,
                 Err(error) => return responder.error(&error),
             };
             let mut reply = head(&response);
-            let collecting = body::collect(response, &server, &large, &responder);
+            let collecting = body::collect(response, &host, &large, &responder);
             let Collected { bytes, place, share } = match deadline.bound(unreadable, collecting).await {
                 Ok(collected) => collected,
                 Err(error) => return responder.error(&error),
@@ -76,33 +87,38 @@ impl Connection {
                 responder.ok_long(reply, Then::Nothing, share);
                 drop(place);
             };
-            let _ = server.files().run(answer).await;
+            let _ = host.file_threads().run(answer).await;
         });
     }
 
-    fn stream(&mut self, id: RequestId, request: wire::HttpRequest, responder: Responder) {
+    fn stream(
+        &mut self,
+        context: &mut CallContext,
+        id: RequestId,
+        request: wire::HttpRequest,
+        pace: Pace,
+        responder: Responder,
+    ) {
         let deadline = Deadline::new(request.timeout_ms);
-        let is_told = self.handshake.enabled(Capability::Consumed);
-        let pace = if is_told { Pace::Consumer } else { Pace::Connection };
-        let reserved = match self.streams.reserve(&request.request_id, id, pace) {
+        let reserved = match self.reserve(&request.request_id, id, pace) {
             Ok(reserved) => reserved,
             Err(error) => return responder.error(&error),
         };
-        let outgoing = match Outgoing::check(request, self.server.host_env()) {
+        let outgoing = match Outgoing::check(request, context.host().env()) {
             Ok(outgoing) => outgoing,
             Err(error) => {
                 drop(reserved);
                 return responder.error(&error);
             }
         };
-        let (server, ending) = (Arc::clone(&self.server), self.ending.clone());
+        let (host, end_of_input) = (Arc::clone(context.host()), context.end_of_input().clone());
         // Not ended by `abort` like other calls: a stream that was answered has a last frame.
-        self.run_on(async move {
+        context.spawn_stream(async move {
             let cancelled = reserved.cancelled();
             let sent = tokio::select! {
                 biased;
                 () = cancelled.cancelled() => None,
-                sent = deadline.bound(failed, redirect::send(&server, outgoing)) => Some(sent),
+                sent = deadline.bound(failed, redirect::send(&host, outgoing)) => Some(sent),
             };
             match sent {
                 None => drop(reserved),
@@ -114,8 +130,8 @@ impl Connection {
                     let outbox = Arc::clone(responder.outbox());
                     responder.ok(head(&response));
                     reserved.answered();
-                    drop(server);
-                    let stop = reason_to_stop(&cancelled, &deadline, &ending);
+                    drop(host);
+                    let stop = reason_to_stop(&cancelled, &deadline, &end_of_input);
                     reserved.transfer(Body::new(response), &outbox, stop).await;
                 }
             }
@@ -127,10 +143,10 @@ impl Connection {
 async fn reason_to_stop(
     cancelled: &CancellationToken,
     deadline: &Deadline,
-    ending: &CancellationToken,
+    end_of_input: &CancellationToken,
 ) -> String {
     let ended = async {
-        ending.cancelled().await;
+        end_of_input.cancelled().await;
         tokio::time::sleep(LAST_PARTS).await;
     };
     tokio::select! {
@@ -199,26 +215,6 @@ impl fmt::Display for Deadline {
     }
 }
 
-fn failed(why: &str) -> RpcError {
-    RpcError::new(ErrorKind::HttpFailed, format!("http/request failed: {why}"))
-}
-
 fn unreadable(why: &str) -> RpcError {
     RpcError::new(ErrorKind::HttpFailed, format!("failed to read http/request response body: {why}"))
-}
-
-/// Tells what went wrong with all its causes, without the URL, which may have a secret in it.
-fn causes(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(error) = cause {
-        let line = error.to_string();
-        if !text.ends_with(&line) {
-            text.push_str(": ");
-            text.push_str(&line);
-        }
-        cause = error.source();
-    }
-    text
 }

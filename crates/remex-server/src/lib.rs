@@ -4,32 +4,36 @@
 //! and answers them; a session owns processes; a process is one task that writes one log, and an
 //! outbox is what waits to be sent. It never reads configuration: the program hands it a [`Config`].
 
-mod config;
-mod server;
-
-mod answers;
+// From the bottom to the top: each module uses only those above it in this list.
 mod budget;
 mod calls;
+mod clock;
 mod compute;
+mod config;
 mod connection;
+mod context;
+mod deadlines;
 mod environment;
 mod fs;
+mod host;
 mod http;
 mod identity;
-mod janitor;
-mod listing;
+mod io_error;
 mod outbox;
 mod process;
+mod retention;
+mod server;
 mod session;
-mod watch;
-
-mod clock;
 mod supervise;
+mod threads;
+mod watch;
+mod watcher;
+mod web;
+
 #[cfg(test)]
 mod tests;
-mod threads;
 
 pub use remex_process::{raise_file_limit, return_large_blocks};
 
-pub use config::{Auth, Config, Host, Limits, Proxies, Trust};
+pub use config::{Auth, Config, HostInfo, Limits, Proxies, Trust};
 pub use server::{ListenError, Server};

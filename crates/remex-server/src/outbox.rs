@@ -4,13 +4,16 @@
 //! answers first, then processes that have only a little to say, then the floods in turn, within
 //! the window of what is unacknowledged. Start at [`Outbox`].
 
+mod connections;
 mod courtesy;
+mod fill;
 mod in_flight;
 mod long;
-mod out;
 mod ready;
 mod responder;
+mod sink;
 mod size;
+mod source;
 
 use std::{
     collections::VecDeque,
@@ -23,20 +26,31 @@ use std::{
 
 use bytes::Bytes;
 use remex_proto::{
-    RequestId, RpcError, ServerNote, call::Note, flow, http::BodyDelta, message::BodyFrame,
-    state::output_log::Seq,
+    RequestId, RpcError, ServerNote, call::Note, http::BodyDelta, message::BodyFrame, state::output_log::Seq,
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::{budget::RequestLoad, config::Limits, process::Process, server::POLICY};
-use courtesy::Courtesy;
-use in_flight::{CONSIDERATE, InFlight};
+use crate::config::Limits;
+pub(crate) use connections::{Connections, Shared};
+use in_flight::InFlight;
 pub(crate) use long::Fallible;
 use long::{LongMessage, LongReply};
-pub(crate) use out::{Form, Out, Parcel};
-use ready::{Ready, Turn};
+use ready::Ready;
 pub(crate) use responder::{Responder, Wanted};
+pub(crate) use sink::{Encoding, QueuedMessage, Sink};
 pub(crate) use size::{Reply, of_call};
+use source::SourceKey;
+pub(crate) use source::{Delivery, Source, Urgency};
+
+/// Codes with which a WebSocket is closed.
+pub(crate) mod close_code {
+    pub(crate) const NORMAL: u16 = 1000;
+    pub(crate) const GOING_AWAY: u16 = 1001;
+    pub(crate) const POLICY: u16 = 1008;
+    pub(crate) const TOO_LONG: u16 = 1009;
+    pub(crate) const INTERNAL: u16 = 1011;
+    pub(crate) const TRY_AGAIN: u16 = 1013;
+}
 
 /// Identifies one connection for the life of the server.
 pub(crate) type ConnectionId = u64;
@@ -44,24 +58,8 @@ pub(crate) type ConnectionId = u64;
 /// A send buffer is filled up to here before it is written.
 const SEND_BYTES: usize = 64 << 10;
 
-/// What one flooding process may put into the send buffer before it is the next one's turn, as it is sent.
-const TURN_BYTES: usize = 64 << 10;
-
-/// At the end of a burst an acknowledgement is asked for only when this much is open.
-const IDLE_MARK_BYTES: usize = 16 << 10;
-
 /// In this time the end of a local connection is noticed.
 const SOON: Duration = Duration::from_millis(100);
-
-/// Tells one process from another for as long as something refers to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct ProcessKey(usize);
-
-impl ProcessKey {
-    fn of<P>(process: &Arc<P>) -> Self {
-        ProcessKey(Arc::as_ptr(process) as usize)
-    }
-}
 
 /// How a client acknowledges output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +68,7 @@ pub(crate) enum Acks {
     Ping,
     /// The client asked for `flow/mark`.
     Mark,
-    /// No way to ask: the last bytes written count as not got (see [`Process::deliver`]).
+    /// No way to ask: the last bytes written count as not got (see [`Source::deliver`]).
     Lag,
 }
 
@@ -82,26 +80,11 @@ pub(crate) struct Goodbye {
     pub(crate) reason: String,
 }
 
-/// What all connections of a server share.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Shared {
-    /// Heeded by floods.
-    courtesy: Arc<Courtesy>,
-    /// What the requests under way hold.
-    pub(crate) requests: Arc<RequestLoad>,
-}
-
-impl Shared {
-    pub(crate) fn new(request_bytes: u64) -> Self {
-        Shared { courtesy: Arc::default(), requests: Arc::new(RequestLoad::new(request_bytes)) }
-    }
-}
-
 /// The outgoing side of one connection.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) id: ConnectionId,
-    form: Form,
+    encoding: Encoding,
     limits: Limits,
     /// Shared by the reader, the writer, handlers and process tasks; held for moments only.
     queue: Mutex<Queue>,
@@ -137,13 +120,13 @@ struct Queue {
     owed_since: Option<Instant>,
     unanswered: usize,
     request_bytes: usize,
-    ready: Ready<Process>,
+    ready: Ready<dyn Source>,
     /// Only the last ping needs an answer.
     pong: Option<Bytes>,
     ping: bool,
     /// An acknowledgement is to be asked for when the answer that is being sent has ended.
     mark_behind_answer: bool,
-    in_flight: InFlight<Process>,
+    in_flight: InFlight<dyn Source>,
     /// How many requests have come.
     requests: u64,
     /// Requests that have no answer yet, in any order; bounded by `unanswered_requests`.
@@ -158,7 +141,7 @@ struct Queue {
 struct SentRead {
     /// When so many bytes are written, it is.
     ends_at: u64,
-    process: Arc<Process>,
+    source: Arc<dyn Source>,
     seq: Seq,
 }
 
@@ -172,13 +155,13 @@ struct OpenRequest {
     number: RequestNumber,
     id: RequestId,
     /// The process that has to take it as input.
-    input_of: Weak<Process>,
+    input_of: Option<Weak<dyn Source>>,
 }
 
 #[derive(Debug)]
 struct Answer {
     /// `None` when the request was cancelled.
-    parcel: Option<Parcel>,
+    message: Option<QueuedMessage>,
     then: Then,
 }
 
@@ -187,10 +170,10 @@ struct Answer {
 pub(crate) enum Then {
     Nothing,
     /// The process was started: its events may follow now.
-    Follow(Arc<Process>),
+    Follow(Arc<dyn Source>),
     /// The answer carried the output of this process up to the given event.
     Delivered {
-        process: Arc<Process>,
+        source: Arc<dyn Source>,
         up_to: Seq,
         /// What its acknowledgement acknowledges.
         worth: Seq,
@@ -209,33 +192,17 @@ impl Then {
     }
 }
 
-/// How urgent a process with something to say is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
-    /// A little after a pause: goes before floods and outside the window.
-    Fresh,
-    Bulk,
-}
-
-/// What a process put into the send buffer in its turn.
-#[derive(Debug, Default)]
-pub(crate) struct Delivery {
-    /// Output in it.
-    pub(crate) bytes: usize,
-    /// The same as it is sent, with all that is around it.
-    pub(crate) sent_bytes: usize,
-    /// The newest event delivered, if any.
-    pub(crate) up_to: Option<Seq>,
-    /// The log is small or full: ask for an acknowledgement now.
-    pub(crate) wants_mark: bool,
-    pub(crate) more: Option<Urgency>,
-}
-
 impl Outbox {
-    pub(crate) fn new(id: ConnectionId, acks: Acks, form: Form, limits: Limits, shared: Shared) -> Self {
+    pub(crate) fn new(
+        id: ConnectionId,
+        acks: Acks,
+        encoding: Encoding,
+        limits: Limits,
+        shared: Shared,
+    ) -> Self {
         Outbox {
             id,
-            form,
+            encoding,
             limits,
             queue: Mutex::new(Queue {
                 acks,
@@ -268,8 +235,8 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn form(&self) -> Form {
-        self.form
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.encoding
     }
 
     /// Switches to explicit acknowledgements on a transport without pings.
@@ -285,7 +252,7 @@ impl Outbox {
         let mut queue = self.queue();
         queue.requests += 1;
         let number = RequestNumber(queue.requests);
-        queue.open.push(OpenRequest { number, id: id.clone(), input_of: Weak::new() });
+        queue.open.push(OpenRequest { number, id: id.clone(), input_of: None });
         queue.unanswered += 1;
         self.shared.requests.change(queue.request_bytes, queue.request_bytes + request_bytes);
         queue.request_bytes += request_bytes;
@@ -293,20 +260,20 @@ impl Outbox {
     }
 
     /// Notes which process has to take an open request as its input.
-    fn set_input_of(&self, number: RequestNumber, process: &Arc<Process>) {
+    fn set_input_of(&self, number: RequestNumber, source: Weak<dyn Source>) {
         if let Some(open) = self.queue().open.iter_mut().find(|open| open.number == number) {
-            open.input_of = Arc::downgrade(process);
+            open.input_of = Some(source);
         }
     }
 
     /// Returns the process that has to take an open request as its input.
-    pub(crate) fn input_of(&self, id: &RequestId) -> Option<Arc<Process>> {
-        self.queue().newest_open(id)?.input_of.upgrade()
+    pub(crate) fn input_of(&self, id: &RequestId) -> Option<Arc<dyn Source>> {
+        self.queue().newest_open(id)?.input_of.as_ref()?.upgrade()
     }
 
     /// Returns the processes that have to take open requests as their input.
-    pub(crate) fn inputs(&self) -> Vec<Arc<Process>> {
-        self.queue().open.iter().filter_map(|open| open.input_of.upgrade()).collect()
+    pub(crate) fn inputs(&self) -> Vec<Arc<dyn Source>> {
+        self.queue().open.iter().filter_map(|open| open.input_of.as_ref()?.upgrade()).collect()
     }
 
     /// Answers an open request that nobody waits for any more; whatever it does goes on.
@@ -331,14 +298,15 @@ impl Outbox {
     /// Queues a notification that nobody asked for; a client that is too far behind is sent away.
     pub(crate) fn push_note<N: Note + Into<ServerNote>>(&self, note: N) {
         if self.queue().answer_bytes > self.limits.waiting_answer_bytes {
-            return self.say_goodbye(POLICY, "too many notifications are waiting; read them faster");
+            return self
+                .say_goodbye(close_code::POLICY, "too many notifications are waiting; read them faster");
         }
         self.push_last(note);
     }
 
     /// Queues a notification behind everything, whatever is waiting.
     pub(crate) fn push_last<N: Note + Into<ServerNote>>(&self, note: N) {
-        self.push(Some(Parcel::note(self.form, note)), Then::Nothing);
+        self.push(Some(QueuedMessage::note(self.encoding, note)), Then::Nothing);
     }
 
     /// Tells whether the end of the connection can carry its reason; that of lines cannot.
@@ -348,7 +316,7 @@ impl Outbox {
 
     /// Queues an error under `id`.
     pub(crate) fn push_error(&self, id: &RequestId, error: &RpcError) {
-        self.push(Some(Parcel::error(self.form, id, error)), Then::Nothing);
+        self.push(Some(QueuedMessage::error(self.encoding, id, error)), Then::Nothing);
     }
 
     fn settle(&self, request_bytes: usize) {
@@ -361,16 +329,16 @@ impl Outbox {
     }
 
     /// Queues a message, and what happens when it is on its way.
-    fn push(&self, parcel: Option<Parcel>, then: Then) {
+    fn push(&self, message: Option<QueuedMessage>, then: Then) {
         let mut queue = self.queue();
         if queue.closed {
             return;
         }
-        if let Some(parcel) = &parcel {
-            queue.answer_bytes += parcel.size();
+        if let Some(message) = &message {
+            queue.answer_bytes += message.size();
             queue.owed_since.get_or_insert_with(Instant::now);
         }
-        queue.answers.push_back(Answer { parcel, then });
+        queue.answers.push_back(Answer { message, then });
         drop(queue);
         self.bell.notify_one();
     }
@@ -378,42 +346,46 @@ impl Outbox {
     /// Puts a process on the list of those that have something to say.
     ///
     /// The caller has marked it as queued, so it is on the list once.
-    pub(crate) fn ready(&self, process: Arc<Process>, urgency: Urgency) {
+    pub(crate) fn ready(&self, source: Arc<dyn Source>, urgency: Urgency) {
         let mut queue = self.queue();
         if queue.closed {
             return;
         }
-        queue.ready.push(process, urgency);
+        queue.ready.push(source, urgency);
         drop(queue);
         self.bell.notify_one();
     }
 
     /// Takes a process off that list.
-    pub(crate) fn withdraw(&self, process: &Arc<Process>) {
-        self.queue().ready.withdraw(process);
+    pub(crate) fn withdraw<S: Source>(&self, source: &Arc<S>) {
+        self.queue().ready.withdraw(source);
     }
 
     /// Makes a part of a stream of a notification.
-    pub(crate) fn part<N: Note + Into<ServerNote>>(&self, note: N) -> Parcel {
-        Parcel::note(self.form, note)
+    pub(crate) fn part<N: Note + Into<ServerNote>>(&self, note: N) -> QueuedMessage {
+        QueuedMessage::note(self.encoding, note)
     }
 
     /// Makes a part of a stream of the next bytes of a body; the frame and the value say the same.
-    pub(crate) fn body_part(&self, frame: &BodyFrame<'_>, value: impl FnOnce() -> BodyDelta) -> Parcel {
-        match self.form {
-            Form::Json => {
+    pub(crate) fn body_part(
+        &self,
+        frame: &BodyFrame<'_>,
+        value: impl FnOnce() -> BodyDelta,
+    ) -> QueuedMessage {
+        match self.encoding {
+            Encoding::Json => {
                 let mut json = Vec::new();
                 frame.write(&mut json);
-                Parcel::Json(json)
+                QueuedMessage::Json(json)
             }
-            Form::Value => Parcel::note_value(value().into()),
+            Encoding::Value => QueuedMessage::note_value(value().into()),
         }
     }
 
     /// Sends a part of a stream in turn with the floods; `false` when the connection has ended.
     ///
     /// Returns when it is on its way, so a stream that waits here has no more than one part in memory.
-    pub(crate) async fn push_part(&self, part: Parcel) -> bool {
+    pub(crate) async fn push_part(&self, part: QueuedMessage) -> bool {
         let (taken, waiting) = oneshot::channel();
         {
             let mut queue = self.queue();
@@ -434,8 +406,8 @@ impl Outbox {
     /// Notes that the client has got everything up to mark `mark`.
     pub(crate) fn acknowledged(&self, mark: u64) {
         let acknowledged = self.queue().in_flight.acknowledge(mark);
-        for (process, seq) in acknowledged {
-            process.acknowledge(self.id, seq);
+        for (source, seq) in acknowledged {
+            source.acknowledge(self.id, seq);
         }
         self.bell.notify_one();
     }
@@ -608,10 +580,10 @@ impl Outbox {
     }
 
     /// Tells whether answers of more than `bytes` wait to be taken by a client on a wire, and keep memory until then.
-    pub(crate) fn owes_more_than(&self, bytes: u64, out: &Out) -> bool {
+    pub(crate) fn owes_more_than(&self, bytes: u64, sink: &Sink) -> bool {
         // What has begun keeps all of its memory to its end.
-        let owed = self.queue().answer_bytes.saturating_add(out.begun_len());
-        self.form == Form::Json && owed as u64 > bytes
+        let owed = self.queue().answer_bytes.saturating_add(sink.begun_len());
+        self.encoding == Encoding::Json && owed as u64 > bytes
     }
 
     /// Returns how many bytes were written.
@@ -638,148 +610,13 @@ impl Outbox {
         }
         drop(queue);
         for read in reads {
-            read.process.acknowledge_lagging(self.id, read.seq);
+            read.source.acknowledge_unasked(self.id, read.seq);
         }
         if is_within_message && sent_bytes > 0 {
             // It cannot be asked before the end, and whoever takes bytes is there.
             self.heard();
         }
         self.drained.notify_waiters();
-    }
-
-    /// Moves what is due into `out`; returns the farewell once everything before it is in there.
-    pub(crate) fn fill(&self, out: &mut Out) -> Option<Goodbye> {
-        if out.is_within_message() {
-            return None;
-        }
-        let mut queue = self.queue();
-        if std::mem::take(&mut queue.is_within_answer) {
-            queue.answer_ahead = out.len();
-        }
-        if std::mem::take(&mut queue.mark_behind_answer) {
-            self.mark(&mut queue, out);
-        }
-        if let Some(payload) = queue.pong.take() {
-            out.pong(&payload);
-        }
-        if std::mem::take(&mut queue.ping) {
-            let mark = queue.in_flight.mark().unwrap_or(queue.in_flight.last_mark());
-            ask(queue.acks, mark, out);
-        }
-        while out.len() < SEND_BYTES {
-            if let Some(answer) = queue.answers.pop_front() {
-                queue = self.fill_answer(queue, answer, out);
-            } else if queue.goodbye.is_some() {
-                return queue.goodbye.clone();
-            } else if queue.in_flight.is_full() {
-                break;
-            } else if let Some(process) = queue.ready.take_fresh() {
-                let until = Instant::now() + CONSIDERATE;
-                queue.in_flight.be_considerate(&process, until);
-                self.shared.courtesy.ask(self.id, until);
-                queue = self.fill_output(queue, process, out);
-            } else if queue.in_flight.has_room(|| self.shared.courtesy.is_due(self.id)) {
-                match queue.ready.take_bulk() {
-                    Some(Turn::Process(process)) => queue = self.fill_output(queue, process, out),
-                    Some(Turn::Part(part, taken)) => {
-                        if queue.acks != Acks::Lag {
-                            queue.in_flight.add_part(part.size());
-                        }
-                        out.parcel(part);
-                        let _ = taken.send(());
-                    }
-                    None => break,
-                }
-            } else {
-                break;
-            }
-        }
-        if out.is_within_message() {
-            return None;
-        }
-        let open = queue.in_flight.open_bytes();
-        let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.shared.courtesy.is_due(self.id));
-        if is_stuck
-            || queue.in_flight.is_mark_due()
-            || open >= self.limits.mark_bytes
-            || (open >= IDLE_MARK_BYTES && out.len() < SEND_BYTES)
-        {
-            self.mark(&mut queue, out);
-        }
-        None
-    }
-
-    fn fill_answer<'a>(
-        &'a self,
-        mut queue: MutexGuard<'a, Queue>,
-        answer: Answer,
-        out: &mut Out,
-    ) -> MutexGuard<'a, Queue> {
-        let size = answer.parcel.as_ref().map_or(0, Parcel::size);
-        queue.answer_bytes -= size;
-        // Apart from what was streamed before, whose acknowledgement is worth something else.
-        if matches!(answer.then, Then::Delivered { wants_mark: true, .. }) && queue.acks != Acks::Lag {
-            self.mark(&mut queue, out);
-        }
-        if let Some(parcel) = answer.parcel {
-            out.parcel(parcel);
-            queue.answer_ahead = out.len();
-            queue.is_within_answer = out.has_unfinished();
-        }
-        match answer.then {
-            Then::Nothing => queue,
-            Then::Follow(process) => {
-                drop(queue);
-                process.open(self);
-                self.queue()
-            }
-            Then::Delivered { process, up_to, worth, wants_mark } => {
-                drop(queue);
-                process.note_answered(self.id, up_to);
-                let mut queue = self.queue();
-                if queue.acks == Acks::Lag {
-                    let ends_at = queue.written + out.len_to_end() as u64;
-                    queue.sent_reads.push_back(SentRead { ends_at, process, seq: worth });
-                    return queue;
-                }
-                queue.in_flight.add(&process, worth, size);
-                if wants_mark && out.has_unfinished() {
-                    queue.mark_behind_answer = true;
-                } else if wants_mark {
-                    self.mark(&mut queue, out);
-                }
-                queue
-            }
-        }
-    }
-
-    fn fill_output<'a>(
-        &'a self,
-        queue: MutexGuard<'a, Queue>,
-        process: Arc<Process>,
-        out: &mut Out,
-    ) -> MutexGuard<'a, Queue> {
-        let acks = queue.acks;
-        drop(queue);
-        let delivery = process.deliver(self.id, acks, out, TURN_BYTES);
-        let mut queue = self.queue();
-        if let (Some(seq), false) = (delivery.up_to, acks == Acks::Lag) {
-            queue.in_flight.add(&process, seq, delivery.sent_bytes);
-            if delivery.wants_mark {
-                self.mark(&mut queue, out);
-            }
-        }
-        if let Some(urgency) = delivery.more {
-            queue.ready.push(process, urgency);
-        }
-        queue
-    }
-
-    /// Asks the client to acknowledge everything up to here, unless too many of such questions have no answer.
-    fn mark(&self, queue: &mut Queue, out: &mut Out) {
-        if let Some(mark) = queue.in_flight.mark() {
-            ask(queue.acks, mark, out);
-        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -794,15 +631,6 @@ impl Queue {
     }
 }
 
-/// Asks the client to acknowledge a mark.
-fn ask(acks: Acks, mark: u64, out: &mut Out) {
-    match acks {
-        Acks::Ping => out.ping(&mark.to_be_bytes()),
-        Acks::Mark => out.note(64, flow::Mark { mark }),
-        Acks::Lag => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use remex_rpc::Framing;
@@ -812,24 +640,24 @@ mod tests {
     #[test]
     fn a_long_part_of_a_stream_may_wait_for_as_long_as_the_client_likes_and_a_long_answer_may_not() {
         for is_answer in [false, true] {
-            let outbox = Outbox::new(1, Acks::Lag, Form::Json, Limits::default(), Shared::default());
-            let mut out = Out::wire(Framing::Lines, Box::new(tokio::io::sink()));
-            let message = Parcel::Json(vec![b' '; 3 * SEND_BYTES]);
+            let outbox = Outbox::new(1, Acks::Lag, Encoding::Json, Limits::default(), Shared::default());
+            let mut sink = Sink::wire(Framing::Lines, Box::new(tokio::io::sink()));
+            let message = QueuedMessage::Json(vec![b' '; 3 * SEND_BYTES]);
             if is_answer {
                 outbox.push(Some(message), Then::Nothing);
             } else {
                 outbox.queue().ready.push_part(message, oneshot::channel().0);
             }
-            assert_eq!(outbox.fill(&mut out), None);
-            assert!(out.has_unfinished());
-            outbox.progress(1, out.has_unfinished());
+            assert_eq!(outbox.fill(&mut sink), None);
+            assert!(sink.has_unfinished());
+            outbox.progress(1, sink.has_unfinished());
             assert_eq!(outbox.queue().owed_since.is_some(), is_answer);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_a_long_answer_is_alive_although_it_cannot_be_asked() {
-        let outbox = Outbox::new(1, Acks::Ping, Form::Json, Limits::default(), Shared::default());
+        let outbox = Outbox::new(1, Acks::Ping, Encoding::Json, Limits::default(), Shared::default());
         for (sent_bytes, is_within_answer, is_expected) in
             [(1, true, true), (0, true, false), (1, false, false)]
         {

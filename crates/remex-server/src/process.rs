@@ -7,6 +7,7 @@ pub(crate) mod broken;
 mod deliver;
 mod hold;
 mod input;
+mod owner;
 mod pipes;
 mod read;
 mod rest;
@@ -34,12 +35,19 @@ use remex_proto::{
 };
 use tokio::sync::Notify;
 
-use crate::{clock::now_ms, config::Limits, janitor::Deadline, outbox::Responder, session::Session};
+use crate::{
+    clock::now_ms,
+    deadlines::{Deadline, Expire},
+    host::Host,
+    outbox::Responder,
+    retention::RetentionAccount,
+};
 use deliver::{Follow, Losses};
 pub(crate) use deliver::{From, Viewer};
 use hold::{Control, Searches};
 pub(crate) use input::Feed;
 use input::Input;
+pub(crate) use owner::Owner;
 pub(crate) use read::NotRead;
 use rest::Rest;
 pub(crate) use start::{HANGS, Starting};
@@ -52,7 +60,10 @@ pub(crate) struct Process {
     pub(crate) id: Box<str>,
     /// The id as a JSON string, escaped once.
     id_json: Box<str>,
-    session: Weak<Session>,
+    owner: Weak<dyn Owner>,
+    host: Arc<Host>,
+    /// What its log is charged to.
+    account: Arc<RetentionAccount>,
     pub(crate) about: About,
     pub(crate) tag: Tag,
     /// Shared by the task (writes the log), the connections' writers (read it) and handlers; held for moments only.
@@ -156,15 +167,26 @@ pub(crate) enum Order {
     Terminate(wire::TerminateMode, wire::TerminateScope, Responder),
 }
 
+/// Where a process belongs.
+#[derive(Debug)]
+pub(crate) struct Placement<'a> {
+    pub(crate) owner: Weak<dyn Owner>,
+    pub(crate) host: &'a Arc<Host>,
+    pub(crate) account: &'a Arc<RetentionAccount>,
+    pub(crate) tag: Tag,
+}
+
 impl Process {
-    fn new(id: String, session: &Arc<Session>, about: About, tag: Tag, limits: &Limits) -> Self {
-        let now = Instant::now();
+    fn new(id: String, about: About, place: &Placement<'_>) -> Self {
+        let (now, limits) = (Instant::now(), place.host.limits());
         let retain = output_log::Limits { retain_bytes: about.retain_bytes, ..limits.retain };
         Process {
             id_json: quoted(&id),
             id: id.into(),
-            session: Arc::downgrade(session),
-            tag,
+            owner: Weak::clone(&place.owner),
+            host: Arc::clone(place.host),
+            account: Arc::clone(place.account),
+            tag: place.tag,
             state: Mutex::new(State {
                 phase: Phase::Starting(Attempt::default()),
                 born: None,
@@ -295,23 +317,20 @@ impl Process {
         }
     }
 
-    /// Drops the requests of a connection that wait for this process, all of them or only one.
-    pub(crate) fn cancel(&self, is_cancelled: impl Fn(&Responder) -> bool) -> bool {
-        let cancelled = self.state().cancel_input(is_cancelled);
-        !cancelled.is_empty()
-    }
-
-    pub(crate) fn forget_at(&self, deadline: Deadline) {
+    /// Forgets the process after `ttl`, whatever deadline it had before.
+    pub(crate) fn forget_after(self: &Arc<Self>, ttl: Duration) {
+        let Some(at) = Instant::now().checked_add(ttl) else { return };
+        let deadline = self.host.deadlines().add(self, at);
         let earlier = self.state().deadline.replace(deadline);
         drop(earlier);
     }
 
     /// Evicts what nobody waits for, to make room for others.
-    pub(crate) fn reclaim(&self, session: &Session) {
+    pub(crate) fn reclaim(&self) {
         let mut state = self.state();
-        let hold = state.hold(&self.about, session.server().limits(), Instant::now());
+        let hold = state.hold(&self.about, self.host.limits(), Instant::now());
         state.log.give_up(hold);
-        self.charge(&mut state, session);
+        self.charge(&mut state);
     }
 
     /// Returns when it began to run, or was asked for.
@@ -323,7 +342,7 @@ impl Process {
     }
 
     /// Returns one line of `process/list`, without the figures of the tree.
-    pub(crate) fn entry(&self, session: &Session) -> wire::Entry {
+    pub(crate) fn entry(&self, session_id: &str) -> wire::Entry {
         let state = self.state();
         let (pid, started_at_ms) = match &state.phase {
             Phase::Running { leader, started_at_ms } => (Some(leader.pid()), *started_at_ms),
@@ -332,7 +351,7 @@ impl Process {
         };
         wire::Entry {
             process_id: self.id.to_string(),
-            session_id: session.id.clone(),
+            session_id: session_id.to_owned(),
             argv: self.about.argv.clone(),
             cwd: self.about.cwd.clone(),
             pid: pid.map(|pid| pid.as_raw().unsigned_abs()),
@@ -358,14 +377,14 @@ impl Process {
     }
 
     /// Returns what the log may hold now, from what session and server have left.
-    fn budget(&self, state: &State, session: &Session) -> usize {
-        let chunk = session.server().limits().retain.chunk_bytes;
-        state.log.footprint().saturating_add(session.retention_left()).max(chunk)
+    fn budget(&self, state: &State) -> usize {
+        let chunk = self.host.limits().retain.chunk_bytes;
+        state.log.footprint().saturating_add(self.account.left()).max(chunk)
     }
 
-    fn charge(&self, state: &mut State, session: &Session) {
+    fn charge(&self, state: &mut State) {
         let memory = state.log.memory();
-        session.charge(state.charged, memory);
+        self.account.charge(state.charged, memory);
         state.charged = memory;
     }
 
@@ -374,12 +393,16 @@ impl Process {
     }
 }
 
+impl Expire for Process {
+    fn expire(self: Arc<Self>) {
+        self.forget_if_settled();
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(session) = self.session.upgrade() {
-            let charged = self.state().charged;
-            session.charge(charged, 0);
-        }
+        let charged = self.state().charged;
+        self.account.charge(charged, 0);
     }
 }
 

@@ -1,57 +1,38 @@
-//! The server: listeners, connections, and the orderly end; [`sessions`] has who holds which session, [`idle`] the end
-//! that comes by itself.
+//! The server: listeners, connections, and the orderly end; [`idle`] has the end that comes by itself.
 
 mod idle;
-mod sessions;
 
 use std::{
-    collections::HashMap,
     future::Future,
     io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use remex_process::{Scope, Signal, Spawner, Tags, Watchdog, tree};
+use remex_process::{Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
 use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake, memory::ServerEnd};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    budget::Budget,
-    compute::ComputePool,
-    config::{Config, Host, Limits, Proxies, Trust},
-    connection::{self, Link, Way},
-    fs::Files,
-    http::Web,
+    config::{Auth, Config},
+    connection::{self, Link, Transport},
+    host::{Host, Phase},
     identity::Identity,
-    janitor::Janitor,
-    outbox::{ConnectionId, Outbox, Shared},
-    session::{Session, Underway},
+    outbox::close_code::GOING_AWAY,
+    session::{Session, SessionRegistry, Underway},
     supervise::supervised,
-    watch::Lookout,
 };
-use sessions::Sessions;
 
 /// How long a listener that ran out of descriptors waits before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long nobody watches deadlines after a panic, so that one that comes back does not take all time there is.
-const SUCCESSION: Duration = Duration::from_secs(1);
-
 /// How long clients get to take the farewell.
 const FAREWELL: Duration = Duration::from_secs(2);
-
-/// WebSocket close codes.
-pub(crate) const GOING_AWAY: u16 = 1001;
-pub(crate) const POLICY: u16 = 1008;
 
 /// Starts and controls processes for clients elsewhere.
 ///
@@ -59,46 +40,15 @@ pub(crate) const POLICY: u16 = 1008;
 /// end it with [`Server::shut_down`].
 #[derive(Debug)]
 pub struct Server {
-    config: Config,
-    spawner: Spawner,
-    files: Files,
-    web: Web,
-    lookout: Arc<Lookout>,
-    compute: ComputePool,
-    /// Memory for long answers, from their making until they are sent.
-    answers: Arc<Budget>,
-    /// Memory for long messages, from their second MiB until they are parsed.
-    incoming: Arc<Budget>,
-    tags: Tags,
+    auth: Auth,
+    host: Arc<Host>,
+    sessions: Arc<SessionRegistry>,
     /// Ends what is left when the server dies. A mutex, because whoever ends the server in order takes it out.
     watchdog: Mutex<Option<Watchdog>>,
-    janitor: Janitor,
-    /// Shared by connections and the janitor; held for moments only.
-    sessions: Mutex<Sessions>,
-    /// Shared by connections; held for moments only.
-    connections: Mutex<HashMap<ConnectionId, Arc<Outbox>>>,
-    shared: Shared,
-    next_connection: AtomicU64,
-    retained: AtomicUsize,
-    phase: watch::Sender<Phase>,
-    /// Changes whenever something came or went, for who waits for idleness.
-    stirs: watch::Sender<()>,
-    tasks: TaskTracker,
-    /// The kernel's count of processes killed for want of memory, as last seen.
-    oom_kills: AtomicU64,
     /// Ends the graces at the end early.
     hurry: CancellationToken,
     /// Bounds connections from the moment they are accepted.
-    doors: Arc<Semaphore>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    Serving,
-    /// No new work; what runs is being ended.
-    Ending,
-    /// Clients are told and connections end.
-    Leaving,
+    connection_permits: Arc<Semaphore>,
 }
 
 /// Why a server cannot be made.
@@ -129,56 +79,33 @@ impl Server {
                  raise the limits on processes and descriptors"
             );
         });
-        let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
-        let server = Arc::new(Server {
-            spawner: Spawner::new(threads)?,
-            files: Files::new()?,
-            answers: Arc::new(Budget::new(config.limits.answer_bytes as u64)),
-            incoming: Arc::new(Budget::new(config.limits.incoming_bytes as u64)),
-            shared: Shared::new(config.limits.server_request_bytes as u64),
-            compute: ComputePool::new(threads.min(4))?,
-            web: Web::default(),
-            lookout: Arc::default(),
-            tags,
+        let auth = config.auth.clone();
+        let host = Arc::new(Host::new(config, tags)?);
+        Ok(Arc::new(Server {
+            auth,
+            sessions: SessionRegistry::new(&host),
             watchdog: Mutex::new(watchdog.ok()),
-            janitor: Janitor::default(),
-            sessions: Mutex::default(),
-            connections: Mutex::default(),
-            next_connection: AtomicU64::new(1),
-            retained: AtomicUsize::new(0),
-            phase: watch::Sender::new(Phase::Serving),
-            stirs: watch::Sender::new(()),
-            tasks: TaskTracker::new(),
-            oom_kills: AtomicU64::new(oom_kills()),
             hurry: CancellationToken::new(),
-            doors: Arc::new(Semaphore::new(config.limits.connections)),
-            config,
-        });
-        let (janitor, mut phase) = (Arc::clone(&server), server.phase.subscribe());
-        server.track(async move {
-            tokio::select! {
-                () = watch_deadlines(janitor) => {}
-                _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {}
-            }
-        });
-        Ok(server)
+            connection_permits: Arc::new(Semaphore::new(host.limits().connections)),
+            host,
+        }))
     }
 
     /// Accepts connections on `listener` until the server ends.
     pub async fn serve(self: Arc<Self>, listener: Listener) {
-        let mut phase = self.phase.subscribe();
+        let mut phase = self.host.phase().subscribe();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
             };
             match accepted {
-                Ok(accepted) => match self.door() {
-                    Some(door) => {
+                Ok(accepted) => match self.connection_permit() {
+                    Some(permit) => {
                         let server = Arc::clone(&self);
-                        self.track(async move {
+                        self.host.spawn(async move {
                             server.welcome(accepted).await;
-                            drop(door);
+                            drop(permit);
                         });
                     }
                     None => tracing::warn!("a connection was dropped: there are too many"),
@@ -193,11 +120,11 @@ impl Server {
 
     /// Serves exactly one connection of lines, such as stdio, until it ends.
     pub async fn serve_stdio(self: Arc<Self>, reader: remex_rpc::ReadHalf, writer: remex_rpc::WriteHalf) {
-        let reader = FrameReader::new(reader, Framing::Lines, self.limits().message_bytes);
-        let way = Way::Wire { reader, writer, framing: Framing::Lines, source: Source::Stdio };
+        let reader = FrameReader::new(reader, Framing::Lines, self.host.limits().message_bytes);
+        let transport = Transport::Wire { reader, writer, framing: Framing::Lines, source: Source::Stdio };
         let identity = self.own_identity();
         // A panic ends the connection like any other.
-        let _ = supervised(connection::run(self, Link { way, identity })).await;
+        let _ = supervised(connection::run(Arc::clone(&self.sessions), Link { transport, identity })).await;
     }
 
     /// Serves a client in this process, until the link ends or the server does, in a task that the server owns.
@@ -205,46 +132,31 @@ impl Server {
     /// Its session ends with the link. Must be called within a tokio runtime. A server that is ending, or has too many
     /// connections, drops the end.
     pub fn serve_memory(self: &Arc<Self>, end: ServerEnd) {
-        let Some(door) = self.door().filter(|_| !self.is_ending()) else {
+        let Some(permit) = self.connection_permit().filter(|_| !self.host.is_ending()) else {
             return tracing::warn!("a link was dropped: the server is ending, or there are too many");
         };
-        let (server, identity) = (Arc::clone(self), self.own_identity());
-        self.track(async move {
-            connection::run(server, Link { way: Way::Memory(end), identity }).await;
-            drop(door);
+        let (sessions, identity) = (Arc::clone(&self.sessions), self.own_identity());
+        self.host.spawn(async move {
+            connection::run(sessions, Link { transport: Transport::Memory(end), identity }).await;
+            drop(permit);
         });
-    }
-
-    pub(crate) fn compute(&self) -> &ComputePool {
-        &self.compute
-    }
-
-    pub(crate) fn answers(&self) -> &Arc<Budget> {
-        &self.answers
-    }
-
-    pub(crate) fn incoming(&self) -> &Arc<Budget> {
-        &self.incoming
-    }
-
-    pub(crate) fn shared(&self) -> Shared {
-        self.shared.clone()
     }
 
     /// Returns an identity that nobody else has.
     fn own_identity(&self) -> Identity {
-        Identity::Own(self.next_connection.fetch_add(1, Ordering::Relaxed))
+        Identity::Own(self.sessions.connections().next_id())
     }
 
     async fn welcome(self: Arc<Self>, accepted: Accepted) {
-        let message_bytes = self.limits().message_bytes;
+        let message_bytes = self.host.limits().message_bytes;
         let link = match accepted {
             Accepted::Tcp { stream } => {
-                let readiness = if self.is_ending() { Readiness::ShuttingDown } else { Readiness::Ready };
+                let readiness =
+                    if self.host.is_ending() { Readiness::ShuttingDown } else { Readiness::Ready };
                 let terms = Terms { readiness, max_message_len: message_bytes, ..Terms::default() };
-                match handshake(stream, |token| self.config.auth.judge(token), &terms).await {
+                match handshake(stream, |token| self.auth.judge(token), &terms).await {
                     Ok(upgraded) => Link {
-                        way: Way::Wire {
+                        transport: Transport::Wire {
                             reader: upgraded.reader,
                             writer: upgraded.writer,
                             framing: Framing::WebSocket(remex_rpc::Role::Server),
@@ -263,7 +175,7 @@ impl Server {
             Accepted::Unix { stream, .. } => {
                 let (reader, writer) = stream.into_split();
                 Link {
-                    way: Way::Wire {
+                    transport: Transport::Wire {
                         reader: FrameReader::new(Box::new(reader), Framing::Lines, message_bytes),
                         writer: Box::new(writer),
                         framing: Framing::Lines,
@@ -273,13 +185,13 @@ impl Server {
                 }
             }
         };
-        connection::run(self, link).await;
+        connection::run(Arc::clone(&self.sessions), link).await;
     }
 
     /// Ends the server in order: no new work, processes ended with grace and then killed, clients told.
     pub async fn shut_down(&self) {
-        self.phase.send_replace(Phase::Ending);
-        let sessions: Vec<_> = self.sessions().by_id.values().cloned().collect();
+        self.host.phase().send_replace(Phase::Ending);
+        let sessions = self.sessions.all();
         tracing::info!(sessions = sessions.len(), "shutting down");
         sessions.iter().for_each(|session| session.will_end());
         // One look for all sessions. What is stopped hears it only when it goes on.
@@ -293,14 +205,13 @@ impl Server {
         };
         tokio::select! {
             () = all_closed => {}
-            () = tokio::time::sleep(self.limits().shutdown_grace) => {}
+            () = tokio::time::sleep(self.host.limits().shutdown_grace) => {}
             () = self.hurry.cancelled() => {}
         }
         let ended = self.end_all(sessions).await;
-        self.phase.send_replace(Phase::Leaving);
-        // A session knows its server: whoever embeds one gets the memory of both back.
-        self.sessions().by_id.clear();
-        let outboxes: Vec<_> = self.connections().values().cloned().collect();
+        self.host.phase().send_replace(Phase::Leaving);
+        drop(self.sessions.take_all());
+        let outboxes = self.sessions.connections().all();
         let deadline = tokio::time::Instant::now() + FAREWELL;
         let hurry = self.hurry.clone();
         for_all(outboxes, |outbox| {
@@ -316,9 +227,9 @@ impl Server {
             }
         })
         .await;
-        self.tasks.close();
+        self.host.tasks().close();
         tokio::select! {
-            () = self.tasks.wait() => {}
+            () = self.host.tasks().wait() => {}
             () = tokio::time::sleep_until(deadline) => {}
             () = self.hurry.cancelled() => {}
         }
@@ -345,20 +256,19 @@ impl Server {
 
     /// Returns everything that was ever started here.
     fn everything(&self) -> Scope {
-        Scope::Server(self.tags.tag(0, 0))
+        Scope::Server(self.host.tags().tag(0, 0))
     }
 
     /// Ends the server and everything it started at once, for those who cannot wait for [`Server::shut_down`].
     ///
     /// Needs no runtime. Blocks until nothing is left, which takes milliseconds.
     pub fn kill(&self) {
-        self.phase.send_replace(Phase::Leaving);
-        let sessions = std::mem::take(&mut self.sessions().by_id);
-        for session in sessions.values() {
+        self.host.phase().send_replace(Phase::Leaving);
+        for session in self.sessions.take_all() {
             session.abandon();
         }
         let ended = Ended::from(tree::kill(&self.everything()).wait());
-        for outbox in self.connections().values() {
+        for outbox in self.sessions.connections().all() {
             outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
         }
         self.dismiss_watchdog(ended);
@@ -378,103 +288,21 @@ impl Server {
         self.hurry.cancel();
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.config.limits
-    }
-
-    pub(crate) fn host(&self) -> &Host {
-        &self.config.host
-    }
-
-    pub(crate) fn files(&self) -> &Files {
-        &self.files
-    }
-
-    pub(crate) fn web(&self) -> &Web {
-        &self.web
-    }
-
-    pub(crate) fn proxies(&self) -> &Proxies {
-        &self.config.proxies
-    }
-
-    pub(crate) fn trust(&self) -> &Trust {
-        &self.config.trust
-    }
-
-    pub(crate) fn lookout(&self) -> &Arc<Lookout> {
-        &self.lookout
-    }
-
-    pub(crate) fn host_env(&self) -> &[(std::ffi::OsString, std::ffi::OsString)] {
-        &self.config.host_env
-    }
-
-    pub(crate) fn spawner(&self) -> &Spawner {
-        &self.spawner
-    }
-
-    pub(crate) fn tags(&self) -> &Tags {
-        &self.tags
-    }
-
-    pub(crate) fn janitor(&self) -> &Janitor {
-        &self.janitor
-    }
-
-    pub(crate) fn is_ending(&self) -> bool {
-        *self.phase.borrow() > Phase::Serving
-    }
-
     /// Takes a place for one more connection, if there is one.
-    fn door(self: &Arc<Self>) -> Option<Door> {
-        let permit = Arc::clone(&self.doors).try_acquire_owned().ok()?;
-        Some(Door { permit: Some(permit), server: Arc::clone(self) })
+    fn connection_permit(&self) -> Option<ConnectionPermit> {
+        let permit = Arc::clone(&self.connection_permits).try_acquire_owned().ok()?;
+        Some(ConnectionPermit { permit: Some(permit), host: Arc::clone(&self.host) })
+    }
+}
+
+#[cfg(test)]
+impl Server {
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
     }
 
-    /// Runs a task that the server waits for when it ends; a panic in it is logged.
-    pub(crate) fn track(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(supervised(task));
-    }
-
-    /// Registers a connection.
-    pub(crate) fn connect(&self, outbox: impl FnOnce(ConnectionId) -> Arc<Outbox>) -> Arc<Outbox> {
-        let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
-        let outbox = outbox(id);
-        self.connections().insert(id, Arc::clone(&outbox));
-        self.stir();
-        outbox
-    }
-
-    pub(crate) fn disconnect(&self, connection: ConnectionId) {
-        self.connections().remove(&connection);
-        self.stir();
-    }
-
-    pub(crate) fn retention_left(&self) -> usize {
-        self.limits().server_retain_bytes.saturating_sub(self.retained.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn charge(&self, before: usize, after: usize) {
-        if after > before {
-            self.retained.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            self.retained.fetch_sub(before - after, Ordering::Relaxed);
-        }
-    }
-
-    /// Tells whether the kernel has killed something for want of memory since last asked.
-    pub(crate) fn out_of_memory(&self) -> bool {
-        let now = oom_kills();
-        self.oom_kills.fetch_max(now, Ordering::Relaxed) < now
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn connections(&self) -> MutexGuard<'_, HashMap<ConnectionId, Arc<Outbox>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn sessions(&self) -> &Arc<SessionRegistry> {
+        &self.sessions
     }
 }
 
@@ -498,23 +326,16 @@ impl From<io::Result<usize>> for Ended {
     }
 }
 
-/// A place among the connections of a server.
-struct Door {
+/// One of the connections that a server may have.
+struct ConnectionPermit {
     permit: Option<OwnedSemaphorePermit>,
-    server: Arc<Server>,
+    host: Arc<Host>,
 }
 
-impl Drop for Door {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         drop(self.permit.take());
-        self.server.stir();
-    }
-}
-
-/// Runs the janitor until the server ends; one that panics gets a successor.
-async fn watch_deadlines(server: Arc<Server>) {
-    while supervised(Janitor::run(Arc::clone(&server))).await.is_err() {
-        tokio::time::sleep(SUCCESSION).await;
+        self.host.notify_activity();
     }
 }
 
@@ -522,10 +343,4 @@ async fn watch_deadlines(server: Arc<Server>) {
 async fn for_all<T, F: Future<Output = ()> + Send + 'static>(all: Vec<T>, work: impl Fn(T) -> F) {
     let mut tasks: JoinSet<()> = all.into_iter().map(work).collect();
     while tasks.join_next().await.is_some() {}
-}
-
-/// Returns how many processes the kernel has killed for want of memory since it booted.
-fn oom_kills() -> u64 {
-    let Ok(text) = std::fs::read_to_string("/proc/vmstat") else { return 0 };
-    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }

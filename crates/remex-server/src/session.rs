@@ -1,15 +1,16 @@
 //! A session: what outlives a connection and owns processes.
 //!
-//! Who holds it and when it expires is decided by the session table in [`crate::server`]; a session
+//! Who holds it and when it expires is decided by the [`SessionRegistry`]; a session
 //! itself knows its processes and who follows them. Start at [`Session`].
 
+mod registry;
 mod starts;
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -24,11 +25,13 @@ use remex_proto::{
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
-    fs::Turns,
+    fs::PathLockQueue,
+    host::Host,
     outbox::{ConnectionId, Outbox, Responder},
-    process::{From, Process, Starting, Viewer, broken},
-    server::Server,
+    process::{From, Owner, Placement, Process, Starting, Viewer, broken},
+    retention::RetentionAccount,
 };
+pub(crate) use registry::SessionRegistry;
 use starts::{PendingStart, Starts};
 
 /// How long processes that were killed may take until everything they said is in their logs.
@@ -39,7 +42,8 @@ pub(crate) struct Session {
     pub(crate) id: String,
     /// Names the session in the tags of its processes.
     pub(crate) number: u32,
-    server: Arc<Server>,
+    host: Arc<Host>,
+    account: Arc<RetentionAccount>,
     /// Shared by handlers and process tasks; held for moments only.
     processes: Mutex<Processes>,
     /// Shared like `processes`.
@@ -48,11 +52,9 @@ pub(crate) struct Session {
     starts: Mutex<Starts>,
     next_process: AtomicU32,
     /// The order of its file requests.
-    pub(crate) file_turns: Arc<Turns>,
-    /// Held while the controller changes or a start takes its place, so that neither sees half of the other.
+    pub(crate) path_locks: Arc<PathLockQueue>,
+    /// JobGuards while the controller changes or a start takes its place, so that neither sees half of the other.
     changing: Mutex<()>,
-    /// Bytes of output retained.
-    retained: AtomicUsize,
     /// Rings when a process has closed.
     closed_one: Notify,
 }
@@ -105,29 +107,26 @@ impl Listener {
 }
 
 impl Session {
-    pub(crate) fn new(id: String, number: u32, server: &Arc<Server>) -> Self {
+    pub(crate) fn new(id: String, number: u32, host: &Arc<Host>) -> Self {
+        let limits = host.limits();
         Session {
             id,
             number,
-            server: Arc::clone(server),
+            host: Arc::clone(host),
+            account: Arc::new(RetentionAccount::within(host.retention(), limits.session_retain_bytes)),
             processes: Mutex::default(),
             audience: Mutex::default(),
             starts: Mutex::default(),
             next_process: AtomicU32::new(0),
-            file_turns: Arc::new(Turns::new(server.limits().waiting_file_requests)),
+            path_locks: Arc::new(PathLockQueue::new(limits.waiting_file_requests)),
             changing: Mutex::default(),
-            retained: AtomicUsize::new(0),
             closed_one: Notify::new(),
         }
     }
 
-    pub(crate) fn server(&self) -> &Arc<Server> {
-        &self.server
-    }
-
     /// Returns a tag by which everything the session started can be found.
     pub(crate) fn tag(&self) -> Tag {
-        self.server.tags().tag(self.number, 0)
+        self.host.tags().tag(self.number, 0)
     }
 
     pub(crate) fn process(&self, id: &str) -> Option<Arc<Process>> {
@@ -151,7 +150,7 @@ impl Session {
                 RpcError::new(ErrorKind::InvalidParams, message).with_hint("end it with `process/terminate`")
             );
         }
-        process.expire();
+        process.forget_if_settled();
         Ok(remex_proto::call::Empty {})
     }
 
@@ -177,8 +176,8 @@ impl Session {
             Ok((process, start)) => {
                 let start_id = start_id.clone();
                 let starting = Starting { process, start, start_id, responder, slots: Arc::clone(slots) };
-                let session = Arc::clone(self);
-                self.server.track(broken::run(starting, session));
+                let owner: Arc<dyn Owner> = Arc::clone(self) as _;
+                self.host.spawn(broken::run(starting, owner));
                 pending.hand_over();
             }
             Err(error) => {
@@ -193,10 +192,12 @@ impl Session {
         request: wire::Start,
         controller: ConnectionId,
     ) -> Result<(Arc<Process>, remex_process::Start), RpcError> {
-        let limits = self.server.limits();
+        let limits = self.host.limits();
         let number = self.next_process.fetch_add(1, Ordering::Relaxed);
-        let tag = self.server.tags().tag(self.number, number);
-        let (process, start) = Process::prepare(request, self, tag)?;
+        let tag = self.host.tags().tag(self.number, number);
+        let owner: Weak<dyn Owner> = Arc::<Self>::downgrade(self);
+        let placement = Placement { owner, host: &self.host, account: &self.account, tag };
+        let (process, start) = Process::prepare(request, &placement)?;
         let _changing = self.changing();
         let Some(viewer) = self.controller(controller) else {
             let message =
@@ -205,7 +206,7 @@ impl Session {
         };
         process.controlled_by(&viewer);
         let mut processes = self.processes();
-        if processes.ended || self.server.is_ending() {
+        if processes.ended || self.host.is_ending() {
             return Err(RpcError::new(
                 ErrorKind::ShuttingDown,
                 "the server or the session is ending; nothing new is started",
@@ -229,65 +230,10 @@ impl Session {
         Ok((process, start))
     }
 
-    /// Frees the id of a process that could not be started.
-    pub(crate) fn start_failed(&self, process: &Arc<Process>, start_id: Option<&str>, error: &RpcError) {
-        self.process_lost(process);
-        self.finish_start(start_id, &Err(error.clone()));
-    }
-
-    /// Forgets a process that is not counted as closed: it did not start, or broke.
-    pub(crate) fn process_lost(&self, process: &Arc<Process>) {
-        let mut processes = self.processes();
-        processes.live -= usize::from(process.set_live(false));
-        if processes.has(process) {
-            processes.by_id.remove(&process.id);
-        }
-        drop(processes);
-        self.closed_one.notify_waiters();
-        self.server.stir();
-    }
-
-    pub(crate) fn start_succeeded(&self, start_id: Option<&str>, reply: &wire::Started) {
-        self.finish_start(start_id, &Ok(reply.clone()));
-    }
-
-    /// Keeps a closed process readable for its time.
-    pub(crate) fn process_closed(&self, process: &Arc<Process>) {
-        let limits = self.server.limits();
-        let mut processes = self.processes();
-        if !process.set_live(false) {
-            return;
-        }
-        processes.live -= 1;
-        if !processes.has(process) {
-            // A client saw the close and had it forgotten before its task came here.
-            drop(processes);
-            return self.closed_one.notify_waiters();
-        }
-        processes.closed.push_back(Arc::clone(process));
-        processes.closed_weight += process.about.weight;
-        while processes.closed.len() > limits.closed_processes
-            || processes.closed_weight > limits.closed_bytes
-        {
-            let settled = processes.closed.iter().find(|process| process.is_settled());
-            let Some(oldest) = settled.or(processes.closed.front()).cloned() else { break };
-            processes.forget(&oldest);
-        }
-        drop(processes);
-        self.server.janitor().forget_later(process, process.about.closed_ttl);
-        self.closed_one.notify_waiters();
-    }
-
-    /// Forgets a closed process: its id is free, its output is gone.
-    pub(crate) fn forget(&self, process: &Arc<Process>) {
-        self.processes().forget(process);
-        self.server.stir();
-    }
-
-    /// Gives the session's notifications to a connection that holds it, unless another took it over meanwhile.
-    pub(crate) fn attach(&self, listener: Listener) {
+    /// Gives the session's notifications to a connection, unless another took the session over meanwhile.
+    fn attach(&self, listener: Listener, is_controller: impl FnOnce(ConnectionId) -> bool) {
         let _changing = self.changing();
-        if !self.server.is_controller(&self.id, listener.outbox.id) {
+        if !is_controller(listener.outbox.id) {
             return;
         }
         let viewer = listener.viewer(None);
@@ -311,13 +257,6 @@ impl Session {
         }
     }
 
-    /// Returns how the controlling connection follows a process, if it is `connection`.
-    pub(crate) fn controller(&self, connection: ConnectionId) -> Option<Viewer> {
-        let audience = self.audience();
-        let listener = audience.controller.as_ref().filter(|listener| listener.outbox.id == connection)?;
-        Some(listener.viewer(None))
-    }
-
     /// Gives the session's notifications to a connection that looks on.
     pub(crate) fn observe(&self, listener: Listener, from: impl Fn(&str) -> From) {
         let viewer = listener.viewer(Some(&self.id));
@@ -339,20 +278,8 @@ impl Session {
         }
     }
 
-    /// Lets observers follow a process that was just started.
-    pub(crate) fn observe_start(&self, process: &Arc<Process>) {
-        let observers = self.audience().observers.clone();
-        for observer in observers {
-            process.follow(&observer.viewer(Some(&self.id)), From::After(0));
-        }
-    }
-
     /// Sends a notification to everybody in the audience who asked for its kind.
-    pub(crate) fn notify<N: Note + Into<ServerNote>>(
-        &self,
-        capability: Capability,
-        note: impl Fn(Option<String>) -> N,
-    ) {
+    fn notify<N: Note + Into<ServerNote>>(&self, capability: Capability, note: impl Fn(Option<String>) -> N) {
         let send = |listener: &Listener, session_id: Option<String>| {
             if listener.capabilities.contains(&capability) {
                 listener.outbox.push_note(note(session_id));
@@ -365,10 +292,6 @@ impl Session {
         for observer in &audience.observers {
             send(observer, Some(self.id.clone()));
         }
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.processes().ended
     }
 
     /// Ends everything the session started, also what its commands left behind on purpose.
@@ -439,42 +362,6 @@ impl Session {
         }
     }
 
-    /// Returns how many more bytes of output the session may retain.
-    pub(crate) fn retention_left(&self) -> usize {
-        let limits = self.server.limits();
-        let session = limits.session_retain_bytes.saturating_sub(self.retained.load(Ordering::Relaxed));
-        session.min(self.server.retention_left())
-    }
-
-    /// Moves the account of one log from `before` to `after` bytes.
-    pub(crate) fn charge(&self, before: usize, after: usize) {
-        if before == after {
-            return;
-        }
-        if after > before {
-            self.retained.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            self.retained.fetch_sub(before - after, Ordering::Relaxed);
-        }
-        self.server.charge(before, after);
-    }
-
-    /// Evicts output of closed processes, the oldest first, until `wanted` bytes are free.
-    pub(crate) fn reclaim(&self, wanted: usize) {
-        while self.retention_left() < wanted {
-            let next = {
-                let mut processes = self.processes();
-                let next = processes.closed.get(processes.drained).cloned();
-                processes.drained += usize::from(next.is_some());
-                next
-            };
-            match next {
-                Some(process) => process.reclaim(self),
-                None => return,
-            }
-        }
-    }
-
     fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -508,8 +395,105 @@ impl Processes {
     }
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.server.charge(self.retained.load(Ordering::Relaxed), 0);
+impl Owner for Session {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn has_ended(&self) -> bool {
+        self.processes().ended
+    }
+
+    fn controller(&self, connection: ConnectionId) -> Option<Viewer> {
+        let audience = self.audience();
+        let listener = audience.controller.as_ref().filter(|listener| listener.outbox.id == connection)?;
+        Some(listener.viewer(None))
+    }
+
+    fn reclaim(&self, wanted: usize) {
+        while self.account.left() < wanted {
+            let next = {
+                let mut processes = self.processes();
+                let next = processes.closed.get(processes.drained).cloned();
+                processes.drained += usize::from(next.is_some());
+                next
+            };
+            match next {
+                Some(process) => process.reclaim(),
+                None => return,
+            }
+        }
+    }
+
+    fn remember_start(&self, start_id: Option<&str>, outcome: &Result<wire::Started, RpcError>) {
+        self.finish_start(start_id, outcome);
+    }
+
+    fn on_started(&self, process: &Arc<Process>, pid: u32) {
+        self.notify(Capability::ProcessStarted, |session_id| wire::StartedNote {
+            process_id: process.id.to_string(),
+            session_id,
+            pid,
+        });
+        let observers = self.audience().observers.clone();
+        for observer in observers {
+            process.follow(&observer.viewer(Some(&self.id)), From::After(0));
+        }
+    }
+
+    fn on_start_failed(&self, process: &Arc<Process>, start_id: Option<&str>, error: &RpcError) {
+        self.on_broken(process);
+        self.finish_start(start_id, &Err(error.clone()));
+    }
+
+    fn announce_failure(&self, process: &Process, error: &RpcError) {
+        self.notify(Capability::ProcessFailed, |session_id| wire::Failed {
+            process_id: process.id.to_string(),
+            session_id,
+            kind: error.kind,
+            message: error.message.clone(),
+        });
+    }
+
+    fn on_broken(&self, process: &Arc<Process>) {
+        let mut processes = self.processes();
+        processes.live -= usize::from(process.set_live(false));
+        if processes.has(process) {
+            processes.by_id.remove(&process.id);
+        }
+        drop(processes);
+        self.closed_one.notify_waiters();
+        self.host.notify_activity();
+    }
+
+    fn on_closed(&self, process: &Arc<Process>) {
+        let limits = self.host.limits();
+        let mut processes = self.processes();
+        if !process.set_live(false) {
+            return;
+        }
+        processes.live -= 1;
+        if !processes.has(process) {
+            // A client saw the close and had it forgotten before its task came here.
+            drop(processes);
+            return self.closed_one.notify_waiters();
+        }
+        processes.closed.push_back(Arc::clone(process));
+        processes.closed_weight += process.about.weight;
+        while processes.closed.len() > limits.closed_processes
+            || processes.closed_weight > limits.closed_bytes
+        {
+            let settled = processes.closed.iter().find(|process| process.is_settled());
+            let Some(oldest) = settled.or(processes.closed.front()).cloned() else { break };
+            processes.forget(&oldest);
+        }
+        drop(processes);
+        process.forget_after(process.about.closed_ttl);
+        self.closed_one.notify_waiters();
+    }
+
+    fn forget(&self, process: &Arc<Process>) {
+        self.processes().forget(process);
+        self.host.notify_activity();
     }
 }

@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Auth, Config, Host, Limits, Proxies, Server, Trust};
+use crate::{Auth, Config, HostInfo, Limits, Proxies, Server, Trust};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -41,7 +41,7 @@ impl Site {
             limits,
             host_env: Vec::new(),
             auth: Auth::Open,
-            host: Host {
+            host: HostInfo {
                 info,
                 hostname: String::new(),
                 codex_home: None,

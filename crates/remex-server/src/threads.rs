@@ -12,9 +12,10 @@ use std::{
     time::Duration,
 };
 
+use remex_proto::RpcError;
 use tokio::sync::oneshot;
 
-use crate::supervise::{Panicked, caught};
+use crate::supervise::{Panicked, caught, defect};
 
 /// How long a thread stays without work, unless it is the last one.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -144,6 +145,31 @@ impl Pool {
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The threads for file work of the whole server; a call that hangs keeps its thread.
+#[derive(Debug)]
+pub(crate) struct FileThreads {
+    threads: Threads,
+}
+
+/// How many of them there are at most.
+const FILE_THREADS: usize = 2048;
+
+impl FileThreads {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(FileThreads { threads: Threads::new("remex-file", FILE_THREADS)? })
+    }
+
+    /// Runs `work` on a thread of its own; it goes on when the future is dropped.
+    pub(crate) fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        let running = self.threads.run(work);
+        async move { running.await.map_err(|_| defect()) }
     }
 }
 

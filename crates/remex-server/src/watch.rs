@@ -1,15 +1,11 @@
 //! What changes in the file system, told to the connection that asked.
 //!
-//! A watch is a task of its connection. What it looks at is its [`Sight`], into which the one
-//! [`Lookout`] of the server puts what the kernel tells; the task looks at what is new and tells it
+//! A watch is a task of its connection. What it looks at is its [`Subscription`], into which the one
+//! [`SharedWatcher`] of the server puts what the kernel tells; the task looks at what is new and tells it
 //! when it has calmed down, no faster than the client takes it.
 
-mod lookout;
 mod missing;
-mod news;
-mod sight;
 mod tree;
-mod watcher;
 
 use std::{
     collections::HashMap,
@@ -26,15 +22,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    connection::Connection,
-    fs::{Claims, Turn, file_slot, io_error, native},
+    context::CallContext,
+    fs::{FileCalls, PathAccess, PathLock, file_slot, native},
+    host::Host,
+    io_error::io_error,
     outbox::{Outbox, Responder},
-    server::Server,
+    watcher::{ChangeBatch, Depth, Scope, Subscription},
 };
-pub(crate) use lookout::Lookout;
 use missing::Plan;
-use news::Told;
-use sight::{Depth, Scope, Sight};
 
 /// Changes are told when nothing has happened for this long …
 const QUIET: Duration = Duration::from_millis(20);
@@ -50,17 +45,25 @@ pub(crate) struct Watches {
     missing: CancellationToken,
 }
 
-impl Connection {
-    pub(crate) fn watch(&mut self, request: wire::Watch, responder: Responder) {
-        let turn = self.file_turn(&request.sandbox, Claims::looks(&request.path));
-        let (turn, end) = match turn.and_then(|turn| Ok((turn, self.reserve(request.watch_id)?))) {
+impl Watches {
+    pub(crate) fn watch(
+        &mut self,
+        context: &mut CallContext,
+        files: &FileCalls,
+        request: wire::Watch,
+        responder: Responder,
+    ) {
+        let lock = files.lock_unconfined(&request.sandbox, PathAccess::looks(&request.path));
+        let (lock, end) = match lock
+            .and_then(|lock| Ok((lock, self.reserve(context.host().limits().watches, request.watch_id)?)))
+        {
             Ok(reserved) => reserved,
             Err(error) => return responder.error(&error),
         };
-        let watch = self.watch_task();
-        self.run_on(async move {
+        let watch = Watch::new(context, files);
+        context.spawn_stream(async move {
             let telling = async {
-                let begun = watch.begin_tree(&request, turn).await;
+                let begun = watch.begin_tree(&request, lock).await;
                 let outbox = Arc::clone(responder.outbox());
                 match begun {
                     Ok(tree) => {
@@ -81,9 +84,8 @@ impl Connection {
         });
     }
 
-    fn reserve(&mut self, watch_id: u64) -> Result<CancellationToken, RpcError> {
-        let limit = self.server.limits().watches;
-        let trees = &mut self.watches.trees;
+    fn reserve(&mut self, limit: usize, watch_id: u64) -> Result<CancellationToken, RpcError> {
+        let trees = &mut self.trees;
         trees.retain(|_, end| !end.is_cancelled());
         if trees.contains_key(&watch_id) {
             let message =
@@ -102,37 +104,43 @@ impl Connection {
     }
 
     pub(crate) fn unwatch(&mut self, request: &wire::Unwatch, responder: Responder) {
-        if let Some(end) = self.watches.trees.remove(&request.watch_id) {
+        if let Some(end) = self.trees.remove(&request.watch_id) {
             end.cancel();
         }
         responder.ok(Empty {});
     }
 
-    pub(crate) fn watch_missing(&mut self, request: wire::WatchMissing, responder: Responder) {
+    pub(crate) fn watch_missing(
+        &mut self,
+        context: &mut CallContext,
+        files: &FileCalls,
+        request: wire::WatchMissing,
+        responder: Responder,
+    ) {
         // There is one such watch at a time: clients that want another ask under another id.
         let end = CancellationToken::new();
-        std::mem::replace(&mut self.watches.missing, end.clone()).cancel();
+        std::mem::replace(&mut self.missing, end.clone()).cancel();
         if request.missing.len() > missing::PATHS {
             // Before they are put in order: that takes time for each.
             return responder.ok(wire::WatchMissingReply { watching: false });
         }
         let paths = request.missing.iter().chain(&request.present);
-        let claims = paths.clone().try_fold(Claims::default(), Claims::and_looks);
-        let Ok(turn) = claims.and_then(|claims| self.enter(claims)) else {
+        let access = paths.clone().try_fold(PathAccess::default(), PathAccess::and_looks);
+        let Ok(lock) = access.and_then(|access| files.lock(access)) else {
             // Paths of another host will never be here.
             return responder.ok(wire::WatchMissingReply { watching: false });
         };
-        let watch = self.watch_task();
-        self.run_on(async move {
+        let watch = Watch::new(context, files);
+        context.spawn_stream(async move {
             let begun = tokio::select! {
-                begun = watch.begin_missing(&request, turn) => begun,
+                begun = watch.begin_missing(&request, lock) => begun,
                 () = end.cancelled() => None,
             };
             let outbox = Arc::clone(responder.outbox());
             responder.ok(wire::WatchMissingReply { watching: begun.is_some() });
             let Some(places) = begun else { return };
             let telling = async {
-                places.sight.bell().await;
+                places.subscription.bell().await;
                 outbox.push_part(outbox.part(wire::MissingChanged { watch_id: request.watch_id })).await;
             };
             tokio::select! {
@@ -142,41 +150,32 @@ impl Connection {
             }
         });
     }
-
-    /// Returns what a task has that goes on after its request, and so is not known by the request's id.
-    fn watch_task(&self) -> Watch {
-        Watch {
-            server: Arc::clone(&self.server),
-            slots: Arc::clone(&self.file_slots),
-            over: self.ending.clone(),
-        }
-    }
 }
 
 /// What the task of a watch needs.
 struct Watch {
-    server: Arc<Server>,
+    host: Arc<Host>,
     slots: Arc<Semaphore>,
     /// Cancelled when the client sends no more.
     over: CancellationToken,
 }
 
-/// A watch that has begun; dropped, it leaves the lookout.
-struct Enlisted {
-    server: Arc<Server>,
-    sight: Arc<Sight>,
+/// A watch that has begun; dropped, it leaves the watcher.
+struct Subscribed {
+    host: Arc<Host>,
+    subscription: Arc<Subscription>,
 }
 
-impl Drop for Enlisted {
+impl Drop for Subscribed {
     fn drop(&mut self) {
-        let (lookout, sight) = (Arc::clone(self.server.lookout()), Arc::clone(&self.sight));
-        drop(self.server.files().run(move || lookout.leave(&sight)));
+        let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&self.subscription));
+        drop(self.host.file_threads().run(move || watcher.unsubscribe(&subscription)));
     }
 }
 
 /// A watch of what is at a path and below it.
 struct Tree {
-    watched: Enlisted,
+    watched: Subscribed,
     /// Without links.
     root: PathBuf,
     /// As the client calls it.
@@ -194,29 +193,37 @@ impl Tree {
 }
 
 impl Watch {
-    async fn begin_tree(&self, request: &wire::Watch, turn: Turn) -> Result<Tree, RpcError> {
+    fn new(context: &CallContext, files: &FileCalls) -> Self {
+        Watch {
+            host: Arc::clone(context.host()),
+            slots: Arc::clone(files.slots()),
+            over: context.end_of_input().clone(),
+        }
+    }
+
+    async fn begin_tree(&self, request: &wire::Watch, lock: PathLock) -> Result<Tree, RpcError> {
         let name = native(&request.path)?.to_owned();
         let asked = name.clone();
         let find = move || asked.canonicalize().map_err(|error| io_error(&error, &asked));
-        turn.come().await;
+        lock.acquired().await;
         let slot = self.slot().await;
         let root = self.on_file_thread(slot, find).await??;
-        drop(turn);
+        drop(lock);
         let depth = if request.recursive.unwrap_or(true) { Depth::All } else { Depth::One };
-        let watched = self.enlist(Scope::Tree { root: root.clone(), depth });
-        let (lookout, sight) = (Arc::clone(self.server.lookout()), Arc::clone(&watched.sight));
-        self.on_file_thread(self.slot().await, move || tree::begin(&lookout, &sight)).await??;
+        let watched = self.subscribe(Scope::Tree { root: root.clone(), depth });
+        let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&watched.subscription));
+        self.on_file_thread(self.slot().await, move || tree::begin(&watcher, &subscription)).await??;
         Ok(Tree { watched, root, name })
     }
 
     /// Tells what changes until the client has left.
     async fn tell_changes(&self, tree: &Tree, watch_id: u64, outbox: &Outbox) {
-        let sight = &tree.watched.sight;
+        let subscription = &tree.watched.subscription;
         let telling = async {
             loop {
-                sight.bell().await;
-                self.settle(sight).await;
-                let Some(Told { changes, overflow }) = sight.take() else { continue };
+                subscription.bell().await;
+                self.settle(subscription).await;
+                let Some(ChangeBatch { changes, overflow }) = subscription.take() else { continue };
                 let changes = changes
                     .iter()
                     .map(|(path, kind)| wire::Change { path: tree.spell(path), kind: *kind })
@@ -233,29 +240,31 @@ impl Watch {
     }
 
     /// Waits until it has become quiet, and looks at what is new meanwhile.
-    async fn settle(&self, sight: &Arc<Sight>) {
+    async fn settle(&self, subscription: &Arc<Subscription>) {
         let latest = Instant::now() + PATIENCE;
         loop {
-            self.look(sight).await;
+            self.look(subscription).await;
             let quiet = latest.min(Instant::now() + QUIET);
-            if tokio::time::timeout_at(quiet, sight.bell()).await.is_err() {
+            if tokio::time::timeout_at(quiet, subscription.bell()).await.is_err() {
                 return;
             }
             if Instant::now() >= latest {
-                return self.look(sight).await;
+                return self.look(subscription).await;
             }
         }
     }
 
-    /// Looks at new directories, in which nothing is seen before, and at removals in doubt.
-    async fn look(&self, sight: &Arc<Sight>) {
-        if let Some(work) = sight.work() {
-            let (lookout, sight) = (Arc::clone(self.server.lookout()), Arc::clone(sight));
-            let _ = self.on_file_thread(self.slot().await, move || tree::look(&lookout, &sight, work)).await;
+    /// Looks at new directories, in which nothing is seen before, and at removals in removal.
+    async fn look(&self, subscription: &Arc<Subscription>) {
+        if let Some(work) = subscription.work() {
+            let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(subscription));
+            let _ = self
+                .on_file_thread(self.slot().await, move || tree::look(&watcher, &subscription, work))
+                .await;
         }
     }
 
-    async fn begin_missing(&self, request: &wire::WatchMissing, turn: Turn) -> Option<Enlisted> {
+    async fn begin_missing(&self, request: &wire::WatchMissing, lock: PathLock) -> Option<Subscribed> {
         let missing: Vec<PathBuf> = request
             .missing
             .iter()
@@ -263,21 +272,22 @@ impl Watch {
             .collect::<Option<_>>()?;
         let present = request.present.as_ref().and_then(|path| path.native().ok()).map(PathBuf::from);
         let plan = move || Plan::make(&missing, present.as_deref()).map(|plan| (plan, missing, present));
-        turn.come().await;
+        lock.acquired().await;
         let slot = self.slot().await;
         let (plan, missing, present) = self.on_file_thread(slot, plan).await.ok()??;
-        drop(turn);
-        let watched = self.enlist(Scope::Places(plan.places.clone()));
-        let (lookout, sight) = (Arc::clone(self.server.lookout()), Arc::clone(&watched.sight));
+        drop(lock);
+        let watched = self.subscribe(Scope::Places(plan.places.clone()));
+        let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&watched.subscription));
         let post = move || {
             // What has come before the directories were watched is seen now.
-            plan.post(&lookout, &sight) && Plan::make(&missing, present.as_deref()).as_ref() == Some(&plan)
+            plan.watch_directory(&watcher, &subscription)
+                && Plan::make(&missing, present.as_deref()).as_ref() == Some(&plan)
         };
         self.on_file_thread(self.slot().await, post).await.ok()?.then_some(watched)
     }
 
-    fn enlist(&self, scope: Scope) -> Enlisted {
-        Enlisted { server: Arc::clone(&self.server), sight: self.server.lookout().enlist(scope) }
+    fn subscribe(&self, scope: Scope) -> Subscribed {
+        Subscribed { host: Arc::clone(&self.host), subscription: self.host.watcher().subscribe(scope) }
     }
 
     async fn slot(&self) -> Option<OwnedSemaphorePermit> {
@@ -290,7 +300,7 @@ impl Watch {
         slot: Option<OwnedSemaphorePermit>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Result<T, RpcError>> + Send {
-        self.server.files().run(move || {
+        self.host.file_threads().run(move || {
             let result = work();
             drop(slot);
             result

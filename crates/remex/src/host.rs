@@ -14,7 +14,7 @@ use remex_proto::{
     HostPath,
     environment::{Features, Info, Shell},
 };
-use remex_server::Host;
+use remex_server::HostInfo;
 use rustix::{fs::Access, process::geteuid};
 use sha2::{Digest as _, Sha256};
 
@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 const NO_SHELLS: [&str; 2] = ["nologin", "false"];
 
 /// Looks around.
-pub(crate) fn look() -> Host {
+pub(crate) fn look() -> HostInfo {
     let user = std::fs::read("/etc/passwd").ok().and_then(|users| User::find(&users, geteuid().as_raw()));
     let temporary = directory("TMPDIR");
     let info = Info {
@@ -45,7 +45,7 @@ pub(crate) fn look() -> Host {
     let codex_home = env::var_os("CODEX_HOME")
         .filter(|home| !home.is_empty())
         .map(|home| std::path::absolute(&home).unwrap_or_else(|_| home.into()));
-    Host { info, hostname: hostname(), codex_home, codex_system_dir: PathBuf::from("/etc/codex") }
+    HostInfo { info, hostname: hostname(), codex_home, codex_system_dir: PathBuf::from("/etc/codex") }
 }
 
 /// The entry of one user in the list of users.

@@ -19,15 +19,15 @@ use rustix::{
 };
 
 use super::{
-    Claims, FileWork, Wanted,
+    FileWork, PathAccess, Wanted,
     descent::{self, Descent},
     io_error, names, native,
     open::{Links, file_type, not_a_file, readable, reopen},
 };
 
 impl FileWork for wire::Copy {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::reads(&self.source_path)?.and_writes(&self.destination_path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::reads(&self.source_path)?.and_writes(&self.destination_path)
     }
 
     fn run(&self, wanted: &Wanted) -> Result<Empty, RpcError> {

@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use super::{
-    AnswerSize, Claims, FileWork, descent, io_error, metadata,
+    AnswerSize, FileWork, PathAccess, descent, io_error, metadata,
     names::{self, Smallest},
     native, nofollow,
     open::{Links, file_type},
@@ -37,8 +37,8 @@ const ENTRY: usize = 64;
 const DETAILS: usize = 192;
 
 impl FileWork for wire::CreateDirectory {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::creates(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::creates(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
@@ -80,8 +80,8 @@ fn create_all_without_links(path: &Path) -> io::Result<()> {
 impl FileWork for wire::ReadDirectory {
     const ANSWER: AnswerSize = AnswerSize::Large;
 
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::looks(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::looks(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<wire::DirectoryListing, RpcError> {

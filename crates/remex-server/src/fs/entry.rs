@@ -17,15 +17,15 @@ use rustix::{
 };
 
 use super::{
-    Claims, FileWork, copy,
+    FileWork, PathAccess, copy,
     entry_lock::DirectoryEntry,
     io_error, native, nofollow,
     open::{Links, file_type},
 };
 
 impl FileWork for wire::Canonicalize {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::reads(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::reads(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<wire::CanonicalizeReply, RpcError> {
@@ -36,8 +36,8 @@ impl FileWork for wire::Canonicalize {
 }
 
 impl FileWork for wire::Rename {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::writes(&self.source_path)?.and_writes(&self.destination_path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::writes(&self.source_path)?.and_writes(&self.destination_path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
@@ -72,8 +72,8 @@ fn cannot_spare(destination: &Path) -> RpcError {
 }
 
 impl FileWork for wire::SetPermissions {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::writes(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::writes(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
@@ -111,8 +111,8 @@ fn entry_itself(path: &Path) -> Result<std::os::fd::OwnedFd, RpcError> {
 }
 
 impl FileWork for wire::SetTimes {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::writes(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::writes(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
@@ -146,8 +146,8 @@ fn timespec(milliseconds: Option<i64>) -> Timespec {
 }
 
 impl FileWork for wire::Symlink {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::writes(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::writes(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
@@ -171,8 +171,8 @@ impl FileWork for wire::Symlink {
 }
 
 impl FileWork for wire::ReadLink {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::reads(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::reads(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<wire::LinkTarget, RpcError> {

@@ -20,7 +20,7 @@ use super::{open::Links, replace};
 type Key = (u64, u64, OsString);
 
 /// Entries that are being compared or written. Their keys are those of the machine, so all servers of a
-/// process share them. Held for moments only.
+/// process share them. JobGuards for moments only.
 static IN_USE: LazyLock<Mutex<HashMap<Key, Arc<Mutex<u64>>>>> = LazyLock::new(Mutex::default);
 
 /// A name in a directory that is about to be compared or written.

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 use super::{
-    Claims, FileWork, HANGS, Held, Large, Turn, Wanted,
+    FileCalls, FileWork, HANGS, JobGuards, Large, PathAccess, PathLock, Wanted,
     entry_lock::DirectoryEntry,
     io_error, native,
     open::{self, Links},
@@ -26,7 +26,7 @@ use super::{
     replace::Replacement,
     room::{Room, Watched},
 };
-use crate::{budget, connection::Connection, outbox::Responder};
+use crate::{budget, context::CallContext, outbox::Responder};
 
 /// The largest file that is read whole.
 const MAX_FILE_LEN: u64 = 512 << 20;
@@ -40,42 +40,48 @@ const READ_LEN: usize = 256 << 10;
 /// What is hashed at a time.
 const HASH_LEN: usize = 256 << 10;
 
-impl Connection {
-    /// Reads a file whole: a small one in its turn, a large one too if there is room for the answer.
+impl FileCalls {
+    /// Reads a file whole: a small one in its lock, a large one too if there is room for the answer.
     ///
     /// Otherwise it is read when the client has made room, and holds up nobody meanwhile.
-    pub(crate) fn read_file(&mut self, id: RequestId, request: wire::ReadFile, responder: Responder) {
-        let turn = match self.file_turn(&request.sandbox, Claims::reads(&request.path)) {
-            Ok(turn) => turn,
+    pub(crate) fn read_file(
+        &self,
+        context: &mut CallContext,
+        id: RequestId,
+        request: wire::ReadFile,
+        responder: Responder,
+    ) {
+        let lock = match self.lock_unconfined(&request.sandbox, PathAccess::reads(&request.path)) {
+            Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };
-        let large = self.large();
+        let large = self.large(context);
         let (place, room) = (Arc::new(Place::default()), Arc::new(large.room()));
         let watched = Watched(Arc::clone(&room));
-        let watch = PlaceWatch::new(&self.server, &place);
+        let watch = PlaceWatch::new(context.host(), &place);
         let reading = Reading { request, responder, large: large.clone(), place, room };
         let (sender, receiver) = oneshot::channel();
-        self.file_job(id.clone(), turn, move |held| {
-            if let Some(postponed) = reading.read_now(held) {
+        self.run_job(context, id.clone(), lock, move |guards| {
+            if let Some(postponed) = reading.read_now(guards) {
                 let _ = sender.send(postponed);
             }
         });
-        self.run_beside(id, async move {
+        context.spawn_call(id, async move {
             let room = Arc::clone(&watched.0);
             let answering = async {
-                let Some(Postponed { reading, size, turn }) = postponed(&watch, receiver).await else {
+                let Some(Postponed { reading, size, lock }) = postponed(&watch, receiver).await else {
                     return;
                 };
-                turn.come().await;
+                lock.acquired().await;
                 if let Err(error) = room.take(size, &large.outbox).await {
                     return reading.responder.error(&error);
                 }
-                let job = move |held| {
+                let job = move |guards| {
                     let result = reading.read();
-                    drop(held);
+                    drop(guards);
                     answer(reading.responder, result);
                 };
-                large.make(size, turn, job).await;
+                large.make(size, lock, job).await;
             };
             tokio::select! {
                 () = answering => {}
@@ -107,21 +113,21 @@ struct Reading {
 struct Postponed {
     reading: Reading,
     size: u64,
-    turn: Turn,
+    lock: PathLock,
 }
 
 impl Reading {
     /// Reads and answers, unless there is no room for the answer.
-    fn read_now(self, held: Held) -> Option<Postponed> {
+    fn read_now(self, guards: JobGuards) -> Option<Postponed> {
         let result = match self.begin() {
             Ok(Begun::Done(bytes)) => Ok(bytes),
             Ok(Begun::TooLarge(size)) => match self.large.look_again(&self.request.path) {
-                Ok(turn) => return Some(Postponed { reading: self, size, turn }),
+                Ok(lock) => return Some(Postponed { reading: self, size, lock }),
                 Err(error) => Err(error),
             },
             Err(error) => Err(error),
         };
-        drop(held);
+        drop(guards);
         answer(self.responder, result);
         self.place.put(None);
         None
@@ -232,8 +238,8 @@ fn too_large() -> RpcError {
 }
 
 impl FileWork for wire::WriteFile {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::writes(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::writes(&self.path)
     }
 
     fn run(&self, wanted: &Wanted) -> Result<wire::WriteFileReply, RpcError> {
@@ -359,8 +365,8 @@ fn changed(path: &Path, how: &str) -> RpcError {
 }
 
 impl FileWork for wire::HashFile {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::reads(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::reads(&self.path)
     }
 
     fn run(&self, wanted: &Wanted) -> Result<wire::FileHash, RpcError> {

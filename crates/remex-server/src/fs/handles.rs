@@ -1,7 +1,7 @@
 //! Open files of one connection, read and written in blocks.
 //!
 //! A handle is there from the moment its `fs/open` arrives, so that blocks may be asked for before
-//! the answer. What is written through handles takes its turn with everything else on the same path.
+//! the answer. What is written through handles takes its lock with everything else on the same path.
 
 use std::{
     collections::HashMap,
@@ -25,12 +25,13 @@ use rustix::{
 };
 
 use super::{
-    Claims, Held, Turn, io_error, native,
+    FileCalls, JobGuards, PathAccess, PathLock, io_error, native,
     open::{self, Links},
     replace::Replacement,
 };
 use crate::{
-    connection::Connection,
+    context::CallContext,
+    host::Host,
     outbox::{ConnectionId, Responder},
 };
 
@@ -106,29 +107,35 @@ impl Handles {
     }
 }
 
-impl Connection {
-    pub(crate) fn open_file(&mut self, id: RequestId, request: wire::Open, responder: Responder) {
-        let entered = self.handles.insert(&request, self.server.limits().handles);
+impl FileCalls {
+    pub(crate) fn open(
+        &self,
+        context: &mut CallContext,
+        id: RequestId,
+        request: wire::Open,
+        responder: Responder,
+    ) {
+        let entered = self.handles.insert(&request, context.host().limits().handles);
         let handle = match entered {
             Ok(handle) => handle,
             Err(error) => return responder.error(&error),
         };
         let opening = Opening { handles: self.handles.clone(), id: request.handle_id.clone(), handle };
-        let turn = match self.enter_open(&request) {
-            Ok(turn) => turn,
+        let lock = match self.lock_open(context.connection(), &request) {
+            Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };
-        self.file_job(id, turn, move |held| {
+        self.run_job(context, id, lock, move |guards| {
             let result = open(&request).map(|opened| {
                 opening.done(opened);
                 wire::OpenReply { handle_id: request.handle_id }
             });
-            drop((opening, held));
+            drop((opening, guards));
             responder.answer(result);
         });
     }
 
-    fn enter_open(&self, request: &wire::Open) -> Result<Turn, RpcError> {
+    fn lock_open(&self, connection: ConnectionId, request: &wire::Open) -> Result<PathLock, RpcError> {
         if request.atomic && request.mode != OpenMode::Replace {
             let message = "`atomic` goes with `mode: \"replace\"` only; leave it out, or replace the file";
             return Err(RpcError::new(ErrorKind::InvalidParams, message));
@@ -138,63 +145,81 @@ impl Connection {
                 "`exclusive` goes with `mode: \"write\"` only; leave it out, or open the file to write";
             return Err(RpcError::new(ErrorKind::InvalidParams, message));
         }
-        let claims = match request.mode {
-            OpenMode::Read => Claims::reads(&request.path),
-            OpenMode::Replace | OpenMode::Write => Claims::writes(&request.path),
+        let access = match request.mode {
+            OpenMode::Read => PathAccess::reads(&request.path),
+            OpenMode::Replace | OpenMode::Write => PathAccess::writes(&request.path),
         };
-        let claims = claims.map(|claims| claims.and_writes_handle(self.outbox.id, &request.handle_id));
-        self.file_turn(&request.sandbox, claims)
+        let access = access.map(|access| access.and_writes_handle(connection, &request.handle_id));
+        self.lock_unconfined(&request.sandbox, access)
     }
 
-    pub(crate) fn read_block(&mut self, id: RequestId, request: wire::ReadBlock, responder: Responder) {
-        let claims = Claims::default().and_reads_handle(self.outbox.id, &request.handle_id);
+    pub(crate) fn read_block(
+        &self,
+        context: &mut CallContext,
+        id: RequestId,
+        request: wire::ReadBlock,
+        responder: Responder,
+    ) {
+        let access = PathAccess::default().and_reads_handle(context.connection(), &request.handle_id);
         let found = block_len(request.len, "read").and_then(|len| {
             let handle = self.handles.get(&request.handle_id)?;
-            Ok((len, handle, self.file_turn(&Sandbox::Disabled, Ok(claims))?))
+            Ok((len, handle, self.lock_unconfined(&Sandbox::Disabled, Ok(access))?))
         });
-        let (len, handle, turn) = match found {
+        let (len, handle, lock) = match found {
             Ok(found) => found,
             Err(error) => return responder.error(&error),
         };
         let handles = self.handles.clone();
-        let read = move |held: Held| {
+        let read = move |guards: JobGuards| {
             let result = handle.read(&request, len);
             if result.as_ref().is_err_and(|failure| failure.is_final) {
                 handles.remove(&request.handle_id, &handle);
             }
-            drop((handle, held));
+            drop((handle, guards));
             result.map_err(|failure| failure.error)
         };
-        let job = move |held| answer(responder, read(held));
+        let job = move |guards| answer(responder, read(guards));
         if len <= SMALL_BLOCK_LEN {
-            return self.file_job(id, turn, job);
+            return self.run_job(context, id, lock, job);
         }
-        let large = self.large();
-        self.run_beside(id, async move { large.make(len as u64, turn, job).await });
+        let large = self.large(context);
+        context.spawn_call(id, async move { large.make(len as u64, lock, job).await });
     }
 
-    pub(crate) fn write_block(&mut self, id: RequestId, request: wire::WriteBlock, responder: Responder) {
+    pub(crate) fn write_block(
+        &self,
+        context: &mut CallContext,
+        id: RequestId,
+        request: wire::WriteBlock,
+        responder: Responder,
+    ) {
         let found = block_len(request.chunk.len() as u64, "write").and_then(|_| {
             let handle = self.handles.get(&request.handle_id)?;
-            let claims = handle.claims(self.outbox.id, &request.handle_id);
-            Ok((handle, self.file_turn(&Sandbox::Disabled, claims)?))
+            let access = handle.access(context.connection(), &request.handle_id);
+            Ok((handle, self.lock_unconfined(&Sandbox::Disabled, access)?))
         });
-        let (handle, turn) = match found {
+        let (handle, lock) = match found {
             Ok(found) => found,
             Err(error) => return responder.error(&error),
         };
         let handles = self.handles.clone();
-        self.file_job(id, turn, move |held| {
+        self.run_job(context, id, lock, move |guards| {
             let result = handle.write(&request);
             if result.as_ref().is_err_and(|failure| failure.is_final) {
                 handles.remove(&request.handle_id, &handle);
             }
-            drop((handle, held));
+            drop((handle, guards));
             responder.answer(result.map(|()| Empty {}).map_err(|failure| failure.error));
         });
     }
 
-    pub(crate) fn close_file(&mut self, id: RequestId, request: &wire::Close, responder: Responder) {
+    pub(crate) fn close(
+        &self,
+        context: &mut CallContext,
+        id: RequestId,
+        request: &wire::Close,
+        responder: Responder,
+    ) {
         if let Err(error) = check_id(&request.handle_id) {
             return responder.error(&error);
         }
@@ -203,28 +228,28 @@ impl Connection {
         };
         if handle.mode == OpenMode::Read {
             // Nobody has to wait for it, not even when all slots are taken.
-            drop(self.server.files().run(move || drop(handle)));
+            drop(context.host().file_threads().run(move || drop(handle)));
             return responder.ok(Empty {});
         }
-        let claims = handle.claims(self.outbox.id, &request.handle_id);
-        let turn = match self.file_turn(&Sandbox::Disabled, claims) {
-            Ok(turn) => turn,
+        let access = handle.access(context.connection(), &request.handle_id);
+        let lock = match self.lock_unconfined(&Sandbox::Disabled, access) {
+            Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };
         let discard = request.discard;
-        self.file_job(id, turn, move |held| {
+        self.run_job(context, id, lock, move |guards| {
             let result = if discard { Ok(()) } else { handle.commit() };
-            drop((handle, held));
+            drop((handle, guards));
             responder.answer(result.map(|()| Empty {}));
         });
     }
 
     /// Closes everything that the connection left open; what was to be replaced stays as it was.
-    pub(crate) fn close_files(&self) {
+    pub(crate) fn close_all(&self, host: &Host) {
         let open = std::mem::take(&mut *self.handles.open());
         if !open.is_empty() {
             // To close a file may hang.
-            drop(self.server.files().run(move || drop(open)));
+            drop(host.file_threads().run(move || drop(open)));
         }
     }
 }
@@ -265,12 +290,12 @@ impl From<RpcError> for Failure {
 
 impl Handle {
     /// Returns what comes before a use of the handle: its opening and, for writers, what was asked of the path.
-    fn claims(&self, connection: ConnectionId, id: &str) -> Result<Claims, RpcError> {
-        let claims = match self.mode {
-            OpenMode::Read => Claims::default(),
-            OpenMode::Replace | OpenMode::Write => Claims::writes(&self.path)?,
+    fn access(&self, connection: ConnectionId, id: &str) -> Result<PathAccess, RpcError> {
+        let access = match self.mode {
+            OpenMode::Read => PathAccess::default(),
+            OpenMode::Replace | OpenMode::Write => PathAccess::writes(&self.path)?,
         };
-        Ok(claims.and_reads_handle(connection, id))
+        Ok(access.and_reads_handle(connection, id))
     }
 
     fn read(&self, request: &wire::ReadBlock, len: usize) -> Result<wire::Block, Failure> {

@@ -9,11 +9,11 @@ use rustix::{
     path::Arg,
 };
 
-use super::{Claims, FileWork, io_error, native, nofollow, open::Links};
+use super::{FileWork, PathAccess, io_error, native, nofollow, open::Links};
 
 impl FileWork for wire::GetMetadata {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::reads(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::reads(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<wire::Metadata, RpcError> {

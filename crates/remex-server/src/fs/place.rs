@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit};
 
 use super::HANGS;
-use crate::server::Server;
+use crate::host::Host;
 
 /// The place of one answer, kept by its job until that ends, also when the request is cancelled.
 #[derive(Debug, Default)]
@@ -19,13 +19,13 @@ impl Place {
 
 /// Gives the place of a job back that hangs, whether or not its request is still there.
 pub(super) struct PlaceWatch {
-    server: Arc<Server>,
+    host: Arc<Host>,
     place: Weak<Place>,
 }
 
 impl PlaceWatch {
-    pub(super) fn new(server: &Arc<Server>, place: &Arc<Place>) -> Self {
-        PlaceWatch { server: Arc::clone(server), place: Arc::downgrade(place) }
+    pub(super) fn new(host: &Arc<Host>, place: &Arc<Place>) -> Self {
+        PlaceWatch { host: Arc::clone(host), place: Arc::downgrade(place) }
     }
 
     /// Gives the place back: what hangs must not keep others from being made.
@@ -43,7 +43,7 @@ impl Drop for PlaceWatch {
         }
         // The request was cancelled, and its job goes on.
         let place = std::mem::take(&mut self.place);
-        self.server.track(async move {
+        self.host.spawn(async move {
             tokio::time::sleep(HANGS).await;
             if let Some(place) = place.upgrade() {
                 place.put(None);

@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    Claims, FileWork, Wanted,
+    FileWork, PathAccess, Wanted,
     descent::{self, Descent},
     entry_lock::DirectoryEntry,
     io_error, names, native,
@@ -26,8 +26,8 @@ use super::{
 };
 
 impl FileWork for wire::Remove {
-    fn claims(&self) -> Result<Claims, RpcError> {
-        Claims::writes(&self.path)
+    fn access(&self) -> Result<PathAccess, RpcError> {
+        PathAccess::writes(&self.path)
     }
 
     fn run(&self, wanted: &Wanted) -> Result<Empty, RpcError> {

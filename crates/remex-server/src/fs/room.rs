@@ -22,7 +22,7 @@ use crate::{
 /// A file that gives nothing for this long is given up, or less than [`PROGRESS`] while others wait for its room.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// What an answer is given when it turns out to be longer than expected.
+/// What an answer is given when it locks out to be longer than expected.
 const MORE: u64 = 8 * MIB;
 
 /// The room of one answer.

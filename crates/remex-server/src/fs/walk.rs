@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use super::{
-    AnswerSize, Claims, FileWork,
+    AnswerSize, FileWork, PathAccess,
     descent::{self, Identity},
     io_error,
     names::{self, Smallest},
@@ -35,9 +35,9 @@ const ITEM: usize = 64;
 impl FileWork for wire::Walk {
     const ANSWER: AnswerSize = AnswerSize::Large;
 
-    fn claims(&self) -> Result<Claims, RpcError> {
+    fn access(&self) -> Result<PathAccess, RpcError> {
         check_limits(&self.options)?;
-        Claims::looks(&self.path)
+        PathAccess::looks(&self.path)
     }
 
     fn run(&self, _wanted: &super::Wanted) -> Result<wire::WalkReply, RpcError> {

@@ -14,11 +14,12 @@ use remex_proto::{ErrorKind, RpcError, error::INTERNAL_ERROR};
 use reqwest::Response;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{causes, unreadable};
+use super::unreadable;
 use crate::{
     budget::{self, Share},
+    host::Host,
     outbox::Responder,
-    server::Server,
+    web::causes,
 };
 
 /// The longest part of a stream: the turn that a flood has on a connection.
@@ -118,12 +119,12 @@ pub(super) struct Collected {
 /// a share of the memory for answers. Where others wait for that, it must get on.
 pub(super) async fn collect(
     mut response: Response,
-    server: &Server,
+    host: &Host,
     large: &Arc<Semaphore>,
     responder: &Responder,
 ) -> Result<Collected, RpcError> {
-    let (limit, period) = (server.limits().http_body_bytes, server.limits().slow_transfer);
-    let answers = server.answers();
+    let (limit, period) = (host.limits().http_body_bytes, host.limits().slow_transfer);
+    let answers = host.answers();
     let told = response.content_length().unwrap_or(0);
     let Some(told) = usize::try_from(told).ok().filter(|told| *told <= limit) else {
         return Err(too_long(limit));

@@ -5,7 +5,6 @@
 use std::{
     error::Error as _,
     io,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,11 +17,11 @@ use reqwest::{
     },
 };
 
-use super::{
-    causes, failed,
-    outgoing::{Outgoing, invalid, is_web},
+use super::outgoing::{Outgoing, invalid, is_web};
+use crate::{
+    host::Host,
+    web::{causes, failed},
 };
-use crate::server::Server;
 
 /// How many redirects are followed; the next one fails.
 const MAX_REDIRECTS: usize = 10;
@@ -38,8 +37,8 @@ const FOR_A_BODY: [HeaderName; 6] =
 const STALE: Duration = Duration::from_secs(5);
 
 /// Sends a request and returns the head of what finally answers, whatever its status.
-pub(super) async fn send(server: &Arc<Server>, outgoing: Outgoing) -> Result<Response, RpcError> {
-    let clients = server.web().clients(server, &outgoing.url).await?;
+pub(super) async fn send(host: &Host, outgoing: Outgoing) -> Result<Response, RpcError> {
+    let clients = host.web().clients(host.file_threads(), &outgoing.url).await?;
     let Outgoing { method, url, headers, from_env, body, redirect_policy } = outgoing;
     // The builder turns a name and password in the URL into a header.
     let mut request = clients.pooled.request(method, url).headers(headers);
@@ -68,7 +67,7 @@ pub(super) async fn send(server: &Arc<Server>, outgoing: Outgoing) -> Result<Res
         }
         followed += 1;
         // It may need another proxy, which may not be usable.
-        server.web().clients(server, &target).await?;
+        host.web().clients(host.file_threads(), &target).await?;
         redirect(&mut request, response.status(), target, &from_env);
     }
 }

@@ -12,15 +12,15 @@ use remex_proto::{
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{body::Body, causes};
-use crate::{config::Limits, outbox::Outbox};
+use super::body::Body;
+use crate::{config::Limits, outbox::Outbox, web::causes};
 
 /// Buffered bodies of one connection that may be large at once; further ones wait while they are small.
 const LARGE_BODIES: usize = 4;
 
 /// The HTTP requests of one connection.
 #[derive(Debug)]
-pub(crate) struct Streams {
+pub(crate) struct HttpCalls {
     active: Arc<ActiveStreams>,
     max_active: usize,
     max_id_bytes: usize,
@@ -48,9 +48,9 @@ struct Active {
     consumed: watch::Sender<u64>,
 }
 
-impl Streams {
+impl HttpCalls {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Streams {
+        HttpCalls {
             active: Arc::default(),
             max_active: limits.http_streams,
             max_id_bytes: limits.id_bytes,
@@ -132,7 +132,7 @@ pub(super) struct Reserved {
 
 /// How fast the parts of a body may follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(crate) enum Pace {
     /// As fast as the connection takes them.
     Connection,
     /// No further ahead of what the client has used up than [`flow::WINDOW_PARTS`].

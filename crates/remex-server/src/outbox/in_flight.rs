@@ -10,27 +10,27 @@ use std::{
 
 use remex_proto::state::output_log::Seq;
 
-use super::ProcessKey;
+use super::SourceKey;
 
 /// Marks that may wait for their acknowledgement; while there are more, what is sent counts for the next.
 const MARKS: usize = 1024;
 
-/// What may be remembered of processes, once for each mark behind some of their output.
+/// What may be remembered of sources, once for each mark behind some of their output.
 const DELIVERIES: usize = 16 << 10;
 
 /// What one connection has been sent since the last acknowledgement.
 #[derive(Debug)]
-pub(super) struct InFlight<P> {
+pub(super) struct InFlight<S: ?Sized> {
     last_mark: u64,
     /// Sent since the last mark.
-    open: Stretch<P>,
+    open: Stretch<S>,
     /// Marks that were not acknowledged, oldest first.
-    marks: VecDeque<Mark<P>>,
+    marks: VecDeque<Mark<S>>,
     /// One could not be set because too many wait.
     mark_due: bool,
     bytes: usize,
-    /// In how many stretches a process is.
-    stretches: HashMap<ProcessKey, usize>,
+    /// In how many stretches a source is.
+    stretches: HashMap<SourceKey, usize>,
     /// Sum of `stretches`.
     deliveries: usize,
     /// Stretches with parts of streams in them.
@@ -41,30 +41,30 @@ pub(super) struct InFlight<P> {
 }
 
 #[derive(Debug)]
-struct Mark<P> {
+struct Mark<S: ?Sized> {
     number: u64,
     set_at: Instant,
     /// The window was used up when it was set.
     window_full: bool,
-    before: Stretch<P>,
+    before: Stretch<S>,
 }
 
 #[derive(Debug)]
-struct Stretch<P> {
+struct Stretch<S: ?Sized> {
     bytes: usize,
-    /// The newest event of each process in it; a process that is forgotten meanwhile is not kept for it.
-    processes: HashMap<ProcessKey, (Weak<P>, Seq)>,
+    /// The newest event of each source in it; a source that is forgotten meanwhile is not kept for it.
+    sources: HashMap<SourceKey, (Weak<S>, Seq)>,
     /// Parts of streams are in it.
     has_parts: bool,
 }
 
-impl<P> Default for Stretch<P> {
+impl<S: ?Sized> Default for Stretch<S> {
     fn default() -> Self {
-        Stretch { bytes: 0, processes: HashMap::new(), has_parts: false }
+        Stretch { bytes: 0, sources: HashMap::new(), has_parts: false }
     }
 }
 
-impl<P> Default for InFlight<P> {
+impl<S: ?Sized> Default for InFlight<S> {
     fn default() -> Self {
         InFlight {
             last_mark: 0,
@@ -81,18 +81,18 @@ impl<P> Default for InFlight<P> {
     }
 }
 
-impl<P> InFlight<P> {
-    /// Notes output of `process` up to `seq` in this many bytes.
+impl<S: ?Sized> InFlight<S> {
+    /// Notes output of `source` up to `seq` in this many bytes.
     ///
     /// Beyond [`is_full`](Self::is_full) only the bytes count: the output is then kept for longer than it has to.
-    pub(super) fn add(&mut self, process: &Arc<P>, seq: Seq, bytes: usize) {
+    pub(super) fn add(&mut self, source: &Arc<S>, seq: Seq, bytes: usize) {
         self.bytes += bytes;
         self.open.bytes += bytes;
-        let key = ProcessKey::of(process);
-        if let Some((_, last)) = self.open.processes.get_mut(&key) {
+        let key = SourceKey::of(source);
+        if let Some((_, last)) = self.open.sources.get_mut(&key) {
             *last = seq.max(*last);
         } else if self.deliveries < DELIVERIES {
-            self.open.processes.insert(key, (Arc::downgrade(process), seq));
+            self.open.sources.insert(key, (Arc::downgrade(source), seq));
             *self.stretches.entry(key).or_default() += 1;
             self.deliveries += 1;
         }
@@ -126,9 +126,9 @@ impl<P> InFlight<P> {
         self.bytes >= MOST_BYTES || self.deliveries >= DELIVERIES
     }
 
-    /// Notes that `process` has something short to say while others flood; it likely is not the last of its kind.
-    pub(super) fn be_considerate(&mut self, process: &Arc<P>, until: Instant) {
-        let own = usize::from(self.stretches.contains_key(&ProcessKey::of(process)));
+    /// Notes that `source` has something short to say while others flood; it likely is not the last of its kind.
+    pub(super) fn be_considerate(&mut self, source: &Arc<S>, until: Instant) {
+        let own = usize::from(self.stretches.contains_key(&SourceKey::of(source)));
         if self.with_parts > 0 || self.stretches.len() > own {
             self.considerate_until = Some(until);
         }
@@ -168,7 +168,7 @@ impl<P> InFlight<P> {
     /// Returns what the client has got now that it acknowledged `mark`.
     ///
     /// A mark that was never set acknowledges nothing.
-    pub(super) fn acknowledge(&mut self, mark: u64) -> Vec<(Arc<P>, Seq)> {
+    pub(super) fn acknowledge(&mut self, mark: u64) -> Vec<(Arc<S>, Seq)> {
         let mut acknowledged = Vec::new();
         if mark > self.last_mark {
             return acknowledged;
@@ -178,15 +178,15 @@ impl<P> InFlight<P> {
             let Some(Mark { number, set_at, window_full, before }) = self.marks.pop_front() else { break };
             self.bytes -= before.bytes;
             self.with_parts -= usize::from(before.has_parts);
-            self.deliveries -= before.processes.len();
-            for (key, (process, seq)) in before.processes {
+            self.deliveries -= before.sources.len();
+            for (key, (source, seq)) in before.sources {
                 if let Some(stretches) = self.stretches.get_mut(&key) {
                     *stretches -= 1;
                     if *stretches == 0 {
                         self.stretches.remove(&key);
                     }
                 }
-                acknowledged.extend(process.upgrade().map(|process| (process, seq)));
+                acknowledged.extend(source.upgrade().map(|source| (source, seq)));
             }
             if number == mark {
                 self.window.learn(now.saturating_duration_since(set_at), window_full, now);
@@ -216,7 +216,7 @@ const CONSIDERATE_WINDOW: usize = 64 << 10;
 /// 256 KiB of output, which travel as base64.
 const SMALLEST_WINDOW: usize = (256 << 10) / 3 * 4;
 
-/// Enough for 80 MiB/s over 50 ms. Each process is bounded by its own log before that.
+/// Enough for 80 MiB/s over 50 ms. Each source is bounded by its own log before that.
 ///
 /// 4 MiB of output, which travel as base64.
 const LARGEST_WINDOW: usize = (4 << 20) / 3 * 4;
@@ -335,7 +335,7 @@ mod tests {
         let mut in_flight = InFlight::default();
         let mut sent = 0;
         while !in_flight.is_full() {
-            // A short process, which is forgotten as soon as it has said its line.
+            // A short source, which is forgotten as soon as it has said its line.
             in_flight.add(&Arc::new(()), 1, 100);
             in_flight.mark();
             sent += 100;
@@ -354,30 +354,30 @@ mod tests {
 
     #[test]
     fn a_late_acknowledgement_is_for_everything_that_is_still_there() {
-        let process = Arc::new("kept");
+        let source = Arc::new("kept");
         let mut in_flight = InFlight::default();
         for seq in 1..=5000 {
-            in_flight.add(&process, seq, 1);
+            in_flight.add(&source, seq, 1);
             in_flight.mark();
         }
         in_flight.add(&Arc::new("forgotten"), 1, 1);
         assert_eq!(in_flight.mark(), None);
         let acknowledged = in_flight.acknowledge(in_flight.last_mark());
-        assert_eq!(acknowledged.last(), Some(&(Arc::clone(&process), MARKS as Seq)));
+        assert_eq!(acknowledged.last(), Some(&(Arc::clone(&source), MARKS as Seq)));
         assert!(in_flight.is_mark_due(), "what came later needs a mark of its own");
         let last = in_flight.mark().expect("there is room for a mark");
-        assert_eq!(in_flight.acknowledge(last), [(process, 5000)]);
+        assert_eq!(in_flight.acknowledge(last), [(source, 5000)]);
         assert_eq!((in_flight.bytes, in_flight.deliveries, in_flight.stretches.len()), (0, 0, 0));
         assert!(in_flight.has_room(|| false) && !in_flight.is_mark_due());
     }
 
     #[test]
     fn floods_are_considerate_only_of_others() {
-        let (process, other) = (Arc::new(1), Arc::new(2));
+        let (source, other) = (Arc::new(1), Arc::new(2));
         let mut in_flight = InFlight::default();
-        in_flight.add(&process, 1, CONSIDERATE_WINDOW);
+        in_flight.add(&source, 1, CONSIDERATE_WINDOW);
         let until = Instant::now() + Duration::from_secs(60);
-        in_flight.be_considerate(&process, until);
+        in_flight.be_considerate(&source, until);
         assert!(in_flight.has_room(|| false));
         in_flight.be_considerate(&other, until);
         assert!(!in_flight.has_room(|| false));

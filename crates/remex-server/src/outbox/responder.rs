@@ -1,15 +1,19 @@
 //! The duty to answer one request.
 
-use std::{any::TypeId, io, sync::Arc};
+use std::{
+    any::TypeId,
+    io,
+    sync::{Arc, Weak},
+};
 
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message};
 
 use super::{
-    ConnectionId, Form, LongMessage, LongReply, Outbox, Parcel, Reply, RequestNumber, Then, long::json_of,
+    ConnectionId, Encoding, LongMessage, LongReply, Outbox, QueuedMessage, Reply, RequestNumber, Source,
+    Then, long::json_of,
 };
 use crate::{
     budget::{self, Budget, PATIENCE, SHORT, Share},
-    process::Process,
     supervise::defect,
 };
 
@@ -38,9 +42,9 @@ impl Responder {
         self.outbox.id == connection && self.id.as_ref() == Some(id)
     }
 
-    /// Notes that `process` has to take the request as its input, so that it is found there when it is cancelled.
-    pub(crate) fn is_input_of(&self, process: &Arc<Process>) {
-        self.outbox.set_input_of(self.number, process);
+    /// Notes that `source` has to take the request as its input, so that it is found there when it is cancelled.
+    pub(crate) fn set_input_of(&self, source: Weak<dyn Source>) {
+        self.outbox.set_input_of(self.number, source);
     }
 
     pub(crate) fn request_bytes(&self) -> usize {
@@ -76,7 +80,7 @@ impl Responder {
     pub(crate) fn ok_then(self, reply: impl Reply, then: Then) {
         self.result(reply, then, |id, reply| {
             let json = json_of(id, &reply).map_err(|_| budget::no_memory("ask for less at once"))?;
-            Ok(Parcel::Json(json))
+            Ok(QueuedMessage::Json(json))
         });
     }
 
@@ -85,14 +89,14 @@ impl Responder {
         self.result(reply, Then::Nothing, |id, reply| {
             let mut json = Vec::new();
             message::write_result_with(&mut json, id, |json| write(&reply, json));
-            Ok(Parcel::Json(json))
+            Ok(QueuedMessage::Json(json))
         });
     }
 
     /// Answers with `reply`, whose JSON is the base64 of `blob` between two texts; it is encoded while it is sent.
     pub(crate) fn ok_blob<R: Reply>(self, reply: R, around: [&str; 2], blob: impl FnOnce(R) -> Blob) {
         self.result(reply, Then::Nothing, |id, reply| {
-            Ok(Parcel::Long(LongMessage::around(id, around, blob(reply))))
+            Ok(QueuedMessage::Long(LongMessage::around(id, around, blob(reply))))
         });
     }
 
@@ -100,7 +104,7 @@ impl Responder {
     pub(crate) fn ok_long<R: LongReply>(self, reply: R, then: Then, share: Option<Share>) {
         self.result(reply, then, |id, reply| {
             let message = LongMessage::reply(id, reply, share);
-            message.map(Parcel::Long).map_err(|_| budget::no_memory("ask for less at once"))
+            message.map(QueuedMessage::Long).map_err(|_| budget::no_memory("ask for less at once"))
         });
     }
 
@@ -108,7 +112,7 @@ impl Responder {
     pub(crate) fn ok_json<R: Reply>(mut self, json: Vec<u8>, share: Option<Share>) {
         self.check_type::<R>();
         if self.id.take().is_some() && self.outbox.close_request(self.number) {
-            self.outbox.push(Some(Parcel::Long(LongMessage::text(json, share))), Then::Nothing);
+            self.outbox.push(Some(QueuedMessage::Long(LongMessage::text(json, share))), Then::Nothing);
         }
     }
 
@@ -121,7 +125,7 @@ impl Responder {
         bytes: u64,
         hint: &str,
     ) -> Result<Option<Share>, RpcError> {
-        if bytes <= SHORT || self.outbox.form == Form::Value {
+        if bytes <= SHORT || self.outbox.encoding == Encoding::Value {
             return Ok(None);
         }
         match tokio::time::timeout(PATIENCE, budget.take(bytes)).await {
@@ -134,27 +138,27 @@ impl Responder {
         mut self,
         reply: R,
         then: Then,
-        json: impl FnOnce(&RequestId, R) -> Result<Parcel, RpcError>,
+        json: impl FnOnce(&RequestId, R) -> Result<QueuedMessage, RpcError>,
     ) {
         self.check_type::<R>();
         let Some(id) = self.id.take() else { return };
-        let parcel = self.outbox.close_request(self.number).then(|| match self.outbox.form {
-            Form::Json => json(&id, reply),
-            Form::Value => Ok(Parcel::reply_value(id.clone(), reply)),
+        let message = self.outbox.close_request(self.number).then(|| match self.outbox.encoding {
+            Encoding::Json => json(&id, reply),
+            Encoding::Value => Ok(QueuedMessage::reply_value(id.clone(), reply)),
         });
-        let parcel = match parcel.transpose() {
-            Ok(parcel) => parcel,
+        let message = match message.transpose() {
+            Ok(message) => message,
             Err(error) => {
-                let error = Parcel::error(self.outbox.form, &id, &error);
+                let error = QueuedMessage::error(self.outbox.encoding, &id, &error);
                 return self.outbox.push(Some(error), then.without_delivery());
             }
         };
-        if parcel.is_none() && matches!(then, Then::Delivered { .. }) {
+        if message.is_none() && matches!(then, Then::Delivered { .. }) {
             // What was not sent acknowledges nothing.
             return;
         }
         // A cancelled request has its answer, but what it did has its consequences.
-        self.outbox.push(parcel, then);
+        self.outbox.push(message, then);
     }
 
     fn check_type<R: Reply>(&self) {
@@ -220,12 +224,13 @@ mod tests {
     };
 
     fn sent(outbox: &Outbox) -> usize {
-        outbox.queue().answers.iter().filter(|answer| answer.parcel.is_some()).count()
+        outbox.queue().answers.iter().filter(|answer| answer.message.is_some()).count()
     }
 
     #[test]
     fn whatever_comes_late_of_a_cancelled_request_does_not_answer_another_with_its_id() {
-        let outbox = Arc::new(Outbox::new(1, Acks::Ping, Form::Json, Limits::default(), Shared::default()));
+        let outbox =
+            Arc::new(Outbox::new(1, Acks::Ping, Encoding::Json, Limits::default(), Shared::default()));
         let id = RequestId::MALFORMED;
         let late: [fn(Responder); 3] =
             [|responder| responder.ok(Empty {}), |responder| responder.error(&cancelled()), drop];

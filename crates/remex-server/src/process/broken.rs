@@ -5,10 +5,9 @@ use std::sync::Arc;
 use remex_process::{Leader, Scope};
 use remex_proto::process::{self as wire, ExitCause};
 
-use super::{Exit, Order, Phase, Process, Starting, State, task, terminate};
+use super::{Exit, Order, Owner, Phase, Process, Starting, State, task, terminate};
 use crate::{
     clock::now_ms,
-    session::Session,
     supervise::{caught, defect, supervised},
 };
 
@@ -19,23 +18,23 @@ const UNKNOWN_CODE: i32 = 255;
 pub(crate) const FAILURE: &str = "the server failed to follow this process and killed it; its log says why";
 
 /// Runs the task of a process; if it panics, the process ends.
-pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
+pub(crate) async fn run(starting: Starting, owner: Arc<dyn Owner>) {
     let (process, start_id) = (Arc::clone(&starting.process), starting.start_id.clone());
-    if supervised(task::run(starting, Arc::clone(&session))).await.is_ok() {
+    if supervised(task::run(starting, Arc::clone(&owner))).await.is_ok() {
         return;
     }
     // What was started died with the task, which held its descriptor; now what that left behind.
     if let Some(leader) = process.state().leader() {
         let scope = Scope::Process(process.tag, leader);
-        session.server().track(async move {
+        process.host.spawn(async move {
             if let Err(error) = terminate::kill(&scope).await {
                 tracing::error!(error = %error.message, "a process whose task panicked did not end");
             }
         });
     }
-    let told = caught(|| process.give_up(&session, start_id.as_deref()));
+    let told = caught(|| process.give_up(&*owner, start_id.as_deref()));
     if told.is_err() {
-        session.process_lost(&process);
+        owner.on_broken(&process);
     }
 }
 
@@ -50,13 +49,13 @@ impl State {
 }
 
 impl Process {
-    fn give_up(self: &Arc<Self>, session: &Session, start_id: Option<&str>) {
+    fn give_up(self: &Arc<Self>, owner: &dyn Owner, start_id: Option<&str>) {
         let mut state = self.state();
         if let Phase::Starting(_) | Phase::Failed = state.phase {
             state.phase = Phase::Failed;
             let orders = std::mem::take(&mut state.orders);
             drop(state);
-            session.start_failed(self, start_id, &defect());
+            owner.on_start_failed(self, start_id, &defect());
             orders.into_iter().for_each(Order::answer_unknown);
             self.changed.notify_waiters();
             return;
@@ -74,11 +73,11 @@ impl Process {
             state.log.push_closed(now_ms());
         }
         state.full = false;
-        self.charge(&mut state, session);
+        self.charge(&mut state);
         self.ring(&mut state);
         drop(state);
         self.retire();
         self.changed.notify_waiters();
-        session.process_closed(self);
+        owner.on_closed(self);
     }
 }

@@ -10,7 +10,7 @@ use remex_proto::{
 };
 
 use super::{Process, State, quoted, task::GATHER, unconsumed::Unconsumed};
-use crate::outbox::{Acks, ConnectionId, Delivery, Out, Outbox, Urgency};
+use crate::outbox::{Acks, ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency};
 
 /// A process that is this far behind has something short to say and goes before floods.
 const FRESH_BYTES: u64 = 4 << 10;
@@ -98,137 +98,22 @@ pub(crate) enum From {
     After(Seq),
 }
 
-impl Process {
-    /// Lets the controller see events from the first one on, now that it knows of the start.
-    pub(crate) fn open(self: &Arc<Self>, outbox: &Outbox) {
-        let Some(session) = self.session.upgrade() else { return };
+impl Source for Process {
+    fn open(self: Arc<Self>, outbox: &Outbox) {
+        let Some(owner) = self.owner.upgrade() else { return };
         if !self.state().control.is(outbox.id) {
             return;
         }
-        if let Some(viewer) = session.controller(outbox.id) {
+        if let Some(viewer) = owner.controller(outbox.id) {
             self.follow(&viewer, From::After(0));
         }
     }
 
-    /// Lets a connection see events from `from` on.
-    pub(crate) fn follow(self: &Arc<Self>, viewer: &Viewer, from: From) {
-        self.follow_in(&mut self.state(), viewer, from);
-    }
-
-    fn follow_in(self: &Arc<Self>, state: &mut State, viewer: &Viewer, from: From) {
-        let cursor = match from {
-            From::Now => state.log.newest(),
-            From::After(seq) => state.log.cursor_after(seq),
-        };
-        let unconsumed = viewer.consumes.then(|| {
-            let consumed = state.log.cursor_after(state.control.acknowledged());
-            Unconsumed::new(self.about.retain_bytes, consumed, cursor)
-        });
-        state.follows.retain(|follow| follow.connection != viewer.outbox.id);
-        state.follows.push(Follow {
-            connection: viewer.outbox.id,
-            outbox: Arc::clone(&viewer.outbox),
-            cursor,
-            begins_after: cursor.seq,
-            queued: false,
-            controls: viewer.controls,
-            session_json: viewer.session_id.as_deref().map(quoted),
-            wants_gaps: viewer.wants_gaps,
-            unmarked: 0,
-            lost: 0,
-            read_up_to: 0,
-            unconsumed,
-        });
-        self.ring(state);
-    }
-
-    /// Notes that a read on `connection` is answered with everything up to `seq`: the answer is on its way, and comes
-    /// before whatever is streamed from now on.
-    pub(crate) fn note_answered(&self, connection: ConnectionId, seq: Seq) {
-        let follows = &mut self.state().follows;
-        if let Some(follow) = follows.iter_mut().find(|follow| follow.connection == connection) {
-            follow.read_up_to = follow.read_up_to.max(seq);
-        }
-    }
-
-    pub(crate) fn unfollow(&self, connection: ConnectionId) {
-        self.state().follows.retain(|follow| follow.connection != connection);
-    }
-
-    /// Takes the process, which is forgotten, from the lists of all connections.
-    pub(crate) fn withdraw(self: &Arc<Self>) {
-        let follows = std::mem::take(&mut self.state().follows);
-        for follow in follows {
-            follow.outbox.withdraw(self);
-        }
-    }
-
-    /// The session lost its connection.
-    pub(crate) fn detach(self: &Arc<Self>, connection: ConnectionId) {
-        let mut state = self.state();
-        state.follows.retain(|follow| follow.connection != connection);
-        if state.control.is(connection) {
-            state.control.detach(Instant::now());
-        }
-        let cancelled = state.cancel_input(|responder| responder.outbox().id == connection);
-        let overdue = state.overdue;
-        drop(state);
-        drop(cancelled);
-        if overdue && let Some(session) = self.session.upgrade() {
-            let server = session.server();
-            server.janitor().forget_later(self, server.limits().resume_hold);
-        }
-        self.wake.notify_one();
-    }
-
-    /// The session got a connection back: it sees what comes from now on.
-    pub(crate) fn resume(self: &Arc<Self>, viewer: &Viewer) {
-        let mut state = self.state();
-        let newest = state.log.newest().seq;
-        state.control.resume(viewer, newest, Instant::now());
-        self.follow_in(&mut state, viewer, From::Now);
-    }
-
-    /// Tells everybody who follows or waits that there is something new.
-    pub(super) fn ring(self: &Arc<Self>, state: &mut State) {
-        self.queue(state);
-        state.last_ring = Instant::now();
-        state.answer_due = false;
-        self.changed.notify_waiters();
-    }
-
-    /// Puts the process on the list of each connection that it has something for.
-    fn queue(self: &Arc<Self>, state: &mut State) {
-        let State { log, follows, .. } = state;
-        for follow in follows.iter_mut().filter(|follow| follow.is_due(log)) {
-            follow.queued = true;
-            follow.outbox.ready(Arc::clone(self), urgency(log.behind(&follow.cursor)));
-        }
-    }
-
-    /// Tells at once what comes after a pause or as an answer; gathers while output goes on.
-    ///
-    /// Returns when readers have to be told at the latest, if they were not told now.
-    pub(super) fn announce(self: &Arc<Self>, state: &mut State, now: Instant) -> Option<Instant> {
-        let due = state.answer_due
-            || now >= state.last_ring + GATHER
-            || state
-                .follows
-                .iter()
-                .any(|follow| state.log.behind(&follow.cursor) >= GATHER_BYTES && follow.is_due(&state.log));
-        if due {
-            self.ring(state);
-            return None;
-        }
-        Some(state.last_ring + GATHER)
-    }
-
-    /// Puts what `connection` has not seen into `out`, about `quota` bytes as they are sent.
-    pub(crate) fn deliver(
-        self: &Arc<Self>,
+    fn deliver(
+        self: Arc<Self>,
         connection: ConnectionId,
         acks: Acks,
-        out: &mut Out,
+        sink: &mut Sink,
         quota: usize,
     ) -> Delivery {
         let mut guard = self.state();
@@ -236,7 +121,7 @@ impl Process {
         crate::supervise::break_at("!deliver", &self.id);
         let state = &mut *guard;
         let mut delivery = Delivery::default();
-        let before = out.len();
+        let before = sink.len();
         let Some(index) = state.follows.iter().position(|follow| follow.connection == connection) else {
             return delivery;
         };
@@ -244,7 +129,7 @@ impl Process {
             state.note_abandoned();
         }
         loop {
-            delivery.sent_bytes = out.len() - before;
+            delivery.sent_bytes = sink.len() - before;
             let State { log, follows, exit, losses, .. } = &mut *state;
             let follow = &mut follows[index];
             follow.pass_over_read(log);
@@ -277,7 +162,7 @@ impl Process {
                                 bytes: gap.bytes,
                             },
                         };
-                        out.note(128, note);
+                        sink.note(128, note);
                     }
                 }
                 Some(Next::Output { seq, stream, bytes, .. }) => {
@@ -289,7 +174,7 @@ impl Process {
                         bytes,
                     };
                     delivery.bytes += bytes.len();
-                    out.output(&output, || wire::Output {
+                    sink.output(&output, || wire::Output {
                         process_id: self.id.to_string(),
                         session_id: self.observed(follow),
                         seq,
@@ -311,7 +196,7 @@ impl Process {
                             cause: Some(exit.cause),
                             usage: Some(exit.usage),
                         };
-                        out.note(300, note);
+                        sink.note(300, note);
                     }
                 }
                 Some(Next::Closed(seq)) => {
@@ -323,7 +208,7 @@ impl Process {
                         produced: Some(produced),
                         evicted_bytes: Some(if follow.controls { losses.bytes } else { follow.lost }),
                     };
-                    out.note(200, note);
+                    sink.note(200, note);
                 }
             }
         }
@@ -331,9 +216,154 @@ impl Process {
         let overdue = state.overdue;
         drop(guard);
         if overdue && delivery.more.is_none() {
-            self.expire();
+            self.forget_if_settled();
         }
         delivery
+    }
+
+    fn acknowledge(&self, connection: ConnectionId, seq: Seq) {
+        let mut state = self.state();
+        if !state.control.is(connection) {
+            return;
+        }
+        state.control.acknowledge(seq);
+        let wake = state.full;
+        drop(state);
+        if wake {
+            self.wake.notify_one();
+        }
+    }
+
+    fn acknowledge_unasked(&self, connection: ConnectionId, seq: Seq) {
+        let seq = {
+            let mut state = self.state();
+            let streamed = state.follows.iter().find(|follow| follow.connection == connection);
+            if let Some(streamed) = streamed.map(|follow| follow.cursor.seq)
+                && state.control.is(connection)
+            {
+                state.control.sent_read(seq, streamed);
+            }
+            let offset = state.log.cursor_after(seq).offset;
+            lagging(&state.log, offset, self.about.retain_bytes)
+        };
+        self.acknowledge(connection, seq);
+    }
+
+    fn on_answered(&self, connection: ConnectionId, seq: Seq) {
+        let follows = &mut self.state().follows;
+        if let Some(follow) = follows.iter_mut().find(|follow| follow.connection == connection) {
+            follow.read_up_to = follow.read_up_to.max(seq);
+        }
+    }
+
+    fn cancel_input(&self, is_cancelled: &dyn Fn(&Responder) -> bool) -> bool {
+        let cancelled = self.state().cancel_input(is_cancelled);
+        !cancelled.is_empty()
+    }
+}
+
+impl Process {
+    /// Lets a connection see events from `from` on.
+    pub(crate) fn follow(self: &Arc<Self>, viewer: &Viewer, from: From) {
+        self.follow_in(&mut self.state(), viewer, from);
+    }
+
+    fn follow_in(self: &Arc<Self>, state: &mut State, viewer: &Viewer, from: From) {
+        let cursor = match from {
+            From::Now => state.log.newest(),
+            From::After(seq) => state.log.cursor_after(seq),
+        };
+        let unconsumed = viewer.consumes.then(|| {
+            let consumed = state.log.cursor_after(state.control.acknowledged());
+            Unconsumed::new(self.about.retain_bytes, consumed, cursor)
+        });
+        state.follows.retain(|follow| follow.connection != viewer.outbox.id);
+        state.follows.push(Follow {
+            connection: viewer.outbox.id,
+            outbox: Arc::clone(&viewer.outbox),
+            cursor,
+            begins_after: cursor.seq,
+            queued: false,
+            controls: viewer.controls,
+            session_json: viewer.session_id.as_deref().map(quoted),
+            wants_gaps: viewer.wants_gaps,
+            unmarked: 0,
+            lost: 0,
+            read_up_to: 0,
+            unconsumed,
+        });
+        self.ring(state);
+    }
+
+    pub(crate) fn unfollow(&self, connection: ConnectionId) {
+        self.state().follows.retain(|follow| follow.connection != connection);
+    }
+
+    /// Takes the process, which is forgotten, from the lists of all connections.
+    pub(crate) fn withdraw(self: &Arc<Self>) {
+        let follows = std::mem::take(&mut self.state().follows);
+        for follow in follows {
+            follow.outbox.withdraw(self);
+        }
+    }
+
+    /// The session lost its connection.
+    pub(crate) fn detach(self: &Arc<Self>, connection: ConnectionId) {
+        let mut state = self.state();
+        state.follows.retain(|follow| follow.connection != connection);
+        if state.control.is(connection) {
+            state.control.detach(Instant::now());
+        }
+        let cancelled = state.cancel_input(|responder| responder.outbox().id == connection);
+        let overdue = state.overdue;
+        drop(state);
+        drop(cancelled);
+        if overdue {
+            self.forget_after(self.host.limits().resume_hold);
+        }
+        self.wake.notify_one();
+    }
+
+    /// The session got a connection back: it sees what comes from now on.
+    pub(crate) fn resume(self: &Arc<Self>, viewer: &Viewer) {
+        let mut state = self.state();
+        let newest = state.log.newest().seq;
+        state.control.resume(viewer, newest, Instant::now());
+        self.follow_in(&mut state, viewer, From::Now);
+    }
+
+    /// Tells everybody who follows or waits that there is something new.
+    pub(super) fn ring(self: &Arc<Self>, state: &mut State) {
+        self.queue(state);
+        state.last_ring = Instant::now();
+        state.answer_due = false;
+        self.changed.notify_waiters();
+    }
+
+    /// Puts the process on the list of each connection that it has something for.
+    fn queue(self: &Arc<Self>, state: &mut State) {
+        let State { log, follows, .. } = state;
+        for follow in follows.iter_mut().filter(|follow| follow.is_due(log)) {
+            follow.queued = true;
+            follow.outbox.ready(Arc::clone(self) as _, urgency(log.behind(&follow.cursor)));
+        }
+    }
+
+    /// Tells at once what comes after a pause or as an answer; gathers while output goes on.
+    ///
+    /// Returns when readers have to be told at the latest, if they were not told now.
+    pub(super) fn announce(self: &Arc<Self>, state: &mut State, now: Instant) -> Option<Instant> {
+        let due = state.answer_due
+            || now >= state.last_ring + GATHER
+            || state
+                .follows
+                .iter()
+                .any(|follow| state.log.behind(&follow.cursor) >= GATHER_BYTES && follow.is_due(&state.log));
+        if due {
+            self.ring(state);
+            return None;
+        }
+        Some(state.last_ring + GATHER)
     }
 
     /// Notes what was sent; what the controller was sent is kept until it is acknowledged.
@@ -384,29 +414,13 @@ impl Process {
         let overdue = guard.overdue;
         drop(guard);
         if overdue {
-            self.expire();
+            self.forget_if_settled();
         }
-    }
-
-    /// Notes that a read up to `seq` was written for a client that cannot be asked whether it got it.
-    pub(crate) fn acknowledge_lagging(&self, connection: ConnectionId, seq: Seq) {
-        let seq = {
-            let mut state = self.state();
-            let streamed = state.follows.iter().find(|follow| follow.connection == connection);
-            if let Some(streamed) = streamed.map(|follow| follow.cursor.seq)
-                && state.control.is(connection)
-            {
-                state.control.sent_read(seq, streamed);
-            }
-            let offset = state.log.cursor_after(seq).offset;
-            lagging(&state.log, offset, self.about.retain_bytes)
-        };
-        self.acknowledge(connection, seq);
     }
 
     fn observed(&self, follow: &Follow) -> Option<String> {
         follow.session_json.as_ref()?;
-        self.session.upgrade().map(|session| session.id.clone())
+        self.owner.upgrade().map(|owner| owner.id().to_owned())
     }
 }
 

@@ -332,30 +332,16 @@ impl Process {
         self.wake.notify_one();
     }
 
-    /// Notes that `connection` has got everything up to `seq`.
-    pub(crate) fn acknowledge(&self, connection: ConnectionId, seq: Seq) {
-        let mut state = self.state();
-        if !state.control.is(connection) {
-            return;
-        }
-        state.control.acknowledge(seq);
-        let wake = state.full;
-        drop(state);
-        if wake {
-            self.wake.notify_one();
-        }
-    }
-
     /// Forgets the closed process, unless a client that is here has not got everything: then it is
     /// forgotten as soon as it has.
-    pub(crate) fn expire(self: &Arc<Self>) {
-        let Some(session) = self.session.upgrade() else { return };
+    pub(crate) fn forget_if_settled(self: &Arc<Self>) {
+        let Some(owner) = self.owner.upgrade() else { return };
         let mut state = self.state();
         state.overdue = state.is_awaited();
         let settled = !state.overdue;
         drop(state);
         if settled {
-            session.forget(self);
+            owner.forget(self);
         }
     }
 

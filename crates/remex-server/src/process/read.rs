@@ -90,7 +90,7 @@ impl Process {
         let worth = state.control.worth_of_read(up_to);
         let wants_mark = controls && (state.full || state.control.is_catching_up());
         drop(state);
-        Ok((reply, Then::Delivered { process: Arc::clone(self), up_to, worth, wants_mark }))
+        Ok((reply, Then::Delivered { source: Arc::clone(self) as _, up_to, worth, wants_mark }))
     }
 
     fn note_read(&self, state: &mut State, reader: Option<ConnectionId>, after: Seq) {

@@ -19,18 +19,18 @@ use remex_proto::{
     call::Empty,
     environment,
     error::INTERNAL_ERROR,
-    initialize::Capability,
     process::{self as wire, SandboxType},
 };
 
 use tokio::sync::Semaphore;
 
-use super::{About, Input, Order, Phase, Process, no_end_of_input, not_a_terminal, unknown_process};
+use super::{
+    About, Input, Order, Owner, Phase, Placement, Process, no_end_of_input, not_a_terminal, unknown_process,
+};
 use crate::{
     clock::now_ms,
     config::Limits,
     outbox::{Responder, Then},
-    session::Session,
 };
 
 /// A start that was checked and has its place in the session.
@@ -64,27 +64,21 @@ impl Process {
     /// Checks what can be checked without the operating system and makes the handle.
     pub(crate) fn prepare(
         request: wire::Start,
-        session: &Arc<Session>,
-        tag: Tag,
+        placement: &Placement<'_>,
     ) -> Result<(Arc<Process>, Start), RpcError> {
-        let server = session.server();
-        let limits = server.limits();
+        let host = placement.host;
+        let limits = host.limits();
         check_lengths(&request, limits)?;
         #[cfg(test)]
         crate::supervise::break_at("!request", &request.process_id);
-        let start = command(&request, tag, server.host_env())?;
+        let start = command(&request, placement.tag, host.env())?;
         let about = about(&request, limits);
-        let process = Process::new(request.process_id, session, about, tag, limits);
+        let process = Process::new(request.process_id, about, placement);
         Ok((Arc::new(process), start))
     }
 
     /// Makes the child, unless it is to end before it runs.
-    pub(super) async fn attempt(
-        &self,
-        session: &Session,
-        start: Start,
-        slots: &Semaphore,
-    ) -> Result<Child, RpcError> {
+    pub(super) async fn attempt(&self, start: Start, slots: &Semaphore) -> Result<Child, RpcError> {
         let Phase::Starting(attempt) = self.state().phase.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "a process is started once"));
         };
@@ -92,17 +86,11 @@ impl Process {
         tokio::select! {
             biased;
             () = attempt.aborted() => Err(GivenUp::SessionEnded.error(&self.id)),
-            made = self.make(session, start, &attempt, slots) => made,
+            made = self.make(start, &attempt, slots) => made,
         }
     }
 
-    async fn make(
-        &self,
-        session: &Session,
-        start: Start,
-        attempt: &Attempt,
-        slots: &Semaphore,
-    ) -> Result<Child, RpcError> {
+    async fn make(&self, start: Start, attempt: &Attempt, slots: &Semaphore) -> Result<Child, RpcError> {
         let slot = slots.acquire().await;
         // Those that hang leave the slots to others.
         let hangs = async {
@@ -112,7 +100,7 @@ impl Process {
         };
         tokio::select! {
             biased;
-            made = session.server().spawner().attempt(start, attempt) => made.map_err(|error| match error.kind() {
+            made = self.host.spawner().attempt(start, attempt) => made.map_err(|error| match error.kind() {
                 StartErrorKind::Aborted => GivenUp::SessionEnded.error(&self.id),
                 _ => start_error(&error),
             }),
@@ -143,7 +131,7 @@ impl Process {
     }
 
     /// Answers the request and lets the controller see the events, in this order.
-    pub(super) fn announce_start(self: &Arc<Self>, session: &Session, leader: &Leader, starting: Announce) {
+    pub(super) fn announce_start(self: &Arc<Self>, owner: &dyn Owner, leader: &Leader, starting: Announce) {
         let started_at_ms = now_ms();
         {
             let mut state = self.state();
@@ -158,43 +146,33 @@ impl Process {
             started_at_ms: Some(started_at_ms),
             replayed: false,
         };
-        session.start_succeeded(starting.start_id.as_deref(), &reply);
-        starting.responder.ok_then(reply, Then::Follow(Arc::clone(self)));
-        session.notify(Capability::ProcessStarted, |session_id| wire::StartedNote {
-            process_id: self.id.to_string(),
-            session_id,
-            pid,
-        });
-        session.observe_start(self);
+        owner.remember_start(starting.start_id.as_deref(), &Ok(reply.clone()));
+        starting.responder.ok_then(reply, Then::Follow(Arc::clone(self) as _));
+        owner.on_started(self, pid);
         self.changed.notify_waiters();
-        tracing::info!(session = %session.id, process = %self.id, pid, "process started");
+        tracing::info!(session = owner.id(), process = %self.id, pid, "process started");
     }
 
     /// The child runs, but its output cannot be watched.
-    pub(super) fn fail_watch(self: &Arc<Self>, session: &Session, starting: Announce, error: &io::Error) {
+    pub(super) fn fail_watch(self: &Arc<Self>, owner: &dyn Owner, starting: Announce, error: &io::Error) {
         let message = format!(
             "cannot watch the output of process `{}`: {error}; free descriptors and start it again",
             self.id
         );
         let error = RpcError::new(ErrorKind::LimitExceeded, message).with_code(INTERNAL_ERROR);
-        self.fail(session, starting, &error);
+        self.fail(owner, starting, &error);
     }
 
     /// Frees the id and answers everybody who asked something of it.
-    pub(super) fn fail(self: &Arc<Self>, session: &Session, starting: Announce, error: &RpcError) {
-        session.start_failed(self, starting.start_id.as_deref(), error);
+    pub(super) fn fail(self: &Arc<Self>, owner: &dyn Owner, starting: Announce, error: &RpcError) {
+        owner.on_start_failed(self, starting.start_id.as_deref(), error);
         let orders = {
             let mut state = self.state();
             state.phase = Phase::Failed;
             std::mem::take(&mut state.orders)
         };
-        tracing::info!(session = %session.id, process = %self.id, error = %error.message, "process did not start");
-        session.notify(Capability::ProcessFailed, |session_id| wire::Failed {
-            process_id: self.id.to_string(),
-            session_id,
-            kind: error.kind,
-            message: error.message.clone(),
-        });
+        tracing::info!(session = owner.id(), process = %self.id, error = %error.message, "process did not start");
+        owner.announce_failure(self, error);
         starting.responder.error(error);
         orders.into_iter().for_each(Order::answer_unknown);
         self.changed.notify_waiters();

@@ -17,13 +17,13 @@ use remex_proto::{
 use tokio::io::Interest;
 
 use super::{
-    Exit, Order, Process, Starting, no_end_of_input,
+    Exit, Order, Owner, Process, Starting, no_end_of_input,
     pipes::{Pipes, Taken},
     start::Announce,
     terminate,
     watched::Watched,
 };
-use crate::{clock::now_ms, session::Session};
+use crate::clock::now_ms;
 
 /// While output goes on it is gathered this long before readers are told again.
 pub(super) const GATHER: Duration = Duration::from_millis(1);
@@ -32,12 +32,12 @@ pub(super) const GATHER: Duration = Duration::from_millis(1);
 const TURN_BYTES: usize = 128 << 10;
 
 /// Starts the child and stays with it until everything it said is in the log.
-pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
+pub(crate) async fn run(starting: Starting, owner: Arc<dyn Owner>) {
     let Starting { process, start, start_id, responder, slots } = starting;
     let announce = Announce { start_id, responder };
-    let child = match process.attempt(&session, start, &slots).await {
+    let child = match process.attempt(start, &slots).await {
         Ok(child) => child,
-        Err(error) => return process.fail(&session, announce, &error),
+        Err(error) => return process.fail(&*owner, announce, &error),
     };
     let leader = child.exit.leader().clone();
     process.state().born = Some(leader.clone());
@@ -50,16 +50,16 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         Ok(pipes) => pipes,
         Err(error) => {
             terminate::unwatched(&process, child.exit).await;
-            return process.fail_watch(&session, announce, &error);
+            return process.fail_watch(&*owner, announce, &error);
         }
     };
     if !pipes.has_input() {
         process.state().input.closed();
     }
-    process.announce_start(&session, &leader, announce);
-    if session.has_ended() {
+    process.announce_start(&*owner, &leader, announce);
+    if owner.has_ended() {
         // Its end may have looked for processes before this one was there.
-        terminate::force(&process, &session, &leader, None);
+        terminate::force(&process, &leader, None);
     }
     let now = Instant::now();
     let runner = Runner {
@@ -71,7 +71,7 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
         turn_over: false,
         killed: false,
         process,
-        session,
+        owner,
     };
     runner.process.state().last_output = now;
     runner.run().await;
@@ -79,7 +79,7 @@ pub(crate) async fn run(starting: Starting, session: Arc<Session>) {
 
 struct Runner {
     process: Arc<Process>,
-    session: Arc<Session>,
+    owner: Arc<dyn Owner>,
     exit: ChildExit,
     pipes: Pipes,
     started: Instant,
@@ -131,8 +131,8 @@ impl Runner {
         // Descriptors go before the retention begins.
         drop(self.pipes);
         self.process.retire();
-        self.session.process_closed(&self.process);
-        tracing::info!(session = %self.session.id, process = %self.process.id, "process closed");
+        self.owner.on_closed(&self.process);
+        tracing::info!(session = self.owner.id(), process = %self.process.id, "process closed");
     }
 
     /// Waits for whatever comes next.
@@ -193,7 +193,7 @@ impl Runner {
             linger,
             timeout.filter(|_| running),
             idle_timeout.filter(|_| running),
-            state.look_again_at(about, self.session.server().limits()),
+            state.look_again_at(about, self.process.host.limits()),
         ]
         .into_iter()
         .flatten()
@@ -222,7 +222,7 @@ impl Runner {
                 self.killed = true;
                 state.ended_for.get_or_insert(cause);
                 drop(state);
-                terminate::force(&self.process, &self.session, self.exit.leader(), None);
+                terminate::force(&self.process, self.exit.leader(), None);
             }
         }
     }
@@ -230,7 +230,7 @@ impl Runner {
     fn on_exit(&mut self, status: &ExitStatus) {
         let exit = self.describe(status);
         tracing::info!(
-            session = %self.session.id, process = %self.process.id, code = exit.code, cause = ?exit.cause, "process exited"
+            session = self.owner.id(), process = %self.process.id, code = exit.code, cause = ?exit.cause, "process exited"
         );
         self.pipes.child_ended();
         self.end = End::Exiting { owed: self.pipes.available() };
@@ -250,7 +250,7 @@ impl Runner {
             (Some(cause), _) => cause,
             (None, None) => ExitCause::Exit,
             (None, Some(signal))
-                if signal == remex_process::Signal::KILL && self.session.server().out_of_memory() =>
+                if signal == remex_process::Signal::KILL && self.process.host.ran_out_of_memory() =>
             {
                 ExitCause::OutOfMemory
             }
@@ -289,8 +289,8 @@ impl Runner {
     }
 
     fn read(&mut self, index: usize) {
-        let (process, session) = (Arc::clone(&self.process), Arc::clone(&self.session));
-        let limits = session.server().limits();
+        let process = Arc::clone(&self.process);
+        let limits = process.host.limits();
         let mut taken = 0;
         loop {
             let (limit, draining) = match &self.end {
@@ -304,13 +304,13 @@ impl Runner {
                 self.turn_over = true;
                 return;
             }
-            if session.retention_left() < limits.retain.chunk_bytes {
-                session.reclaim(limits.retain.chunk_bytes);
+            if process.account.left() < limits.retain.chunk_bytes {
+                self.owner.reclaim(limits.retain.chunk_bytes);
             }
             let now = Instant::now();
             let mut state = process.state();
             let hold = state.hold(&process.about, limits, now);
-            let budget = process.budget(&state, &session);
+            let budget = process.budget(&state);
             let room = state.log.room(hold, budget);
             if state.full && room > 0 {
                 // A child that was paused was not idle.
@@ -323,7 +323,7 @@ impl Runner {
             match self.pipes.read(index, &mut state.log, room.min(limit), draining) {
                 Taken::Bytes(len) => {
                     state.log.evict(hold, budget);
-                    process.charge(&mut state, &session);
+                    process.charge(&mut state);
                     let pause = now.saturating_duration_since(state.last_output);
                     let without_pause = pause < GATHER && !state.answer_due;
                     state.rest.found(len, without_pause);
@@ -381,7 +381,7 @@ impl Runner {
             let mut state = self.process.state();
             state.log.push_closed(now_ms());
             state.full = false;
-            self.process.charge(&mut state, &self.session);
+            self.process.charge(&mut state);
             self.process.ring(&mut state);
         }
     }
@@ -469,12 +469,11 @@ impl Runner {
                     wire::TerminateMode::Force => {
                         self.killed = true;
                         let leader = self.exit.leader();
-                        terminate::force(&self.process, &self.session, leader, Some(responder));
+                        terminate::force(&self.process, leader, Some(responder));
                     }
                     wire::TerminateMode::Graceful { timeout_ms } => {
                         terminate::graceful(
                             &self.process,
-                            &self.session,
                             self.exit.leader(),
                             Duration::from_millis(timeout_ms),
                         );
@@ -486,7 +485,7 @@ impl Runner {
             (End::Closed, wire::TerminateScope::Usual) => responder.ok(wire::Terminated { running: false }),
             (End::Exiting { .. } | End::Exited { .. } | End::Closing { .. }, wire::TerminateScope::Usual) => {
                 let pid = self.exit.leader().pid();
-                terminate::remains(&self.process, &self.session, pid, mode, responder);
+                terminate::remains(&self.process, pid, mode, responder);
             }
         }
     }

@@ -16,20 +16,16 @@ use tokio::{
 };
 
 use super::{Process, State};
-use crate::{outbox::Responder, session::Session};
+use crate::outbox::Responder;
 
 /// Longer than any machine runs, and short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Kills the whole tree, then answers.
-pub(super) fn force(
-    process: &Arc<Process>,
-    session: &Arc<Session>,
-    leader: &Leader,
-    responder: Option<Responder>,
-) {
+pub(super) fn force(process: &Arc<Process>, leader: &Leader, responder: Option<Responder>) {
     let (process, killed) = (Arc::clone(process), tree::kill_start(process.tag, leader));
-    session.server().track(async move {
+    let host = Arc::clone(&process.host);
+    host.spawn(async move {
         let result = killed.await.map_err(|error| not_ended(&error));
         match (responder, result) {
             (Some(responder), result) => responder.answer(result.map(|_| Terminated { running: true })),
@@ -49,42 +45,30 @@ pub(super) async fn unwatched(process: &Process, exit: Exit) {
 }
 
 /// Asks the whole tree to end and kills what is left of it when the time is up.
-pub(super) fn graceful(process: &Arc<Process>, session: &Arc<Session>, leader: &Leader, time: Duration) {
-    end_gently(Scope::Process(process.tag, leader.clone()), process, session, time);
+pub(super) fn graceful(process: &Arc<Process>, leader: &Leader, time: Duration) {
+    end_gently(Scope::Process(process.tag, leader.clone()), process, time);
 }
 
 /// Ends what is left of the group of a process that has exited, so that its streams end.
-pub(super) fn remains(
-    process: &Arc<Process>,
-    session: &Arc<Session>,
-    pid: Pid,
-    mode: TerminateMode,
-    responder: Responder,
-) {
-    end_rest(Scope::Group(process.tag, pid), process, session, mode, responder);
+pub(super) fn remains(process: &Arc<Process>, pid: Pid, mode: TerminateMode, responder: Responder) {
+    end_rest(Scope::Group(process.tag, pid), process, mode, responder);
 }
 
 /// Ends what is left of a process that has exited, and answers.
-fn end_rest(
-    scope: Scope,
-    process: &Arc<Process>,
-    session: &Arc<Session>,
-    mode: TerminateMode,
-    responder: Responder,
-) {
+fn end_rest(scope: Scope, process: &Arc<Process>, mode: TerminateMode, responder: Responder) {
     match mode {
-        TerminateMode::Force => session.server().track(async move {
+        TerminateMode::Force => process.host.spawn(async move {
             responder.answer(kill(&scope).await.map(|()| Terminated { running: false }));
         }),
         TerminateMode::Graceful { timeout_ms } => {
-            end_gently(scope, process, session, Duration::from_millis(timeout_ms));
+            end_gently(scope, process, Duration::from_millis(timeout_ms));
             responder.ok(Terminated { running: false });
         }
     }
 }
 
 /// Asks for a gentle end; one that is under way already asks again, and ends at the earlier of both times.
-fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time: Duration) {
+fn end_gently(scope: Scope, process: &Arc<Process>, time: Duration) {
     let deadline = Instant::now() + time.min(LONGEST_GRACE);
     let mut state = process.state();
     let breadth = mem::discriminant(&scope);
@@ -97,8 +81,8 @@ fn end_gently(scope: Scope, process: &Arc<Process>, session: &Arc<Session>, time
     let (deadlines, orders) = watch::channel(deadline);
     state.gentle_ends.push((breadth, deadlines));
     drop(state);
-    let process = Arc::clone(process);
-    session.server().track(async move {
+    let (host, process) = (Arc::clone(&process.host), Arc::clone(process));
+    host.spawn(async move {
         GentleEnd { scope, process: &process, orders }.run().await;
     });
 }
@@ -169,11 +153,11 @@ async fn is_gone(scope: &Scope) -> bool {
 impl Process {
     /// Ends everything that lives of a process that has exited, also what left its group and session.
     pub(super) fn end_remains(self: &Arc<Self>, mode: TerminateMode, responder: Responder) {
-        match self.session.upgrade() {
-            Some(session) => end_rest(Scope::Start(self.tag), self, &session, mode, responder),
-            // It has ended, with everything.
-            None => responder.ok(Terminated { running: false }),
+        if self.owner.strong_count() == 0 {
+            // Everything ended with the owner, and the tag may be in use again.
+            return responder.ok(Terminated { running: false });
         }
+        end_rest(Scope::Start(self.tag), self, mode, responder);
     }
 
     /// Waits until the direct child has ended.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::{Phase, Server, sessions::Sessions};
+use super::Server;
+use crate::host::Phase;
 
 /// How long nothing comes or goes before freed memory is given back: what comes next may want it again.
 const QUIET: Duration = Duration::from_secs(2);
@@ -16,13 +17,13 @@ impl Server {
     ///
     /// For programs that are a server: it concerns the memory of the whole program.
     pub async fn give_memory_back(&self) {
-        let (mut stirs, mut phase) = (self.stirs.subscribe(), self.phase.subscribe());
+        let (mut activity, mut phase) = (self.host.activity(), self.host.phase().subscribe());
         let give_back = async {
             // The sender lives as long as the server.
-            while stirs.changed().await.is_ok() {
+            while activity.changed().await.is_ok() {
                 let latest = Instant::now() + LONGEST_UNREST;
-                while timeout_at(latest.min(Instant::now() + QUIET), stirs.changed()).await.is_ok() {}
-                self.compute.run(remex_process::give_memory_back).await;
+                while timeout_at(latest.min(Instant::now() + QUIET), activity.changed()).await.is_ok() {}
+                self.host.compute().run(remex_process::give_memory_back).await;
             }
         };
         tokio::select! {
@@ -37,16 +38,16 @@ impl Server {
     /// Connections count, processes until they are forgotten, and sessions that wait for their client for a time. A
     /// session without processes that waits until the server ends does not.
     pub async fn idle(&self, time: Duration) {
-        let mut stirs = self.stirs.subscribe();
+        let mut activity = self.host.activity();
         loop {
-            stirs.borrow_and_update();
-            if self.is_busy(&self.sessions()) {
+            activity.borrow_and_update();
+            if self.is_busy() {
                 // The sender lives as long as the server.
-                let _ = stirs.changed().await;
+                let _ = activity.changed().await;
                 continue;
             }
             tokio::select! {
-                _ = stirs.changed() => {}
+                _ = activity.changed() => {}
                 () = tokio::time::sleep(time) => {
                     if self.close_if_idle() {
                         return;
@@ -56,26 +57,22 @@ impl Server {
         }
     }
 
-    /// Tells [`Server::idle`] to look again: something came or went.
-    pub(crate) fn stir(&self) {
-        self.stirs.send_replace(());
-    }
-
     /// Sessions are made and resumed under the same lock, so that nobody gets one from a server that has closed.
     fn close_if_idle(&self) -> bool {
-        let sessions = self.sessions();
-        let is_idle = !self.is_busy(&sessions);
+        let is_idle =
+            self.sessions.close_if(|has_busy_sessions| !has_busy_sessions && !self.has_connections());
         if is_idle {
             tracing::info!("nothing to do");
-            self.phase.send_replace(Phase::Ending);
         }
         is_idle
     }
 
-    fn is_busy(&self, sessions: &Sessions) -> bool {
-        self.doors.available_permits() < self.limits().connections
-            || !self.connections().is_empty()
-            || sessions.expects_somebody()
-            || sessions.by_id.values().any(|session| session.process_count() > 0)
+    fn is_busy(&self) -> bool {
+        self.has_connections() || self.sessions.is_busy()
+    }
+
+    fn has_connections(&self) -> bool {
+        self.connection_permits.available_permits() < self.host.limits().connections
+            || !self.sessions.connections().is_empty()
     }
 }

@@ -54,7 +54,7 @@ impl Session {
     pub(super) fn replay_start(&self, request: &wire::Start, responder: Responder) -> Option<Responder> {
         let Some(start_id) = &request.start_id else { return Some(responder) };
         let mut starts = self.starts();
-        let limit = self.server.limits().start_ids;
+        let limit = self.host.limits().start_ids;
         let known = starts.by_id.len();
         match starts.by_id.get_mut(start_id) {
             Some(record) if record.process_id != request.process_id => {

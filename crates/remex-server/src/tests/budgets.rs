@@ -20,7 +20,7 @@ use super::{Client, PATIENCE, Site, start_params};
 use crate::{
     Limits,
     budget::Budget,
-    connection::{self, Link, Way},
+    connection::{self, Link, Transport},
     identity::Identity,
 };
 
@@ -38,7 +38,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 impl Site {
     /// Waits until somebody waits for a share of the memory for answers.
     async fn until_an_answer_waits(&self) {
-        until("an answer waits for room", || self.server.answers().waiting() == 1).await;
+        until("an answer waits for room", || self.server.host().answers().waiting() == 1).await;
     }
 
     async fn until_all_is_free(&self, what: &str, budget: &Arc<Budget>) {
@@ -77,7 +77,7 @@ async fn long_reads_and_snapshots_wait_for_room_on_the_server_and_short_ones_do_
     client.produce("p", 3 * MIB).await;
     other.produce("p", 500_000).await;
     for method in ["process/read", "process/snapshot"] {
-        let all = site.server.answers().try_take(site.server.answers().total()).unwrap();
+        let all = site.server.host().answers().try_take(site.server.host().answers().total()).unwrap();
         client.ask(method, method, json!({"processId": "p"})).await;
         site.until_an_answer_waits().await;
         let read = json!({"processId": "p", "maxBytes": 400_000});
@@ -92,7 +92,8 @@ async fn long_reads_and_snapshots_wait_for_room_on_the_server_and_short_ones_do_
             _ => answer["stdout"].as_str().unwrap().len() / 4 * 3 + "full\n".len(),
         };
         assert_eq!(len, 3 * MIB + "full\n".len());
-        site.until_all_is_free("the room of an answer that was sent is free", site.server.answers()).await;
+        site.until_all_is_free("the room of an answer that was sent is free", site.server.host().answers())
+            .await;
     }
 }
 
@@ -104,18 +105,18 @@ async fn a_cancel_and_a_disconnect_end_the_wait_for_room() {
     client.call("initialize", hello).await.unwrap();
     client.send(json!({"method": "initialized", "params": {}})).await;
     client.produce("p", 3 * MIB).await;
-    let all = site.server.answers().try_take(site.server.answers().total()).unwrap();
+    let all = site.server.host().answers().try_take(site.server.host().answers().total()).unwrap();
     client.ask("read", "process/read", json!({"processId": "p"})).await;
     site.until_an_answer_waits().await;
     client.send(json!({"method": "request/cancel", "params": {"id": "read"}})).await;
     assert_eq!(client.outcome(&json!("read")).await.unwrap_err()["data"]["kind"], "cancelled");
-    until("nobody waits", || site.server.answers().waiting() == 0).await;
+    until("nobody waits", || site.server.host().answers().waiting() == 0).await;
     client.ask("read", "process/read", json!({"processId": "p"})).await;
     site.until_an_answer_waits().await;
     drop(client);
-    until("nobody waits", || site.server.answers().waiting() == 0).await;
+    until("nobody waits", || site.server.host().answers().waiting() == 0).await;
     drop(all);
-    site.until_all_is_free("nothing is kept for who is gone", site.server.answers()).await;
+    site.until_all_is_free("nothing is kept for who is gone", site.server.host().answers()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,7 +125,7 @@ async fn an_answer_keeps_its_room_until_the_client_takes_it() {
     let mut client = site.client().await;
     client.produce("p", 3 * MIB).await;
     client.ask("read", "process/read", json!({"processId": "p"})).await;
-    let answers = site.server.answers();
+    let answers = site.server.host().answers();
     until("the answer has its room", || answers.free() < answers.total()).await;
     // The socket takes less than that.
     client.ask("status", "environment/status", json!({})).await;
@@ -156,7 +157,7 @@ async fn a_client_that_does_not_take_its_long_answer_loses_it_when_others_wait_f
     silent.produce("p", 3 * MIB).await;
     other.produce("p", 3 * MIB).await;
     silent.ask("read", "process/read", json!({"processId": "p"})).await;
-    let answers = site.server.answers();
+    let answers = site.server.host().answers();
     until("the answer has its room", || answers.free() < answers.total()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(answers.free() < answers.total(), "as long as nobody waits, it may take its time");
@@ -194,7 +195,7 @@ async fn a_long_body_waits_for_room_on_the_server_and_is_whole() {
     let mut client = site.client().await;
     let (url, go_on) = web(5 * MIB + 1, 2 * MIB).await;
     drop(go_on);
-    let all = site.server.answers().try_take(site.server.answers().total()).unwrap();
+    let all = site.server.host().answers().try_take(site.server.host().answers().total()).unwrap();
     client.ask("get", "http/request", get(&url)).await;
     site.until_an_answer_waits().await;
     let (short, go_on) = web(MIB / 2, 0).await;
@@ -204,7 +205,7 @@ async fn a_long_body_waits_for_room_on_the_server_and_is_whole() {
     drop(all);
     let answer = client.outcome(&json!("get")).await.unwrap();
     assert_eq!(answer["bodyBase64"].as_str().unwrap().len(), (5 * MIB + 1).div_ceil(3) * 4);
-    site.until_all_is_free("the body is sent", site.server.answers()).await;
+    site.until_all_is_free("the body is sent", site.server.host().answers()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,7 +217,7 @@ async fn a_body_that_stops_coming_is_given_up_when_others_wait_for_its_room() {
     other.produce("p", 3 * MIB).await;
     let (url, _never) = web(5 * MIB, 2 * MIB).await;
     client.ask("get", "http/request", get(&url)).await;
-    until("the body has room", || site.server.answers().free() < MIB as u64 + 1).await;
+    until("the body has room", || site.server.host().answers().free() < MIB as u64 + 1).await;
     let read = other.call("process/read", json!({"processId": "p"})).await.unwrap();
     assert_eq!(len_of(&read["chunks"]), 3 * MIB + "full\n".len());
     let error = client.outcome(&json!("get")).await.unwrap_err();
@@ -235,7 +236,7 @@ async fn a_long_list_of_processes_waits_for_room_on_the_server_and_misses_nobody
             json!({"processId": format!("p{number}"), "argv": argv, "cwd": "/", "env": {}, "tty": false});
         client.call("process/start", start).await.unwrap();
     }
-    let all = site.server.answers().try_take(site.server.answers().total()).unwrap();
+    let all = site.server.host().answers().try_take(site.server.host().answers().total()).unwrap();
     client.ask("list", "process/list", json!({})).await;
     site.until_an_answer_waits().await;
     assert_eq!(other.call("process/list", json!({})).await.unwrap(), json!({"processes": []}));
@@ -248,7 +249,7 @@ async fn a_long_list_of_processes_waits_for_room_on_the_server_and_misses_nobody
     expected.sort_unstable();
     assert_eq!(ids, expected);
     assert!(listed.is_sorted_by_key(|entry| entry["startedAtMs"].as_u64()));
-    site.until_all_is_free("the list is sent", site.server.answers()).await;
+    site.until_all_is_free("the list is sent", site.server.host().answers()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,7 +285,7 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
         }
         hog
     });
-    let requests = site.server.shared().requests;
+    let requests = site.server.sessions().connections().request_load();
     until("there is no room for more requests", || !requests.admits(usize::MAX)).await;
     assert!(
         tokio::time::timeout(Duration::from_millis(500), &mut sending).await.is_err(),
@@ -320,7 +321,7 @@ async fn half_a_long_message_keeps_no_other_client_from_sending_its_own() {
     let site = Site::with(limits).await;
     let (mut silent, mut client, mut other) = (site.client().await, site.client().await, site.client().await);
     silent.writer.write_all(&vec![b'x'; 2 * MIB]).await.unwrap();
-    let incoming = site.server.incoming();
+    let incoming = site.server.host().incoming();
     until("the message has its memory", || incoming.free() == 0).await;
     // As long as nobody waits, it may take its time.
     let told = tokio::time::timeout(Duration::from_secs(1), silent.lines.next_line()).await;
@@ -393,10 +394,10 @@ async fn pings_within_half_a_long_message_do_not_keep_its_memory() {
     let framing = Framing::WebSocket(Role::Server);
     let reader = FrameReader::new(Box::new(Pinging::within_a_message(2 * MIB)), framing, 4 * MIB);
     let writer = Box::new(tokio::io::sink());
-    let way = Way::Wire { reader, writer, framing, source: Source::WebSocket };
-    let link = Link { way, identity: Identity::Local };
-    let serving = tokio::spawn(connection::run(Arc::clone(&site.server), link));
-    until("the message has its memory", || site.server.incoming().free() == 0).await;
+    let transport = Transport::Wire { reader, writer, framing, source: Source::WebSocket };
+    let link = Link { transport, identity: Identity::Local };
+    let serving = tokio::spawn(connection::run(Arc::clone(site.server.sessions()), link));
+    until("the message has its memory", || site.server.host().incoming().free() == 0).await;
     client.start("p", "exec cat >/dev/null").await.unwrap();
     let write = json!({"processId": "p", "chunk": "A".repeat(2 * MIB)});
     client.call("process/write", write).await.unwrap();
@@ -410,7 +411,7 @@ async fn a_long_blank_line_keeps_no_memory() {
     let mut client = site.client().await;
     for _ in 0..2 {
         client.writer.write_all(&vec![b' '; 2 * MIB]).await.unwrap();
-        let incoming = site.server.incoming();
+        let incoming = site.server.host().incoming();
         until("the line has its memory", || incoming.free() < incoming.total()).await;
         client.writer.write_all(b"\n").await.unwrap();
         site.until_all_is_free("the line is over", incoming).await;
@@ -436,5 +437,5 @@ async fn long_messages_of_many_clients_at_once_all_arrive() {
     while let Some(written) = tokio::time::timeout(PATIENCE, writing.join_next()).await.expect("all arrive") {
         written.unwrap();
     }
-    site.until_all_is_free("nothing is being received", site.server.incoming()).await;
+    site.until_all_is_free("nothing is being received", site.server.host().incoming()).await;
 }

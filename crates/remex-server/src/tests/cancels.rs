@@ -19,7 +19,7 @@ impl Site {
     ///
     /// Returns once `next` was sent and the work that was cancelled is over.
     async fn cancel_large_read(&self, client: &mut Client, process_id: &str, next: Option<Value>) {
-        let threads = self.server.compute().threads();
+        let threads = self.server.host().compute().threads();
         let mut busy = threads.keep_busy();
         let read = json!({"id": "read", "method": "process/read", "params": {"processId": process_id}});
         client.send(read).await;
@@ -38,7 +38,7 @@ impl Site {
         }
         // One thread, so that the work is over when what comes behind it is.
         busy.pop();
-        self.server.compute().run(|| ()).await;
+        self.server.host().compute().run(|| ()).await;
     }
 }
 
@@ -106,7 +106,7 @@ async fn however_many_reads_are_cancelled_one_answer_at_a_time_is_in_the_making(
     let mut client = site.client_with(&["cancel"]).await;
     client.start("p", "head -c 300000 /dev/zero; echo full; read line").await.unwrap();
     client.wait_for("p", "full").await;
-    let threads = site.server.compute().threads();
+    let threads = site.server.host().compute().threads();
     let _busy = threads.keep_busy();
     for _ in 0..20 {
         client.send(json!({"id": "read", "method": "process/read", "params": {"processId": "p"}})).await;

@@ -138,7 +138,9 @@ async fn a_process_that_is_forgotten_early_keeps_no_memory_until_its_time_is_up(
         start["output"] = json!({"retainMs": 3_600_000});
         client.call("process/start", start).await.unwrap();
         if id == "a" {
-            let [session] = &site.server.sessions_of(&Identity::Local)[..] else { panic!("one session") };
+            let [session] = &site.server.sessions().all_of(&Identity::Local)[..] else {
+                panic!("one session")
+            };
             forgotten = Arc::downgrade(&session.process(id).unwrap());
         }
         client.call("process/closeStdin", json!({"processId": id})).await.unwrap();
@@ -291,7 +293,7 @@ async fn a_connection_is_not_read_while_requests_of_so_many_bytes_wait() {
 async fn a_connection_has_so_many_requests_under_way_and_the_next_waits_its_turn() {
     let site = Site::with(Limits { concurrent_requests: 1, ..Limits::default() }).await;
     let mut client = site.client().await;
-    let threads = site.server.compute().threads();
+    let threads = site.server.host().compute().threads();
     let busy = threads.keep_busy();
     client.send(json!({"id": "list", "method": "process/list", "params": {}})).await;
     let deadline = Instant::now() + PATIENCE;

@@ -6,11 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    lookout::{DirectoryId, Lookout, Refusal},
-    sight::Sight,
-    tree::metadata,
-};
+use super::tree::metadata;
+use crate::watcher::{DirectoryId, Refusal, SharedWatcher, Subscription};
 
 /// Paths in one request; beyond it the client has to look by itself.
 pub(super) const PATHS: usize = 1024;
@@ -44,16 +41,18 @@ impl Plan {
     }
 
     /// Has the directories watched; `false` when one that matters cannot be.
-    pub(super) fn post(&self, lookout: &Lookout, sight: &Arc<Sight>) -> bool {
+    pub(super) fn watch_directory(&self, watcher: &SharedWatcher, subscription: &Arc<Subscription>) -> bool {
         let matters = |directory: &Path| self.places.iter().any(|place| place.parent() == Some(directory));
-        self.directories.iter().all(|(directory, id)| match lookout.post(sight, directory, *id) {
-            Ok(()) => true,
-            Err(Refusal::Gone | Refusal::Left) => false,
-            Err(Refusal::Full(error)) => {
-                tracing::warn!(error = %error.message, "missing paths are not watched");
-                false
+        self.directories.iter().all(|(directory, id)| {
+            match watcher.watch_directory(subscription, directory, *id) {
+                Ok(()) => true,
+                Err(Refusal::Gone | Refusal::Left) => false,
+                Err(Refusal::Full(error)) => {
+                    tracing::warn!(error = %error.message, "missing paths are not watched");
+                    false
+                }
+                Err(Refusal::Failed(_)) => !matters(directory),
             }
-            Err(Refusal::Failed(_)) => !matters(directory),
         })
     }
 

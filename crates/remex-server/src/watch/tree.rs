@@ -9,11 +9,10 @@ use std::{
 
 use remex_proto::RpcError;
 
-use super::{
-    lookout::{DirectoryId, Lookout, Refusal},
-    sight::{Depth, Scope, Sight, Work},
+use crate::{
+    io_error::io_error,
+    watcher::{Depth, DirectoryId, Refusal, Rescan, Scope, SharedWatcher, Subscription},
 };
-use crate::fs::io_error;
 
 /// What becomes of what is found on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,16 +23,16 @@ enum Finds {
 }
 
 /// Has everything watched that a new watch is about.
-pub(super) fn begin(lookout: &Lookout, sight: &Arc<Sight>) -> Result<(), RpcError> {
-    let begun = approach(lookout, sight, Finds::Known);
+pub(super) fn begin(watcher: &SharedWatcher, subscription: &Arc<Subscription>) -> Result<(), RpcError> {
+    let begun = approach(watcher, subscription, Finds::Known);
     if begun.is_err() {
         // At once, so that there is room again when the client hears of it.
-        lookout.withdraw(sight);
+        watcher.unwatch_all(subscription);
     }
     match begun {
         Ok(()) => Ok(()),
         Err(Refusal::Gone) => {
-            let Scope::Tree { root, .. } = &sight.scope else { return Ok(()) };
+            let Scope::Tree { root, .. } = &subscription.scope else { return Ok(()) };
             Err(io_error(&io::Error::from(rustix::io::Errno::NOENT), root))
         }
         // Nobody is there to be told.
@@ -43,23 +42,25 @@ pub(super) fn begin(lookout: &Lookout, sight: &Arc<Sight>) -> Result<(), RpcErro
 }
 
 /// Looks at what is new, before it is told.
-pub(super) fn look(lookout: &Lookout, sight: &Arc<Sight>, work: Work) {
-    let Scope::Tree { root, depth } = &sight.scope else { return };
+pub(super) fn look(watcher: &SharedWatcher, subscription: &Arc<Subscription>, work: Rescan) {
+    let Scope::Tree { root, depth } = &subscription.scope else { return };
     let mut looked = Ok(());
     if work.is_lost {
         // Names may mean other directories now: from the beginning.
-        lookout.withdraw(sight);
-        looked = approach(lookout, sight, Finds::Known);
+        watcher.unwatch_all(subscription);
+        looked = approach(watcher, subscription, Finds::Known);
     }
-    let refuted =
-        work.doubts.iter().filter(|doubt| doubt.path.symlink_metadata().is_ok() && sight.refute(doubt));
-    let refuted: Vec<PathBuf> = refuted.map(|doubt| doubt.path.clone()).collect();
-    sight.be_sure(&work.doubts);
+    let refuted = work
+        .removals
+        .iter()
+        .filter(|removal| removal.path.symlink_metadata().is_ok() && subscription.refute(removal));
+    let refuted: Vec<PathBuf> = refuted.map(|removal| removal.path.clone()).collect();
+    subscription.confirm(&work.removals);
     for path in work.fresh.into_iter().chain(refuted) {
         let found = if root.starts_with(&path) {
-            approach(lookout, sight, Finds::New)
+            approach(watcher, subscription, Finds::New)
         } else if *depth == Depth::All {
-            cover(lookout, sight, &path, Finds::New)
+            cover(watcher, subscription, &path, Finds::New)
         } else {
             Ok(())
         };
@@ -68,7 +69,7 @@ pub(super) fn look(lookout: &Lookout, sight: &Arc<Sight>, work: Work) {
     match looked {
         Err(Refusal::Full(error) | Refusal::Failed(error)) => {
             tracing::warn!(error = %error.message, "a part of a tree is not watched");
-            sight.go_blind();
+            subscription.mark_incomplete();
         }
         Ok(()) | Err(Refusal::Gone | Refusal::Left) => {}
     }
@@ -77,12 +78,12 @@ pub(super) fn look(lookout: &Lookout, sight: &Arc<Sight>, work: Work) {
 /// Has the directories on the way to the root watched, then the root.
 ///
 /// The way is watched so that the end of the root is noticed, and its return.
-fn approach(lookout: &Lookout, sight: &Arc<Sight>, finds: Finds) -> Result<(), Refusal> {
-    let Scope::Tree { root, depth } = &sight.scope else { return Ok(()) };
+fn approach(watcher: &SharedWatcher, subscription: &Arc<Subscription>, finds: Finds) -> Result<(), Refusal> {
+    let Scope::Tree { root, depth } = &subscription.scope else { return Ok(()) };
     let way: Vec<&Path> = root.ancestors().skip(1).collect();
     for directory in way.into_iter().rev() {
         let Some(metadata) = metadata(directory)? else { return Err(Refusal::Gone) };
-        match lookout.post(sight, directory, DirectoryId::from(&metadata)) {
+        match watcher.watch_directory(subscription, directory, DirectoryId::from(&metadata)) {
             // A way that may be gone through but not looked at will do.
             Ok(()) | Err(Refusal::Failed(_)) => {}
             Err(refusal) => return Err(refusal),
@@ -90,22 +91,27 @@ fn approach(lookout: &Lookout, sight: &Arc<Sight>, finds: Finds) -> Result<(), R
     }
     let Some(metadata) = metadata(root)? else { return Err(Refusal::Gone) };
     if finds == Finds::New {
-        sight.find(root);
+        subscription.find(root);
     }
     if !metadata.is_dir() {
         return Ok(());
     }
     match depth {
-        Depth::One => post_and_find(lookout, sight, root, finds).map(drop),
-        Depth::All => cover(lookout, sight, root, finds),
+        Depth::One => post_and_find(watcher, subscription, root, finds).map(drop),
+        Depth::All => cover(watcher, subscription, root, finds),
     }
 }
 
 /// Has a directory and all below it watched; links are not followed.
-fn cover(lookout: &Lookout, sight: &Arc<Sight>, top: &Path, finds: Finds) -> Result<(), Refusal> {
+fn cover(
+    watcher: &SharedWatcher,
+    subscription: &Arc<Subscription>,
+    top: &Path,
+    finds: Finds,
+) -> Result<(), Refusal> {
     let mut waiting = vec![top.to_owned()];
     while let Some(directory) = waiting.pop() {
-        match post_and_find(lookout, sight, &directory, finds) {
+        match post_and_find(watcher, subscription, &directory, finds) {
             Ok(below) => waiting.extend(below),
             // It is gone, or the server may not look into it: then nobody here can see what happens there.
             Err(Refusal::Gone | Refusal::Failed(_)) if directory != top || finds == Finds::New => {}
@@ -117,13 +123,13 @@ fn cover(lookout: &Lookout, sight: &Arc<Sight>, top: &Path, finds: Finds) -> Res
 
 /// Has one directory watched, and returns the directories in it.
 fn post_and_find(
-    lookout: &Lookout,
-    sight: &Arc<Sight>,
+    watcher: &SharedWatcher,
+    subscription: &Arc<Subscription>,
     directory: &Path,
     finds: Finds,
 ) -> Result<Vec<PathBuf>, Refusal> {
     let Some(metadata) = metadata(directory)?.filter(Metadata::is_dir) else { return Ok(Vec::new()) };
-    lookout.post(sight, directory, DirectoryId::from(&metadata))?;
+    watcher.watch_directory(subscription, directory, DirectoryId::from(&metadata))?;
     // It is watched now, so nothing that comes after this look is missed.
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -133,7 +139,7 @@ fn post_and_find(
     let mut directories = Vec::new();
     for entry in entries.flatten() {
         if finds == Finds::New {
-            sight.find(&entry.path());
+            subscription.find(&entry.path());
         }
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             directories.push(entry.path());

@@ -9,14 +9,14 @@ use std::{
 use remex_proto::fs::ChangeKind;
 use tokio::sync::Notify;
 
-use super::news::{Doubt, News, Told};
+use super::pending::{ChangeBatch, PendingChanges, UnverifiedRemoval};
 
 /// New directories that wait to be looked at; beyond it everything is looked at again.
 const FRESH: usize = 4096;
 
 /// What a watch is about; none of its paths has a link in it.
 #[derive(Debug)]
-pub(super) enum Scope {
+pub(crate) enum Scope {
     Tree {
         root: PathBuf,
         depth: Depth,
@@ -27,7 +27,7 @@ pub(super) enum Scope {
 
 /// How far below its root a watch looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Depth {
+pub(crate) enum Depth {
     /// What is in the directory.
     One,
     All,
@@ -35,17 +35,17 @@ pub(super) enum Depth {
 
 /// An event of the file system.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Event<'a> {
-    pub(super) path: &'a Path,
-    pub(super) kind: ChangeKind,
+pub(crate) struct Event<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) kind: ChangeKind,
     /// What is new there may be a directory.
-    pub(super) is_fresh: bool,
+    pub(crate) is_fresh: bool,
 }
 
 /// One watch, as it is shared by its task, threads for files and the thread that hears of events.
 #[derive(Debug)]
-pub(super) struct Sight {
-    pub(super) scope: Scope,
+pub(crate) struct Subscription {
+    pub(crate) scope: Scope,
     /// Held for moments only.
     seen: Mutex<Seen>,
     /// Rings the watch's task.
@@ -54,30 +54,30 @@ pub(super) struct Sight {
 
 #[derive(Debug, Default)]
 struct Seen {
-    news: News,
+    pending: PendingChanges,
     /// What may be a new directory, in order.
     fresh: Vec<PathBuf>,
     /// Events were lost, so directories may have come that nobody knows.
     is_lost: bool,
     /// A part could not be watched, so what happens there is not seen.
-    is_blind: bool,
+    is_incomplete: bool,
 }
 
-/// What has to be looked at before news can be told.
+/// What has to be looked at before pending can be told.
 #[derive(Debug)]
-pub(super) struct Work {
-    pub(super) fresh: Vec<PathBuf>,
-    pub(super) doubts: Vec<Doubt>,
-    pub(super) is_lost: bool,
+pub(crate) struct Rescan {
+    pub(crate) fresh: Vec<PathBuf>,
+    pub(crate) removals: Vec<UnverifiedRemoval>,
+    pub(crate) is_lost: bool,
 }
 
-impl Sight {
-    pub(super) fn new(scope: Scope) -> Self {
-        Sight { scope, seen: Mutex::default(), bell: Notify::new() }
+impl Subscription {
+    pub(crate) fn new(scope: Scope) -> Self {
+        Subscription { scope, seen: Mutex::default(), bell: Notify::new() }
     }
 
     /// Takes an event, if it is about this watch.
-    pub(super) fn hear(&self, event: Event<'_>) {
+    pub(crate) fn on_event(&self, event: Event<'_>) {
         let mut seen = self.seen();
         match &self.scope {
             Scope::Places(places) => {
@@ -86,18 +86,18 @@ impl Sight {
                 if !goes_above && !places.contains(event.path) {
                     return;
                 }
-                seen.news.note(event.path, event.kind);
+                seen.pending.note(event.path, event.kind);
             }
             Scope::Tree { root, depth } => {
                 if event.path != root && root.starts_with(event.path) {
                     match event.kind {
                         // Whoever takes away a directory takes away what is below it.
-                        ChangeKind::Removed => seen.news.note(root, ChangeKind::Removed),
+                        ChangeKind::Removed => seen.pending.note(root, ChangeKind::Removed),
                         ChangeKind::Created => seen.add_fresh(event.path),
                         ChangeKind::Modified => return,
                     }
                 } else if depth.reaches(root, event.path) {
-                    seen.news.note(event.path, event.kind);
+                    seen.pending.note(event.path, event.kind);
                     if event.is_fresh && (event.path == root || *depth == Depth::All) {
                         seen.add_fresh(event.path);
                     }
@@ -111,62 +111,62 @@ impl Sight {
     }
 
     /// Notes that events were lost.
-    pub(super) fn lose(&self) {
+    pub(crate) fn on_lost_events(&self) {
         let mut seen = self.seen();
         seen.is_lost = true;
-        seen.news.overflow();
+        seen.pending.overflow();
         drop(seen);
         self.bell.notify_one();
     }
 
     /// Notes that a part cannot be watched: from now on everything told is incomplete.
-    pub(super) fn go_blind(&self) {
+    pub(crate) fn mark_incomplete(&self) {
         let mut seen = self.seen();
-        seen.is_blind = true;
-        seen.news.overflow();
+        seen.is_incomplete = true;
+        seen.pending.overflow();
     }
 
     /// Notes what was found in a new directory.
-    pub(super) fn find(&self, path: &Path) {
-        self.seen().news.find(path);
+    pub(crate) fn find(&self, path: &Path) {
+        self.seen().pending.find(path);
     }
 
     /// Waits until something may have been seen.
-    pub(super) async fn bell(&self) {
+    pub(crate) async fn bell(&self) {
         self.bell.notified().await;
     }
 
     /// Takes what is to be looked at; none when there is nothing.
-    pub(super) fn work(&self) -> Option<Work> {
+    pub(crate) fn work(&self) -> Option<Rescan> {
         let mut seen = self.seen();
-        let work = Work {
+        let work = Rescan {
             fresh: std::mem::take(&mut seen.fresh),
-            doubts: seen.news.doubtful(),
+            removals: seen.pending.unverified_removals(),
             is_lost: std::mem::take(&mut seen.is_lost),
         };
-        (work.is_lost || !work.fresh.is_empty() || !work.doubts.is_empty()).then_some(work)
+        (work.is_lost || !work.fresh.is_empty() || !work.removals.is_empty()).then_some(work)
     }
 
-    /// Notes that something is there where a removal was in doubt; `false` when that is old news.
-    pub(super) fn refute(&self, doubt: &Doubt) -> bool {
+    /// Notes that something is there where a removal was in removal; `false` when that is old pending.
+    pub(crate) fn refute(&self, removal: &UnverifiedRemoval) -> bool {
         let mut seen = self.seen();
-        let is_current = seen.news.is_current(doubt);
+        let is_current = seen.pending.is_current(removal);
         if is_current {
-            seen.news.note(&doubt.path, ChangeKind::Created);
+            seen.pending.note(&removal.path, ChangeKind::Created);
         }
         is_current
     }
 
-    /// Notes that doubts were looked at.
-    pub(super) fn be_sure(&self, doubts: &[Doubt]) {
-        self.seen().news.be_sure(doubts);
+    /// Notes that removals were looked at.
+    pub(crate) fn confirm(&self, removals: &[UnverifiedRemoval]) {
+        self.seen().pending.confirm(removals);
     }
 
     /// Takes what can be told.
-    pub(super) fn take(&self) -> Option<Told> {
+    pub(crate) fn take(&self) -> Option<ChangeBatch> {
         let mut seen = self.seen();
-        let is_blind = seen.is_blind;
-        seen.news.take().map(|told| Told { overflow: told.overflow || is_blind, ..told })
+        let is_incomplete = seen.is_incomplete;
+        seen.pending.take().map(|told| ChangeBatch { overflow: told.overflow || is_incomplete, ..told })
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -181,7 +181,7 @@ impl Seen {
         } else {
             self.fresh.clear();
             self.is_lost = true;
-            self.news.overflow();
+            self.pending.overflow();
         }
     }
 }

@@ -13,11 +13,9 @@ use reqwest::{
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::sync::OnceCell;
 
-use super::{causes, failed};
 use crate::{
     config::{Proxies, Trust},
-    server::Server,
-    threads::Threads,
+    threads::{FileThreads, Threads},
 };
 
 /// How long a connection to a web server is kept for the next request.
@@ -37,14 +35,16 @@ const LOOKUPS: usize = 512;
 /// What a proxy can be.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
-/// The way to the web.
-#[derive(Debug, Default)]
-pub(crate) struct Web {
-    way: OnceCell<Way>,
+/// The HTTP clients of a server.
+#[derive(Debug)]
+pub(crate) struct WebClient {
+    proxies: Proxies,
+    trust: Trust,
+    made: OnceCell<Made>,
 }
 
 #[derive(Debug)]
-struct Way {
+struct Made {
     clients: Clients,
     /// Why nothing with this scheme can be asked for.
     no_http: Option<RpcError>,
@@ -53,32 +53,36 @@ struct Way {
 
 /// Two clients that differ in which connections they use.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(crate) struct Clients {
     /// Takes an idle connection if there is one.
-    pub(super) pooled: Client,
+    pub(crate) pooled: Client,
     /// Opens a connection for every request.
-    pub(super) fresh: Client,
+    pub(crate) fresh: Client,
 }
 
-impl Web {
-    /// Returns the clients for URLs like this one; the first caller makes them.
-    pub(super) async fn clients(&self, server: &Arc<Server>, url: &Url) -> Result<&Clients, RpcError> {
-        let way = self.way.get_or_try_init(|| make(server)).await?;
-        let obstacle = if url.scheme() == "https" { &way.no_https } else { &way.no_http };
+impl WebClient {
+    pub(crate) fn new(proxies: Proxies, trust: Trust) -> Self {
+        WebClient { proxies, trust, made: OnceCell::new() }
+    }
+
+    /// Returns the clients for URLs like this one; the first caller makes them, reading certificates on `files`.
+    pub(crate) async fn clients(&self, files: &FileThreads, url: &Url) -> Result<&Clients, RpcError> {
+        let made = self.made.get_or_try_init(|| make(&self.proxies, &self.trust, files)).await?;
+        let obstacle = if url.scheme() == "https" { &made.no_https } else { &made.no_http };
         match obstacle {
             Some(error) => Err(error.clone()),
-            None => Ok(&way.clients),
+            None => Ok(&made.clients),
         }
     }
 }
 
-async fn make(server: &Arc<Server>) -> Result<Way, RpcError> {
-    let trust = server.trust().clone();
-    let (tls, no_trust) = server.files().run(move || tls(&trust)).await??;
+async fn make(proxy_settings: &Proxies, trust: &Trust, files: &FileThreads) -> Result<Made, RpcError> {
+    let trust = trust.clone();
+    let (tls, no_trust) = files.run(move || tls(&trust)).await??;
     let lookup = Arc::new(Lookup::new()?);
     let mut obstacles = [None, no_trust];
     let mut usable = Vec::new();
-    for (proxy, obstacle) in proxies(server.proxies()).into_iter().zip(&mut obstacles) {
+    for (proxy, obstacle) in proxies(proxy_settings).into_iter().zip(&mut obstacles) {
         match proxy {
             Ok(proxy) => usable.extend(proxy),
             Err(error) => *obstacle = Some(error),
@@ -97,7 +101,7 @@ async fn make(server: &Arc<Server>) -> Result<Way, RpcError> {
     };
     let clients = Clients { pooled: client(IDLE_PER_HOST)?, fresh: client(0)? };
     let [no_http, no_https] = obstacles;
-    Ok(Way { clients, no_http, no_https })
+    Ok(Made { clients, no_http, no_https })
 }
 
 /// Returns the proxy for http and the one for https.
@@ -187,4 +191,24 @@ impl Resolve for Lookup {
         let lookup = self.threads.run_if_wanted(work);
         Box::pin(async move { Ok(Box::new(lookup.await??) as Addrs) })
     }
+}
+
+pub(crate) fn failed(why: &str) -> RpcError {
+    RpcError::new(ErrorKind::HttpFailed, format!("http/request failed: {why}"))
+}
+
+/// Tells what went wrong with all its causes, without the URL, which may have a secret in it.
+pub(crate) fn causes(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        let line = error.to_string();
+        if !text.ends_with(&line) {
+            text.push_str(": ");
+            text.push_str(&line);
+        }
+        cause = error.source();
+    }
+    text
 }

@@ -1,6 +1,6 @@
 //! The last step of what a connection sends: encoded into bytes for a wire, or handed over as values.
 //!
-//! Start at [`Out`].
+//! Start at [`Sink`].
 
 use std::collections::VecDeque;
 
@@ -18,16 +18,16 @@ use tokio::{io::AsyncWriteExt, sync::mpsc};
 
 use super::{Goodbye, LongMessage, SEND_BYTES, size};
 
-/// In which form a connection carries what is said.
+/// In which encoding a connection carries what is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum Encoding {
     Json,
     Value,
 }
 
-/// One message that waits, in the form of its connection.
+/// One message that waits, in the encoding of its connection.
 #[derive(Debug)]
-pub(crate) enum Parcel {
+pub(crate) enum QueuedMessage {
     /// A complete message.
     Json(Vec<u8>),
     /// A message that is encoded while it is sent.
@@ -36,34 +36,34 @@ pub(crate) enum Parcel {
     Value(ToClient, usize),
 }
 
-impl Parcel {
+impl QueuedMessage {
     /// Makes one of a notification.
-    pub(super) fn note<N: Note + Into<ServerNote>>(form: Form, note: N) -> Self {
-        match form {
-            Form::Json => {
+    pub(super) fn note<N: Note + Into<ServerNote>>(encoding: Encoding, note: N) -> Self {
+        match encoding {
+            Encoding::Json => {
                 let mut json = Vec::with_capacity(128);
                 message::write_notification(&mut json, &note);
-                Parcel::Json(json)
+                QueuedMessage::Json(json)
             }
-            Form::Value => Parcel::note_value(note.into()),
+            Encoding::Value => QueuedMessage::note_value(note.into()),
         }
     }
 
     pub(super) fn note_value(note: ServerNote) -> Self {
         let size = size::of_note(&note);
-        Parcel::Value(ToClient::Note(note), size)
+        QueuedMessage::Value(ToClient::Note(note), size)
     }
 
-    pub(super) fn error(form: Form, id: &RequestId, error: &RpcError) -> Self {
-        match form {
-            Form::Json => {
+    pub(super) fn error(encoding: Encoding, id: &RequestId, error: &RpcError) -> Self {
+        match encoding {
+            Encoding::Json => {
                 let mut json = Vec::with_capacity(128);
                 message::write_error(&mut json, id, error);
-                Parcel::Json(json)
+                QueuedMessage::Json(json)
             }
-            Form::Value => {
+            Encoding::Value => {
                 let outcome = Err(error.clone());
-                Parcel::Value(ToClient::Answer { id: id.clone(), outcome }, error.message.len())
+                QueuedMessage::Value(ToClient::Answer { id: id.clone(), outcome }, error.message.len())
             }
         }
     }
@@ -71,21 +71,21 @@ impl Parcel {
     /// Makes one of an answer that is handed over.
     pub(super) fn reply_value<R: size::Reply>(id: RequestId, reply: R) -> Self {
         let size = reply.size();
-        Parcel::Value(ToClient::Answer { id, outcome: Ok(Reply::new(reply)) }, size)
+        QueuedMessage::Value(ToClient::Answer { id, outcome: Ok(Reply::new(reply)) }, size)
     }
 
     /// Returns how many bytes it has, or about how many it holds.
     pub(super) fn size(&self) -> usize {
         match self {
-            Parcel::Json(json) => json.len(),
-            Parcel::Long(message) => message.len(),
-            Parcel::Value(_, size) => *size,
+            QueuedMessage::Json(json) => json.len(),
+            QueuedMessage::Long(message) => message.len(),
+            QueuedMessage::Value(_, size) => *size,
         }
     }
 }
 
 /// Where the writer of a connection collects what is due, and the way it leaves.
-pub(crate) enum Out {
+pub(crate) enum Sink {
     Wire {
         buffer: SendBuffer,
         framing: Framing,
@@ -99,7 +99,7 @@ pub(crate) enum Out {
     },
 }
 
-/// Values that are due; bounded like a send buffer, because whoever adds one looks at [`Out::len`] first.
+/// Values that are due; bounded like a send buffer, because whoever adds one looks at [`Sink::len`] first.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
     due: VecDeque<(ToClient, usize)>,
@@ -119,39 +119,39 @@ impl Values {
     }
 }
 
-impl Out {
+impl Sink {
     pub(crate) fn wire(framing: Framing, writer: WriteHalf) -> Self {
-        Out::Wire { buffer: SendBuffer::new(framing), framing, writer, unfinished: None }
+        Sink::Wire { buffer: SendBuffer::new(framing), framing, writer, unfinished: None }
     }
 
     pub(crate) fn memory(sender: mpsc::Sender<ToClient>) -> Self {
-        Out::Memory { values: Values::default(), sender }
+        Sink::Memory { values: Values::default(), sender }
     }
 
-    pub(crate) fn form(&self) -> Form {
+    pub(crate) fn encoding(&self) -> Encoding {
         match self {
-            Out::Wire { .. } => Form::Json,
-            Out::Memory { .. } => Form::Value,
+            Sink::Wire { .. } => Encoding::Json,
+            Sink::Memory { .. } => Encoding::Value,
         }
     }
 
     /// Tells whether the client answers pings.
     pub(crate) fn has_pings(&self) -> bool {
-        matches!(self, Out::Wire { framing: Framing::WebSocket(_), .. })
+        matches!(self, Sink::Wire { framing: Framing::WebSocket(_), .. })
     }
 
     /// Returns how many bytes are to be sent.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Out::Wire { buffer, .. } => buffer.len(),
-            Out::Memory { values, .. } => values.bytes,
+            Sink::Wire { buffer, .. } => buffer.len(),
+            Sink::Memory { values, .. } => values.bytes,
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         match self {
-            Out::Wire { buffer, unfinished, .. } => buffer.is_empty() && unfinished.is_none(),
-            Out::Memory { values, .. } => values.due.is_empty(),
+            Sink::Wire { buffer, unfinished, .. } => buffer.is_empty() && unfinished.is_none(),
+            Sink::Memory { values, .. } => values.due.is_empty(),
         }
     }
 
@@ -159,8 +159,8 @@ impl Out {
     pub(super) fn len_to_end(&self) -> usize {
         let unfinished = match self {
             // With the end of the line.
-            Out::Wire { unfinished: Some(message), .. } => message.left() + 1,
-            Out::Wire { .. } | Out::Memory { .. } => 0,
+            Sink::Wire { unfinished: Some(message), .. } => message.left() + 1,
+            Sink::Wire { .. } | Sink::Memory { .. } => 0,
         };
         self.len() + unfinished
     }
@@ -168,20 +168,20 @@ impl Out {
     /// Returns how long the message is that has begun and whose end is still to be added.
     pub(super) fn begun_len(&self) -> usize {
         match self {
-            Out::Wire { unfinished: Some(message), .. } => message.len(),
-            Out::Wire { .. } | Out::Memory { .. } => 0,
+            Sink::Wire { unfinished: Some(message), .. } => message.len(),
+            Sink::Wire { .. } | Sink::Memory { .. } => 0,
         }
     }
 
     /// Tells whether a message has begun and its end is still to be added.
     pub(crate) fn has_unfinished(&self) -> bool {
-        matches!(self, Out::Wire { unfinished: Some(_), .. })
+        matches!(self, Sink::Wire { unfinished: Some(_), .. })
     }
 
     /// Adds more of a message that has begun; tells whether its end is still to come, before which nothing else may be
     /// added.
     pub(super) fn is_within_message(&mut self) -> bool {
-        let Out::Wire { buffer, unfinished, .. } = self else { return false };
+        let Sink::Wire { buffer, unfinished, .. } = self else { return false };
         while buffer.len() < SEND_BYTES
             && let Some(message) = unfinished
         {
@@ -193,23 +193,23 @@ impl Out {
     }
 
     /// Adds a message that was made before.
-    pub(super) fn parcel(&mut self, parcel: Parcel) {
-        match (&mut *self, parcel) {
-            (Out::Wire { .. }, Parcel::Json(json)) if json.len() > SEND_BYTES => {
-                self.parcel(Parcel::Long(LongMessage::text(json, None)));
+    pub(super) fn message(&mut self, message: QueuedMessage) {
+        match (&mut *self, message) {
+            (Sink::Wire { .. }, QueuedMessage::Json(json)) if json.len() > SEND_BYTES => {
+                self.message(QueuedMessage::Long(LongMessage::text(json, None)));
             }
-            (Out::Wire { buffer, .. }, Parcel::Json(json)) => {
+            (Sink::Wire { buffer, .. }, QueuedMessage::Json(json)) => {
                 buffer.message(json.len(), |bytes| bytes.extend_from_slice(&json));
             }
-            (Out::Wire { buffer, unfinished, .. }, Parcel::Long(message)) => {
+            (Sink::Wire { buffer, unfinished, .. }, QueuedMessage::Long(message)) => {
                 buffer.begin(message.len());
                 *unfinished = Some(message);
                 self.is_within_message();
             }
-            (Out::Memory { values, .. }, Parcel::Value(value, size)) => values.push(value, size),
-            (Out::Wire { .. }, Parcel::Value(..))
-            | (Out::Memory { .. }, Parcel::Json(_) | Parcel::Long(_)) => {
-                debug_assert!(false, "an outbox makes parcels in the form of its connection");
+            (Sink::Memory { values, .. }, QueuedMessage::Value(value, size)) => values.push(value, size),
+            (Sink::Wire { .. }, QueuedMessage::Value(..))
+            | (Sink::Memory { .. }, QueuedMessage::Json(_) | QueuedMessage::Long(_)) => {
+                debug_assert!(false, "an outbox makes parcels in the encoding of its connection");
             }
         }
     }
@@ -217,30 +217,30 @@ impl Out {
     /// Adds a notification of about `len_hint` bytes.
     pub(crate) fn note<N: Note + Into<ServerNote>>(&mut self, len_hint: usize, note: N) {
         match self {
-            Out::Wire { buffer, .. } => {
+            Sink::Wire { buffer, .. } => {
                 buffer.message(len_hint, |bytes| message::write_notification(bytes, &note));
             }
-            Out::Memory { .. } => self.parcel(Parcel::note_value(note.into())),
+            Sink::Memory { .. } => self.message(QueuedMessage::note_value(note.into())),
         }
     }
 
     /// Adds output, encoded in one step or as the value that says the same.
     pub(crate) fn output(&mut self, frame: &OutputFrame<'_>, value: impl FnOnce() -> process::Output) {
         match self {
-            Out::Wire { buffer, .. } => buffer.message(frame.len(), |bytes| frame.write(bytes)),
-            Out::Memory { .. } => self.parcel(Parcel::note_value(value().into())),
+            Sink::Wire { buffer, .. } => buffer.message(frame.len(), |bytes| frame.write(bytes)),
+            Sink::Memory { .. } => self.message(QueuedMessage::note_value(value().into())),
         }
     }
 
     /// Asks a WebSocket peer for a pong; others have no such thing.
     pub(crate) fn ping(&mut self, payload: &[u8]) {
-        if let Out::Wire { buffer, .. } = self {
+        if let Sink::Wire { buffer, .. } = self {
             buffer.ping(payload);
         }
     }
 
     pub(super) fn pong(&mut self, payload: &[u8]) {
-        if let Out::Wire { buffer, .. } = self {
+        if let Sink::Wire { buffer, .. } = self {
             buffer.pong(payload);
         }
     }
@@ -248,9 +248,9 @@ impl Out {
     /// Gives memory back, for a connection that has fallen silent.
     pub(crate) fn reset_if_idle(&mut self) {
         match self {
-            Out::Wire { buffer, .. } => buffer.reset_if_idle(),
-            Out::Memory { values, .. } if values.due.is_empty() => *values = Values::default(),
-            Out::Memory { .. } => {}
+            Sink::Wire { buffer, .. } => buffer.reset_if_idle(),
+            Sink::Memory { values, .. } if values.due.is_empty() => *values = Values::default(),
+            Sink::Memory { .. } => {}
         }
     }
 
@@ -259,14 +259,14 @@ impl Out {
     /// Cancel-safe: what was not sent stays.
     pub(crate) async fn send(&mut self) -> bool {
         match self {
-            Out::Wire { buffer, writer, .. } => match writer.write(buffer.pending()).await {
+            Sink::Wire { buffer, writer, .. } => match writer.write(buffer.pending()).await {
                 Ok(len) if len > 0 => {
                     buffer.advance(len);
                     true
                 }
                 Ok(_) | Err(_) => false,
             },
-            Out::Memory { values, sender } => {
+            Sink::Memory { values, sender } => {
                 let Ok(mut place) = sender.reserve().await else { return false };
                 while let Some(value) = values.pop() {
                     place.send(value);
@@ -283,7 +283,7 @@ impl Out {
     /// Sends what is left and the farewell, for which there is no place within a message.
     pub(crate) async fn farewell(mut self, goodbye: Goodbye) {
         match &mut self {
-            Out::Wire { buffer, writer, unfinished, .. } => {
+            Sink::Wire { buffer, writer, unfinished, .. } => {
                 if unfinished.is_none() {
                     buffer.close(goodbye.code, &goodbye.reason);
                 }
@@ -291,7 +291,7 @@ impl Out {
                     let _ = writer.shutdown().await;
                 }
             }
-            Out::Memory { values, .. } => {
+            Sink::Memory { values, .. } => {
                 values.push(ToClient::Goodbye { reason: goodbye.reason }, 0);
                 while !self.is_empty() && self.send().await {}
             }

@@ -1,4 +1,4 @@
-//! Whose turn it is: requests of one session that touch overlapping paths take effect in the order of arrival.
+//! Reader-writer locks on paths: requests of one session that touch overlapping paths take effect in the order of arrival.
 //!
 //! A writer waits for everybody who came before it to the same path, to what is above it or to what
 //! is below it; a reader waits for the writers among them. Whoever looks at whole directories holds
@@ -30,7 +30,7 @@ const MAX_PATH_LEN: usize = 4096;
 
 /// What a request touches.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Claims(Vec<(Access, Name)>);
+pub(crate) struct PathAccess(Vec<(Access, Name)>);
 
 /// What a request does at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,21 +48,21 @@ enum Access {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name(Vec<u8>);
 
-impl Claims {
+impl PathAccess {
     pub(crate) fn looks(path: &HostPath) -> Result<Self, RpcError> {
-        Claims::default().and_looks(path)
+        PathAccess::default().and_looks(path)
     }
 
     pub(crate) fn reads(path: &HostPath) -> Result<Self, RpcError> {
-        Claims::default().and(Access::Read, path)
+        PathAccess::default().and(Access::Read, path)
     }
 
     pub(crate) fn creates(path: &HostPath) -> Result<Self, RpcError> {
-        Claims::default().and(Access::Create, path)
+        PathAccess::default().and(Access::Create, path)
     }
 
     pub(crate) fn writes(path: &HostPath) -> Result<Self, RpcError> {
-        Claims::default().and_writes(path)
+        PathAccess::default().and_writes(path)
     }
 
     pub(crate) fn and_looks(self, path: &HostPath) -> Result<Self, RpcError> {
@@ -149,7 +149,7 @@ impl Name {
 
 /// The file requests of one session that have not finished.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct PathLockQueue {
     /// How many may wait.
     limit: usize,
     /// Shared by connections and the threads for files; held for moments only.
@@ -168,13 +168,13 @@ struct Line {
 
 #[derive(Debug)]
 struct Entry {
-    claims: Claims,
-    /// How many have it in `after`; when that is 0 its turn has come.
+    wanted: PathAccess,
+    /// How many have it in `after`; when that is 0 the lock is acquired.
     before: usize,
     /// Who waits for it.
     after: Vec<u64>,
     come: CancellationToken,
-    /// Nobody wants the turn any more, but who is after it must still wait for who is before it.
+    /// Nobody wants the lock any more, but who is after it must still wait for who is before it.
     abandoned: bool,
 }
 
@@ -187,17 +187,17 @@ struct Present {
     readers: BTreeSet<u64>,
 }
 
-impl Turns {
+impl PathLockQueue {
     pub(crate) fn new(limit: usize) -> Self {
-        Turns { limit, line: Mutex::default() }
+        PathLockQueue { limit, line: Mutex::default() }
     }
 
-    /// Takes a place in the order; refused when it would have to wait and too many do already.
-    pub(crate) fn enter(self: &Arc<Self>, claims: Claims) -> Result<Turn, RpcError> {
-        let (claims, come) = (claims.merged(), CancellationToken::new());
+    /// Queues a lock on paths; refused when it would have to wait and too many do already.
+    pub(crate) fn lock(self: &Arc<Self>, wanted: PathAccess) -> Result<PathLock, RpcError> {
+        let (wanted, come) = (wanted.merged(), CancellationToken::new());
         let mut line = self.line();
         let before: BTreeSet<u64> =
-            claims.0.iter().flat_map(|(access, name)| line.before(*access, name)).collect();
+            wanted.0.iter().flat_map(|(access, name)| line.before(*access, name)).collect();
         if before.is_empty() {
             come.cancel();
         } else if line.waiting >= self.limit {
@@ -210,13 +210,13 @@ impl Turns {
         for other in &before {
             line.entries.entry(*other).and_modify(|entry| entry.after.push(number));
         }
-        for (access, name) in &claims.0 {
+        for (access, name) in &wanted.0 {
             line.add(number, *access, name);
         }
         let entry =
-            Entry { claims, before: before.len(), after: Vec::new(), come: come.clone(), abandoned: false };
+            Entry { wanted, before: before.len(), after: Vec::new(), come: come.clone(), abandoned: false };
         line.entries.insert(number, entry);
-        Ok(Turn { turns: Arc::clone(self), number, come })
+        Ok(PathLock { locks: Arc::clone(self), number, come })
     }
 
     fn leave(&self, number: u64) {
@@ -299,12 +299,12 @@ impl Line {
         }
     }
 
-    /// Takes one out, and those behind it that nobody wants; returns whose turn has come.
+    /// Takes one out, and those behind it that nobody wants; returns whose lock is acquired.
     fn finish(&mut self, number: u64) -> Vec<CancellationToken> {
         let (mut finished, mut come) = (vec![number], Vec::new());
         while let Some(number) = finished.pop() {
             let Some(entry) = self.entries.remove(&number) else { continue };
-            for (_, name) in &entry.claims.0 {
+            for (_, name) in &entry.wanted.0 {
                 self.forget(number, name);
             }
             for number in entry.after {
@@ -334,29 +334,29 @@ impl Line {
     }
 }
 
-/// A place in the order; whoever comes later may go on when it is dropped.
+/// A queued or acquired lock on paths, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+pub(crate) struct PathLock {
+    locks: Arc<PathLockQueue>,
     number: u64,
     come: CancellationToken,
 }
 
-impl Turn {
+impl PathLock {
     /// Tells whether nobody has to finish before.
-    pub(crate) fn has_come(&self) -> bool {
+    pub(crate) fn is_acquired(&self) -> bool {
         self.come.is_cancelled()
     }
 
     /// Waits until everybody who came before is done.
-    pub(crate) async fn come(&self) {
+    pub(crate) async fn acquired(&self) {
         self.come.cancelled().await;
     }
 }
 
-impl Drop for Turn {
+impl Drop for PathLock {
     fn drop(&mut self) {
-        self.turns.leave(self.number);
+        self.locks.leave(self.number);
     }
 }
 
@@ -368,18 +368,18 @@ mod tests {
 
     const LIMIT: usize = 10_000;
 
-    fn turns() -> Arc<Turns> {
-        Arc::new(Turns::new(LIMIT))
+    fn locks() -> Arc<PathLockQueue> {
+        Arc::new(PathLockQueue::new(LIMIT))
     }
 
-    fn claims(access: Access, paths: &[&str]) -> Claims {
-        paths.iter().fold(Claims::default(), |claims, path| {
-            claims.and(access, &HostPath::parse(path).unwrap()).unwrap()
+    fn wanted(access: Access, paths: &[&str]) -> PathAccess {
+        paths.iter().fold(PathAccess::default(), |wanted, path| {
+            wanted.and(access, &HostPath::parse(path).unwrap()).unwrap()
         })
     }
 
-    fn turn(turns: &Arc<Turns>, access: Access, paths: &[&str]) -> Turn {
-        turns.enter(claims(access, paths)).unwrap()
+    fn lock(locks: &Arc<PathLockQueue>, access: Access, paths: &[&str]) -> PathLock {
+        locks.lock(wanted(access, paths)).unwrap()
     }
 
     const OVERLAPPING: [&str; 6] = ["/a/b", "/a/b/c", "/a", "/", "file:///a/x/../b", "/a/./b/../b"];
@@ -388,13 +388,13 @@ mod tests {
     fn whoever_overlaps_a_writer_waits_for_it() {
         for path in OVERLAPPING {
             for access in [Access::Look, Access::Read, Access::Write] {
-                let turns = turns();
-                let writer = turn(&turns, Access::Write, &["/a/b"]);
-                assert!(writer.has_come());
-                let other = turn(&turns, access, &["/x", path]);
-                assert!(!other.has_come(), "{path}");
+                let locks = locks();
+                let writer = lock(&locks, Access::Write, &["/a/b"]);
+                assert!(writer.is_acquired());
+                let other = lock(&locks, access, &["/x", path]);
+                assert!(!other.is_acquired(), "{path}");
                 drop(writer);
-                assert!(other.has_come(), "{path}");
+                assert!(other.is_acquired(), "{path}");
             }
         }
     }
@@ -402,116 +402,116 @@ mod tests {
     #[test]
     fn a_writer_waits_for_who_reads_but_not_for_who_looks() {
         for path in OVERLAPPING {
-            let turns = turns();
-            let reader = turn(&turns, Access::Read, &["/a/b"]);
-            let _looker = turn(&turns, Access::Look, &["/a/b"]);
-            assert!(turn(&turns, Access::Read, &[path]).has_come(), "{path}");
-            let writer = turn(&turns, Access::Write, &[path]);
-            assert!(!writer.has_come(), "{path}");
+            let locks = locks();
+            let reader = lock(&locks, Access::Read, &["/a/b"]);
+            let _looker = lock(&locks, Access::Look, &["/a/b"]);
+            assert!(lock(&locks, Access::Read, &[path]).is_acquired(), "{path}");
+            let writer = lock(&locks, Access::Write, &[path]);
+            assert!(!writer.is_acquired(), "{path}");
             drop(reader);
-            assert!(writer.has_come(), "{path}");
+            assert!(writer.is_acquired(), "{path}");
         }
     }
 
     #[test]
     fn whoever_makes_a_directory_waits_for_nobody_below_it_and_everybody_below_it_waits() {
-        let turns = turns();
-        let _below = [turn(&turns, Access::Read, &["/a/b/c"]), turn(&turns, Access::Write, &["/a/b/d"])];
-        assert!(turn(&turns, Access::Create, &["/a/b"]).has_come());
-        assert!(turn(&turns, Access::Create, &["/"]).has_come());
-        let making = turn(&turns, Access::Create, &["/a/b"]);
+        let locks = locks();
+        let _below = [lock(&locks, Access::Read, &["/a/b/c"]), lock(&locks, Access::Write, &["/a/b/d"])];
+        assert!(lock(&locks, Access::Create, &["/a/b"]).is_acquired());
+        assert!(lock(&locks, Access::Create, &["/"]).is_acquired());
+        let making = lock(&locks, Access::Create, &["/a/b"]);
         for path in ["/a/b", "/a/b/e", "/a"] {
-            assert!(!turn(&turns, Access::Look, &[path]).has_come(), "{path}");
+            assert!(!lock(&locks, Access::Look, &[path]).is_acquired(), "{path}");
         }
-        assert!(turn(&turns, Access::Write, &["/a/e"]).has_come());
+        assert!(lock(&locks, Access::Write, &["/a/e"]).is_acquired());
         drop(making);
-        let _reader = turn(&turns, Access::Read, &["/e"]);
-        assert!(!turn(&turns, Access::Create, &["/e"]).has_come(), "what is read now is changed by it");
+        let _reader = lock(&locks, Access::Read, &["/e"]);
+        assert!(!lock(&locks, Access::Create, &["/e"]).is_acquired(), "what is read now is changed by it");
     }
 
     #[test]
     fn what_does_not_overlap_goes_at_once() {
-        let turns = turns();
-        let _writer = turn(&turns, Access::Write, &["/a/b"]);
+        let locks = locks();
+        let _writer = lock(&locks, Access::Write, &["/a/b"]);
         for path in ["/a/bc", "/a/c", "/b", "/ab"] {
-            assert!(turn(&turns, Access::Write, &[path]).has_come(), "{path}");
+            assert!(lock(&locks, Access::Write, &[path]).is_acquired(), "{path}");
         }
     }
 
     #[test]
     fn whoever_uses_a_handle_waits_for_its_opening() {
-        let turns = turns();
-        let enter = |claims| turns.enter(claims).unwrap();
-        let _opening = enter(Claims::default().and_writes_handle(1, "a"));
-        assert!(!enter(Claims::default().and_reads_handle(1, "a")).has_come());
+        let locks = locks();
+        let enter = |wanted| locks.lock(wanted).unwrap();
+        let _opening = enter(PathAccess::default().and_writes_handle(1, "a"));
+        assert!(!enter(PathAccess::default().and_reads_handle(1, "a")).is_acquired());
         for (connection, id) in [(1, "b"), (2, "a"), (1, "a/b"), (1, ""), (1, "/")] {
-            assert!(enter(Claims::default().and_reads_handle(connection, id)).has_come(), "{id}");
+            assert!(enter(PathAccess::default().and_reads_handle(connection, id)).is_acquired(), "{id}");
         }
-        assert!(turn(&turns, Access::Write, &["/"]).has_come());
+        assert!(lock(&locks, Access::Write, &["/"]).is_acquired());
     }
 
     #[test]
     fn writers_of_one_path_come_in_order() {
-        let turns = turns();
-        let first = turn(&turns, Access::Write, &["/a"]);
-        let second = turn(&turns, Access::Write, &["/a"]);
-        let third = turn(&turns, Access::Write, &["/a"]);
+        let locks = locks();
+        let first = lock(&locks, Access::Write, &["/a"]);
+        let second = lock(&locks, Access::Write, &["/a"]);
+        let third = lock(&locks, Access::Write, &["/a"]);
         drop(second);
-        assert!(!third.has_come(), "one that was cancelled lets nobody pass");
+        assert!(!third.is_acquired(), "one that was cancelled lets nobody pass");
         drop(first);
-        assert!(third.has_come());
+        assert!(third.is_acquired());
     }
 
     #[test]
     fn who_would_have_to_wait_with_too_many_is_refused_and_others_are_not() {
-        let turns = Arc::new(Turns::new(2));
-        let first = turn(&turns, Access::Write, &["/a"]);
+        let locks = Arc::new(PathLockQueue::new(2));
+        let first = lock(&locks, Access::Write, &["/a"]);
         // Those that were cancelled count, because they are remembered.
-        drop(turn(&turns, Access::Write, &["/a"]));
-        let _second = turn(&turns, Access::Write, &["/a"]);
-        let refused = turns.enter(claims(Access::Write, &["/a"])).unwrap_err();
+        drop(lock(&locks, Access::Write, &["/a"]));
+        let _second = lock(&locks, Access::Write, &["/a"]);
+        let refused = locks.lock(wanted(Access::Write, &["/a"])).unwrap_err();
         assert_eq!(refused.kind, ErrorKind::LimitExceeded);
-        assert!(turn(&turns, Access::Write, &["/b"]).has_come());
+        assert!(lock(&locks, Access::Write, &["/b"]).is_acquired());
         drop(first);
-        let _third = turn(&turns, Access::Write, &["/a"]);
+        let _third = lock(&locks, Access::Write, &["/a"]);
     }
 
     #[test]
     fn thousands_that_wait_are_remembered_with_a_few_steps_each() {
-        let turns = turns();
+        let locks = locks();
         let mut all = Vec::new();
         for number in 0..3000 {
-            all.push(turn(&turns, Access::Read, &["/a/b"]));
-            all.push(turn(&turns, Access::Write, &[&format!("/a/b/{number}/c")]));
-            all.push(turn(&turns, Access::Write, &["/a"]));
+            all.push(lock(&locks, Access::Read, &["/a/b"]));
+            all.push(lock(&locks, Access::Write, &[&format!("/a/b/{number}/c")]));
+            all.push(lock(&locks, Access::Write, &["/a"]));
         }
-        let steps: usize = turns.line().entries.values().map(|entry| entry.after.len()).sum();
+        let steps: usize = locks.line().entries.values().map(|entry| entry.after.len()).sum();
         assert!(steps < 5 * all.len(), "{steps} steps for {}", all.len());
         drop(all);
-        assert!(turns.line().entries.is_empty());
-        assert!(turns.line().present.is_empty());
-        assert_eq!(turns.line().waiting, 0);
+        assert!(locks.line().entries.is_empty());
+        assert!(locks.line().present.is_empty());
+        assert_eq!(locks.line().waiting, 0);
     }
 
     #[test]
     fn a_thousand_paths_of_one_request_cost_no_more_than_one() {
-        let turns = turns();
-        let first = turn(&turns, Access::Write, &["/a"]);
+        let locks = locks();
+        let first = lock(&locks, Access::Write, &["/a"]);
         for number in 0..3000 {
-            drop(turn(&turns, Access::Write, &[&format!("/a/b/{number}")]));
+            drop(lock(&locks, Access::Write, &[&format!("/a/b/{number}")]));
         }
         for paths in [vec!["/a/b"; 1000], [vec!["/a/b", "/a/b/7", "/a"], vec!["/a/c"; 1000]].concat()] {
-            let looker = turn(&turns, Access::Look, &paths);
-            let line = turns.line();
+            let looker = lock(&locks, Access::Look, &paths);
+            let line = locks.line();
             let entry = &line.entries[&looker.number];
-            assert_eq!((entry.before, entry.claims.0.len()), (3001, 1));
+            assert_eq!((entry.before, entry.wanted.0.len()), (3001, 1));
             drop(line);
             drop(looker);
         }
-        let after: usize = turns.line().entries.values().map(|entry| entry.after.len()).sum();
+        let after: usize = locks.line().entries.values().map(|entry| entry.after.len()).sum();
         assert_eq!(after, 3000 + 2 * 3001);
         drop(first);
-        assert!(turns.line().entries.is_empty());
+        assert!(locks.line().entries.is_empty());
     }
 
     /// What is asked of the line: who comes, and who leaves.
@@ -532,7 +532,7 @@ mod tests {
     }
 
     /// The plain rule, pair by pair.
-    fn comes_after(later: &Claims, earlier: &Claims) -> bool {
+    fn comes_after(later: &PathAccess, earlier: &PathAccess) -> bool {
         later.0.iter().any(|(access, name)| {
             earlier.0.iter().any(|(before, other)| {
                 let is_below = name.is_at_or_below(other);
@@ -547,27 +547,27 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with the plain rule: a turn has come when nobody is left that it has to come after.
+        /// Compares with the plain rule: a lock is acquired when nobody is left that it has to come after.
         #[test]
         fn the_short_list_of_predecessors_says_what_the_long_one_says(steps in prop::collection::vec(step(), 1..60)) {
-            let turns = turns();
-            // In order of arrival; one that was left before its turn came stays until then.
-            let mut plain: Vec<(Claims, Option<Turn>)> = Vec::new();
+            let locks = locks();
+            // In order of arrival; one that was left before its lock was acquired stays until then.
+            let mut plain: Vec<(PathAccess, Option<PathLock>)> = Vec::new();
             for step in steps {
                 match step {
-                    Step::Enter(wanted) => {
-                        let claims = wanted.into_iter().fold(Claims::default(), |claims, (access, path)| {
-                            claims.and(access, &HostPath::parse(path).unwrap()).unwrap()
+                    Step::Enter(steps) => {
+                        let wanted = steps.into_iter().fold(PathAccess::default(), |wanted, (access, path)| {
+                            wanted.and(access, &HostPath::parse(path).unwrap()).unwrap()
                         });
-                        plain.push((claims.clone(), Some(turns.enter(claims).unwrap())));
+                        plain.push((wanted.clone(), Some(locks.lock(wanted).unwrap())));
                     }
                     Step::Leave(index) => {
-                        if let Some((_, turn)) = plain.get_mut(index) {
-                            *turn = None;
+                        if let Some((_, lock)) = plain.get_mut(index) {
+                            *lock = None;
                         }
                     }
                 }
-                let blocked = |plain: &[(Claims, Option<Turn>)], at: usize| {
+                let blocked = |plain: &[(PathAccess, Option<PathLock>)], at: usize| {
                     plain[..at].iter().any(|(earlier, _)| comes_after(&plain[at].0, earlier))
                 };
                 // Whoever has left and is not blocked is gone, and may set others free.
@@ -575,16 +575,16 @@ mod tests {
                     plain.remove(gone);
                 }
                 for at in 0..plain.len() {
-                    if let Some(turn) = &plain[at].1 {
-                        prop_assert_eq!(turn.has_come(), !blocked(&plain, at));
+                    if let Some(lock) = &plain[at].1 {
+                        prop_assert_eq!(lock.is_acquired(), !blocked(&plain, at));
                     }
                 }
-                prop_assert_eq!(turns.line().entries.len(), plain.len());
+                prop_assert_eq!(locks.line().entries.len(), plain.len());
             }
             let waiting = (0..plain.len()).filter(|&at| plain[..at].iter().any(|(earlier, _)| comes_after(&plain[at].0, earlier)));
-            prop_assert_eq!(turns.line().waiting, waiting.count());
+            prop_assert_eq!(locks.line().waiting, waiting.count());
             drop(plain);
-            prop_assert!(turns.line().present.is_empty() && turns.line().entries.is_empty());
+            prop_assert!(locks.line().present.is_empty() && locks.line().entries.is_empty());
         }
     }
 }

@@ -2,7 +2,11 @@
 //!
 //! Instances of the kernel's watcher are few, so all connections share one, which is there while
 //! anybody watches. Directories are watched one by one, each once however many watches look at it.
-//! Start at [`Lookout`].
+//! Start at [`SharedWatcher`].
+
+mod inotify;
+mod pending;
+mod subscription;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,11 +24,11 @@ use rustix::{
     io::Errno,
 };
 
-use super::{
-    sight::{Event, Scope, Sight},
-    watcher::{Heard, Watcher},
-};
-use crate::{fs::io_error, supervise::caught};
+use crate::{io_error::io_error, supervise::caught};
+use inotify::{Notice, Watcher};
+pub(crate) use pending::ChangeBatch;
+use subscription::Event;
+pub(crate) use subscription::{Depth, Rescan, Scope, Subscription};
 
 /// Directories that are watched for the whole server; the host's own limit may be lower.
 const DIRECTORIES: usize = 1 << 18;
@@ -33,16 +37,16 @@ const DIRECTORIES: usize = 1 << 18;
 ///
 /// To watch a directory may hang, so its methods are for threads that may wait.
 #[derive(Debug, Default)]
-pub(crate) struct Lookout {
+pub(crate) struct SharedWatcher {
     /// Held while the watcher is asked for something. Its thread never takes this lock.
     watcher: Mutex<Option<Watcher>>,
     /// Shared with the watcher's thread; held for moments only, never while the watcher is asked.
-    posts: Arc<Mutex<Posts>>,
+    registry: Arc<Mutex<Registry>>,
 }
 
 /// Which directory this is, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct DirectoryId {
+pub(crate) struct DirectoryId {
     device: u64,
     inode: u64,
 }
@@ -55,7 +59,7 @@ impl From<&Metadata> for DirectoryId {
 
 /// Why a directory is not watched.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// It is not there any more.
     Gone,
     /// The watch has ended meanwhile.
@@ -66,8 +70,8 @@ pub(super) enum Refusal {
 }
 
 #[derive(Debug, Default)]
-struct Posts {
-    sights: Vec<Arc<Sight>>,
+struct Registry {
+    subscriptions: Vec<Arc<Subscription>>,
     directories: BTreeMap<PathBuf, Directory>,
     /// The kernel watches a directory, not a name, so it is to have one name here.
     names: HashMap<DirectoryId, PathBuf>,
@@ -79,25 +83,30 @@ struct Posts {
 #[derive(Debug)]
 struct Directory {
     id: DirectoryId,
-    sights: Vec<Arc<Sight>>,
+    subscriptions: Vec<Arc<Subscription>>,
 }
 
-impl Lookout {
+impl SharedWatcher {
     /// Begins a watch that sees nothing yet.
-    pub(super) fn enlist(&self, scope: Scope) -> Arc<Sight> {
-        let sight = Arc::new(Sight::new(scope));
-        self.posts().sights.push(Arc::clone(&sight));
-        sight
+    pub(crate) fn subscribe(&self, scope: Scope) -> Arc<Subscription> {
+        let subscription = Arc::new(Subscription::new(scope));
+        self.registry().subscriptions.push(Arc::clone(&subscription));
+        subscription
     }
 
     /// Has a directory watched for a watch; one that is watched already is no error.
-    pub(super) fn post(&self, sight: &Arc<Sight>, directory: &Path, id: DirectoryId) -> Result<(), Refusal> {
+    pub(crate) fn watch_directory(
+        &self,
+        subscription: &Arc<Subscription>,
+        directory: &Path,
+        id: DirectoryId,
+    ) -> Result<(), Refusal> {
         // A file system may hang here and at the look below, but not while everybody waits for the lock. Opened for
         // reading, because the watcher needs that permission, too, and to ask for it may hang as well.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(directory, flags, Mode::empty())
             .map_err(|errno| refusal(&errno.into(), directory))?;
-        if self.add(sight, directory, id, &opened)? == Watched::Before {
+        if self.add(subscription, directory, id, &opened)? == Watched::Before {
             return Ok(());
         }
         // One that was moved meanwhile is watched under the name that it had, and nobody would notice.
@@ -107,7 +116,7 @@ impl Lookout {
             if let Some(watcher) = &*watcher {
                 watcher.unwatch(directory);
             }
-            self.forget(&mut watcher, directory, sight);
+            self.forget(&mut watcher, directory, subscription);
             return Err(Refusal::Gone);
         }
         Ok(())
@@ -115,30 +124,33 @@ impl Lookout {
 
     fn add(
         &self,
-        sight: &Arc<Sight>,
+        subscription: &Arc<Subscription>,
         directory: &Path,
         id: DirectoryId,
         opened: &OwnedFd,
     ) -> Result<Watched, Refusal> {
         let mut watcher = self.watcher();
-        let stale = match self.posts().add(sight, directory, id)? {
+        let stale = match self.registry().add(subscription, directory, id)? {
             Added::Known => return Ok(Watched::Before),
             Added::New { stale } => stale,
         };
         self.watch(&mut watcher, directory, opened, &stale).map_err(|error| {
-            self.forget(&mut watcher, directory, sight);
+            self.forget(&mut watcher, directory, subscription);
             refusal(&error, directory)
         })?;
         Ok(Watched::Now)
     }
 
-    /// Takes back what [`Posts::add`] has noted for a watch.
-    fn forget(&self, watcher: &mut Option<Watcher>, directory: &Path, sight: &Arc<Sight>) {
-        let mut posts = self.posts();
-        let others = posts.forget(directory).map(|directory| directory.sights).unwrap_or_default();
+    /// Takes back what [`Registry::add`] has noted for a watch.
+    fn forget(&self, watcher: &mut Option<Watcher>, directory: &Path, subscription: &Arc<Subscription>) {
+        let mut registry = self.registry();
+        let others = registry.forget(directory).map(|directory| directory.subscriptions).unwrap_or_default();
         // Others thought that it was watched.
-        others.iter().filter(|other| !Arc::ptr_eq(other, sight)).for_each(|other| other.lose());
-        if posts.directories.is_empty() {
+        others
+            .iter()
+            .filter(|other| !Arc::ptr_eq(other, subscription))
+            .for_each(|other| other.on_lost_events());
+        if registry.directories.is_empty() {
             *watcher = None;
         }
     }
@@ -153,10 +165,13 @@ impl Lookout {
         let asked = match watcher.take() {
             Some(watcher) => watcher,
             None => {
-                let posts = Arc::clone(&self.posts);
+                let registry = Arc::clone(&self.registry);
                 Watcher::new(move |heard| {
-                    if caught(|| lock(&posts).hear(heard)).is_err() {
-                        lock(&posts).sights.iter().for_each(|sight| sight.lose());
+                    if caught(|| lock(&registry).on_event(heard)).is_err() {
+                        lock(&registry)
+                            .subscriptions
+                            .iter()
+                            .for_each(|subscription| subscription.on_lost_events());
                     }
                 })?
             }
@@ -170,20 +185,20 @@ impl Lookout {
     }
 
     /// Ends a watch.
-    pub(super) fn leave(&self, sight: &Arc<Sight>) {
+    pub(crate) fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         let mut watcher = self.watcher();
-        self.posts().sights.retain(|known| !Arc::ptr_eq(known, sight));
-        self.clear(&mut watcher, sight);
+        self.registry().subscriptions.retain(|known| !Arc::ptr_eq(known, subscription));
+        self.clear(&mut watcher, subscription);
     }
 
     /// Takes a watch from all its directories; it goes on.
-    pub(super) fn withdraw(&self, sight: &Arc<Sight>) {
-        self.clear(&mut self.watcher(), sight);
+    pub(crate) fn unwatch_all(&self, subscription: &Arc<Subscription>) {
+        self.clear(&mut self.watcher(), subscription);
     }
 
-    fn clear(&self, watcher: &mut Option<Watcher>, sight: &Arc<Sight>) {
-        let unused = self.posts().clear(sight);
-        if self.posts().directories.is_empty() {
+    fn clear(&self, watcher: &mut Option<Watcher>, subscription: &Arc<Subscription>) {
+        let unused = self.registry().clear(subscription);
+        if self.registry().directories.is_empty() {
             // Takes all that is left of it with it, at once.
             *watcher = None;
         } else if let Some(watcher) = watcher {
@@ -197,8 +212,8 @@ impl Lookout {
         lock(&self.watcher)
     }
 
-    fn posts(&self) -> MutexGuard<'_, Posts> {
-        lock(&self.posts)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
     }
 }
 
@@ -221,36 +236,41 @@ enum Added {
     },
 }
 
-impl Posts {
-    fn add(&mut self, sight: &Arc<Sight>, path: &Path, id: DirectoryId) -> Result<Added, Refusal> {
-        if !self.sights.iter().any(|known| Arc::ptr_eq(known, sight)) {
+impl Registry {
+    fn add(
+        &mut self,
+        subscription: &Arc<Subscription>,
+        path: &Path,
+        id: DirectoryId,
+    ) -> Result<Added, Refusal> {
+        if !self.subscriptions.iter().any(|known| Arc::ptr_eq(known, subscription)) {
             return Err(Refusal::Left);
         }
-        let mut sights = Vec::new();
+        let mut subscriptions = Vec::new();
         if let Some(known) = self.directories.get_mut(path) {
-            if !known.sights.iter().any(|known| Arc::ptr_eq(known, sight)) {
-                known.sights.push(Arc::clone(sight));
+            if !known.subscriptions.iter().any(|known| Arc::ptr_eq(known, subscription)) {
+                known.subscriptions.push(Arc::clone(subscription));
             }
             if known.id == id {
                 return Ok(Added::Known);
             }
-            // Another one is in its place, and the news of that is on its way.
-            sights = std::mem::take(&mut known.sights);
+            // Another one is in its place, and the pending of that is on its way.
+            subscriptions = std::mem::take(&mut known.subscriptions);
             self.forget(path);
             self.stale.push(path.to_owned());
         } else if self.directories.len() >= DIRECTORIES {
             return Err(Refusal::Full(too_many(path)));
         } else {
-            sights.push(Arc::clone(sight));
+            subscriptions.push(Arc::clone(subscription));
         }
-        // It was moved here, and the news of that is on its way.
+        // It was moved here, and the pending of that is on its way.
         if let Some(name) = self.names.get(&id).cloned() {
             self.forget(&name);
             self.stale.push(name);
         }
         // It is noted before it is watched, so that no event of it finds nobody.
         self.names.insert(id, path.to_owned());
-        self.directories.insert(path.to_owned(), Directory { id, sights });
+        self.directories.insert(path.to_owned(), Directory { id, subscriptions });
         Ok(Added::New { stale: std::mem::take(&mut self.stale) })
     }
 
@@ -263,11 +283,11 @@ impl Posts {
     }
 
     /// Takes a watch from all directories, and returns those that nobody looks at any more.
-    fn clear(&mut self, sight: &Arc<Sight>) -> Vec<PathBuf> {
+    fn clear(&mut self, subscription: &Arc<Subscription>) -> Vec<PathBuf> {
         let mut unused = std::mem::take(&mut self.stale);
         for (path, directory) in &mut self.directories {
-            directory.sights.retain(|known| !Arc::ptr_eq(known, sight));
-            if directory.sights.is_empty() {
+            directory.subscriptions.retain(|known| !Arc::ptr_eq(known, subscription));
+            if directory.subscriptions.is_empty() {
                 unused.push(path.clone());
             }
         }
@@ -278,17 +298,19 @@ impl Posts {
     }
 
     /// Takes what the watcher says and hands it to whom it concerns.
-    fn hear(&mut self, heard: Heard<'_>) {
+    fn on_event(&mut self, heard: Notice<'_>) {
         match heard {
-            Heard::Event(event) => self.spread(event),
-            Heard::Lost => self.sights.iter().for_each(|sight| sight.lose()),
+            Notice::Event(event) => self.dispatch(event),
+            Notice::Lost => self.subscriptions.iter().for_each(|subscription| subscription.on_lost_events()),
         }
     }
 
-    fn spread(&mut self, event: Event<'_>) {
+    fn dispatch(&mut self, event: Event<'_>) {
         let mut heard = Vec::new();
         for directory in event.path.parent().into_iter().chain([event.path]) {
-            heard.extend(self.directories.get(directory).into_iter().flat_map(|known| known.sights.clone()));
+            heard.extend(
+                self.directories.get(directory).into_iter().flat_map(|known| known.subscriptions.clone()),
+            );
         }
         if event.kind == ChangeKind::Removed && self.directories.contains_key(event.path) {
             // The watcher forgets it too, with everything below.
@@ -300,15 +322,15 @@ impl Posts {
                 .take_while(|path| path.starts_with(event.path))
                 .collect();
             for path in gone {
-                heard.extend(self.forget(&path).into_iter().flat_map(|directory| directory.sights));
+                heard.extend(self.forget(&path).into_iter().flat_map(|directory| directory.subscriptions));
                 self.stale.push(path);
             }
         }
-        let mut told: Vec<Arc<Sight>> = Vec::new();
-        for sight in heard {
-            if !told.iter().any(|known| Arc::ptr_eq(known, &sight)) {
-                sight.hear(event);
-                told.push(sight);
+        let mut told: Vec<Arc<Subscription>> = Vec::new();
+        for subscription in heard {
+            if !told.iter().any(|known| Arc::ptr_eq(known, &subscription)) {
+                subscription.on_event(event);
+                told.push(subscription);
             }
         }
     }
@@ -364,12 +386,12 @@ mod tests {
         let opened = inotify::init(CreateFlags::CLOEXEC).unwrap();
         // Opening with `O_PATH`, which asks for no permission, is no such event.
         inotify::add_watch(&opened, place.path(), WatchFlags::OPEN).unwrap();
-        let lookout = Lookout::default();
-        let sight = lookout.enlist(Scope::Places(BTreeSet::from([place.path().to_owned()])));
+        let watcher = SharedWatcher::default();
+        let subscription = watcher.subscribe(Scope::Places(BTreeSet::from([place.path().to_owned()])));
         let id = DirectoryId::from(&fs::metadata(place.path()).unwrap());
         thread::scope(|scope| {
-            let lock = lookout.watcher();
-            let posting = scope.spawn(|| lookout.post(&sight, place.path(), id));
+            let lock = watcher.watcher();
+            let posting = scope.spawn(|| watcher.watch_directory(&subscription, place.path(), id));
             let events = poll(&mut [PollFd::new(&opened, PollFlags::IN)], Some(&PATIENCE)).unwrap();
             drop(lock);
             posting.join().unwrap().unwrap();

@@ -24,14 +24,14 @@ use rustix::{
     io::Errno,
 };
 
-use super::sight::Event;
+use super::subscription::Event;
 
 /// What is read from the kernel at a time; an event has at most 272 bytes.
 const BUFFER_LEN: usize = 16 << 10;
 
 /// What the kernel says.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Heard<'a> {
+pub(super) enum Notice<'a> {
     Event(Event<'a>),
     /// Events were lost.
     Lost,
@@ -60,7 +60,7 @@ struct Names {
 
 impl Watcher {
     /// Makes a watcher that tells `hear`, on a thread of its own.
-    pub(super) fn new(hear: impl FnMut(Heard<'_>) + Send + 'static) -> io::Result<Self> {
+    pub(super) fn new(hear: impl FnMut(Notice<'_>) + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -105,14 +105,14 @@ impl Drop for Watcher {
 }
 
 impl Shared {
-    fn listen(&self, mut hear: impl FnMut(Heard<'_>)) {
+    fn listen(&self, mut hear: impl FnMut(Notice<'_>)) {
         let mut buffer = [MaybeUninit::uninit(); BUFFER_LEN];
         loop {
             let mut ready =
                 [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
             match poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return hear(Heard::Lost),
+                Err(_) => return hear(Notice::Lost),
             }
             if !ready[1].revents().is_empty() {
                 return;
@@ -120,13 +120,13 @@ impl Shared {
             let mut events = Reader::new(&self.inotify, &mut buffer);
             loop {
                 match events.next() {
-                    Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => hear(Heard::Lost),
+                    Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => hear(Notice::Lost),
                     Ok(event) => {
                         let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
                         self.tell(event.wd(), event.events(), name, &mut hear);
                     }
                     Err(Errno::INTR | Errno::AGAIN) => {}
-                    Err(_) => return hear(Heard::Lost),
+                    Err(_) => return hear(Notice::Lost),
                 }
                 if events.is_buffer_empty() {
                     break;
@@ -135,7 +135,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self, number: i32, flags: ReadFlags, name: Option<&OsStr>, hear: &mut impl FnMut(Heard<'_>)) {
+    fn tell(&self, number: i32, flags: ReadFlags, name: Option<&OsStr>, hear: &mut impl FnMut(Notice<'_>)) {
         let path = {
             let mut names = self.names();
             if flags.contains(ReadFlags::IGNORED) {
@@ -166,7 +166,7 @@ impl Shared {
         } else {
             return;
         };
-        hear(Heard::Event(Event { path: &path, kind, is_fresh }));
+        hear(Notice::Event(Event { path: &path, kind, is_fresh }));
     }
 
     fn unwatch(&self, number: i32) {
@@ -239,7 +239,7 @@ mod tests {
         let watcher = Watcher::new({
             let (itself, top) = (Arc::clone(&itself), top.clone());
             move |event| {
-                let Heard::Event(event) = event else { return };
+                let Notice::Event(event) = event else { return };
                 if event.path == top.join("gate") && event.kind == ChangeKind::Created {
                     gate.recv_timeout(PATIENCE).unwrap();
                 }

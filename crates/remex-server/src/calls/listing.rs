@@ -80,7 +80,7 @@ impl ProcessList {
 
     fn entries(&self) -> impl Iterator<Item = wire::Entry> {
         self.processes.iter().map(|(session, process)| {
-            let mut entry = process.entry(session);
+            let mut entry = process.entry(&session.id);
             if let Some(tree) = self.living.get(&process.tag) {
                 entry.cpu_ms = Some(u64::try_from(tree.cpu.as_millis()).unwrap_or(u64::MAX));
                 entry.resident_bytes = Some(tree.resident_bytes);

@@ -1,14 +1,14 @@
 //! Answers that may be long: made when there is room for them, and an error where there is no memory.
 
-use std::{future::Future, sync::Arc};
+use std::future::Future;
 
 use remex_proto::RpcError;
 
 use crate::{
     budget::{self, SHORT, Share},
-    outbox::{Form, Responder},
+    host::Host,
+    outbox::{Encoding, Responder},
     process::NotRead,
-    server::Server,
 };
 
 /// What to do where there is no room for output.
@@ -30,7 +30,7 @@ pub(crate) struct Room {
 ///
 /// What needs more than there is for all answers gets everything, and says itself whether it makes do with that.
 pub(crate) async fn within_room<T, F>(
-    server: &Arc<Server>,
+    host: &Host,
     responder: &Responder,
     hint: &str,
     mut attempt: impl FnMut(Room) -> F,
@@ -38,10 +38,10 @@ pub(crate) async fn within_room<T, F>(
 where
     F: Future<Output = Result<(T, Room), NotRead>>,
 {
-    let bytes = match responder.outbox().form() {
-        Form::Json => SHORT,
+    let bytes = match responder.outbox().encoding() {
+        Encoding::Json => SHORT,
         // Its memory is the client's own.
-        Form::Value => u64::MAX,
+        Encoding::Value => u64::MAX,
     };
     let mut room = Room { bytes, share: None };
     loop {
@@ -51,7 +51,7 @@ where
             Err(NotRead::TooLong(needed)) => {
                 // A little more than is needed now, because it may grow until there is room.
                 let wanted = needed.saturating_add(needed / 4 + MORE);
-                let share = responder.share(server.answers(), wanted, hint).await?;
+                let share = responder.share(host.answers(), wanted, hint).await?;
                 room = Room { bytes: share.as_ref().map_or(SHORT, Share::room), share };
             }
         }

@@ -15,13 +15,13 @@ const PATH_BYTES: usize = 1 << 20;
 
 /// What changed and was not told yet.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(crate) struct PendingChanges {
     changes: BTreeMap<PathBuf, Change>,
     path_bytes: usize,
     overflow: bool,
     /// Counts what is noted, so that a change can be told from a later one of the same path.
     now: u64,
-    /// Removals up to here have been looked at, see [`News::doubtful`].
+    /// Removals up to here have been looked at, see [`PendingChanges::unverified_removals`].
     sure: u64,
 }
 
@@ -33,21 +33,21 @@ struct Change {
 
 /// A path that was removed, unless something is there again.
 #[derive(Debug)]
-pub(super) struct Doubt {
-    pub(super) path: PathBuf,
+pub(crate) struct UnverifiedRemoval {
+    pub(crate) path: PathBuf,
     at: u64,
 }
 
 /// What is to be told.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told {
-    pub(super) changes: Vec<(PathBuf, ChangeKind)>,
-    pub(super) overflow: bool,
+pub(crate) struct ChangeBatch {
+    pub(crate) changes: Vec<(PathBuf, ChangeKind)>,
+    pub(crate) overflow: bool,
 }
 
-impl News {
+impl PendingChanges {
     /// Notes an event. What is new at a path, or gone, stands for everything below it.
-    pub(super) fn note(&mut self, path: &Path, kind: ChangeKind) {
+    pub(crate) fn note(&mut self, path: &Path, kind: ChangeKind) {
         if self.overflow {
             return;
         }
@@ -72,7 +72,7 @@ impl News {
     }
 
     /// Notes that something was found in a new directory; an event that it is gone knows better.
-    pub(super) fn find(&mut self, path: &Path) {
+    pub(crate) fn find(&mut self, path: &Path) {
         match self.changes.get_mut(path) {
             Some(change) if change.kind == ChangeKind::Modified => change.kind = ChangeKind::Created,
             Some(_) => {}
@@ -81,7 +81,7 @@ impl News {
     }
 
     /// Notes that something was missed.
-    pub(super) fn overflow(&mut self) {
+    pub(crate) fn overflow(&mut self) {
         self.changes.clear();
         self.path_bytes = 0;
         self.overflow = true;
@@ -91,26 +91,26 @@ impl News {
     ///
     /// The system tells the end of a directory twice, and the second time may come when there is
     /// another one in its place.
-    pub(super) fn doubtful(&self) -> Vec<Doubt> {
+    pub(crate) fn unverified_removals(&self) -> Vec<UnverifiedRemoval> {
         self.changes
             .iter()
             .filter(|(_, change)| change.kind == ChangeKind::Removed && change.at > self.sure)
-            .map(|(path, change)| Doubt { path: path.clone(), at: change.at })
+            .map(|(path, change)| UnverifiedRemoval { path: path.clone(), at: change.at })
             .collect()
     }
 
-    /// Tells whether no later event has overtaken a doubt.
-    pub(super) fn is_current(&self, doubt: &Doubt) -> bool {
-        self.changes.get(&doubt.path).is_some_and(|change| change.at == doubt.at)
+    /// Tells whether no later event has overtaken a removal.
+    pub(crate) fn is_current(&self, removal: &UnverifiedRemoval) -> bool {
+        self.changes.get(&removal.path).is_some_and(|change| change.at == removal.at)
     }
 
-    /// Notes that the doubts given out were looked at.
-    pub(super) fn be_sure(&mut self, doubts: &[Doubt]) {
-        self.sure = doubts.iter().map(|doubt| doubt.at).max().unwrap_or(0).max(self.sure);
+    /// Notes that the removals given out were looked at.
+    pub(crate) fn confirm(&mut self, removals: &[UnverifiedRemoval]) {
+        self.sure = removals.iter().map(|removal| removal.at).max().unwrap_or(0).max(self.sure);
     }
 
-    /// Takes what can be told: all but removals in doubt.
-    pub(super) fn take(&mut self) -> Option<Told> {
+    /// Takes what can be told: all but removals in removal.
+    pub(crate) fn take(&mut self) -> Option<ChangeBatch> {
         let sure = self.sure;
         let is_told = |change: &Change| change.kind != ChangeKind::Removed || change.at <= sure;
         let (told, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -118,7 +118,7 @@ impl News {
         self.path_bytes = kept.keys().map(|path| path.as_os_str().len()).sum();
         self.changes = kept;
         let changes: Vec<_> = told.into_iter().map(|(path, change)| (path, change.kind)).collect();
-        let told = Told { changes, overflow: std::mem::take(&mut self.overflow) };
+        let told = ChangeBatch { changes, overflow: std::mem::take(&mut self.overflow) };
         (told.overflow || !told.changes.is_empty()).then_some(told)
     }
 
@@ -150,14 +150,14 @@ mod tests {
     use ChangeKind::{Created, Modified, Removed};
 
     fn told(events: &[(&str, ChangeKind)]) -> Vec<(String, ChangeKind)> {
-        let mut news = News::default();
+        let mut pending = PendingChanges::default();
         for (path, kind) in events {
-            news.note(Path::new(path), *kind);
+            pending.note(Path::new(path), *kind);
         }
-        news.be_sure(&news.doubtful());
-        let told = news.take().expect("something happened");
+        pending.confirm(&pending.unverified_removals());
+        let told = pending.take().expect("something happened");
         assert!(!told.overflow);
-        assert_eq!(news.take(), None, "nothing is told twice");
+        assert_eq!(pending.take(), None, "nothing is told twice");
         told.changes.into_iter().map(|(path, kind)| (path.display().to_string(), kind)).collect()
     }
 
@@ -188,42 +188,42 @@ mod tests {
 
     #[test]
     fn what_is_found_is_new_unless_it_is_gone_already() {
-        let mut news = News::default();
-        news.note(Path::new("/gone"), Removed);
-        news.note(Path::new("/new"), Modified);
+        let mut pending = PendingChanges::default();
+        pending.note(Path::new("/gone"), Removed);
+        pending.note(Path::new("/new"), Modified);
         for path in ["/gone", "/new", "/quiet"] {
-            news.find(Path::new(path));
+            pending.find(Path::new(path));
         }
-        news.be_sure(&news.doubtful());
+        pending.confirm(&pending.unverified_removals());
         let changes = vec![("/gone".into(), Removed), ("/new".into(), Created), ("/quiet".into(), Created)];
-        assert_eq!(news.take(), Some(Told { changes, overflow: false }));
+        assert_eq!(pending.take(), Some(ChangeBatch { changes, overflow: false }));
     }
 
     #[test]
     fn a_removal_waits_until_somebody_has_looked() {
-        let mut news = News::default();
-        news.note(Path::new("/a"), Removed);
-        let doubts = news.doubtful();
-        news.note(Path::new("/b"), Removed);
-        news.note(Path::new("/a"), Removed);
-        assert!(!news.is_current(&doubts[0]), "it happened again meanwhile");
-        news.be_sure(&doubts);
-        assert_eq!(news.take(), None);
-        news.be_sure(&news.doubtful());
-        assert_eq!(news.take().map(|told| told.changes.len()), Some(2));
+        let mut pending = PendingChanges::default();
+        pending.note(Path::new("/a"), Removed);
+        let removals = pending.unverified_removals();
+        pending.note(Path::new("/b"), Removed);
+        pending.note(Path::new("/a"), Removed);
+        assert!(!pending.is_current(&removals[0]), "it happened again meanwhile");
+        pending.confirm(&removals);
+        assert_eq!(pending.take(), None);
+        pending.confirm(&pending.unverified_removals());
+        assert_eq!(pending.take().map(|told| told.changes.len()), Some(2));
     }
 
     #[test]
     fn too_much_becomes_an_overflow() {
-        let mut news = News::default();
+        let mut pending = PendingChanges::default();
         for number in 0..=PATHS {
-            news.note(Path::new(&format!("/{number}")), Created);
+            pending.note(Path::new(&format!("/{number}")), Created);
         }
-        news.note(Path::new("/later"), Created);
-        assert_eq!(news.take(), Some(Told { changes: Vec::new(), overflow: true }));
-        news.note(Path::new("/later"), Created);
-        assert_eq!(news.take().map(|told| told.changes.len()), Some(1));
-        news.note(Path::new(&"x".repeat(PATH_BYTES + 1)), Created);
-        assert_eq!(news.take(), Some(Told { changes: Vec::new(), overflow: true }));
+        pending.note(Path::new("/later"), Created);
+        assert_eq!(pending.take(), Some(ChangeBatch { changes: Vec::new(), overflow: true }));
+        pending.note(Path::new("/later"), Created);
+        assert_eq!(pending.take().map(|told| told.changes.len()), Some(1));
+        pending.note(Path::new(&"x".repeat(PATH_BYTES + 1)), Created);
+        assert_eq!(pending.take(), Some(ChangeBatch { changes: Vec::new(), overflow: true }));
     }
 }

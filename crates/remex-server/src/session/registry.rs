@@ -1,6 +1,12 @@
-//! Who holds which session: made, resumed, taken over, detached, ended.
+//! Which connection holds which session: sessions are made, resumed, taken over, detached and ended here.
+//!
+//! Start at [`SessionRegistry`].
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use remex_process::Tag;
 use remex_proto::{
@@ -12,25 +18,110 @@ use remex_proto::{
     },
 };
 
-use super::{POLICY, Server};
+use super::{Listener, Session};
 use crate::{
     clock::steady_ms,
+    host::{Host, Phase},
     identity::Identity,
-    outbox::{ConnectionId, Outbox},
-    session::Session,
+    outbox::{ConnectionId, Connections, Outbox, close_code::POLICY},
     supervise::supervised,
 };
 
+/// How long nobody watches deadlines after a panic, so that a recurring one does not take all time there is.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+/// All sessions of a server, and the connections that may hold them.
+#[derive(Debug)]
+pub(crate) struct SessionRegistry {
+    host: Arc<Host>,
+    connections: Connections,
+    /// Shared by connections and the task that watches deadlines; held briefly.
+    sessions: Mutex<Sessions>,
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Sessions {
+struct Sessions {
     table: SessionTable<Identity, ConnectionId>,
-    pub(super) by_id: HashMap<String, Arc<Session>>,
+    by_id: HashMap<String, Arc<Session>>,
     next_number: u32,
 }
 
-impl Server {
+impl SessionRegistry {
+    /// Makes an empty registry, whose deadlines are watched until the server ends.
+    pub(crate) fn new(host: &Arc<Host>) -> Arc<Self> {
+        let registry = Arc::new(SessionRegistry {
+            host: Arc::clone(host),
+            connections: Connections::new(host.limits().server_request_bytes as u64),
+            sessions: Mutex::default(),
+        });
+        let (watching, mut phase) = (Arc::clone(&registry), host.phase().subscribe());
+        host.spawn(async move {
+            tokio::select! {
+                () = watching.watch_deadlines() => {}
+                _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {}
+            }
+        });
+        registry
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Returns all sessions.
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        self.sessions().by_id.values().cloned().collect()
+    }
+
+    /// Forgets all sessions, which have ended, and returns them.
+    pub(crate) fn take_all(&self) -> Vec<Arc<Session>> {
+        std::mem::take(&mut self.sessions().by_id).into_values().collect()
+    }
+
+    /// Lets nobody have a session any more if `may_close` says so; asked while no session can be made or resumed.
+    pub(crate) fn close_if(&self, may_close: impl FnOnce(bool) -> bool) -> bool {
+        let sessions = self.sessions();
+        let closes = may_close(sessions.are_busy());
+        if closes {
+            self.host.phase().send_replace(Phase::Ending);
+        }
+        closes
+    }
+
+    /// Tells whether a session waits for its client for a time, or has processes.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.sessions().are_busy()
+    }
+
+    /// Forgets closed processes and ends detached sessions at their deadlines.
+    async fn watch_deadlines(self: Arc<Self>) {
+        loop {
+            let registry = Arc::clone(&self);
+            let watching = async move {
+                loop {
+                    let until = |at_ms: u64| Duration::from_millis(at_ms.saturating_sub(steady_ms()));
+                    let next = registry.next_expiry_ms().and_then(|at| Instant::now().checked_add(until(at)));
+                    registry.host.deadlines().wait(next).await;
+                    registry.host.deadlines().expire(Instant::now());
+                    registry.expire_sessions();
+                }
+            };
+            let _: Result<std::convert::Infallible, _> = supervised(watching).await;
+            tokio::time::sleep(RESTART_PAUSE).await;
+        }
+    }
+
+    /// Gives the notifications of a session to a connection, unless another took the session over meanwhile.
+    pub(crate) fn attach(&self, session: &Session, listener: Listener) {
+        session.attach(listener, |connection| self.is_controller(&session.id, connection));
+    }
+
     /// Makes a new session or attaches an existing one.
-    pub(crate) async fn open_session(
+    pub(crate) async fn open(
         self: &Arc<Self>,
         request: &Initialize,
         identity: &Identity,
@@ -48,7 +139,7 @@ impl Server {
 
     /// Refuses sessions to late comers; asked while `sessions` are held, because that is how an idle server closes.
     fn still_serves(&self, _sessions: &Sessions) -> Result<(), RpcError> {
-        if !self.is_ending() {
+        if !self.host.is_ending() {
             return Ok(());
         }
         let message = "the server is shutting down; connect to another one";
@@ -56,7 +147,7 @@ impl Server {
     }
 
     fn on_detach(&self, request: &Initialize, identity: &Identity) -> OnDetach {
-        let limits = self.limits();
+        let limits = self.host.limits();
         if matches!(identity, Identity::Own(_)) || request.dialect() == Dialect::V0 {
             return OnDetach::End;
         }
@@ -83,7 +174,7 @@ impl Server {
     ) -> Result<Opened, RpcError> {
         let mut sessions = self.sessions();
         self.still_serves(&sessions)?;
-        if sessions.by_id.len() >= self.limits().sessions {
+        if sessions.by_id.len() >= self.host.limits().sessions {
             let message = format!(
                 "the server has {} sessions, which is its limit; end some first",
                 sessions.by_id.len()
@@ -104,7 +195,7 @@ impl Server {
             Taken::Id => RpcError::new(ErrorKind::Internal, "the random session id is in use; try again"),
         })?;
         let number = sessions.free_number();
-        let session = Arc::new(Session::new(id.clone(), number, self));
+        let session = Arc::new(Session::new(id.clone(), number, &self.host));
         sessions.by_id.insert(id, Arc::clone(&session));
         tracing::info!(session = %session.id, connection, "session created");
         Ok(Opened { session, resumed: false, on_detach })
@@ -151,9 +242,9 @@ impl Server {
                     Resume::Held { holder } => (holder, session),
                 }
             };
-            let outbox = self.connections().get(&holder).cloned();
+            let outbox = self.connections.get(holder);
             let alive = match &outbox {
-                Some(outbox) => outbox.is_alive(self.limits().holder_silence).await,
+                Some(outbox) => outbox.is_alive(self.host.limits().holder_silence).await,
                 None => false,
             };
             if alive {
@@ -166,7 +257,7 @@ impl Server {
 
     fn send_away(&self, session: &Session, connection: ConnectionId, reason: &str) {
         session.detach(connection);
-        if let Some(outbox) = self.connections().get(&connection) {
+        if let Some(outbox) = self.connections.get(connection) {
             if !outbox.closes_with_a_reason() {
                 let error = RpcError::new(ErrorKind::SessionAttached, reason);
                 outbox.push_error(&RequestId::MALFORMED, &error);
@@ -182,7 +273,7 @@ impl Server {
             Detached::NotController => {}
             Detached::Waiting { .. } => {
                 session.detach(connection);
-                self.janitor.look();
+                self.host.deadlines().wake();
                 tracing::info!(session = %session.id, connection, "session detached");
             }
             Detached::Ended => {
@@ -199,13 +290,13 @@ impl Server {
         sessions.by_id.get(&id).cloned().ok_or_else(|| unknown_session(wanted))
     }
 
-    pub(crate) fn sessions_of(&self, identity: &Identity) -> Vec<Arc<Session>> {
+    pub(crate) fn all_of(&self, identity: &Identity) -> Vec<Arc<Session>> {
         let sessions = self.sessions();
         let listed = sessions.table.list(identity, steady_ms());
         listed.into_iter().filter_map(|entry| sessions.by_id.get(&entry.id).cloned()).collect()
     }
 
-    pub(crate) fn list_sessions(&self, identity: &Identity) -> wire::Listing {
+    pub(crate) fn list(&self, identity: &Identity) -> wire::Listing {
         let sessions = self.sessions();
         let entry =
             |known: &remex_proto::state::session_table::Session<Identity, ConnectionId>| wire::Entry {
@@ -228,7 +319,7 @@ impl Server {
     /// Ends a session now; its processes are gone when this returns.
     ///
     /// Returns the connection that held it, which is to be told.
-    pub(crate) async fn end_session(
+    pub(crate) async fn end(
         self: &Arc<Self>,
         wanted: &str,
         identity: &Identity,
@@ -239,20 +330,20 @@ impl Server {
         };
         let ended = session.end().await;
         self.sessions().by_id.remove(&session.id);
-        self.stir();
+        self.host.notify_activity();
         ended?;
-        Ok(controller.and_then(|connection| self.connections().get(&connection).cloned()))
+        Ok(controller.and_then(|connection| self.connections.get(connection)))
     }
 
-    pub(crate) fn is_controller(&self, session: &str, connection: ConnectionId) -> bool {
+    fn is_controller(&self, session: &str, connection: ConnectionId) -> bool {
         self.sessions().table.controller(session) == Some(connection)
     }
 
-    pub(crate) fn next_expiry_ms(&self) -> Option<u64> {
+    fn next_expiry_ms(&self) -> Option<u64> {
         self.sessions().table.next_deadline()
     }
 
-    pub(crate) fn expire_sessions(self: &Arc<Self>) {
+    fn expire_sessions(self: &Arc<Self>) {
         let expired: Vec<_> = {
             let mut sessions = self.sessions();
             let ids = sessions.table.expire(steady_ms());
@@ -264,14 +355,18 @@ impl Server {
         }
     }
 
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn end_later(self: &Arc<Self>, session: &Arc<Session>) {
-        let (server, session) = (Arc::clone(self), Arc::clone(session));
-        self.track(async move {
+        let (registry, session) = (Arc::clone(self), Arc::clone(session));
+        self.host.spawn(async move {
             if let Ok(Err(error)) = supervised(session.end()).await {
                 tracing::error!(session = %session.id, error = %error.message, "session did not end");
             }
-            server.sessions().by_id.remove(&session.id);
-            server.stir();
+            registry.sessions().by_id.remove(&session.id);
+            registry.host.notify_activity();
         });
     }
 }
@@ -287,9 +382,9 @@ impl Sessions {
         }
     }
 
-    /// Tells whether a session waits for its client, and not for ever.
-    pub(super) fn expects_somebody(&self) -> bool {
-        self.table.next_deadline().is_some()
+    /// Tells whether a session waits for its client, and not for ever, or has processes.
+    fn are_busy(&self) -> bool {
+        self.table.next_deadline().is_some() || self.by_id.values().any(|session| session.process_count() > 0)
     }
 
     fn resolve(&self, wanted: &str, identity: &Identity) -> Option<String> {

@@ -1,0 +1,270 @@
+//! The calls about processes.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use remex_process::{Signal, tree};
+use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
+
+use super::{
+    Calls,
+    answers::{self, LIST_LESS, READ_LESS, Room},
+    listing::ProcessList,
+};
+use crate::{
+    budget,
+    compute::LARGE_MESSAGE,
+    outbox::{Encoding, Responder, Source, Then},
+    process::{Feed, HANGS, NotRead, Order, Waiter, unknown_process},
+    session::Session,
+};
+
+impl Calls {
+    pub(super) fn terminate(&mut self, own: &Arc<Session>, request: &wire::Terminate, responder: Responder) {
+        let order = Order::Terminate(request.mode, request.scope, responder);
+        self.order(own, request.session_id.as_deref(), &request.process_id, order);
+    }
+
+    pub(super) fn order(&mut self, own: &Arc<Session>, named: Option<&str>, process: &str, order: Order) {
+        let session = match self.session(own, named) {
+            Ok(session) => session,
+            Err(error) => return order.into_responder().error(&error),
+        };
+        match session.process(process) {
+            Some(process) => {
+                if order.is_input() {
+                    let source: Arc<dyn Source> = Arc::clone(&process) as _;
+                    order.responder().set_input_of(Arc::downgrade(&source));
+                }
+                process.order(order);
+            }
+            None => order.answer_unknown(),
+        }
+    }
+
+    pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
+        if responder.request_bytes() <= LARGE_MESSAGE {
+            return own.start(request, responder, self.context.slots());
+        }
+        // Megabytes of arguments and variables are copied on the way to a child.
+        let slots = Arc::clone(self.context.slots());
+        self.context.host().compute().run(move || own.start(request, responder, &slots)).await;
+    }
+
+    pub(super) fn write(&mut self, own: &Arc<Session>, request: wire::Write, responder: Responder) {
+        let write_id = request.write_id.as_deref().unwrap_or_default();
+        if let Err(error) = self.context.host().limits().check_id("writeId", write_id) {
+            return responder.error(&error);
+        }
+        let process_id: Box<str> = request.process_id.as_str().into();
+        let feed = Feed { chunk: request.chunk.0, write_id: request.write_id, process_id, responder };
+        self.order(own, request.session_id.as_deref(), &request.process_id, Order::Write(feed));
+    }
+
+    pub(super) fn signal(&mut self, own: &Arc<Session>, request: &wire::Signal, responder: Responder) {
+        match Signal::from_name(request.signal.name()) {
+            Some(signal) => {
+                let order = Order::Signal(signal, responder);
+                self.order(own, request.session_id.as_deref(), &request.process_id, order);
+            }
+            None => responder.error(&RpcError::new(
+                ErrorKind::NotSupported,
+                format!("this host has no signal {}", request.signal),
+            )),
+        }
+    }
+
+    pub(super) fn read_output(
+        &mut self,
+        id: RequestId,
+        own: &Arc<Session>,
+        request: wire::Read,
+        responder: Responder,
+    ) {
+        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+            Ok(process) => process,
+            Err(error) => return responder.error(&error),
+        };
+        let reader = request
+            .session_id
+            .as_deref()
+            .is_none_or(|named| named == own.id)
+            .then_some(self.context.connection());
+        let (host, ending) = (Arc::clone(self.context.host()), self.context.end_of_input().clone());
+        let asked = Instant::now();
+        let wait = Duration::from_millis(request.wait_ms.unwrap_or(0));
+        self.context.spawn_call(id, async move {
+            if !process.started(asked.checked_add(wait.max(HANGS))).await {
+                return responder.error(&unknown_process(&process.id));
+            }
+            tokio::select! {
+                () = process.readable(&request, reader, asked) => {}
+                () = ending.cancelled() => {}
+            }
+            responder.outbox().room().await;
+            // Little is told at once, whatever else is in the making.
+            match process.read(&request, reader, LARGE_MESSAGE as u64) {
+                Ok((reply, then)) => return responder.ok_then(reply, then),
+                Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
+                Err(NotRead::TooLong(_)) => {}
+            }
+            // A reply may be megabytes: it is made when there is room for it.
+            let making = responder.outbox().room_for_answer().await;
+            // Now and not elsewhere: what is streamed and acknowledged meanwhile may be evicted, and would be a gap.
+            let read = |room: Room| {
+                let read = process.read(&request, reader, room.bytes);
+                std::future::ready(read.map(|read| (read, room)))
+            };
+            let ((reply, then), share) = match answers::within_room(&host, &responder, READ_LESS, read).await
+            {
+                Ok(read) => read,
+                Err(error) => return responder.error(&error),
+            };
+            let answer = move || {
+                responder.ok_long(reply, then, share);
+                drop(making);
+            };
+            host.compute().run(answer).await;
+        });
+    }
+
+    pub(super) fn wait(
+        &mut self,
+        id: RequestId,
+        own: &Arc<Session>,
+        request: wire::Wait,
+        responder: Responder,
+    ) {
+        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+            Ok(process) => process,
+            Err(error) => return responder.error(&error),
+        };
+        let is_own = request.session_id.as_deref().is_none_or(|named| named == own.id);
+        let waiter = if is_own { Waiter::Controller } else { Waiter::Onlooker };
+        let slot = match request.until {
+            wire::Until::Output { .. } => match Arc::clone(&self.searches).try_acquire_owned() {
+                Ok(slot) => Some(slot),
+                Err(_) => {
+                    return responder.error(&too_many_searches(self.context.host().limits().output_waits));
+                }
+            },
+            wire::Until::Exit | wire::Until::Closed | wire::Until::IdleMs(_) => None,
+        };
+        let ending = self.context.end_of_input().clone();
+        let asked = Instant::now();
+        let wait = request.wait_ms.map(Duration::from_millis);
+        self.context.spawn_call(id, async move {
+            if !process.started(wait.and_then(|wait| asked.checked_add(wait.max(HANGS)))).await {
+                return responder.error(&unknown_process(&process.id));
+            }
+            tokio::select! {
+                waited = process.wait(&request, waiter, asked) => responder.answer(waited),
+                () = ending.cancelled() => {}
+            }
+            drop(slot);
+        });
+    }
+
+    pub(super) fn snapshot(
+        &mut self,
+        id: RequestId,
+        own: &Arc<Session>,
+        request: &wire::Snapshot,
+        responder: Responder,
+    ) {
+        let process = match self.find(own, request.session_id.as_deref(), &request.process_id) {
+            Ok(process) => process,
+            Err(error) => return responder.error(&error),
+        };
+        let (host, max_bytes) = (Arc::clone(self.context.host()), request.max_bytes);
+        let asked = Instant::now();
+        self.context.spawn_call(id, async move {
+            if !process.started(asked.checked_add(HANGS)).await {
+                return responder.error(&unknown_process(&process.id));
+            }
+            responder.outbox().room().await;
+            match process.snapshot(max_bytes, LARGE_MESSAGE as u64) {
+                Ok(snapshot) => return responder.ok(snapshot),
+                Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
+                Err(NotRead::TooLong(_)) => {}
+            }
+            let making = Arc::new(responder.outbox().room_for_answer().await);
+            let look = |room: Room| {
+                let (process, making) = (Arc::clone(&process), Arc::clone(&making));
+                host.compute().run(move || {
+                    let snapshot = process.snapshot(max_bytes, room.bytes);
+                    drop(making);
+                    snapshot.map(|snapshot| (snapshot, room))
+                })
+            };
+            let (snapshot, share) = match answers::within_room(&host, &responder, READ_LESS, look).await {
+                Ok(snapshot) => snapshot,
+                Err(error) => return responder.error(&error),
+            };
+            let answer = move || {
+                responder.ok_long(snapshot, Then::Nothing, share);
+                drop(making);
+            };
+            host.compute().run(answer).await;
+        });
+    }
+
+    pub(super) fn list(
+        &mut self,
+        id: RequestId,
+        own: &Arc<Session>,
+        request: &wire::List,
+        responder: Responder,
+    ) {
+        let sessions = match request.scope {
+            wire::Scope::Identity => self.sessions.all_of(&self.identity),
+            wire::Scope::Session => match self.session(own, request.session_id.as_deref()) {
+                Ok(session) => vec![session],
+                Err(error) => return responder.error(&error),
+            },
+        };
+        let (host, slots) = (Arc::clone(self.context.host()), Arc::clone(self.context.slots()));
+        let number = id.clone();
+        self.context.spawn_call(id, async move {
+            let _slot = slots.acquire().await;
+            let making = Arc::new(responder.outbox().room_for_answer().await);
+            // One look for all of them: there may be as many sessions as processes on this host.
+            let members = match sessions.first() {
+                Some(session) => tree::marked(session.tag()).await.unwrap_or_default(),
+                None => Vec::new(),
+            };
+            // There may be tens of thousands of them, too many for a worker.
+            let held = Arc::clone(&making);
+            let collect = move || {
+                let list = ProcessList::new(&sessions, &members);
+                drop(held);
+                Arc::new(list)
+            };
+            let list = host.compute().run(collect).await;
+            if responder.outbox().encoding() == Encoding::Value {
+                return responder.ok(host.compute().run(move || list.to_listing()).await);
+            }
+            let most = host.answers().total();
+            let encode = |room: Room| {
+                let (list, id, making) = (Arc::clone(&list), number.clone(), Arc::clone(&making));
+                host.compute().run(move || {
+                    let json = list.encode(&id, room.bytes, most);
+                    drop((list, making));
+                    json.map(|json| (json, room))
+                })
+            };
+            match answers::within_room(&host, &responder, LIST_LESS, encode).await {
+                Ok((json, share)) => responder.ok_json::<wire::Listing>(json, share),
+                Err(error) => responder.error(&error),
+            }
+        });
+    }
+}
+
+fn too_many_searches(limit: usize) -> RpcError {
+    let message =
+        format!("{limit} waits for output run on this connection, which is the limit; cancel some first");
+    RpcError::new(ErrorKind::LimitExceeded, message)
+}

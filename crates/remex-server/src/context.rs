@@ -1,0 +1,115 @@
+//! What a handler gets of its connection: the host, the outbox, and tasks that can be cancelled.
+//!
+//! Start at [`CallContext`].
+
+use std::{future::Future, sync::Arc};
+
+use remex_proto::RequestId;
+use tokio::{
+    sync::Semaphore,
+    task::{AbortHandle, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    host::Host,
+    outbox::{ConnectionId, Outbox, close_code},
+    supervise::supervised,
+};
+
+/// Why a connection ends that met a panic.
+pub(crate) const FAILED: &str = "the server failed on a request; its log says why";
+
+/// What a handler gets of its connection.
+#[derive(Debug)]
+pub(crate) struct CallContext {
+    host: Arc<Host>,
+    outbox: Arc<Outbox>,
+    /// Calls that take their time; they end with the connection.
+    tasks: JoinSet<()>,
+    /// How to cancel them.
+    cancels: Vec<(RequestId, AbortHandle)>,
+    /// Cancelled when the client sends no more.
+    end_of_input: CancellationToken,
+    /// Bounds what runs at once.
+    slots: Arc<Semaphore>,
+}
+
+impl CallContext {
+    pub(crate) fn new(host: &Arc<Host>, outbox: &Arc<Outbox>) -> Self {
+        CallContext {
+            host: Arc::clone(host),
+            outbox: Arc::clone(outbox),
+            tasks: JoinSet::new(),
+            cancels: Vec::new(),
+            end_of_input: CancellationToken::new(),
+            slots: Arc::new(Semaphore::new(host.limits().concurrent_requests)),
+        }
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    pub(crate) fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
+    }
+
+    pub(crate) fn connection(&self) -> ConnectionId {
+        self.outbox.id
+    }
+
+    /// Returns what bounds the calls of this connection that run at once.
+    pub(crate) fn slots(&self) -> &Arc<Semaphore> {
+        &self.slots
+    }
+
+    /// Returns what is cancelled when the client sends no more: reads and waits end then.
+    pub(crate) fn end_of_input(&self) -> &CancellationToken {
+        &self.end_of_input
+    }
+
+    /// Runs a call that may take its time, beside the others; `request/cancel` with `id` aborts it.
+    pub(crate) fn spawn_call(&mut self, id: RequestId, call: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.tasks.spawn(async {
+            // Its responder has answered.
+            let _ = supervised(call).await;
+        });
+        self.cancels.push((id, handle));
+    }
+
+    /// Runs what goes on after its request was answered; if it panics, only the end of the connection tells the client.
+    pub(crate) fn spawn_stream(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let outbox = Arc::clone(&self.outbox);
+        self.tasks.spawn(async move {
+            if supervised(task).await.is_err() {
+                outbox.say_goodbye(close_code::INTERNAL, FAILED);
+            }
+        });
+    }
+
+    /// Aborts the newest call with this id; `false` when none runs.
+    pub(crate) fn abort_call(&mut self, id: &RequestId) -> bool {
+        self.reap();
+        let running = self.cancels.iter().rposition(|(running, _)| running == id);
+        running.map(|index| self.cancels.remove(index).1.abort()).is_some()
+    }
+
+    /// Forgets the tasks that have ended.
+    pub(crate) fn reap(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        self.cancels.retain(|(_, handle)| !handle.is_finished());
+    }
+
+    /// Ends what only waits, and waits until everything that was asked is answered.
+    pub(crate) async fn finish(&mut self) {
+        self.end_of_input.cancel();
+        while self.tasks.join_next().await.is_some() {}
+        self.outbox.all_answered().await;
+    }
+
+    /// Ends all tasks.
+    pub(crate) async fn shut_down(&mut self) {
+        self.tasks.shutdown().await;
+    }
+}

@@ -1,0 +1,192 @@
+//! What everything on a server shares of its host: limits, threads, clients, accounts and the owner of its tasks.
+//!
+//! Handed down as one [`Arc`](std::sync::Arc); knows no connection, session or process. Start at [`Host`].
+
+use std::{
+    ffi::OsString,
+    future::Future,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use remex_process::{Spawner, Tags};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    budget::Budget,
+    compute::ComputePool,
+    config::{Config, HostInfo, Limits},
+    deadlines::Deadlines,
+    retention::RetentionAccount,
+    supervise::supervised,
+    threads::FileThreads,
+    watcher::SharedWatcher,
+    web::WebClient,
+};
+
+/// What everything on a server shares of its host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    limits: Limits,
+    info: HostInfo,
+    env: Vec<(OsString, OsString)>,
+    tags: Tags,
+    spawner: Spawner,
+    file_threads: FileThreads,
+    compute: ComputePool,
+    web: WebClient,
+    watcher: Arc<SharedWatcher>,
+    /// Memory for long answers, from their making until they are sent.
+    answers: Arc<Budget>,
+    /// Memory for long messages, from their second MiB until they are parsed.
+    incoming: Arc<Budget>,
+    retention: Arc<RetentionAccount>,
+    /// When closed processes are forgotten.
+    deadlines: Deadlines,
+    tasks: TaskTracker,
+    phase: watch::Sender<Phase>,
+    /// Changes whenever a connection, session or process came or went.
+    activity: watch::Sender<()>,
+    /// The kernel's count of processes killed for want of memory, as last seen.
+    oom_kills: AtomicU64,
+}
+
+/// How far a server has got with ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Serving,
+    /// No new work; what runs is being ended.
+    Ending,
+    /// Clients are told and connections end.
+    Leaving,
+}
+
+impl Host {
+    /// Starts the first thread of each pool.
+    ///
+    /// # Errors
+    ///
+    /// When the host has no room for these threads.
+    pub(crate) fn new(config: Config, tags: Tags) -> io::Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
+        let limits = config.limits;
+        Ok(Host {
+            spawner: Spawner::new(threads)?,
+            file_threads: FileThreads::new()?,
+            compute: ComputePool::new(threads.min(4))?,
+            web: WebClient::new(config.proxies, config.trust),
+            watcher: Arc::default(),
+            answers: Arc::new(Budget::new(limits.answer_bytes as u64)),
+            incoming: Arc::new(Budget::new(limits.incoming_bytes as u64)),
+            retention: Arc::new(RetentionAccount::new(limits.server_retain_bytes)),
+            deadlines: Deadlines::default(),
+            tasks: TaskTracker::new(),
+            phase: watch::Sender::new(Phase::Serving),
+            activity: watch::Sender::new(()),
+            oom_kills: AtomicU64::new(oom_kills()),
+            tags,
+            info: config.host,
+            env: config.host_env,
+            limits,
+        })
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Returns what clients may know about the host.
+    pub(crate) fn info(&self) -> &HostInfo {
+        &self.info
+    }
+
+    /// Returns the environment that a policy may let through to children.
+    pub(crate) fn env(&self) -> &[(OsString, OsString)] {
+        &self.env
+    }
+
+    pub(crate) fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
+    pub(crate) fn spawner(&self) -> &Spawner {
+        &self.spawner
+    }
+
+    pub(crate) fn file_threads(&self) -> &FileThreads {
+        &self.file_threads
+    }
+
+    pub(crate) fn compute(&self) -> &ComputePool {
+        &self.compute
+    }
+
+    pub(crate) fn web(&self) -> &WebClient {
+        &self.web
+    }
+
+    pub(crate) fn watcher(&self) -> &Arc<SharedWatcher> {
+        &self.watcher
+    }
+
+    pub(crate) fn answers(&self) -> &Arc<Budget> {
+        &self.answers
+    }
+
+    pub(crate) fn incoming(&self) -> &Arc<Budget> {
+        &self.incoming
+    }
+
+    pub(crate) fn retention(&self) -> &Arc<RetentionAccount> {
+        &self.retention
+    }
+
+    pub(crate) fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
+    }
+
+    /// Returns the tasks that the server waits for when it ends.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// Runs a task that the server waits for when it ends; a panic in it is logged.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(supervised(task));
+    }
+
+    /// Returns how far the server has got with ending.
+    pub(crate) fn phase(&self) -> &watch::Sender<Phase> {
+        &self.phase
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        *self.phase.borrow() > Phase::Serving
+    }
+
+    /// Notes that a connection, session or process came or went.
+    pub(crate) fn notify_activity(&self) {
+        self.activity.send_replace(());
+    }
+
+    /// Returns what changes whenever a connection, session or process came or went.
+    pub(crate) fn activity(&self) -> watch::Receiver<()> {
+        self.activity.subscribe()
+    }
+
+    /// Tells whether the kernel has killed something for want of memory since last asked.
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        let now = oom_kills();
+        self.oom_kills.fetch_max(now, Ordering::Relaxed) < now
+    }
+}
+
+/// Returns how many processes the kernel has killed for want of memory since it booted.
+fn oom_kills() -> u64 {
+    let Ok(text) = std::fs::read_to_string("/proc/vmstat") else { return 0 };
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+}

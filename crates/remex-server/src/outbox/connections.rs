@@ -1,0 +1,82 @@
+//! The open connections of a server, by number.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::{ConnectionId, Outbox, courtesy::Courtesy};
+use crate::budget::RequestLoad;
+
+/// What all connections of a server share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shared {
+    /// Heeded by floods.
+    pub(super) courtesy: Arc<Courtesy>,
+    /// What the requests under way hold.
+    pub(super) requests: Arc<RequestLoad>,
+}
+
+/// The open connections of a server.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    shared: Shared,
+    next: AtomicU64,
+    /// Shared by connections and sessions; held briefly.
+    open: Mutex<HashMap<ConnectionId, Arc<Outbox>>>,
+}
+
+impl Connections {
+    /// Makes an empty list; all connections together hold at most `request_bytes` of waiting requests.
+    pub(crate) fn new(request_bytes: u64) -> Self {
+        Connections {
+            shared: Shared { courtesy: Arc::default(), requests: Arc::new(RequestLoad::new(request_bytes)) },
+            next: AtomicU64::new(1),
+            open: Mutex::default(),
+        }
+    }
+
+    /// Returns a number that no other connection has.
+    pub(crate) fn next_id(&self) -> ConnectionId {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Adds a connection, whose outbox `make` makes.
+    pub(crate) fn open(&self, make: impl FnOnce(ConnectionId, Shared) -> Outbox) -> Arc<Outbox> {
+        let id = self.next_id();
+        let outbox = Arc::new(make(id, self.shared.clone()));
+        self.by_id().insert(id, Arc::clone(&outbox));
+        outbox
+    }
+
+    pub(crate) fn close(&self, id: ConnectionId) {
+        let closed = self.by_id().remove(&id);
+        drop(closed);
+    }
+
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<Arc<Outbox>> {
+        self.by_id().get(&id).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Outbox>> {
+        self.by_id().values().cloned().collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_id().is_empty()
+    }
+
+    fn by_id(&self) -> MutexGuard<'_, HashMap<ConnectionId, Arc<Outbox>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Connections {
+    pub(crate) fn request_load(&self) -> &RequestLoad {
+        &self.shared.requests
+    }
+}

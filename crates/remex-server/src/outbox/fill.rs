@@ -1,0 +1,165 @@
+//! Which waiting messages go into the send buffer next, and when acknowledgements are asked for.
+
+use std::{
+    sync::{Arc, MutexGuard},
+    time::Instant,
+};
+
+use remex_proto::flow;
+
+use super::{
+    Acks, Answer, Goodbye, Outbox, Queue, SEND_BYTES, SentRead, Sink, Source, Then, in_flight::CONSIDERATE,
+    ready::Turn, sink::QueuedMessage,
+};
+
+/// What one flooding source may put into the send buffer before it is the next one's turn, as it is sent.
+const TURN_BYTES: usize = 64 << 10;
+
+/// At the end of a burst an acknowledgement is asked for only when this much is open.
+const IDLE_MARK_BYTES: usize = 16 << 10;
+
+impl Outbox {
+    /// Moves what is due into `sink`; returns the farewell once everything before it is in there.
+    pub(crate) fn fill(&self, sink: &mut Sink) -> Option<Goodbye> {
+        if sink.is_within_message() {
+            return None;
+        }
+        let mut queue = self.queue();
+        if std::mem::take(&mut queue.is_within_answer) {
+            queue.answer_ahead = sink.len();
+        }
+        if std::mem::take(&mut queue.mark_behind_answer) {
+            self.mark(&mut queue, sink);
+        }
+        if let Some(payload) = queue.pong.take() {
+            sink.pong(&payload);
+        }
+        if std::mem::take(&mut queue.ping) {
+            let mark = queue.in_flight.mark().unwrap_or(queue.in_flight.last_mark());
+            ask(queue.acks, mark, sink);
+        }
+        while sink.len() < SEND_BYTES {
+            if let Some(answer) = queue.answers.pop_front() {
+                queue = self.fill_answer(queue, answer, sink);
+            } else if queue.goodbye.is_some() {
+                return queue.goodbye.clone();
+            } else if queue.in_flight.is_full() {
+                break;
+            } else if let Some(source) = queue.ready.take_fresh() {
+                let until = Instant::now() + CONSIDERATE;
+                queue.in_flight.be_considerate(&source, until);
+                self.shared.courtesy.ask(self.id, until);
+                queue = self.fill_output(queue, source, sink);
+            } else if queue.in_flight.has_room(|| self.shared.courtesy.is_due(self.id)) {
+                match queue.ready.take_bulk() {
+                    Some(Turn::Source(source)) => queue = self.fill_output(queue, source, sink),
+                    Some(Turn::Part(part, taken)) => {
+                        if queue.acks != Acks::Lag {
+                            queue.in_flight.add_part(part.size());
+                        }
+                        sink.message(part);
+                        let _ = taken.send(());
+                    }
+                    None => break,
+                }
+            } else {
+                break;
+            }
+        }
+        if sink.is_within_message() {
+            return None;
+        }
+        let open = queue.in_flight.open_bytes();
+        let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.shared.courtesy.is_due(self.id));
+        if is_stuck
+            || queue.in_flight.is_mark_due()
+            || open >= self.limits.mark_bytes
+            || (open >= IDLE_MARK_BYTES && sink.len() < SEND_BYTES)
+        {
+            self.mark(&mut queue, sink);
+        }
+        None
+    }
+
+    fn fill_answer<'a>(
+        &'a self,
+        mut queue: MutexGuard<'a, Queue>,
+        answer: Answer,
+        sink: &mut Sink,
+    ) -> MutexGuard<'a, Queue> {
+        let size = answer.message.as_ref().map_or(0, QueuedMessage::size);
+        queue.answer_bytes -= size;
+        // Apart from what was streamed before, whose acknowledgement is worth something else.
+        if matches!(answer.then, Then::Delivered { wants_mark: true, .. }) && queue.acks != Acks::Lag {
+            self.mark(&mut queue, sink);
+        }
+        if let Some(message) = answer.message {
+            sink.message(message);
+            queue.answer_ahead = sink.len();
+            queue.is_within_answer = sink.has_unfinished();
+        }
+        match answer.then {
+            Then::Nothing => queue,
+            Then::Follow(source) => {
+                drop(queue);
+                source.open(self);
+                self.queue()
+            }
+            Then::Delivered { source, up_to, worth, wants_mark } => {
+                drop(queue);
+                source.on_answered(self.id, up_to);
+                let mut queue = self.queue();
+                if queue.acks == Acks::Lag {
+                    let ends_at = queue.written + sink.len_to_end() as u64;
+                    queue.sent_reads.push_back(SentRead { ends_at, source, seq: worth });
+                    return queue;
+                }
+                queue.in_flight.add(&source, worth, size);
+                if wants_mark && sink.has_unfinished() {
+                    queue.mark_behind_answer = true;
+                } else if wants_mark {
+                    self.mark(&mut queue, sink);
+                }
+                queue
+            }
+        }
+    }
+
+    fn fill_output<'a>(
+        &'a self,
+        queue: MutexGuard<'a, Queue>,
+        source: Arc<dyn Source>,
+        sink: &mut Sink,
+    ) -> MutexGuard<'a, Queue> {
+        let acks = queue.acks;
+        drop(queue);
+        let delivery = Arc::clone(&source).deliver(self.id, acks, sink, TURN_BYTES);
+        let mut queue = self.queue();
+        if let (Some(seq), false) = (delivery.up_to, acks == Acks::Lag) {
+            queue.in_flight.add(&source, seq, delivery.sent_bytes);
+            if delivery.wants_mark {
+                self.mark(&mut queue, sink);
+            }
+        }
+        if let Some(urgency) = delivery.more {
+            queue.ready.push(source, urgency);
+        }
+        queue
+    }
+
+    /// Asks the client to acknowledge everything up to here, unless too many of such questions have no answer.
+    fn mark(&self, queue: &mut Queue, sink: &mut Sink) {
+        if let Some(mark) = queue.in_flight.mark() {
+            ask(queue.acks, mark, sink);
+        }
+    }
+}
+
+/// Asks the client to acknowledge a mark.
+fn ask(acks: Acks, mark: u64, sink: &mut Sink) {
+    match acks {
+        Acks::Ping => sink.ping(&mark.to_be_bytes()),
+        Acks::Mark => sink.note(64, flow::Mark { mark }),
+        Acks::Lag => {}
+    }
+}
