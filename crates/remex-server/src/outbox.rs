@@ -14,6 +14,8 @@ mod responder;
 mod sink;
 mod size;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::VecDeque,
@@ -628,45 +630,5 @@ impl Queue {
     /// Returns the request with this id that has no answer yet, of several the newest.
     fn newest_open(&self, id: &RequestId) -> Option<&OpenRequest> {
         self.open.iter().filter(|open| open.id == *id).max_by_key(|open| open.number)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use remex_rpc::Framing;
-
-    use super::*;
-
-    #[test]
-    fn a_long_part_of_a_stream_may_wait_for_as_long_as_the_client_likes_and_a_long_answer_may_not() {
-        for is_answer in [false, true] {
-            let outbox = Outbox::new(1, Acks::Lag, Encoding::Json, Limits::default(), Shared::default());
-            let mut sink = Sink::wire(Framing::Lines, Box::new(tokio::io::sink()));
-            let message = QueuedMessage::Json(vec![b' '; 3 * SEND_BYTES]);
-            if is_answer {
-                outbox.push(Some(message), Then::Nothing);
-            } else {
-                outbox.queue().ready.push_part(message, oneshot::channel().0);
-            }
-            assert_eq!(outbox.fill(&mut sink), None);
-            assert!(sink.has_unfinished());
-            outbox.progress(1, sink.has_unfinished());
-            assert_eq!(outbox.queue().owed_since.is_some(), is_answer);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_a_long_answer_is_alive_although_it_cannot_be_asked() {
-        let outbox = Outbox::new(1, Acks::Ping, Encoding::Json, Limits::default(), Shared::default());
-        for (sent_bytes, is_within_answer, is_expected) in
-            [(1, true, true), (0, true, false), (1, false, false)]
-        {
-            let taking = async {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                outbox.progress(sent_bytes, is_within_answer);
-            };
-            let (is_alive, ()) = tokio::join!(outbox.is_alive(Duration::from_secs(2)), taking);
-            assert_eq!(is_alive, is_expected, "{sent_bytes} bytes, within an answer: {is_within_answer}");
-        }
     }
 }

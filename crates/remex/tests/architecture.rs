@@ -1,4 +1,5 @@
-//! The arrows between our crates, and where `unsafe` may stand: what the compiler does not guard by itself.
+//! The arrows between our crates, the layers of the server, and where `unsafe` may stand: what the compiler does not
+//! guard by itself.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
@@ -29,6 +30,34 @@ const ARROWS: [(&str, &str); 10] = [
 
 /// Nothing depends on these.
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
+
+/// The modules of the server from the bottom to the top: each uses only those before it.
+const SERVER_LAYERS: [&str; 24] = [
+    "clock",
+    "config",
+    "identity",
+    "supervise",
+    "threads",
+    "compute",
+    "budget",
+    "retention",
+    "deadlines",
+    "io_error",
+    "web",
+    "watcher",
+    "host",
+    "outbox",
+    "context",
+    "fs",
+    "http",
+    "watch",
+    "environment",
+    "process",
+    "session",
+    "calls",
+    "connection",
+    "server",
+];
 
 /// The only crate that may use `unsafe`.
 const UNSAFE: &str = "remex-process";
@@ -67,6 +96,39 @@ fn nothing_depends_on_the_benchmarks_and_the_fuzz_targets() {
             assert!(!EDGE.contains(&to), "`{from}` depends on `{to}`, which nothing may depend on");
         }
     }
+}
+
+#[test]
+fn each_module_of_the_server_uses_only_those_below_it() {
+    let source = root().join("crates/remex-server/src");
+    let mut found = BTreeSet::new();
+    for file in files(&source) {
+        let path = file.strip_prefix(&source).unwrap().with_extension("");
+        let module = path.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
+        if module == "lib" || path.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        let Some(layer) = SERVER_LAYERS.iter().position(|known| *known == module) else {
+            panic!("`{module}` is no layer of the server; add it to the list where it belongs")
+        };
+        let text = fs::read_to_string(&file).unwrap();
+        for used in used_modules(&text) {
+            let is_below = SERVER_LAYERS[..=layer].contains(&used.as_str());
+            assert!(is_below, "`{}` uses `{used}`, which is not below `{module}`", file.display());
+        }
+        found.insert(module);
+    }
+    for layer in SERVER_LAYERS {
+        assert!(found.contains(layer), "`{layer}` is a layer of the server, but no module");
+    }
+}
+
+#[test]
+fn the_layer_test_sees_what_a_module_uses() {
+    let text = "use crate::{\n    a::{self, B},\n    c,\n};\nfn f() { crate::d::g(); }\n\
+                pub(crate) use crate::e::F;\n// crate::comment::x\n\
+                #[cfg(test)]\nmod tests {\n    use crate::tests::G;\n}\n";
+    assert_eq!(used_modules(text), ["a", "c", "d", "e"].map(str::to_owned).into());
 }
 
 #[test]
@@ -109,6 +171,53 @@ fn check_safe(path: &Path) {
         let is_safe = !words.any(|word| matches!(word, "unsafe" | "unsafe_code"));
         assert!(is_safe, "{}:{} has unsafe code, which belongs in `{UNSAFE}`", path.display(), at + 1);
     }
+}
+
+/// Returns the modules of the same crate that a source file names, apart from its tests.
+fn used_modules(text: &str) -> BTreeSet<String> {
+    let code: String = text
+        .split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default()
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join(" ");
+    let name = |text: &str| -> String {
+        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let mut used = BTreeSet::new();
+    for path in code.split("crate::").skip(1) {
+        match path.strip_prefix('{') {
+            None => _ = used.insert(name(path)),
+            Some(group) => {
+                let mut depth = 0;
+                let mut rest = group;
+                used.insert(name(rest));
+                while let Some(at) = rest.find(['{', '}', ',']) {
+                    let (mark, behind) = (rest.as_bytes()[at], &rest[at + 1..]);
+                    match mark {
+                        b'{' => depth += 1,
+                        b'}' if depth == 0 => break,
+                        b'}' => depth -= 1,
+                        _ if depth == 0 => _ = used.insert(name(behind)),
+                        _ => {}
+                    }
+                    rest = behind;
+                }
+            }
+        }
+    }
+    used.remove("");
+    used
+}
+
+/// Returns all files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    entries(directory)
+        .into_iter()
+        .flat_map(|entry| if entry.is_dir() { files(&entry) } else { vec![entry] })
+        .collect()
 }
 
 fn packages() -> Vec<Value> {

@@ -112,7 +112,7 @@ impl Values {
         self.due.push_back((value, size));
     }
 
-    fn pop(&mut self) -> Option<ToClient> {
+    pub(super) fn pop(&mut self) -> Option<ToClient> {
         let (value, size) = self.due.pop_front()?;
         self.bytes -= size;
         Some(value)
@@ -209,7 +209,7 @@ impl Sink {
             (Sink::Memory { values, .. }, QueuedMessage::Value(value, size)) => values.push(value, size),
             (Sink::Wire { .. }, QueuedMessage::Value(..))
             | (Sink::Memory { .. }, QueuedMessage::Json(_) | QueuedMessage::Long(_)) => {
-                debug_assert!(false, "an outbox makes parcels in the encoding of its connection");
+                debug_assert!(false, "an outbox makes messages in the encoding of its connection");
             }
         }
     }
