@@ -22,12 +22,13 @@ use tokio::sync::Semaphore;
 use crate::{
     config::Limits,
     context::CallContext,
+    engine::{Owner as _, Request, unknown_process},
     environment,
     fs::FileCalls,
     http::{HttpCalls, Pace},
     identity::Identity,
     outbox::{Outbox, Responder, close_code::POLICY},
-    process::{From, Order, Owner as _, Process, unknown_process},
+    process::{From, Process},
     session::{Listener, Session, SessionRegistry},
     watch::Watches,
 };
@@ -152,7 +153,7 @@ impl Calls {
             Call::ProcessSignal(request) => self.signal(&own, &request, responder),
             Call::ProcessTerminate(request) => self.terminate(&own, &request, responder),
             Call::ProcessCloseStdin(request) => {
-                let order = Order::CloseStdin(responder, request.process_id.as_str().into());
+                let order = Request::CloseStdin(responder, request.process_id.as_str().into());
                 self.order(&own, request.session_id.as_deref(), &request.process_id, order);
             }
             Call::ProcessRelease(request) => {
@@ -165,7 +166,7 @@ impl Calls {
             }
             Call::ProcessResize(request) => {
                 let size = Size { rows: request.rows.get(), cols: request.cols.get() };
-                let order = Order::Resize(size, responder, request.process_id.as_str().into());
+                let order = Request::Resize(size, responder, request.process_id.as_str().into());
                 self.order(&own, request.session_id.as_deref(), &request.process_id, order);
             }
             Call::ProcessWait(request) => self.wait(id, &own, request, responder),

@@ -4,31 +4,45 @@
 //! and answers them; a session owns processes; a process is one task that writes one log, and an
 //! outbox is what waits to be sent. It never reads configuration: the program hands it a [`Config`].
 
-// From the bottom to the top: each module uses only those above it in this list.
+// Layers, from the bottom to the top: a module uses only those of the groups before its own; within a group the order
+// is that of `tests/architecture.rs` in the package `remex`, which checks it.
+
+// Plain values and tools.
 mod budget;
-mod calls;
 mod clock;
 mod compute;
 mod config;
-mod connection;
-mod context;
 mod deadlines;
-mod environment;
-mod fs;
-mod host;
-mod http;
 mod identity;
 mod io_error;
-mod outbox;
-mod process;
 mod retention;
-mod server;
-mod session;
 mod supervise;
 mod threads;
-mod watch;
+
+// What all share of the host.
+mod host;
 mod watcher;
 mod web;
+
+// A process without clients, and what is sent to a client without processes.
+mod engine;
+mod outbox;
+
+// Areas, each with its own state.
+mod context;
+mod environment;
+mod fs;
+mod http;
+mod watch;
+
+// Processes that clients follow, and who owns them.
+mod process;
+mod session;
+
+// From a connection to a call.
+mod calls;
+mod connection;
+mod server;
 
 #[cfg(test)]
 mod tests;

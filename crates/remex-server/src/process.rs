@@ -1,395 +1,152 @@
-//! One process of a session: what is shared between its task, its readers and its handlers.
+//! A process of a session, as connections see it: who follows it, how fast, and what is kept for whom.
 //!
-//! The task in [`task`] owns the child and is the only writer of the log; everybody else reads the
-//! log with a cursor or puts an [`Order`] into the queue. Start at [`Process`].
+//! The [`Engine`] runs the child; [`Followers`] are its audience, and stream its log to connections. Start at
+//! [`Process`].
 
-pub(crate) mod broken;
-mod deliver;
-mod hold;
-mod input;
-mod owner;
-mod pipes;
+mod control;
+mod follow;
 mod read;
-mod rest;
-mod start;
-pub(crate) mod task;
-mod terminate;
-mod unconsumed;
-mod wait;
-mod watched;
+mod window;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{
-        Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag, tree};
 use remex_proto::{
-    ErrorKind, HostPath, RpcError,
-    process::{self as wire, ExitCause},
-    state::output_log::{self, OutputLog},
+    RpcError,
+    process::Overflow,
+    state::output_log::{Hold, OutputLog},
 };
-use tokio::sync::Notify;
 
 use crate::{
-    clock::now_ms,
+    config::Limits,
     deadlines::{Deadline, Expire},
-    host::Host,
-    outbox::Responder,
-    retention::RetentionAccount,
+    engine::{Audience, Caller, Engine, Outcome, Owner, Spec, State},
+    outbox::{ConnectionId, Responder},
 };
-use deliver::{Follow, Losses};
-pub(crate) use deliver::{From, Viewer};
-use hold::{Control, Searches};
-pub(crate) use input::Feed;
-use input::Input;
-pub(crate) use owner::Owner;
-pub(crate) use read::NotRead;
-use rest::Rest;
-pub(crate) use start::{HANGS, Starting};
-use terminate::GentleEnds;
-pub(crate) use wait::Waiter;
+use control::Control;
+use follow::{Follow, Losses};
+pub(crate) use follow::{From, Viewer};
 
-/// A handle on one process.
+/// A process that connections can follow.
+pub(crate) type Process = Engine<Followers>;
+
+/// The connections that follow a process, and what is kept for the one that controls it.
 #[derive(Debug)]
-pub(crate) struct Process {
-    pub(crate) id: Box<str>,
-    /// The id as a JSON string, escaped once.
+pub(crate) struct Followers {
+    /// The id of the process as a JSON string, escaped once.
     id_json: Box<str>,
-    owner: Weak<dyn Owner>,
-    host: Arc<Host>,
-    /// What its log is charged to.
-    account: Arc<RetentionAccount>,
-    pub(crate) about: About,
-    pub(crate) tag: Tag,
-    /// Shared by the task (writes the log), the connections' writers (read it) and handlers; held for moments only.
-    state: Mutex<State>,
-    /// Wakes the task: orders came, or the log may have room again.
-    wake: Notify,
-    /// Wakes reads and waits.
-    changed: Notify,
-    /// Counted among those of its session that have not closed.
-    is_live: AtomicBool,
-}
-
-/// What was asked for.
-#[derive(Debug)]
-pub(crate) struct About {
-    pub(crate) argv: Vec<String>,
-    pub(crate) cwd: HostPath,
-    pub(crate) tty: bool,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) asked_at_ms: u64,
-    pub(crate) overflow: wire::Overflow,
-    /// How long after close the output stays readable.
-    pub(crate) closed_ttl: Duration,
-    pub(crate) linger: Option<Duration>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) idle_timeout: Option<Duration>,
-    pub(crate) retain_bytes: usize,
-    pub(crate) start_id: Option<String>,
-    /// Bytes of what the client said that are kept with the process.
-    pub(crate) weight: usize,
-}
-
-#[derive(Debug)]
-struct State {
-    phase: Phase,
-    /// The child of a start that is not answered yet, which is to die with its tree if the task panics.
-    born: Option<Leader>,
-    orders: VecDeque<Order>,
-    log: OutputLog,
-    input: Input,
     follows: Vec<Follow>,
-    losses: Losses,
-    searches: Searches,
     control: Control,
-    exit: Option<Exit>,
-    ended_at_ms: Option<u64>,
-    /// Why the server ended it, if it did.
-    ended_for: Option<ExitCause>,
-    gentle_ends: GentleEnds,
-    /// When output last came, for idleness.
-    last_output: Instant,
-    /// Whether the task leaves the output alone for a moment.
-    rest: Rest,
-    /// When readers were last told.
-    last_ring: Instant,
-    /// The client wrote since readers were last told: what comes now is an answer and goes out at once.
-    answer_due: bool,
-    /// The task waits for room.
-    full: bool,
+    losses: Losses,
     /// Its time is up, but its client has not got everything.
     overdue: bool,
     /// When it is to be forgotten; goes with the process.
     deadline: Option<Deadline>,
-    /// Bytes charged to session and server.
-    charged: usize,
-    /// Its task panicked.
-    is_broken: bool,
 }
 
-#[derive(Clone, Debug)]
-enum Phase {
-    Starting(Attempt),
-    Running {
-        leader: Leader,
-        started_at_ms: u64,
-    },
-    /// Closed: the task is gone.
-    Over {
-        pid: Pid,
-        started_at_ms: u64,
-    },
-    Failed,
+/// Who owns processes that connections can follow: a session.
+pub(crate) trait ProcessOwner: Owner<Followers> {
+    /// Returns how the controlling connection follows a process, if it is `connection`.
+    fn controller(&self, connection: ConnectionId) -> Option<Viewer>;
+
+    /// Forgets a closed process: its id is free, its output is gone.
+    fn forget(&self, process: &Arc<Process>);
 }
 
-/// How the direct child ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Exit {
-    pub(crate) code: i32,
-    pub(crate) signal: Option<String>,
-    pub(crate) cause: ExitCause,
-    pub(crate) usage: wire::Usage,
+impl Followers {
+    pub(crate) fn new(process_id: &str) -> Self {
+        Followers {
+            id_json: follow::quoted(process_id),
+            follows: Vec::new(),
+            control: Control::default(),
+            losses: Losses::default(),
+            overdue: false,
+            deadline: None,
+        }
+    }
 }
 
-/// What a handler wants the task to do, in the order of arrival.
-#[derive(Debug)]
-pub(crate) enum Order {
-    Write(Feed),
-    CloseStdin(Responder, Box<str>),
-    Resize(Size, Responder, Box<str>),
-    Signal(Signal, Responder),
-    Terminate(wire::TerminateMode, wire::TerminateScope, Responder),
+impl Audience for Followers {
+    type Caller = Responder;
+    type Owner = dyn ProcessOwner;
+
+    fn hold(&mut self, log: &mut OutputLog, spec: &Spec, limits: &Limits, now: Instant) -> Hold {
+        match spec.overflow {
+            Overflow::Evict => Hold::Nothing,
+            Overflow::Hold if self.control.is_awaited() => Hold::After(self.control.acknowledged()),
+            Overflow::Pause | Overflow::Hold => {
+                if self.control.gave_up(limits, now) {
+                    self.note_abandoned(log);
+                }
+                self.control.hold(limits, now)
+            }
+        }
+    }
+
+    fn hold_changes_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
+        if spec.overflow == Overflow::Hold && self.control.is_awaited() {
+            return None;
+        }
+        self.control.loosens_at(limits)
+    }
+
+    fn on_events(process: &Arc<Process>, state: &mut State<Self>) {
+        follow::queue(process, state);
+    }
+
+    fn wants_much(&self, log: &OutputLog) -> bool {
+        self.follows.iter().any(|follow| follow.wants_much(log))
+    }
+
+    fn let_go(&mut self) {
+        self.control.let_go();
+    }
 }
 
-/// Where a process belongs.
-#[derive(Debug)]
-pub(crate) struct Placement<'a> {
-    pub(crate) owner: Weak<dyn Owner>,
-    pub(crate) host: &'a Arc<Host>,
-    pub(crate) account: &'a Arc<RetentionAccount>,
-    pub(crate) tag: Tag,
+impl Caller for Responder {
+    fn is_gone(&self) -> bool {
+        self.outbox().is_gone()
+    }
+
+    fn answer(self, outcome: Result<Outcome, RpcError>) {
+        match outcome {
+            Ok(Outcome::Done(reply)) => self.ok(reply),
+            Ok(Outcome::Written(reply)) => self.ok(reply),
+            Ok(Outcome::Terminated(reply)) => self.ok(reply),
+            Err(error) => self.error(&error),
+        }
+    }
 }
 
 impl Process {
-    fn new(id: String, about: About, place: &Placement<'_>) -> Self {
-        let (now, limits) = (Instant::now(), place.host.limits());
-        let retain = output_log::Limits { retain_bytes: about.retain_bytes, ..limits.retain };
-        Process {
-            id_json: quoted(&id),
-            id: id.into(),
-            owner: Weak::clone(&place.owner),
-            host: Arc::clone(place.host),
-            account: Arc::clone(place.account),
-            tag: place.tag,
-            state: Mutex::new(State {
-                phase: Phase::Starting(Attempt::default()),
-                born: None,
-                orders: VecDeque::new(),
-                log: OutputLog::new(retain),
-                input: Input::new(limits),
-                follows: Vec::new(),
-                losses: Losses::default(),
-                searches: Searches::default(),
-                control: Control::default(),
-                exit: None,
-                ended_at_ms: None,
-                ended_for: None,
-                gentle_ends: GentleEnds::new(),
-                last_output: now,
-                rest: Rest::default(),
-                last_ring: now.checked_sub(task::GATHER).unwrap_or(now),
-                answer_due: true,
-                full: false,
-                overdue: false,
-                deadline: None,
-                charged: 0,
-                is_broken: false,
-            }),
-            about,
-            wake: Notify::new(),
-            changed: Notify::new(),
-            is_live: AtomicBool::new(false),
-        }
-    }
-
-    /// Puts an order into the queue, which the task takes after the start and never before; answers
-    /// it when there is no task.
-    pub(crate) fn order(self: &Arc<Self>, order: Order) {
-        let mut state = self.state();
-        // Sent again by its client elsewhere, it would come before what was sent before it.
-        if order.is_input() && order.responder().outbox().is_gone() {
-            drop(state);
-            return;
-        }
-        match state.phase {
-            Phase::Starting(_) | Phase::Running { .. } => {
-                state.orders.push_back(order);
-                drop(state);
-                self.wake.notify_one();
-            }
-            Phase::Over { .. } => order.answer_closed(self, &mut state.input),
-            Phase::Failed => {
-                drop(state);
-                order.answer_unknown();
-            }
-        }
-    }
-
-    /// Tells whether nothing more will come.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state().log.is_closed()
-    }
-
-    /// Notes whether the process counts as one that has not closed; returns whether that is news.
-    pub(crate) fn set_live(&self, is_live: bool) -> bool {
-        self.is_live.swap(is_live, Ordering::Relaxed) != is_live
-    }
-
-    /// The task ends: from now on orders are answered without it.
-    fn retire(self: &Arc<Self>) {
-        let mut state = self.state();
-        if let Phase::Running { leader, started_at_ms } = &state.phase {
-            state.phase = Phase::Over { pid: leader.pid(), started_at_ms: *started_at_ms };
-        }
-        while let Some(order) = state.orders.pop_front() {
-            order.answer_closed(self, &mut state.input);
-        }
-    }
-
-    /// Waits until the start has succeeded or failed, or until `deadline`; `false` when it failed.
-    pub(crate) async fn started(&self, deadline: Option<Instant>) -> bool {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            match self.state().phase {
-                Phase::Starting(_) => {}
-                Phase::Running { .. } | Phase::Over { .. } => return true,
-                Phase::Failed => return false,
-            }
-            match deadline {
-                Some(at) => {
-                    if tokio::time::timeout_at(at.into(), changed).await.is_err() {
-                        return true;
-                    }
-                }
-                None => changed.await,
-            }
-        }
-    }
-
-    /// Notes why the process is about to end, unless a reason is known already.
-    pub(crate) fn will_end_for(&self, cause: ExitCause) {
-        let mut state = self.state();
-        if state.exit.is_none() {
-            state.ended_for.get_or_insert(cause);
-        }
-    }
-
-    /// The session has ended: the process dies, and nobody waits for what it said.
-    ///
-    /// Tells whether it is still being started, so that there may be something to end later.
-    pub(crate) fn abandon(&self) -> bool {
-        let mut state = self.state();
-        state.control.let_go();
-        match &state.phase {
-            Phase::Starting(attempt) => attempt.abort(),
-            // The end of the session kills everything with its tag and reports failures; this also gets what lost its tag.
-            Phase::Running { leader, .. } => drop(tree::kill_start(self.tag, leader)),
-            _ => {}
-        }
-        let is_starting = matches!(state.phase, Phase::Starting(_));
-        drop(state);
-        self.wake.notify_one();
-        is_starting
-    }
-
-    /// The server ends: a process that does not run yet never will.
-    pub(crate) fn abort_start(&self) {
-        if let Phase::Starting(attempt) = &self.state().phase {
-            attempt.abort();
-        }
-    }
-
     /// Forgets the process after `ttl`, whatever deadline it had before.
     pub(crate) fn forget_after(self: &Arc<Self>, ttl: Duration) {
         let Some(at) = Instant::now().checked_add(ttl) else { return };
-        let deadline = self.host.deadlines().add(self, at);
-        let earlier = self.state().deadline.replace(deadline);
+        let deadline = self.host().deadlines().add(self, at);
+        let earlier = self.state().audience.deadline.replace(deadline);
         drop(earlier);
     }
 
-    /// Evicts what nobody waits for, to make room for others.
-    pub(crate) fn reclaim(&self) {
+    /// Forgets the closed process, unless a client that is here has not got everything: then it is
+    /// forgotten as soon as it has.
+    pub(crate) fn forget_if_settled(self: &Arc<Self>) {
+        let Some(owner) = self.owner() else { return };
         let mut state = self.state();
-        let hold = state.hold(&self.about, self.host.limits(), Instant::now());
-        state.log.give_up(hold);
-        self.charge(&mut state);
-    }
-
-    /// Returns when it began to run, or was asked for.
-    pub(crate) fn started_at_ms(&self) -> u64 {
-        match self.state().phase {
-            Phase::Running { started_at_ms, .. } | Phase::Over { started_at_ms, .. } => started_at_ms,
-            Phase::Starting(_) | Phase::Failed => self.about.asked_at_ms,
+        let State { audience, log, .. } = &mut *state;
+        audience.overdue = audience.is_awaited(log);
+        let is_settled = !audience.overdue;
+        drop(state);
+        if is_settled {
+            owner.forget(self);
         }
     }
 
-    /// Returns one line of `process/list`, without the figures of the tree.
-    pub(crate) fn entry(&self, session_id: &str) -> wire::Entry {
+    /// Tells whether no client that is here waits for the rest of it.
+    pub(crate) fn is_settled(&self) -> bool {
         let state = self.state();
-        let (pid, started_at_ms) = match &state.phase {
-            Phase::Running { leader, started_at_ms } => (Some(leader.pid()), *started_at_ms),
-            Phase::Over { pid, started_at_ms } => (Some(*pid), *started_at_ms),
-            Phase::Starting(_) | Phase::Failed => (None, self.about.asked_at_ms),
-        };
-        wire::Entry {
-            process_id: self.id.to_string(),
-            session_id: session_id.to_owned(),
-            argv: self.about.argv.clone(),
-            cwd: self.about.cwd.clone(),
-            pid: pid.map(|pid| pid.as_raw().unsigned_abs()),
-            tty: self.about.tty,
-            labels: self.about.labels.clone(),
-            state: match (&state.phase, &state.exit) {
-                (Phase::Starting(_), _) => wire::State::Starting,
-                _ if state.log.is_closed() => wire::State::Closed,
-                (_, Some(_)) => wire::State::Exited,
-                _ => wire::State::Running,
-            },
-            started_at_ms,
-            ended_at_ms: state.ended_at_ms,
-            exit_code: state.exit.as_ref().map(|exit| exit.code),
-            signal: state.exit.as_ref().and_then(|exit| exit.signal.clone()),
-            cause: state.exit.as_ref().map(|exit| exit.cause),
-            produced: state.log.produced(),
-            retained_bytes: state.log.held_bytes() as u64,
-            cpu_ms: None,
-            resident_bytes: None,
-            living_pids: Vec::new(),
-        }
-    }
-
-    /// Returns what the log may hold now, from what session and server have left.
-    fn budget(&self, state: &State) -> usize {
-        let chunk = self.host.limits().retain.chunk_bytes;
-        state.log.footprint().saturating_add(self.account.left()).max(chunk)
-    }
-
-    fn charge(&self, state: &mut State) {
-        let memory = state.log.memory();
-        self.account.charge(state.charged, memory);
-        state.charged = memory;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        !state.audience.is_awaited(&state.log)
     }
 }
 
@@ -397,56 +154,4 @@ impl Expire for Process {
     fn expire(self: Arc<Self>) {
         self.forget_if_settled();
     }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let charged = self.state().charged;
-        self.account.charge(charged, 0);
-    }
-}
-
-impl State {
-    /// Takes out the input that `is_cancelled` names, wherever it waits.
-    fn cancel_input(&mut self, is_cancelled: impl Fn(&Responder) -> bool) -> Vec<Responder> {
-        let (cancelled, kept) = std::mem::take(&mut self.orders)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|order| order.is_input() && is_cancelled(order.responder()));
-        self.orders = kept;
-        let mut cancelled: Vec<_> = cancelled.into_iter().map(Order::into_responder).collect();
-        cancelled.extend(self.input.cancel(is_cancelled));
-        cancelled
-    }
-
-    /// Returns when the process will have been idle for `time` if nothing comes; unknown while nobody listens to it.
-    fn idle_at(&self, time: Duration) -> Option<Instant> {
-        if self.full { None } else { self.rest.silent_at(self.last_output, time) }
-    }
-
-    fn exited(&mut self, exit: Exit) {
-        self.exit = Some(exit);
-        self.ended_at_ms = Some(now_ms());
-    }
-}
-
-/// Returns the error for a process that never was or is forgotten.
-pub(crate) fn unknown_process(id: &str) -> RpcError {
-    RpcError::new(ErrorKind::UnknownProcess, format!("unknown process id {id}"))
-}
-
-fn not_a_terminal(id: &str) -> RpcError {
-    let message = format!("cannot resize process `{id}`: it runs on pipes; start it with `tty`");
-    RpcError::new(ErrorKind::NotATerminal, message)
-}
-
-fn no_end_of_input(id: &str) -> RpcError {
-    let message = format!(
-        "process `{id}` runs on a terminal, which has no end of input; \
-         write its end-of-file character (usually 0x04) instead"
-    );
-    RpcError::new(ErrorKind::NotSupported, message)
-}
-
-fn quoted(text: &str) -> Box<str> {
-    serde_json::Value::from(text).to_string().into()
 }

@@ -25,10 +25,11 @@ use remex_proto::{
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
+    engine::{Owner, Placement, Starting, broken, unknown_process},
     fs::PathLockQueue,
     host::Host,
-    outbox::{ConnectionId, Outbox, Responder},
-    process::{From, Owner, Placement, Process, Starting, Viewer, broken},
+    outbox::{ConnectionId, Outbox, Responder, Then},
+    process::{Followers, From, Process, ProcessOwner, Viewer},
     retention::RetentionAccount,
 };
 pub(crate) use registry::SessionRegistry;
@@ -135,14 +136,14 @@ impl Session {
 
     /// Keeps nothing of a process's output for a client that is away, until one comes back.
     pub(crate) fn release(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
-        self.process(id).ok_or_else(|| crate::process::unknown_process(id))?.release();
+        self.process(id).ok_or_else(|| unknown_process(id))?.release();
         Ok(remex_proto::call::Empty {})
     }
 
     /// Forgets a process that a client does not want to see any more, once it has closed and its own client has got
     /// everything.
     pub(crate) fn forget_closed(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
-        let process = self.process(id).ok_or_else(|| crate::process::unknown_process(id))?;
+        let process = self.process(id).ok_or_else(|| unknown_process(id))?;
         if !process.is_closed() {
             let message =
                 format!("cannot forget process `{id}`: it runs, or something holds its output open");
@@ -175,8 +176,9 @@ impl Session {
         match self.admit(request, responder.outbox().id) {
             Ok((process, start)) => {
                 let start_id = start_id.clone();
-                let starting = Starting { process, start, start_id, responder, slots: Arc::clone(slots) };
-                let owner: Arc<dyn Owner> = Arc::clone(self) as _;
+                let starting =
+                    Starting { process, start, start_id, caller: responder, slots: Arc::clone(slots) };
+                let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
                 self.host.spawn(broken::run(starting, owner));
                 pending.hand_over();
             }
@@ -195,9 +197,10 @@ impl Session {
         let limits = self.host.limits();
         let number = self.next_process.fetch_add(1, Ordering::Relaxed);
         let tag = self.host.tags().tag(self.number, number);
-        let owner: Weak<dyn Owner> = Arc::<Self>::downgrade(self);
+        let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
         let placement = Placement { owner, host: &self.host, account: &self.account, tag };
-        let (process, start) = Process::prepare(request, &placement)?;
+        let followers = Followers::new(&request.process_id);
+        let (process, start) = Process::prepare(request, placement, followers)?;
         let _changing = self.changing();
         let Some(viewer) = self.controller(controller) else {
             let message =
@@ -213,7 +216,7 @@ impl Session {
             ));
         }
         if let Some(known) = processes.by_id.get(&process.id) {
-            let mismatch = known.about.start_id.is_some() && process.about.start_id.is_some();
+            let mismatch = known.spec.start_id.is_some() && process.spec.start_id.is_some();
             let kind = if mismatch { ErrorKind::StartIdMismatch } else { ErrorKind::ProcessExists };
             return Err(RpcError::new(kind, format!("process {} already exists", process.id)).with_hint(
                 "choose another `processId`; an ended process keeps its id while its output is retained",
@@ -388,26 +391,20 @@ impl Processes {
         // Forgotten in nearly the order of closing, so it is near the front.
         if let Some(index) = self.closed.iter().position(|closed| Arc::ptr_eq(closed, process)) {
             self.closed.remove(index);
-            self.closed_weight -= process.about.weight;
+            self.closed_weight -= process.spec.weight;
             self.drained -= usize::from(index < self.drained);
         }
         process.withdraw();
     }
 }
 
-impl Owner for Session {
+impl Owner<Followers> for Session {
     fn id(&self) -> &str {
         &self.id
     }
 
     fn has_ended(&self) -> bool {
         self.processes().ended
-    }
-
-    fn controller(&self, connection: ConnectionId) -> Option<Viewer> {
-        let audience = self.audience();
-        let listener = audience.controller.as_ref().filter(|listener| listener.outbox.id == connection)?;
-        Some(listener.viewer(None))
     }
 
     fn reclaim(&self, wanted: usize) {
@@ -425,11 +422,16 @@ impl Owner for Session {
         }
     }
 
-    fn remember_start(&self, start_id: Option<&str>, outcome: &Result<wire::Started, RpcError>) {
-        self.finish_start(start_id, outcome);
-    }
-
-    fn on_started(&self, process: &Arc<Process>, pid: u32) {
+    fn on_started(
+        &self,
+        process: &Arc<Process>,
+        start_id: Option<&str>,
+        started: wire::Started,
+        caller: Responder,
+    ) {
+        let pid = started.pid.unwrap_or_default();
+        self.finish_start(start_id, &Ok(started.clone()));
+        caller.ok_then(started, Then::Follow(Arc::clone(process) as _));
         self.notify(Capability::ProcessStarted, |session_id| wire::StartedNote {
             process_id: process.id.to_string(),
             session_id,
@@ -479,7 +481,7 @@ impl Owner for Session {
             return self.closed_one.notify_waiters();
         }
         processes.closed.push_back(Arc::clone(process));
-        processes.closed_weight += process.about.weight;
+        processes.closed_weight += process.spec.weight;
         while processes.closed.len() > limits.closed_processes
             || processes.closed_weight > limits.closed_bytes
         {
@@ -488,8 +490,16 @@ impl Owner for Session {
             processes.forget(&oldest);
         }
         drop(processes);
-        process.forget_after(process.about.closed_ttl);
+        process.forget_after(process.spec.closed_ttl);
         self.closed_one.notify_waiters();
+    }
+}
+
+impl ProcessOwner for Session {
+    fn controller(&self, connection: ConnectionId) -> Option<Viewer> {
+        let audience = self.audience();
+        let listener = audience.controller.as_ref().filter(|listener| listener.outbox.id == connection)?;
+        Some(listener.viewer(None))
     }
 
     fn forget(&self, process: &Arc<Process>) {

@@ -32,7 +32,7 @@ const ARROWS: [(&str, &str); 10] = [
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 24] = [
+const SERVER_LAYERS: [&str; 25] = [
     "clock",
     "config",
     "identity",
@@ -46,6 +46,7 @@ const SERVER_LAYERS: [&str; 24] = [
     "web",
     "watcher",
     "host",
+    "engine",
     "outbox",
     "context",
     "fs",

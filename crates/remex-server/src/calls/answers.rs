@@ -6,9 +6,9 @@ use remex_proto::RpcError;
 
 use crate::{
     budget::{self, SHORT, Share},
+    engine::NotRead,
     host::Host,
     outbox::{Encoding, Responder},
-    process::NotRead,
 };
 
 /// What to do where there is no room for output.

@@ -6,12 +6,7 @@ use remex_process::{Tag, tree::Member};
 use remex_proto::{RequestId, message, process as wire};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use crate::{
-    budget::SHORT,
-    outbox::Fallible,
-    process::{NotRead, Process},
-    session::Session,
-};
+use crate::{budget::SHORT, engine::NotRead, outbox::Fallible, process::Process, session::Session};
 
 /// The processes of some sessions, the oldest first.
 pub(crate) struct ProcessList {

@@ -16,29 +16,35 @@ use super::{
 use crate::{
     budget,
     compute::LARGE_MESSAGE,
+    engine::{HANGS, NotRead, Request, StdinWrite, Waiter, unknown_process},
     outbox::{Encoding, Responder, Source, Then},
-    process::{Feed, HANGS, NotRead, Order, Waiter, unknown_process},
     session::Session,
 };
 
 impl Calls {
     pub(super) fn terminate(&mut self, own: &Arc<Session>, request: &wire::Terminate, responder: Responder) {
-        let order = Order::Terminate(request.mode, request.scope, responder);
+        let order = Request::Terminate(request.mode, request.scope, responder);
         self.order(own, request.session_id.as_deref(), &request.process_id, order);
     }
 
-    pub(super) fn order(&mut self, own: &Arc<Session>, named: Option<&str>, process: &str, order: Order) {
+    pub(super) fn order(
+        &mut self,
+        own: &Arc<Session>,
+        named: Option<&str>,
+        process: &str,
+        order: Request<Responder>,
+    ) {
         let session = match self.session(own, named) {
             Ok(session) => session,
-            Err(error) => return order.into_responder().error(&error),
+            Err(error) => return order.into_caller().error(&error),
         };
         match session.process(process) {
             Some(process) => {
                 if order.is_input() {
                     let source: Arc<dyn Source> = Arc::clone(&process) as _;
-                    order.responder().set_input_of(Arc::downgrade(&source));
+                    order.caller().set_input_of(Arc::downgrade(&source));
                 }
-                process.order(order);
+                process.request(order);
             }
             None => order.answer_unknown(),
         }
@@ -59,14 +65,15 @@ impl Calls {
             return responder.error(&error);
         }
         let process_id: Box<str> = request.process_id.as_str().into();
-        let feed = Feed { chunk: request.chunk.0, write_id: request.write_id, process_id, responder };
-        self.order(own, request.session_id.as_deref(), &request.process_id, Order::Write(feed));
+        let write =
+            StdinWrite { chunk: request.chunk.0, write_id: request.write_id, process_id, caller: responder };
+        self.order(own, request.session_id.as_deref(), &request.process_id, Request::Write(write));
     }
 
     pub(super) fn signal(&mut self, own: &Arc<Session>, request: &wire::Signal, responder: Responder) {
         match Signal::from_name(request.signal.name()) {
             Some(signal) => {
-                let order = Order::Signal(signal, responder);
+                let order = Request::Signal(signal, responder);
                 self.order(own, request.session_id.as_deref(), &request.process_id, order);
             }
             None => responder.error(&RpcError::new(
@@ -142,7 +149,7 @@ impl Calls {
             Err(error) => return responder.error(&error),
         };
         let is_own = request.session_id.as_deref().is_none_or(|named| named == own.id);
-        let waiter = if is_own { Waiter::Controller } else { Waiter::Onlooker };
+        let waiter = if is_own { Waiter::Keeping } else { Waiter::Onlooker };
         let slot = match request.until {
             wire::Until::Output { .. } => match Arc::clone(&self.searches).try_acquire_owned() {
                 Ok(slot) => Some(slot),

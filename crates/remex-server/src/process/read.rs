@@ -1,68 +1,20 @@
-//! `process/read` and `process/snapshot`: looking into the log on request.
+//! `process/read`, which acknowledges what the controlling client has seen.
 
-use std::{
-    collections::TryReserveError,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
-use remex_proto::{
-    Blob, process as wire,
-    state::output_log::{Next, Seq},
-};
+use remex_proto::{process as wire, state::output_log::Seq};
 
-use super::{Process, State, broken::FAILURE};
+use super::{Followers, Process};
 use crate::{
-    budget::{SHORT, has_memory},
+    engine::{NotRead, Read, State},
     outbox::{ConnectionId, Then},
 };
-
-/// One answer carries at most this much output, whatever `maxBytes` says.
-const READ_BYTES: u64 = 16 << 20;
-
-/// What a chunk takes beside its bytes while its answer is made and sent.
-const CHUNK_COST: u64 = 200;
-
-/// Why a read has no answer yet.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NotRead {
-    /// Its answer may take so much, for which there is no room.
-    TooLong(u64),
-    /// There is no memory for it.
-    NoMemory,
-}
-
-impl From<TryReserveError> for NotRead {
-    fn from(_: TryReserveError) -> Self {
-        NotRead::NoMemory
-    }
-}
 
 impl Process {
     /// Waits as long as asked, since it was `asked`, while there is nothing to tell.
     pub(crate) async fn readable(&self, read: &wire::Read, reader: Option<ConnectionId>, asked: Instant) {
         let after = read.after_seq.unwrap_or(0);
-        let deadline = asked.checked_add(Duration::from_millis(read.wait_ms.unwrap_or(0)));
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            {
-                let mut state = self.state();
-                self.note_read(&mut state, reader, after);
-                let exit_beyond = state.log.exited().is_some() && after < state.log.next_seq() - 1;
-                let is_due = deadline.is_some_and(|at| Instant::now() >= at);
-                if state.log.is_closed() || exit_beyond || is_due || has_output_after(&mut state, after) {
-                    return;
-                }
-            }
-            match deadline {
-                Some(at) => {
-                    let _ = tokio::time::timeout_at(at.into(), changed).await;
-                }
-                None => changed.await,
-            }
-        }
+        self.until_readable(read, asked, |state| self.note_read(state, reader, after)).await;
     }
 
     /// Answers a read with what there is, and says what it is worth once it has arrived.
@@ -75,186 +27,32 @@ impl Process {
         reader: Option<ConnectionId>,
         room: u64,
     ) -> Result<(wire::ReadReply, Then), NotRead> {
-        let after = read.after_seq.unwrap_or(0);
         let mut state = self.state();
-        let extent = Extent::of(&mut state, after, read.max_bytes);
-        if extent.cost() > room {
-            return Err(NotRead::TooLong(extent.cost()));
+        let Read { mut reply, up_to, gaps } = state.read(read, room)?;
+        self.note_read(&mut state, reader, read.after_seq.unwrap_or(0));
+        let is_full = state.is_full();
+        let Followers { control, losses, .. } = &mut state.audience;
+        let controls = reader.is_some_and(|connection| control.is(connection));
+        if controls {
+            gaps.into_iter().for_each(|gap| losses.note(gap));
         }
-        self.note_read(&mut state, reader, after);
-        let controls = reader.is_some_and(|connection| state.control.is(connection));
-        let (reply, up_to) = reply(&mut state, after, read.max_bytes, controls, &extent)?;
+        reply.evicted_bytes = reply.closed.then_some(losses.bytes);
         if reader.is_none() {
             return Ok((reply, Then::Nothing));
         }
-        let worth = state.control.worth_of_read(up_to);
-        let wants_mark = controls && (state.full || state.control.is_catching_up());
+        let worth = control.worth_of_read(up_to);
+        let wants_mark = controls && (is_full || control.is_catching_up());
         drop(state);
         Ok((reply, Then::Delivered { source: Arc::clone(self) as _, up_to, worth, wants_mark }))
     }
 
-    fn note_read(&self, state: &mut State, reader: Option<ConnectionId>, after: Seq) {
-        if reader.is_some_and(|connection| state.control.is(connection)) {
-            let newest = state.log.next_seq() - 1;
-            state.control.reads(after, newest, Instant::now());
-            if state.full {
-                self.wake.notify_one();
+    fn note_read(&self, state: &mut State<Followers>, reader: Option<ConnectionId>, after: Seq) {
+        let State { audience: Followers { control, .. }, log, .. } = &mut *state;
+        if reader.is_some_and(|connection| control.is(connection)) {
+            control.reads(after, log.next_seq() - 1, Instant::now());
+            if state.is_full() {
+                self.wake();
             }
         }
     }
-
-    /// Answers with head and tail of the output, unless that may take more than `room`.
-    pub(crate) fn snapshot(&self, max_bytes: Option<u64>, room: u64) -> Result<wire::SnapshotReply, NotRead> {
-        let state = self.state();
-        let max_bytes = limit_of(max_bytes);
-        let cost = max_bytes.min(state.log.held_bytes() as u64);
-        if cost > room {
-            return Err(NotRead::TooLong(cost));
-        }
-        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-        let snapshot = state.log.snapshot(max_bytes)?;
-        Ok(wire::SnapshotReply {
-            stdout: Blob::from(snapshot.stdout),
-            stderr: Blob::from(snapshot.stderr),
-            terminal: Blob::from(snapshot.pty),
-            truncated: snapshot.omitted > 0,
-            omitted_bytes: snapshot.omitted,
-            exit_code: state.exit.as_ref().map(|exit| exit.code),
-            running: state.exit.is_none(),
-        })
-    }
-}
-
-/// How much an answer to a read has, or may have at most where that is little.
-struct Extent {
-    bytes: u64,
-    chunks: u64,
-}
-
-impl Extent {
-    fn of(state: &mut State, after: Seq, max_bytes: Option<u64>) -> Self {
-        let cursor = state.log.cursor_after(after);
-        let events =
-            state.log.next_seq().saturating_sub(after.max(state.log.first_seq() - 1).saturating_add(1));
-        let most = Extent { bytes: state.log.behind(&cursor), chunks: events };
-        if most.cost() <= SHORT {
-            return most;
-        }
-        let (mut extent, mut cursor) = (Extent { bytes: 0, chunks: 0 }, cursor);
-        loop {
-            if let Some(len) = state.log.peek_len(&cursor).filter(|len| *len > 0) {
-                if extent.chunks > 0 && extent.bytes.saturating_add(len as u64) > limit_of(max_bytes) {
-                    return extent;
-                }
-                extent.bytes += len as u64;
-                extent.chunks += 1;
-            }
-            if state.log.next(&mut cursor).is_none() {
-                return extent;
-            }
-        }
-    }
-
-    fn cost(&self) -> u64 {
-        self.bytes.saturating_add(self.chunks.saturating_mul(CHUNK_COST))
-    }
-}
-
-fn limit_of(max_bytes: Option<u64>) -> u64 {
-    max_bytes.unwrap_or(READ_BYTES).min(READ_BYTES)
-}
-
-fn has_output_after(state: &mut State, after: Seq) -> bool {
-    let mut cursor = state.log.cursor_after(after);
-    while state.log.has_next(&cursor) {
-        if state.log.gap(&cursor).is_some() || state.log.peek_len(&cursor).is_some_and(|len| len > 0) {
-            return true;
-        }
-        if state.log.next(&mut cursor).is_none() {
-            return false;
-        }
-    }
-    false
-}
-
-fn reply(
-    state: &mut State,
-    after: Seq,
-    max_bytes: Option<u64>,
-    controls: bool,
-    extent: &Extent,
-) -> Result<(wire::ReadReply, Seq), NotRead> {
-    let limit = limit_of(max_bytes);
-    let mut cursor = state.log.cursor_after(after);
-    let (mut chunks, mut gap, mut bytes) = (Vec::new(), None, 0_u64);
-    let [chunk_count, len] =
-        [extent.chunks, extent.bytes].map(|most| usize::try_from(most).unwrap_or(usize::MAX));
-    chunks.try_reserve_exact(chunk_count)?;
-    if !has_memory(len) {
-        return Err(NotRead::NoMemory);
-    }
-    let mut last_chunk = None;
-    let mut cut = false;
-    loop {
-        if let Some(len) = state.log.peek_len(&cursor)
-            && len > 0
-            && !chunks.is_empty()
-            && bytes.saturating_add(len as u64) > limit
-        {
-            cut = true;
-            break;
-        }
-        match state.log.next(&mut cursor) {
-            None => break,
-            Some(Next::Gap(range)) => {
-                if controls {
-                    state.losses.note(range);
-                }
-                gap = Some(wire::GapRange {
-                    from_seq: range.from_seq,
-                    to_seq: range.to_seq,
-                    bytes: range.bytes,
-                });
-            }
-            Some(Next::Output { seq, stream, at_ms, bytes: chunk }) => {
-                bytes += chunk.len() as u64;
-                last_chunk = Some(seq);
-                chunks.push(wire::Chunk { seq, stream, chunk: copy(chunk)?, at_ms: Some(at_ms) });
-            }
-            Some(Next::Exited(_) | Next::Closed(_)) => {}
-        }
-    }
-    let past_newest = state.log.next_seq();
-    let next_seq = match last_chunk {
-        // The base says so whether or not something was left out, once the client set a limit.
-        Some(seq) if max_bytes.is_some() || cut => seq + 1,
-        _ => past_newest,
-    };
-    let read_up_to = if cut { next_seq - 1 } else { past_newest - 1 };
-    let exit = state.log.exited().and(state.exit.as_ref());
-    let is_closed = state.log.is_closed();
-    let reply = wire::ReadReply {
-        chunks,
-        next_seq,
-        exited: state.log.exited().is_some(),
-        exit_code: exit.map(|exit| exit.code),
-        closed: is_closed,
-        failure: state.is_broken.then(|| FAILURE.to_owned()),
-        sandbox_denied: false,
-        gap,
-        signal: exit.and_then(|exit| exit.signal.clone()),
-        cause: exit.map(|exit| exit.cause),
-        usage: exit.map(|exit| exit.usage),
-        produced: is_closed.then(|| state.log.produced()),
-        evicted_bytes: is_closed.then_some(state.losses.bytes),
-    };
-    Ok((reply, read_up_to))
-}
-
-/// Copies a chunk, unless there is no memory for it.
-fn copy(bytes: &[u8]) -> Result<Blob, NotRead> {
-    let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len())?;
-    copy.extend_from_slice(bytes);
-    Ok(Blob::from(copy))
 }

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{PATIENCE, Site, start_params};
 use crate::{
-    process::broken::FAILURE,
+    engine::broken::FAILURE,
     supervise::{Panicked, caught, supervised},
 };
 

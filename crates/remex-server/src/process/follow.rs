@@ -9,8 +9,11 @@ use remex_proto::{
     state::output_log::{Cursor, Gap, Next, OutputLog, Seq},
 };
 
-use super::{Process, State, quoted, task::GATHER, unconsumed::Unconsumed};
-use crate::outbox::{Acks, ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency};
+use super::{Followers, Process, window::StreamWindow};
+use crate::{
+    engine::State,
+    outbox::{Acks, ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
+};
 
 /// A process that is this far behind has something short to say and goes before floods.
 const FRESH_BYTES: u64 = 4 << 10;
@@ -44,7 +47,7 @@ pub(super) struct Follow {
     /// Everything up to here was told in answers to reads, gaps included.
     read_up_to: Seq,
     /// For a client that tells what it has consumed.
-    unconsumed: Option<Unconsumed>,
+    window: Option<StreamWindow>,
 }
 
 impl Follow {
@@ -55,18 +58,23 @@ impl Follow {
 
     /// Tells whether the client's consumers have come far enough for the next event.
     fn has_room(&self, log: &OutputLog) -> bool {
-        self.unconsumed.as_ref().is_none_or(|unconsumed| unconsumed.has_room(log, &self.cursor))
+        self.window.as_ref().is_none_or(|window| window.has_room(log, &self.cursor))
     }
 
     /// Tells whether the client counts on more of a process that has closed.
     pub(super) fn is_waiting(&self, log: &OutputLog) -> bool {
-        let is_catching_up = self.unconsumed.as_ref().is_some_and(Unconsumed::is_catching_up);
+        let is_catching_up = self.window.as_ref().is_some_and(StreamWindow::is_catching_up);
         self.controls && (log.has_next(&self.cursor) || is_catching_up)
     }
 
+    /// Tells whether so much waits for the connection that it is to be told at once.
+    pub(super) fn wants_much(&self, log: &OutputLog) -> bool {
+        log.behind(&self.cursor) >= GATHER_BYTES && self.is_due(log)
+    }
+
     fn streamed(&mut self, seq: Seq, bytes: usize) {
-        if let Some(unconsumed) = &mut self.unconsumed {
-            unconsumed.stream(seq, bytes);
+        if let Some(window) = &mut self.window {
+            window.stream(seq, bytes);
         }
     }
 
@@ -100,8 +108,8 @@ pub(crate) enum From {
 
 impl Source for Process {
     fn open(self: Arc<Self>, outbox: &Outbox) {
-        let Some(owner) = self.owner.upgrade() else { return };
-        if !self.state().control.is(outbox.id) {
+        let Some(owner) = self.owner() else { return };
+        if !self.state().audience.control.is(outbox.id) {
             return;
         }
         if let Some(viewer) = owner.controller(outbox.id) {
@@ -122,15 +130,17 @@ impl Source for Process {
         let state = &mut *guard;
         let mut delivery = Delivery::default();
         let before = sink.len();
-        let Some(index) = state.follows.iter().position(|follow| follow.connection == connection) else {
+        let Some(index) = state.audience.follows.iter().position(|follow| follow.connection == connection)
+        else {
             return delivery;
         };
-        if state.follows[index].controls && state.log.is_closed() {
-            state.note_abandoned();
+        if state.audience.follows[index].controls && state.log.is_closed() {
+            let State { log, audience, .. } = &mut *state;
+            audience.note_abandoned(log);
         }
         loop {
             delivery.sent_bytes = sink.len() - before;
-            let State { log, follows, exit, losses, .. } = &mut *state;
+            let State { log, exit, audience: Followers { id_json, follows, losses, .. }, .. } = &mut *state;
             let follow = &mut follows[index];
             follow.pass_over_read(log);
             if !follow.has_room(log) {
@@ -167,7 +177,7 @@ impl Source for Process {
                 }
                 Some(Next::Output { seq, stream, bytes, .. }) => {
                     let output = message::OutputFrame {
-                        process_id: &self.id_json,
+                        process_id: id_json,
                         session_id: follow.session_json.as_deref(),
                         seq,
                         stream,
@@ -213,7 +223,7 @@ impl Source for Process {
             }
         }
         self.account(state, index, acks, &mut delivery);
-        let overdue = state.overdue;
+        let overdue = state.audience.overdue;
         drop(guard);
         if overdue && delivery.more.is_none() {
             self.forget_if_settled();
@@ -223,34 +233,34 @@ impl Source for Process {
 
     fn acknowledge(&self, connection: ConnectionId, seq: Seq) {
         let mut state = self.state();
-        if !state.control.is(connection) {
+        if !state.audience.control.is(connection) {
             return;
         }
-        state.control.acknowledge(seq);
-        let wake = state.full;
+        state.audience.control.acknowledge(seq);
+        let wake = state.is_full();
         drop(state);
         if wake {
-            self.wake.notify_one();
+            self.wake();
         }
     }
 
     fn acknowledge_unasked(&self, connection: ConnectionId, seq: Seq) {
         let seq = {
             let mut state = self.state();
-            let streamed = state.follows.iter().find(|follow| follow.connection == connection);
+            let streamed = state.audience.follows.iter().find(|follow| follow.connection == connection);
             if let Some(streamed) = streamed.map(|follow| follow.cursor.seq)
-                && state.control.is(connection)
+                && state.audience.control.is(connection)
             {
-                state.control.sent_read(seq, streamed);
+                state.audience.control.sent_read(seq, streamed);
             }
             let offset = state.log.cursor_after(seq).offset;
-            lagging(&state.log, offset, self.about.retain_bytes)
+            lagging(&state.log, offset, self.spec.retain_bytes)
         };
         self.acknowledge(connection, seq);
     }
 
     fn on_answered(&self, connection: ConnectionId, seq: Seq) {
-        let follows = &mut self.state().follows;
+        let follows = &mut self.state().audience.follows;
         if let Some(follow) = follows.iter_mut().find(|follow| follow.connection == connection) {
             follow.read_up_to = follow.read_up_to.max(seq);
         }
@@ -268,17 +278,17 @@ impl Process {
         self.follow_in(&mut self.state(), viewer, from);
     }
 
-    fn follow_in(self: &Arc<Self>, state: &mut State, viewer: &Viewer, from: From) {
+    fn follow_in(self: &Arc<Self>, state: &mut State<Followers>, viewer: &Viewer, from: From) {
         let cursor = match from {
             From::Now => state.log.newest(),
             From::After(seq) => state.log.cursor_after(seq),
         };
-        let unconsumed = viewer.consumes.then(|| {
-            let consumed = state.log.cursor_after(state.control.acknowledged());
-            Unconsumed::new(self.about.retain_bytes, consumed, cursor)
+        let window = viewer.consumes.then(|| {
+            let consumed = state.log.cursor_after(state.audience.control.acknowledged());
+            StreamWindow::new(self.spec.retain_bytes, consumed, cursor)
         });
-        state.follows.retain(|follow| follow.connection != viewer.outbox.id);
-        state.follows.push(Follow {
+        state.audience.follows.retain(|follow| follow.connection != viewer.outbox.id);
+        state.audience.follows.push(Follow {
             connection: viewer.outbox.id,
             outbox: Arc::clone(&viewer.outbox),
             cursor,
@@ -290,18 +300,18 @@ impl Process {
             unmarked: 0,
             lost: 0,
             read_up_to: 0,
-            unconsumed,
+            window,
         });
         self.ring(state);
     }
 
     pub(crate) fn unfollow(&self, connection: ConnectionId) {
-        self.state().follows.retain(|follow| follow.connection != connection);
+        self.state().audience.follows.retain(|follow| follow.connection != connection);
     }
 
     /// Takes the process, which is forgotten, from the lists of all connections.
     pub(crate) fn withdraw(self: &Arc<Self>) {
-        let follows = std::mem::take(&mut self.state().follows);
+        let follows = std::mem::take(&mut self.state().audience.follows);
         for follow in follows {
             follow.outbox.withdraw(self);
         }
@@ -310,81 +320,47 @@ impl Process {
     /// The session lost its connection.
     pub(crate) fn detach(self: &Arc<Self>, connection: ConnectionId) {
         let mut state = self.state();
-        state.follows.retain(|follow| follow.connection != connection);
-        if state.control.is(connection) {
-            state.control.detach(Instant::now());
+        state.audience.follows.retain(|follow| follow.connection != connection);
+        if state.audience.control.is(connection) {
+            state.audience.control.detach(Instant::now());
         }
         let cancelled = state.cancel_input(|responder| responder.outbox().id == connection);
-        let overdue = state.overdue;
+        let overdue = state.audience.overdue;
         drop(state);
         drop(cancelled);
         if overdue {
-            self.forget_after(self.host.limits().resume_hold);
+            self.forget_after(self.host().limits().resume_hold);
         }
-        self.wake.notify_one();
+        self.wake();
     }
 
     /// The session got a connection back: it sees what comes from now on.
     pub(crate) fn resume(self: &Arc<Self>, viewer: &Viewer) {
         let mut state = self.state();
         let newest = state.log.newest().seq;
-        state.control.resume(viewer, newest, Instant::now());
+        state.audience.control.resume(viewer, newest, Instant::now());
         self.follow_in(&mut state, viewer, From::Now);
     }
 
-    /// Tells everybody who follows or waits that there is something new.
-    pub(super) fn ring(self: &Arc<Self>, state: &mut State) {
-        self.queue(state);
-        state.last_ring = Instant::now();
-        state.answer_due = false;
-        self.changed.notify_waiters();
-    }
-
-    /// Puts the process on the list of each connection that it has something for.
-    fn queue(self: &Arc<Self>, state: &mut State) {
-        let State { log, follows, .. } = state;
-        for follow in follows.iter_mut().filter(|follow| follow.is_due(log)) {
-            follow.queued = true;
-            follow.outbox.ready(Arc::clone(self) as _, urgency(log.behind(&follow.cursor)));
-        }
-    }
-
-    /// Tells at once what comes after a pause or as an answer; gathers while output goes on.
-    ///
-    /// Returns when readers have to be told at the latest, if they were not told now.
-    pub(super) fn announce(self: &Arc<Self>, state: &mut State, now: Instant) -> Option<Instant> {
-        let due = state.answer_due
-            || now >= state.last_ring + GATHER
-            || state
-                .follows
-                .iter()
-                .any(|follow| state.log.behind(&follow.cursor) >= GATHER_BYTES && follow.is_due(&state.log));
-        if due {
-            self.ring(state);
-            return None;
-        }
-        Some(state.last_ring + GATHER)
-    }
-
     /// Notes what was sent; what the controller was sent is kept until it is acknowledged.
-    fn account(&self, state: &mut State, index: usize, acks: Acks, delivery: &mut Delivery) {
-        let retain = self.about.retain_bytes;
-        let follow = &mut state.follows[index];
+    fn account(&self, state: &mut State<Followers>, index: usize, acks: Acks, delivery: &mut Delivery) {
+        let retain = self.spec.retain_bytes;
+        let follow = &mut state.audience.follows[index];
         if delivery.bytes == 0 {
             return;
         }
         // Whoever looks on, or lets go of the oldest, still has a window; only the pace of others is not theirs to set.
         delivery.up_to = Some(follow.cursor.seq);
-        if !follow.controls || follow.unconsumed.is_some() || self.about.overflow == Overflow::Evict {
+        if !follow.controls || follow.window.is_some() || self.spec.overflow == Overflow::Evict {
             return;
         }
         if acks == Acks::Lag {
             let seq = lagging(&state.log, follow.cursor.offset, retain);
             if seq > follow.begins_after {
-                state.control.acknowledge(seq);
+                state.audience.control.acknowledge(seq);
             }
-            if state.full {
-                self.wake.notify_one();
+            if state.is_full() {
+                self.wake();
             }
             return;
         }
@@ -398,20 +374,20 @@ impl Process {
     /// Notes that the client behind `connection` has consumed everything up to `seq`, which lets more out.
     pub(crate) fn consumed(self: &Arc<Self>, connection: ConnectionId, seq: Seq) {
         let mut guard = self.state();
-        let State { log, follows, control, full, .. } = &mut *guard;
+        let State { log, audience: Followers { follows, control, .. }, .. } = &mut *guard;
         let seq = seq.min(log.next_seq() - 1);
         if !control.is(connection) || !control.consume(seq) {
             return;
         }
         let follow = follows.iter_mut().find(|follow| follow.connection == connection);
-        if let Some(unconsumed) = follow.and_then(|follow| follow.unconsumed.as_mut()) {
-            unconsumed.consume(log.cursor_after(seq));
+        if let Some(window) = follow.and_then(|follow| follow.window.as_mut()) {
+            window.consume(log.cursor_after(seq));
         }
-        if *full {
-            self.wake.notify_one();
+        if guard.is_full() {
+            self.wake();
         }
-        self.queue(&mut guard);
-        let overdue = guard.overdue;
+        queue(self, &mut guard);
+        let overdue = guard.audience.overdue;
         drop(guard);
         if overdue {
             self.forget_if_settled();
@@ -420,7 +396,16 @@ impl Process {
 
     fn observed(&self, follow: &Follow) -> Option<String> {
         follow.session_json.as_ref()?;
-        self.owner.upgrade().map(|owner| owner.id().to_owned())
+        self.owner().map(|owner| owner.id().to_owned())
+    }
+}
+
+/// Puts the process on the list of each connection that it has something for.
+pub(super) fn queue(process: &Arc<Process>, state: &mut State<Followers>) {
+    let State { log, audience, .. } = state;
+    for follow in audience.follows.iter_mut().filter(|follow| follow.is_due(log)) {
+        follow.queued = true;
+        follow.outbox.ready(Arc::clone(process) as _, urgency(log.behind(&follow.cursor)));
     }
 }
 
@@ -450,4 +435,9 @@ fn lagging(log: &OutputLog, offset: Option<u64>, retain_bytes: usize) -> Seq {
 
 fn urgency(behind: u64) -> Urgency {
     if behind <= FRESH_BYTES { Urgency::Fresh } else { Urgency::Bulk }
+}
+
+/// Returns a text as a JSON string.
+pub(super) fn quoted(text: &str) -> Box<str> {
+    serde_json::Value::from(text).to_string().into()
 }

@@ -1,13 +1,10 @@
 //! What the client that controls a process has acknowledged, and what is therefore kept for it.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
-use remex_proto::{
-    process::Overflow,
-    state::output_log::{Hold, Seq},
-};
+use remex_proto::state::output_log::{Hold, OutputLog, Seq};
 
-use super::{About, Process, State, Viewer};
+use super::{Followers, Process, Viewer};
 use crate::{config::Limits, outbox::ConnectionId};
 
 /// Who controls the process, and how far it has acknowledged.
@@ -67,7 +64,7 @@ impl Control {
     }
 
     /// Tells whether its client is away and expected back.
-    fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         matches!(self.holder, Holder::Detached { .. }) && !self.released
     }
 
@@ -194,7 +191,7 @@ impl Control {
         }
     }
 
-    fn hold(&mut self, limits: &Limits, now: Instant) -> Hold {
+    pub(super) fn hold(&mut self, limits: &Limits, now: Instant) -> Hold {
         match &self.holder {
             Holder::Gone => return Hold::Nothing,
             Holder::Detached { .. } if self.released => return Hold::Nothing,
@@ -209,12 +206,12 @@ impl Control {
     }
 
     /// Tells whether a client that is back has not read what it missed for so long that it never will.
-    fn gave_up(&self, limits: &Limits, now: Instant) -> bool {
+    pub(super) fn gave_up(&self, limits: &Limits, now: Instant) -> bool {
         self.catch_up().is_some_and(|gap| now >= gap.last_read + limits.resume_hold)
     }
 
     /// Returns when the hold loosens by itself.
-    fn loosens_at(&self, limits: &Limits) -> Option<Instant> {
+    pub(super) fn loosens_at(&self, limits: &Limits) -> Option<Instant> {
         match &self.holder {
             Holder::Detached { since } => Some(*since + limits.resume_hold),
             Holder::Attached { .. } => self.catch_up().map(|gap| gap.last_read + limits.resume_hold),
@@ -223,131 +220,33 @@ impl Control {
     }
 }
 
-/// How far the controlling client's searches in the output have got; what they have not seen is kept for them.
-#[derive(Debug, Default)]
-pub(super) struct Searches {
-    /// Bounded by the waits that a connection may have.
-    looked_at: Vec<(u64, Seq)>,
-    last: u64,
-}
-
-impl Searches {
-    fn oldest(&self) -> Option<Seq> {
-        self.looked_at.iter().map(|(_, seq)| *seq).min()
-    }
-}
-
-/// Keeps output for one search, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Searching<'a> {
-    process: &'a Process,
-    number: u64,
-}
-
-impl<'a> Searching<'a> {
-    pub(super) fn begin(process: &'a Process, after: Seq) -> Self {
-        let searches = &mut process.state().searches;
-        searches.last += 1;
-        let number = searches.last;
-        searches.looked_at.push((number, after));
-        Searching { process, number }
-    }
-
-    /// Notes that everything up to `seq` was looked at.
-    pub(super) fn looked_at(&self, seq: Seq) {
-        let mut state = self.process.state();
-        if let Some((_, last)) =
-            state.searches.looked_at.iter_mut().find(|(number, _)| *number == self.number)
-        {
-            *last = seq;
-        }
-        self.wake(&state);
-    }
-
-    fn wake(&self, state: &State) {
-        if state.full {
-            self.process.wake.notify_one();
-        }
-    }
-}
-
-impl Drop for Searching<'_> {
-    fn drop(&mut self) {
-        let mut state = self.process.state();
-        state.searches.looked_at.retain(|(number, _)| *number != self.number);
-        self.wake(&state);
-    }
-}
-
-impl State {
-    pub(super) fn hold(&mut self, about: &About, limits: &Limits, now: Instant) -> Hold {
-        match about.overflow {
-            Overflow::Evict => Hold::Nothing,
-            Overflow::Hold if self.control.is_awaited() => Hold::After(self.control.acknowledged()),
-            Overflow::Pause | Overflow::Hold => {
-                if self.control.gave_up(limits, now) {
-                    self.note_abandoned();
-                }
-                match (self.control.hold(limits, now), self.searches.oldest()) {
-                    (Hold::After(seq), Some(looked_at)) => Hold::After(seq.min(looked_at)),
-                    (hold, _) => hold,
-                }
-            }
-        }
-    }
-
+impl Followers {
     /// Counts what was evicted while the client was away and it has not asked for since it is back.
-    pub(super) fn note_abandoned(&mut self) {
+    pub(super) fn note_abandoned(&mut self, log: &mut OutputLog) {
         if self.control.catch_up().is_some() {
-            let cursor = self.log.cursor_after(self.control.acknowledged);
-            if let Some(gap) = self.log.gap(&cursor) {
+            let cursor = log.cursor_after(self.control.acknowledged);
+            if let Some(gap) = log.gap(&cursor) {
                 self.losses.note(gap);
             }
         }
     }
 
     /// Tells whether a client that is here has not been sent everything, and counts on getting it.
-    fn is_awaited(&self) -> bool {
-        self.follows.iter().any(|follow| follow.is_waiting(&self.log))
-    }
-
-    /// Returns when a full log should be looked at again although nobody acknowledged.
-    pub(super) fn look_again_at(&self, about: &About, limits: &Limits) -> Option<Instant> {
-        if about.overflow == Overflow::Hold && self.control.is_awaited() {
-            return None;
-        }
-        self.full.then(|| self.control.loosens_at(limits)).flatten()
+    pub(super) fn is_awaited(&self, log: &OutputLog) -> bool {
+        self.follows.iter().any(|follow| follow.is_waiting(log))
     }
 }
 
 impl Process {
     /// Gives the process to its first controller.
     pub(crate) fn controlled_by(&self, viewer: &Viewer) {
-        self.state().control.resume(viewer, 0, Instant::now());
+        self.state().audience.control.resume(viewer, 0, Instant::now());
     }
 
     /// Keeps nothing for the controller while it is away, until it comes back.
     pub(crate) fn release(&self) {
-        self.state().control.release();
-        self.wake.notify_one();
-    }
-
-    /// Forgets the closed process, unless a client that is here has not got everything: then it is
-    /// forgotten as soon as it has.
-    pub(crate) fn forget_if_settled(self: &Arc<Self>) {
-        let Some(owner) = self.owner.upgrade() else { return };
-        let mut state = self.state();
-        state.overdue = state.is_awaited();
-        let settled = !state.overdue;
-        drop(state);
-        if settled {
-            owner.forget(self);
-        }
-    }
-
-    /// Tells whether no client that is here waits for the rest of it.
-    pub(crate) fn is_settled(&self) -> bool {
-        !self.state().is_awaited()
+        self.state().audience.control.release();
+        self.wake();
     }
 }
 

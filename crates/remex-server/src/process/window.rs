@@ -1,6 +1,6 @@
 //! How far the controller is told of a process before its consumers have used that up.
 //!
-//! Only for clients with the capability `consumed`. Start at [`Unconsumed`].
+//! Only for clients with the capability `consumed`. Start at [`StreamWindow`].
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use remex_proto::{
 
 /// What a connection was told of a process and has not consumed.
 #[derive(Debug)]
-pub(super) struct Unconsumed {
+pub(super) struct StreamWindow {
     window_bytes: u64,
     consumed: Cursor,
     /// Where the stream began. The client reads what comes before it, which counts while it can be read.
@@ -21,11 +21,11 @@ pub(super) struct Unconsumed {
     streamed_bytes: u64,
 }
 
-impl Unconsumed {
+impl StreamWindow {
     /// Begins to stream at `begins` for a client that has consumed everything up to `consumed`.
     pub(super) fn new(retain_bytes: usize, consumed: Cursor, begins: Cursor) -> Self {
         let window_bytes = WINDOW_BYTES.min(retain_bytes as u64);
-        Unconsumed { window_bytes, consumed, begins, streamed: VecDeque::new(), streamed_bytes: 0 }
+        StreamWindow { window_bytes, consumed, begins, streamed: VecDeque::new(), streamed_bytes: 0 }
     }
 
     /// Notes that an event with this much output was streamed; the client may have read and consumed it before.
@@ -85,11 +85,11 @@ mod tests {
     }
 
     /// Streams as much as fits and returns the last event.
-    fn stream(unconsumed: &mut Unconsumed, log: &mut OutputLog, cursor: &mut Cursor) -> Seq {
-        while log.has_next(cursor) && unconsumed.has_room(log, cursor) {
+    fn stream(window: &mut StreamWindow, log: &mut OutputLog, cursor: &mut Cursor) -> Seq {
+        while log.has_next(cursor) && window.has_room(log, cursor) {
             match log.next(cursor) {
-                Some(Next::Output { seq, bytes, .. }) => unconsumed.stream(seq, bytes.len()),
-                Some(Next::Exited(seq) | Next::Closed(seq)) => unconsumed.stream(seq, 0),
+                Some(Next::Output { seq, bytes, .. }) => window.stream(seq, bytes.len()),
+                Some(Next::Exited(seq) | Next::Closed(seq)) => window.stream(seq, 0),
                 Some(Next::Gap(_)) | None => {}
             }
         }
@@ -100,38 +100,38 @@ mod tests {
     fn a_window_of_output_is_streamed_ahead_of_the_consumer() {
         let (mut log, mut cursor) = (log(), Cursor::START);
         print(&mut log, 10, CHUNK);
-        let mut unconsumed = Unconsumed::new(WINDOW, Cursor::START, Cursor::START);
-        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 4);
-        unconsumed.consume(log.cursor_after(3));
-        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 7);
+        let mut window = StreamWindow::new(WINDOW, Cursor::START, Cursor::START);
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), 4);
+        window.consume(log.cursor_after(3));
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), 7);
     }
 
     #[test]
     fn many_small_events_fill_the_window_too_and_one_large_one_always_fits() {
         let (mut log, mut cursor) = (log(), Cursor::START);
         print(&mut log, 5000, 1);
-        let mut unconsumed = Unconsumed::new(1 << 20, Cursor::START, Cursor::START);
-        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), WINDOW_EVENTS);
+        let mut window = StreamWindow::new(1 << 20, Cursor::START, Cursor::START);
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), WINDOW_EVENTS);
 
         let (mut log, mut cursor) = (self::log(), Cursor::START);
         print(&mut log, 2, CHUNK);
-        let mut unconsumed = Unconsumed::new(1, Cursor::START, Cursor::START);
-        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 1);
-        unconsumed.consume(log.cursor_after(1));
-        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 2);
+        let mut window = StreamWindow::new(1, Cursor::START, Cursor::START);
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), 1);
+        window.consume(log.cursor_after(1));
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), 2);
     }
 
     #[test]
     fn a_gap_needs_no_room_and_waits_for_the_event_behind_it() {
         let (mut log, mut cursor) = (log(), Cursor::START);
         print(&mut log, 4, CHUNK);
-        let mut unconsumed = Unconsumed::new(WINDOW, Cursor::START, Cursor::START);
-        stream(&mut unconsumed, &mut log, &mut cursor);
+        let mut window = StreamWindow::new(WINDOW, Cursor::START, Cursor::START);
+        stream(&mut window, &mut log, &mut cursor);
         print(&mut log, 40, CHUNK);
         log.evict(Hold::Nothing, WINDOW);
-        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 4, "the gap is not told yet");
-        unconsumed.consume(log.cursor_after(4));
-        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 44);
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), 4, "the gap is not told yet");
+        window.consume(log.cursor_after(4));
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), 44);
     }
 
     #[test]
@@ -139,10 +139,10 @@ mod tests {
         let mut log = log();
         print(&mut log, 5, CHUNK);
         let (consumed, mut cursor) = (log.cursor_after(1), log.newest());
-        let mut unconsumed = Unconsumed::new(WINDOW, consumed, cursor);
+        let mut window = StreamWindow::new(WINDOW, consumed, cursor);
         print(&mut log, 5, CHUNK);
-        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 5);
-        unconsumed.consume(log.cursor_after(3));
-        assert_eq!(stream(&mut unconsumed, &mut log, &mut cursor), 7);
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), 5);
+        window.consume(log.cursor_after(3));
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), 7);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use remex_process::{Leader, Scope};
 use remex_proto::process::{self as wire, ExitCause};
 
-use super::{Exit, Order, Owner, Phase, Process, Starting, State, task, terminate};
+use super::{Audience, Engine, Exit, Owner as _, Phase, Request, Starting, State, task, terminate};
 use crate::{
     clock::now_ms,
     supervise::{caught, defect, supervised},
@@ -18,7 +18,7 @@ const UNKNOWN_CODE: i32 = 255;
 pub(crate) const FAILURE: &str = "the server failed to follow this process and killed it; its log says why";
 
 /// Runs the task of a process; if it panics, the process ends.
-pub(crate) async fn run(starting: Starting, owner: Arc<dyn Owner>) {
+pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let (process, start_id) = (Arc::clone(&starting.process), starting.start_id.clone());
     if supervised(task::run(starting, Arc::clone(&owner))).await.is_ok() {
         return;
@@ -38,7 +38,7 @@ pub(crate) async fn run(starting: Starting, owner: Arc<dyn Owner>) {
     }
 }
 
-impl State {
+impl<A: Audience> State<A> {
     /// Returns the child, if one was made and its task has not ended.
     fn leader(&self) -> Option<Leader> {
         match &self.phase {
@@ -48,15 +48,15 @@ impl State {
     }
 }
 
-impl Process {
-    fn give_up(self: &Arc<Self>, owner: &dyn Owner, start_id: Option<&str>) {
+impl<A: Audience> Engine<A> {
+    fn give_up(self: &Arc<Self>, owner: &A::Owner, start_id: Option<&str>) {
         let mut state = self.state();
         if let Phase::Starting(_) | Phase::Failed = state.phase {
             state.phase = Phase::Failed;
-            let orders = std::mem::take(&mut state.orders);
+            let requests = std::mem::take(&mut state.requests);
             drop(state);
             owner.on_start_failed(self, start_id, &defect());
-            orders.into_iter().for_each(Order::answer_unknown);
+            requests.into_iter().for_each(Request::answer_unknown);
             self.changed.notify_waiters();
             return;
         }

@@ -17,7 +17,7 @@ use remex_proto::{
 use tokio::io::Interest;
 
 use super::{
-    Exit, Order, Owner, Process, Starting, no_end_of_input,
+    Audience, Caller as _, Engine, Exit, Owner as _, Request, Starting, no_end_of_input,
     pipes::{Pipes, Taken},
     start::Announce,
     terminate,
@@ -26,15 +26,15 @@ use super::{
 use crate::clock::now_ms;
 
 /// While output goes on it is gathered this long before readers are told again.
-pub(super) const GATHER: Duration = Duration::from_millis(1);
+pub(crate) const GATHER: Duration = Duration::from_millis(1);
 
 /// What one source may be read in a row before other tasks get their turn.
 const TURN_BYTES: usize = 128 << 10;
 
 /// Starts the child and stays with it until everything it said is in the log.
-pub(crate) async fn run(starting: Starting, owner: Arc<dyn Owner>) {
-    let Starting { process, start, start_id, responder, slots } = starting;
-    let announce = Announce { start_id, responder };
+pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
+    let Starting { process, start, start_id, caller, slots } = starting;
+    let announce = Announce { start_id, caller };
     let child = match process.attempt(start, &slots).await {
         Ok(child) => child,
         Err(error) => return process.fail(&*owner, announce, &error),
@@ -77,9 +77,9 @@ pub(crate) async fn run(starting: Starting, owner: Arc<dyn Owner>) {
     runner.run().await;
 }
 
-struct Runner {
-    process: Arc<Process>,
-    owner: Arc<dyn Owner>,
+struct Runner<A: Audience> {
+    process: Arc<Engine<A>>,
+    owner: Arc<A::Owner>,
     exit: ChildExit,
     pipes: Pipes,
     started: Instant,
@@ -110,10 +110,10 @@ enum End {
     Closed,
 }
 
-impl Runner {
+impl<A: Audience> Runner<A> {
     async fn run(mut self) {
         loop {
-            self.take_orders();
+            self.take_requests();
             self.pump();
             #[cfg(test)]
             if self.process.state().log.total() > 0 {
@@ -179,10 +179,10 @@ impl Runner {
 
     fn deadline(&self) -> Option<Instant> {
         let state = self.process.state();
-        let about = &self.process.about;
+        let spec = &self.process.spec;
         let running = matches!(self.end, End::Running) && !self.killed;
-        let timeout = about.timeout.and_then(|time| self.started.checked_add(time));
-        let idle_timeout = about.idle_timeout.and_then(|time| state.idle_at(time));
+        let timeout = spec.timeout.and_then(|time| self.started.checked_add(time));
+        let idle_timeout = spec.idle_timeout.and_then(|time| state.idle_at(time));
         let linger = match self.end {
             End::Exited { linger_until } => linger_until,
             _ => None,
@@ -193,7 +193,7 @@ impl Runner {
             linger,
             timeout.filter(|_| running),
             idle_timeout.filter(|_| running),
-            state.look_again_at(about, self.process.host.limits()),
+            state.look_again_at(spec, self.process.host.limits()),
         ]
         .into_iter()
         .flatten()
@@ -209,11 +209,11 @@ impl Runner {
             self.end = End::Closing { owed: self.pipes.available() };
         }
         if matches!(self.end, End::Running) {
-            let about = &self.process.about;
+            let spec = &self.process.spec;
             let mut state = self.process.state();
-            let cause = if due(about.timeout.and_then(|time| self.started.checked_add(time))) {
+            let cause = if due(spec.timeout.and_then(|time| self.started.checked_add(time))) {
                 ExitCause::Timeout
-            } else if due(about.idle_timeout.and_then(|time| state.idle_at(time))) {
+            } else if due(spec.idle_timeout.and_then(|time| state.idle_at(time))) {
                 ExitCause::IdleTimeout
             } else {
                 return;
@@ -309,7 +309,7 @@ impl Runner {
             }
             let now = Instant::now();
             let mut state = process.state();
-            let hold = state.hold(&process.about, limits, now);
+            let hold = state.hold(&process.spec, limits, now);
             let budget = process.budget(&state);
             let room = state.log.room(hold, budget);
             if state.full && room > 0 {
@@ -361,8 +361,7 @@ impl Runner {
         };
         let closed = match &self.end {
             End::Exiting { owed } if paid(owed, &self.pipes) => {
-                let linger_until =
-                    self.process.about.linger.and_then(|time| Instant::now().checked_add(time));
+                let linger_until = self.process.spec.linger.and_then(|time| Instant::now().checked_add(time));
                 self.end = End::Exited { linger_until };
                 let mut state = self.process.state();
                 state.log.push_exited(now_ms());
@@ -411,34 +410,35 @@ impl Runner {
         }
     }
 
-    fn take_orders(&mut self) {
+    fn take_requests(&mut self) {
         let process = Arc::clone(&self.process);
         loop {
             let mut state = process.state();
-            let Some(order) = state.orders.pop_front() else { return };
-            match order {
-                Order::Write(feed) if self.killed => {
+            let Some(request) = state.requests.pop_front() else { return };
+            match request {
+                Request::Write(write) if self.killed => {
                     drop(state);
-                    feed.responder
+                    write
+                        .caller
                         .error(&RpcError::new(ErrorKind::Internal, "failed to write to process stdin"));
                 }
-                Order::Write(feed) => state.input.write(feed),
-                Order::CloseStdin(responder, id) if self.process.about.tty => {
+                Request::Write(write) => state.input.write(write),
+                Request::CloseStdin(caller, id) if self.process.spec.tty => {
                     drop(state);
-                    responder.error(&no_end_of_input(&id));
+                    caller.error(&no_end_of_input(&id));
                 }
-                Order::CloseStdin(responder, _) => state.input.close(responder),
-                Order::Resize(size, responder, id) => {
+                Request::CloseStdin(caller, _) => state.input.close(caller),
+                Request::Resize(size, caller, id) => {
                     drop(state);
-                    responder.answer(self.pipes.resize(size, &id).map(|()| Empty {}));
+                    caller.answer(self.pipes.resize(size, &id).map(|()| Empty {}.into()));
                 }
-                Order::Signal(signal, responder) => {
+                Request::Signal(signal, caller) => {
                     drop(state);
-                    responder.answer(self.signal(signal).map(|()| Empty {}));
+                    caller.answer(self.signal(signal).map(|()| Empty {}.into()));
                 }
-                Order::Terminate(mode, scope, responder) => {
+                Request::Terminate(mode, scope, caller) => {
                     drop(state);
-                    self.terminate(mode, scope, responder);
+                    self.terminate(mode, scope, caller);
                 }
             }
         }
@@ -456,12 +456,7 @@ impl Runner {
         })
     }
 
-    fn terminate(
-        &mut self,
-        mode: wire::TerminateMode,
-        scope: wire::TerminateScope,
-        responder: crate::outbox::Responder,
-    ) {
+    fn terminate(&mut self, mode: wire::TerminateMode, scope: wire::TerminateScope, caller: A::Caller) {
         match (&self.end, scope) {
             (End::Running, _) => {
                 self.process.state().ended_for.get_or_insert(ExitCause::Terminated);
@@ -469,7 +464,7 @@ impl Runner {
                     wire::TerminateMode::Force => {
                         self.killed = true;
                         let leader = self.exit.leader();
-                        terminate::force(&self.process, leader, Some(responder));
+                        terminate::force(&self.process, leader, Some(caller));
                     }
                     wire::TerminateMode::Graceful { timeout_ms } => {
                         terminate::graceful(
@@ -477,15 +472,15 @@ impl Runner {
                             self.exit.leader(),
                             Duration::from_millis(timeout_ms),
                         );
-                        responder.ok(wire::Terminated { running: true });
+                        caller.ok(wire::Terminated { running: true });
                     }
                 }
             }
-            (_, wire::TerminateScope::Tree) => self.process.end_remains(mode, responder),
-            (End::Closed, wire::TerminateScope::Usual) => responder.ok(wire::Terminated { running: false }),
+            (_, wire::TerminateScope::Tree) => self.process.end_remains(mode, caller),
+            (End::Closed, wire::TerminateScope::Usual) => caller.ok(wire::Terminated { running: false }),
             (End::Exiting { .. } | End::Exited { .. } | End::Closing { .. }, wire::TerminateScope::Usual) => {
                 let pid = self.exit.leader().pid();
-                terminate::remains(&self.process, pid, mode, responder);
+                terminate::remains(&self.process, pid, mode, caller);
             }
         }
     }

@@ -10,18 +10,19 @@ use remex_proto::{
     state::stdin_ledger::{self, Offer, StdinLedger},
 };
 
-use crate::{config::Limits, outbox::Responder};
+use super::Caller;
+use crate::config::Limits;
 
 /// One `process/write` that has not been answered.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct StdinWrite<C> {
     pub(crate) chunk: Bytes,
     pub(crate) write_id: Option<String>,
     pub(crate) process_id: Box<str>,
-    pub(crate) responder: Responder,
+    pub(crate) caller: C,
 }
 
-impl Feed {
+impl<C: Caller> StdinWrite<C> {
     /// Answers as today's dialect does, or as the oldest did when there is no write id.
     pub(crate) fn answer(self, status: WriteStatus) {
         let refusal = match (&self.write_id, status) {
@@ -31,23 +32,23 @@ impl Feed {
                 format!("stdin is closed for process {}", self.process_id),
             )
             .with_hint("start it with `pipeStdin` to write to it; a process that has ended takes no input"),
-            _ => return self.responder.ok(WriteReply::from(status)),
+            _ => return self.caller.ok(WriteReply::from(status)),
         };
-        self.responder.error(&refusal);
+        self.caller.error(&refusal);
     }
 }
 
 /// Writes that wait for room, accepted bytes that wait for the child, and the end of input.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct Input<C> {
     ledger: StdinLedger,
     /// Not accepted yet, or not all of it: the child has to take something first. Their connections count them as
     /// requests under way.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Waiting<C>>,
     /// Accepted, no more than the ledger allows.
     accepted: Accepted,
     /// Answered when everything accepted has reached the child.
-    closing: Vec<Responder>,
+    closing: Vec<C>,
     state: InputState,
 }
 
@@ -61,32 +62,32 @@ enum InputState {
 }
 
 #[derive(Debug)]
-enum Waiting {
+enum Waiting<C> {
     Write {
-        feed: Feed,
+        write: StdinWrite<C>,
         /// How much of it was accepted.
         accepted: u64,
     },
-    Close(Responder),
+    Close(C),
 }
 
-impl Waiting {
-    fn responder(&self) -> &Responder {
+impl<C> Waiting<C> {
+    fn caller(&self) -> &C {
         match self {
-            Waiting::Write { feed, .. } => &feed.responder,
-            Waiting::Close(responder) => responder,
+            Waiting::Write { write, .. } => &write.caller,
+            Waiting::Close(caller) => caller,
         }
     }
 
-    fn into_responder(self) -> Responder {
+    fn into_caller(self) -> C {
         match self {
-            Waiting::Write { feed, .. } => feed.responder,
-            Waiting::Close(responder) => responder,
+            Waiting::Write { write, .. } => write.caller,
+            Waiting::Close(caller) => caller,
         }
     }
 }
 
-impl Input {
+impl<C: Caller> Input<C> {
     pub(super) fn new(limits: &Limits) -> Self {
         Input {
             ledger: StdinLedger::new(stdin_ledger::Limits {
@@ -101,13 +102,13 @@ impl Input {
         }
     }
 
-    pub(super) fn write(&mut self, feed: Feed) {
-        self.waiting.push_back(Waiting::Write { feed, accepted: 0 });
+    pub(super) fn write(&mut self, write: StdinWrite<C>) {
+        self.waiting.push_back(Waiting::Write { write, accepted: 0 });
         self.admit();
     }
 
-    pub(super) fn close(&mut self, responder: Responder) {
-        self.waiting.push_back(Waiting::Close(responder));
+    pub(super) fn close(&mut self, caller: C) {
+        self.waiting.push_back(Waiting::Close(caller));
         self.admit();
     }
 
@@ -133,8 +134,8 @@ impl Input {
         self.state = InputState::Closed;
         self.ledger.fail();
         self.accepted = Accepted::default();
-        for responder in self.closing.drain(..) {
-            responder.ok(Empty {});
+        for caller in self.closing.drain(..) {
+            caller.ok(Empty {});
         }
         self.admit();
     }
@@ -142,45 +143,45 @@ impl Input {
     /// Takes out the waiting requests that `is_cancelled` names.
     ///
     /// Of a write that was accepted in part, the rest goes; the ledger knows where it continues when it is sent again.
-    pub(super) fn cancel(&mut self, is_cancelled: impl Fn(&Responder) -> bool) -> Vec<Responder> {
+    pub(super) fn cancel(&mut self, is_cancelled: impl Fn(&C) -> bool) -> Vec<C> {
         let (cancelled, kept) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition::<VecDeque<_>, _>(|waiting| is_cancelled(waiting.responder()));
+            .partition::<VecDeque<_>, _>(|waiting| is_cancelled(waiting.caller()));
         self.waiting = kept;
-        cancelled.into_iter().map(Waiting::into_responder).collect()
+        cancelled.into_iter().map(Waiting::into_caller).collect()
     }
 
     fn admit(&mut self) {
         while let Some(waiting) = self.waiting.pop_front() {
             match waiting {
-                Waiting::Close(responder) => {
+                Waiting::Close(caller) => {
                     self.ledger.close();
                     if self.state == InputState::Closed {
-                        responder.ok(Empty {});
+                        caller.ok(Empty {});
                     } else {
                         self.state = InputState::Ending;
-                        self.closing.push(responder);
+                        self.closing.push(caller);
                     }
                 }
-                Waiting::Write { feed, accepted } => {
-                    let len = feed.chunk.len() as u64;
-                    let id = feed.write_id.as_deref();
+                Waiting::Write { write, accepted } => {
+                    let len = write.chunk.len() as u64;
+                    let id = write.write_id.as_deref();
                     match self.ledger.offer(stdin_ledger::Write { id, len, accepted }) {
                         Offer::Full => {
-                            self.waiting.push_front(Waiting::Write { feed, accepted });
+                            self.waiting.push_front(Waiting::Write { write, accepted });
                             return;
                         }
                         Offer::Part(range) => {
-                            self.accepted.push(&part(&feed.chunk, range.clone()));
-                            self.waiting.push_front(Waiting::Write { feed, accepted: range.end });
+                            self.accepted.push(&part(&write.chunk, range.clone()));
+                            self.waiting.push_front(Waiting::Write { write, accepted: range.end });
                             return;
                         }
                         Offer::Accepted(range) => {
-                            self.accepted.push(&part(&feed.chunk, range));
-                            feed.answer(WriteStatus::Accepted);
+                            self.accepted.push(&part(&write.chunk, range));
+                            write.answer(WriteStatus::Accepted);
                         }
-                        Offer::Repeated => feed.answer(WriteStatus::Accepted),
-                        Offer::Closed => feed.answer(WriteStatus::StdinClosed),
+                        Offer::Repeated => write.answer(WriteStatus::Accepted),
+                        Offer::Closed => write.answer(WriteStatus::StdinClosed),
                     }
                 }
             }

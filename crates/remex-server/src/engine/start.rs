@@ -25,22 +25,19 @@ use remex_proto::{
 use tokio::sync::Semaphore;
 
 use super::{
-    About, Input, Order, Owner, Phase, Placement, Process, no_end_of_input, not_a_terminal, unknown_process,
+    Audience, Caller, Engine, Input, Owner as _, Phase, Placement, Request, Spec, no_end_of_input,
+    not_a_terminal, unknown_process,
 };
-use crate::{
-    clock::now_ms,
-    config::Limits,
-    outbox::{Responder, Then},
-};
+use crate::{clock::now_ms, config::Limits};
 
 /// A start that was checked and has its place in the session.
 #[derive(Debug)]
-pub(crate) struct Starting {
-    pub(crate) process: Arc<Process>,
+pub(crate) struct Starting<A: Audience> {
+    pub(crate) process: Arc<Engine<A>>,
     pub(crate) start: Start,
     pub(crate) start_id: Option<String>,
-    pub(crate) responder: Responder,
-    /// Bounds how many starts of one connection run at once, beside those that hang.
+    pub(crate) caller: A::Caller,
+    /// Bounds how many starts of one caller run at once, beside those that hang.
     pub(crate) slots: Arc<Semaphore>,
 }
 
@@ -60,20 +57,21 @@ const SHOWN_ARGV_BYTES: usize = 32 << 10;
 /// A log needs room for what passes through it, even if nobody wants to read it later.
 const SMALLEST_RETENTION: usize = 4 << 10;
 
-impl Process {
+impl<A: Audience> Engine<A> {
     /// Checks what can be checked without the operating system and makes the handle.
     pub(crate) fn prepare(
         request: wire::Start,
-        placement: &Placement<'_>,
-    ) -> Result<(Arc<Process>, Start), RpcError> {
+        placement: Placement<'_, A>,
+        audience: A,
+    ) -> Result<(Arc<Self>, Start), RpcError> {
         let host = placement.host;
         let limits = host.limits();
         check_lengths(&request, limits)?;
         #[cfg(test)]
         crate::supervise::break_at("!request", &request.process_id);
         let start = command(&request, placement.tag, host.env())?;
-        let about = about(&request, limits);
-        let process = Process::new(request.process_id, about, placement);
+        let spec = spec(&request, limits);
+        let process = Engine::new(request.process_id, spec, placement, audience);
         Ok((Arc::new(process), start))
     }
 
@@ -112,11 +110,11 @@ impl Process {
     /// Waits until a start that hangs is to end, by an order or because its time is up.
     async fn given_up(&self) -> GivenUp {
         let begun = Instant::now();
-        let about = &self.about;
-        let timeouts = [(about.timeout, GivenUp::Timeout), (about.idle_timeout, GivenUp::IdleTimeout)];
+        let spec = &self.spec;
+        let timeouts = [(spec.timeout, GivenUp::Timeout), (spec.idle_timeout, GivenUp::IdleTimeout)];
         let in_time = timeouts.into_iter().filter_map(|(time, why)| Some((time?.max(HANGS), why))).min();
         loop {
-            let ended = self.state().orders.iter().find_map(Order::ends_start).map(|why| (HANGS, why));
+            let ended = self.state().requests.iter().find_map(Request::ends_start).map(|why| (HANGS, why));
             let end = ended.into_iter().chain(in_time).min();
             let at = end.and_then(|(time, why)| Some((begun.checked_add(time)?, why)));
             match at {
@@ -130,8 +128,13 @@ impl Process {
         }
     }
 
-    /// Answers the request and lets the controller see the events, in this order.
-    pub(super) fn announce_start(self: &Arc<Self>, owner: &dyn Owner, leader: &Leader, starting: Announce) {
+    /// Notes that the child runs, and tells the owner, who answers.
+    pub(super) fn announce_start(
+        self: &Arc<Self>,
+        owner: &A::Owner,
+        leader: &Leader,
+        starting: Announce<A::Caller>,
+    ) {
         let started_at_ms = now_ms();
         {
             let mut state = self.state();
@@ -139,22 +142,25 @@ impl Process {
             state.born = None;
         }
         let pid = leader.pid().as_raw().unsigned_abs();
-        let reply = wire::Started {
+        let started = wire::Started {
             process_id: self.id.to_string(),
             sandbox_type: SandboxType::None,
             pid: Some(pid),
             started_at_ms: Some(started_at_ms),
             replayed: false,
         };
-        owner.remember_start(starting.start_id.as_deref(), &Ok(reply.clone()));
-        starting.responder.ok_then(reply, Then::Follow(Arc::clone(self) as _));
-        owner.on_started(self, pid);
+        owner.on_started(self, starting.start_id.as_deref(), started, starting.caller);
         self.changed.notify_waiters();
         tracing::info!(session = owner.id(), process = %self.id, pid, "process started");
     }
 
     /// The child runs, but its output cannot be watched.
-    pub(super) fn fail_watch(self: &Arc<Self>, owner: &dyn Owner, starting: Announce, error: &io::Error) {
+    pub(super) fn fail_watch(
+        self: &Arc<Self>,
+        owner: &A::Owner,
+        starting: Announce<A::Caller>,
+        error: &io::Error,
+    ) {
         let message = format!(
             "cannot watch the output of process `{}`: {error}; free descriptors and start it again",
             self.id
@@ -164,17 +170,17 @@ impl Process {
     }
 
     /// Frees the id and answers everybody who asked something of it.
-    pub(super) fn fail(self: &Arc<Self>, owner: &dyn Owner, starting: Announce, error: &RpcError) {
+    pub(super) fn fail(self: &Arc<Self>, owner: &A::Owner, starting: Announce<A::Caller>, error: &RpcError) {
         owner.on_start_failed(self, starting.start_id.as_deref(), error);
-        let orders = {
+        let requests = {
             let mut state = self.state();
             state.phase = Phase::Failed;
-            std::mem::take(&mut state.orders)
+            std::mem::take(&mut state.requests)
         };
         tracing::info!(session = owner.id(), process = %self.id, error = %error.message, "process did not start");
         owner.announce_failure(self, error);
-        starting.responder.error(error);
-        orders.into_iter().for_each(Order::answer_unknown);
+        starting.caller.error(error);
+        requests.into_iter().for_each(Request::answer_unknown);
         self.changed.notify_waiters();
     }
 }
@@ -210,78 +216,80 @@ impl GivenUp {
 }
 
 /// Who is told how a start went.
-pub(super) struct Announce {
+pub(super) struct Announce<C> {
     pub(super) start_id: Option<String>,
-    pub(super) responder: Responder,
+    pub(super) caller: C,
 }
 
-impl Order {
+impl<C: Caller> Request<C> {
     /// Tells whether it is one of those whose order among each other counts.
     pub(crate) fn is_input(&self) -> bool {
-        matches!(self, Order::Write(_) | Order::CloseStdin(..))
+        matches!(self, Request::Write(_) | Request::CloseStdin(..))
     }
 
     /// Tells why a start that hangs is given up for this order, if it is.
     fn ends_start(&self) -> Option<GivenUp> {
         match self {
-            Order::Terminate(..) => Some(GivenUp::Terminated),
+            Request::Terminate(..) => Some(GivenUp::Terminated),
             // The others stop a process or do nothing to one that has not asked for them.
-            Order::Signal(signal, _) => signal.ends_by_default().then_some(GivenUp::Signalled),
-            Order::Write(_) | Order::CloseStdin(..) | Order::Resize(..) => None,
+            Request::Signal(signal, _) => signal.ends_by_default().then_some(GivenUp::Signalled),
+            Request::Write(_) | Request::CloseStdin(..) | Request::Resize(..) => None,
         }
     }
 
-    pub(crate) fn responder(&self) -> &Responder {
+    pub(crate) fn caller(&self) -> &C {
         match self {
-            Order::Write(feed) => &feed.responder,
-            Order::Signal(_, responder)
-            | Order::Terminate(_, _, responder)
-            | Order::CloseStdin(responder, _)
-            | Order::Resize(_, responder, _) => responder,
+            Request::Write(write) => &write.caller,
+            Request::Signal(_, caller)
+            | Request::Terminate(_, _, caller)
+            | Request::CloseStdin(caller, _)
+            | Request::Resize(_, caller, _) => caller,
         }
     }
 
-    pub(crate) fn into_responder(self) -> Responder {
+    pub(crate) fn into_caller(self) -> C {
         match self {
-            Order::Write(feed) => feed.responder,
-            Order::Signal(_, responder)
-            | Order::Terminate(_, _, responder)
-            | Order::CloseStdin(responder, _)
-            | Order::Resize(_, responder, _) => responder,
+            Request::Write(write) => write.caller,
+            Request::Signal(_, caller)
+            | Request::Terminate(_, _, caller)
+            | Request::CloseStdin(caller, _)
+            | Request::Resize(_, caller, _) => caller,
         }
     }
 
     /// Answers an order for a process that has ended and said everything.
-    pub(super) fn answer_closed(self, process: &Arc<Process>, input: &mut Input) {
-        let about = &process.about;
+    pub(super) fn answer_closed<A: Audience<Caller = C>>(
+        self,
+        process: &Arc<Engine<A>>,
+        input: &mut Input<C>,
+    ) {
+        let spec = &process.spec;
         match self {
             // Says whether it was accepted before.
-            Order::Write(feed) => input.write(feed),
-            Order::Terminate(mode, wire::TerminateScope::Tree, responder) => {
-                process.end_remains(mode, responder);
+            Request::Write(write) => input.write(write),
+            Request::Terminate(mode, wire::TerminateScope::Tree, caller) => {
+                process.end_remains(mode, caller);
             }
-            Order::Terminate(_, wire::TerminateScope::Usual, responder) => {
-                responder.ok(wire::Terminated { running: false });
+            Request::Terminate(_, wire::TerminateScope::Usual, caller) => {
+                caller.ok(wire::Terminated { running: false });
             }
-            Order::Resize(_, responder, id) if !about.tty => responder.error(&not_a_terminal(&id)),
-            Order::CloseStdin(responder, id) if about.tty => responder.error(&no_end_of_input(&id)),
-            Order::Signal(_, responder)
-            | Order::Resize(_, responder, _)
-            | Order::CloseStdin(responder, _) => {
-                responder.ok(Empty {});
+            Request::Resize(_, caller, id) if !spec.tty => caller.error(&not_a_terminal(&id)),
+            Request::CloseStdin(caller, id) if spec.tty => caller.error(&no_end_of_input(&id)),
+            Request::Signal(_, caller) | Request::Resize(_, caller, _) | Request::CloseStdin(caller, _) => {
+                caller.ok(Empty {});
             }
         }
     }
 
     /// Answers an order for a process that does not exist.
     pub(crate) fn answer_unknown(self) {
-        let (responder, id) = match self {
-            Order::Write(feed) => return feed.answer(wire::WriteStatus::UnknownProcess),
-            Order::Signal(_, responder) => return responder.ok(Empty {}),
-            Order::Terminate(_, _, responder) => return responder.ok(wire::Terminated { running: false }),
-            Order::CloseStdin(responder, id) | Order::Resize(_, responder, id) => (responder, id),
+        let (caller, id) = match self {
+            Request::Write(write) => return write.answer(wire::WriteStatus::UnknownProcess),
+            Request::Signal(_, caller) => return caller.ok(Empty {}),
+            Request::Terminate(_, _, caller) => return caller.ok(wire::Terminated { running: false }),
+            Request::CloseStdin(caller, id) | Request::Resize(_, caller, id) => (caller, id),
         };
-        responder.error(&unknown_process(&id));
+        caller.error(&unknown_process(&id));
     }
 }
 
@@ -360,13 +368,13 @@ fn check_lengths(request: &wire::Start, limits: &Limits) -> Result<(), RpcError>
     Ok(())
 }
 
-fn about(request: &wire::Start, limits: &Limits) -> About {
+fn spec(request: &wire::Start, limits: &Limits) -> Spec {
     let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
     let output = request.output;
     let argv = shown(&words(request));
     let labels = request.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
     let weight = request.process_id.len() * 2 + labels + argv.iter().map(String::len).sum::<usize>();
-    About {
+    Spec {
         weight,
         start_id: request.start_id.clone(),
         argv,

@@ -3,7 +3,11 @@
 //! The thread of `remex_process::tree` does the work, which takes a while: who waits for it are tasks beside the
 //! process's own, owned by the server.
 
-use std::{io, mem, sync::Arc, time::Duration};
+use std::{
+    io, mem,
+    sync::{Arc, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use remex_process::{Exit, Leader, Pid, Scope, Signal, tree};
 use remex_proto::{
@@ -15,20 +19,19 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::{Process, State};
-use crate::outbox::Responder;
+use super::{Audience, Caller, Engine, State};
 
 /// Longer than any machine runs, and short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Kills the whole tree, then answers.
-pub(super) fn force(process: &Arc<Process>, leader: &Leader, responder: Option<Responder>) {
+pub(super) fn force<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, caller: Option<A::Caller>) {
     let (process, killed) = (Arc::clone(process), tree::kill_start(process.tag, leader));
     let host = Arc::clone(&process.host);
     host.spawn(async move {
         let result = killed.await.map_err(|error| not_ended(&error));
-        match (responder, result) {
-            (Some(responder), result) => responder.answer(result.map(|_| Terminated { running: true })),
+        match (caller, result) {
+            (Some(caller), result) => caller.answer(result.map(|_| Terminated { running: true }.into())),
             (None, Err(error)) => {
                 tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
             }
@@ -38,49 +41,54 @@ pub(super) fn force(process: &Arc<Process>, leader: &Leader, responder: Option<R
 }
 
 /// Ends the tree of a child that cannot be watched, and returns when it is gone.
-pub(super) async fn unwatched(process: &Process, exit: Exit) {
+pub(super) async fn unwatched<A: Audience>(process: &Engine<A>, exit: Exit) {
     if let Err(error) = kill(&Scope::Process(process.tag, exit.leader().clone())).await {
         tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
     }
 }
 
 /// Asks the whole tree to end and kills what is left of it when the time is up.
-pub(super) fn graceful(process: &Arc<Process>, leader: &Leader, time: Duration) {
+pub(super) fn graceful<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, time: Duration) {
     end_gently(Scope::Process(process.tag, leader.clone()), process, time);
 }
 
 /// Ends what is left of the group of a process that has exited, so that its streams end.
-pub(super) fn remains(process: &Arc<Process>, pid: Pid, mode: TerminateMode, responder: Responder) {
-    end_rest(Scope::Group(process.tag, pid), process, mode, responder);
+pub(super) fn remains<A: Audience>(
+    process: &Arc<Engine<A>>,
+    pid: Pid,
+    mode: TerminateMode,
+    caller: A::Caller,
+) {
+    end_rest(Scope::Group(process.tag, pid), process, mode, caller);
 }
 
 /// Ends what is left of a process that has exited, and answers.
-fn end_rest(scope: Scope, process: &Arc<Process>, mode: TerminateMode, responder: Responder) {
+fn end_rest<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, mode: TerminateMode, caller: A::Caller) {
     match mode {
         TerminateMode::Force => process.host.spawn(async move {
-            responder.answer(kill(&scope).await.map(|()| Terminated { running: false }));
+            caller.answer(kill(&scope).await.map(|()| Terminated { running: false }.into()));
         }),
         TerminateMode::Graceful { timeout_ms } => {
             end_gently(scope, process, Duration::from_millis(timeout_ms));
-            responder.ok(Terminated { running: false });
+            caller.ok(Terminated { running: false });
         }
     }
 }
 
 /// Asks for a gentle end; one that is under way already asks again, and ends at the earlier of both times.
-fn end_gently(scope: Scope, process: &Arc<Process>, time: Duration) {
+fn end_gently<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration) {
     let deadline = Instant::now() + time.min(LONGEST_GRACE);
-    let mut state = process.state();
     let breadth = mem::discriminant(&scope);
+    let mut gentle_ends = process.gentle_ends();
     // The end of a task that panicked is not under way.
-    state.gentle_ends.retain(|(_, deadlines)| !deadlines.is_closed());
-    if let Some((_, under_way)) = state.gentle_ends.iter().find(|(known, _)| *known == breadth) {
+    gentle_ends.retain(|(_, deadlines)| !deadlines.is_closed());
+    if let Some((_, under_way)) = gentle_ends.iter().find(|(known, _)| *known == breadth) {
         under_way.send_modify(|known| *known = deadline.min(*known));
         return;
     }
     let (deadlines, orders) = watch::channel(deadline);
-    state.gentle_ends.push((breadth, deadlines));
-    drop(state);
+    gentle_ends.push((breadth, deadlines));
+    drop(gentle_ends);
     let (host, process) = (Arc::clone(&process.host), Arc::clone(process));
     host.spawn(async move {
         GentleEnd { scope, process: &process, orders }.run().await;
@@ -91,14 +99,14 @@ fn end_gently(scope: Scope, process: &Arc<Process>, time: Duration) {
 pub(super) type GentleEnds = Vec<(mem::Discriminant<Scope>, watch::Sender<Instant>)>;
 
 /// A gentle end that is under way.
-struct GentleEnd<'a> {
+struct GentleEnd<'a, A: Audience> {
     scope: Scope,
-    process: &'a Arc<Process>,
+    process: &'a Arc<Engine<A>>,
     /// When it turns into a kill; changes with each further request.
     orders: watch::Receiver<Instant>,
 }
 
-impl GentleEnd<'_> {
+impl<A: Audience> GentleEnd<'_, A> {
     async fn run(mut self) {
         loop {
             let deadline = *self.orders.borrow_and_update();
@@ -112,10 +120,10 @@ impl GentleEnd<'_> {
                 () = end_by(deadline, &self.scope, self.process) => {}
             }
             // Nobody asks again between this look and the end: that takes the same lock.
-            let mut state = self.process.state();
+            let mut gentle_ends = self.process.gentle_ends();
             if !self.orders.has_changed().unwrap_or(false) {
                 let breadth = mem::discriminant(&self.scope);
-                state.gentle_ends.retain(|(known, _)| *known != breadth);
+                gentle_ends.retain(|(known, _)| *known != breadth);
                 return;
             }
         }
@@ -123,7 +131,7 @@ impl GentleEnd<'_> {
 }
 
 /// Waits until all of it has ended, and kills what has not at `deadline`.
-async fn end_by(deadline: Instant, scope: &Scope, process: &Process) {
+async fn end_by<A: Audience>(deadline: Instant, scope: &Scope, process: &Engine<A>) {
     let exited = timeout_at(deadline, process.ended()).await.is_ok();
     if exited && is_gone(scope).await {
         return;
@@ -150,14 +158,18 @@ async fn is_gone(scope: &Scope) -> bool {
     tree::members(scope).await.is_ok_and(|members| members.is_empty())
 }
 
-impl Process {
+impl<A: Audience> Engine<A> {
     /// Ends everything that lives of a process that has exited, also what left its group and session.
-    pub(super) fn end_remains(self: &Arc<Self>, mode: TerminateMode, responder: Responder) {
+    pub(super) fn end_remains(self: &Arc<Self>, mode: TerminateMode, caller: A::Caller) {
         if self.owner.strong_count() == 0 {
             // Everything ended with the owner, and the tag may be in use again.
-            return responder.ok(Terminated { running: false });
+            return caller.ok(Terminated { running: false });
         }
-        end_rest(Scope::Start(self.tag), self, mode, responder);
+        end_rest(Scope::Start(self.tag), self, mode, caller);
+    }
+
+    fn gentle_ends(&self) -> MutexGuard<'_, GentleEnds> {
+        self.gentle_ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the direct child has ended.
@@ -170,7 +182,7 @@ impl Process {
         self.until(|state| state.log.is_closed()).await;
     }
 
-    async fn until(&self, holds: impl Fn(&State) -> bool) {
+    async fn until(&self, holds: impl Fn(&State<A>) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);

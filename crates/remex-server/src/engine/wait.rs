@@ -11,12 +11,12 @@ use remex_proto::{
     },
 };
 
-use super::{Process, State, hold::Searching, task::GATHER};
+use super::{Audience, Engine, State, searches::Searching, task::GATHER};
 
-impl Process {
+impl<A: Audience> Engine<A> {
     /// Answers a wait when its condition holds, the process can no longer meet it, or the time is up.
     ///
-    /// For the controlling client, output that a search has not seen is kept until it has.
+    /// Output that a search has not seen is kept until it has, if `waiter` says so.
     pub(crate) async fn wait(
         &self,
         wait: &wire::Wait,
@@ -26,7 +26,7 @@ impl Process {
         let deadline = wait.wait_ms.and_then(|ms| asked.checked_add(Duration::from_millis(ms)));
         let mut condition = Condition::new(&wait.until, Instant::now())?;
         let searching = match (&condition, waiter) {
-            (Condition::Output(search), Waiter::Controller) => Some(Searching::begin(self, search.after)),
+            (Condition::Output(search), Waiter::Keeping) => Some(Searching::begin(self, search.after)),
             _ => None,
         };
         loop {
@@ -63,9 +63,9 @@ impl Process {
 /// Who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// The client that controls the process.
-    Controller,
-    /// Somebody who looks on and has no say.
+    /// Output that a search has not seen is kept for it.
+    Keeping,
+    /// Nothing is kept.
     Onlooker,
 }
 
@@ -94,7 +94,7 @@ impl Condition {
         })
     }
 
-    fn check(&mut self, state: &mut State, now: Instant) -> Check {
+    fn check<A: Audience>(&mut self, state: &mut State<A>, now: Instant) -> Check {
         let newest = state.log.next_seq() - 1;
         if let Condition::Output(search) = self
             && search.has_more(state)
@@ -145,10 +145,10 @@ impl Search {
     }
 
     /// Looks at what has come since the last time, a piece at a time and beside the process, not in its way.
-    async fn go_on(
+    async fn go_on<A: Audience>(
         &mut self,
-        process: &Process,
-        searching: Option<&Searching<'_>>,
+        process: &Engine<A>,
+        searching: Option<&Searching<'_, A>>,
     ) -> Option<(Seq, Vec<u8>)> {
         for _ in 0..PIECES {
             let (seq, stream, bytes) = self.next_piece(&mut process.state())?;
@@ -163,11 +163,11 @@ impl Search {
         None
     }
 
-    fn has_more(&self, state: &State) -> bool {
+    fn has_more<A: Audience>(&self, state: &State<A>) -> bool {
         self.cursor.is_none_or(|cursor| state.log.has_next(&cursor))
     }
 
-    fn next_piece(&mut self, state: &mut State) -> Option<(Seq, Stream, Vec<u8>)> {
+    fn next_piece<A: Audience>(&mut self, state: &mut State<A>) -> Option<(Seq, Stream, Vec<u8>)> {
         let mut cursor = self.cursor.unwrap_or_else(|| state.log.cursor_after(self.after));
         let piece = loop {
             match state.log.next(&mut cursor) {
@@ -182,7 +182,12 @@ impl Search {
     }
 }
 
-fn waited(state: &State, reason: WaitReason, seq: Seq, matched: Option<Blob>) -> wire::Waited {
+fn waited<A: Audience>(
+    state: &State<A>,
+    reason: WaitReason,
+    seq: Seq,
+    matched: Option<Blob>,
+) -> wire::Waited {
     let exit = state.exit.as_ref();
     wire::Waited {
         reason,

@@ -1,0 +1,470 @@
+//! The engine of one process: starts a child, moves its bytes, carries out requests, and sees it end.
+//!
+//! The task in [`task`] owns the child and is the only writer of the log; everybody else reads the log with a cursor, or
+//! queues a [`Request`]. The engine knows no session, no connection and no outbox: who listens is its [`Audience`], who
+//! asks is a [`Caller`], and who owns it is an [`Owner`]. Start at [`Engine`].
+
+mod audience;
+pub(crate) mod broken;
+mod input;
+mod owner;
+mod pipes;
+mod read;
+mod rest;
+mod searches;
+mod start;
+mod task;
+mod terminate;
+mod wait;
+mod watched;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use remex_process::{Attempt, Leader, Pid, Signal, Size, Tag, tree};
+use remex_proto::{
+    ErrorKind, HostPath, RpcError,
+    process::{self as wire, ExitCause},
+    state::output_log::{self, Hold, OutputLog},
+};
+use tokio::sync::Notify;
+
+use crate::{clock::now_ms, config::Limits, host::Host, retention::RetentionAccount};
+pub(crate) use audience::{Audience, Caller, Outcome};
+use input::Input;
+pub(crate) use input::StdinWrite;
+pub(crate) use owner::Owner;
+pub(crate) use read::{NotRead, Read};
+use rest::Rest;
+use searches::Searches;
+pub(crate) use start::{HANGS, Starting};
+pub(crate) use task::GATHER;
+use terminate::GentleEnds;
+pub(crate) use wait::Waiter;
+
+/// A handle on one process.
+#[derive(Debug)]
+pub(crate) struct Engine<A: Audience> {
+    pub(crate) id: Box<str>,
+    owner: Weak<A::Owner>,
+    host: Arc<Host>,
+    /// What its log is charged to.
+    account: Arc<RetentionAccount>,
+    pub(crate) spec: Spec,
+    pub(crate) tag: Tag,
+    /// Shared by the task, which writes the log, and by those who read it or ask for something; held briefly.
+    state: Mutex<State<A>>,
+    /// Graceful ends under way. Apart from the state, which is locked where some of them begin; held briefly.
+    gentle_ends: Mutex<GentleEnds>,
+    /// Wakes the task: requests came, or the log may have room again.
+    wake: Notify,
+    /// Wakes reads and waits.
+    changed: Notify,
+    /// Counted among those of its session that have not closed.
+    is_live: AtomicBool,
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) argv: Vec<String>,
+    pub(crate) cwd: HostPath,
+    pub(crate) tty: bool,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) asked_at_ms: u64,
+    pub(crate) overflow: wire::Overflow,
+    /// How long after close the output stays readable.
+    pub(crate) closed_ttl: Duration,
+    pub(crate) linger: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) retain_bytes: usize,
+    pub(crate) start_id: Option<String>,
+    /// Bytes of what the client said that are kept with the process.
+    pub(crate) weight: usize,
+}
+
+/// What changes while a process lives.
+#[derive(Debug)]
+pub(crate) struct State<A: Audience> {
+    phase: Phase,
+    /// The child of a start that is not answered yet, which is to die with its tree if the task panics.
+    born: Option<Leader>,
+    requests: VecDeque<Request<A::Caller>>,
+    pub(crate) log: OutputLog,
+    pub(crate) audience: A,
+    input: Input<A::Caller>,
+    searches: Searches,
+    pub(crate) exit: Option<Exit>,
+    ended_at_ms: Option<u64>,
+    /// Why the server ended it, if it did.
+    ended_for: Option<ExitCause>,
+    /// When output last came, for idleness.
+    last_output: Instant,
+    /// Whether the task leaves the output alone for a moment.
+    rest: Rest,
+    /// When readers were last told.
+    last_ring: Instant,
+    /// The client wrote since readers were last told: what comes now is an answer and goes out at once.
+    answer_due: bool,
+    /// The task waits for room.
+    full: bool,
+    /// Bytes charged to session and server.
+    charged: usize,
+    /// Its task panicked.
+    is_broken: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Starting(Attempt),
+    Running {
+        leader: Leader,
+        started_at_ms: u64,
+    },
+    /// Closed: the task is gone.
+    Over {
+        pid: Pid,
+        started_at_ms: u64,
+    },
+    Failed,
+}
+
+/// How the direct child ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Exit {
+    pub(crate) code: i32,
+    pub(crate) signal: Option<String>,
+    pub(crate) cause: ExitCause,
+    pub(crate) usage: wire::Usage,
+}
+
+/// What the task is asked to do, in the order of arrival.
+#[derive(Debug)]
+pub(crate) enum Request<C> {
+    Write(StdinWrite<C>),
+    CloseStdin(C, Box<str>),
+    Resize(Size, C, Box<str>),
+    Signal(Signal, C),
+    Terminate(wire::TerminateMode, wire::TerminateScope, C),
+}
+
+/// Where a process belongs.
+#[derive(Debug)]
+pub(crate) struct Placement<'a, A: Audience> {
+    pub(crate) owner: Weak<A::Owner>,
+    pub(crate) host: &'a Arc<Host>,
+    pub(crate) account: &'a Arc<RetentionAccount>,
+    pub(crate) tag: Tag,
+}
+
+impl<A: Audience> Engine<A> {
+    fn new(id: String, spec: Spec, place: Placement<'_, A>, audience: A) -> Self {
+        let (now, limits) = (Instant::now(), place.host.limits());
+        let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain };
+        Engine {
+            id: id.into(),
+            owner: place.owner,
+            host: Arc::clone(place.host),
+            account: Arc::clone(place.account),
+            tag: place.tag,
+            state: Mutex::new(State {
+                phase: Phase::Starting(Attempt::default()),
+                born: None,
+                requests: VecDeque::new(),
+                log: OutputLog::new(retain),
+                audience,
+                input: Input::new(limits),
+                searches: Searches::default(),
+                exit: None,
+                ended_at_ms: None,
+                ended_for: None,
+                last_output: now,
+                rest: Rest::default(),
+                last_ring: now.checked_sub(GATHER).unwrap_or(now),
+                answer_due: true,
+                full: false,
+                charged: 0,
+                is_broken: false,
+            }),
+            spec,
+            gentle_ends: Mutex::default(),
+            wake: Notify::new(),
+            changed: Notify::new(),
+            is_live: AtomicBool::new(false),
+        }
+    }
+
+    /// Queues a request, which the task takes after the start and never before; answers it when there is no task.
+    pub(crate) fn request(self: &Arc<Self>, request: Request<A::Caller>) {
+        let mut state = self.state();
+        // Sent again by its client elsewhere, it would come before what was sent before it.
+        if request.is_input() && request.caller().is_gone() {
+            drop(state);
+            return;
+        }
+        match state.phase {
+            Phase::Starting(_) | Phase::Running { .. } => {
+                state.requests.push_back(request);
+                drop(state);
+                self.wake.notify_one();
+            }
+            Phase::Over { .. } => request.answer_closed(self, &mut state.input),
+            Phase::Failed => {
+                drop(state);
+                request.answer_unknown();
+            }
+        }
+    }
+
+    /// Wakes the task: the log may have room again.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn owner(&self) -> Option<Arc<A::Owner>> {
+        self.owner.upgrade()
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// Tells everybody who listens or waits that there is something new in the log.
+    pub(crate) fn ring(self: &Arc<Self>, state: &mut State<A>) {
+        A::on_events(self, state);
+        state.last_ring = Instant::now();
+        state.answer_due = false;
+        self.changed.notify_waiters();
+    }
+
+    /// Tells at once what comes after a pause or as an answer; gathers while output goes on.
+    ///
+    /// Returns when listeners have to be told at the latest, if they were not told now.
+    fn announce(self: &Arc<Self>, state: &mut State<A>, now: Instant) -> Option<Instant> {
+        let is_due =
+            state.answer_due || now >= state.last_ring + GATHER || state.audience.wants_much(&state.log);
+        if is_due {
+            self.ring(state);
+            return None;
+        }
+        Some(state.last_ring + GATHER)
+    }
+
+    /// Tells whether nothing more will come.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().log.is_closed()
+    }
+
+    /// Notes whether the process counts as one that has not closed; returns whether that is news.
+    pub(crate) fn set_live(&self, is_live: bool) -> bool {
+        self.is_live.swap(is_live, Ordering::Relaxed) != is_live
+    }
+
+    /// The task ends: from now on orders are answered without it.
+    fn retire(self: &Arc<Self>) {
+        let mut state = self.state();
+        if let Phase::Running { leader, started_at_ms } = &state.phase {
+            state.phase = Phase::Over { pid: leader.pid(), started_at_ms: *started_at_ms };
+        }
+        while let Some(request) = state.requests.pop_front() {
+            request.answer_closed(self, &mut state.input);
+        }
+    }
+
+    /// Waits until the start has succeeded or failed, or until `deadline`; `false` when it failed.
+    pub(crate) async fn started(&self, deadline: Option<Instant>) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.state().phase {
+                Phase::Starting(_) => {}
+                Phase::Running { .. } | Phase::Over { .. } => return true,
+                Phase::Failed => return false,
+            }
+            match deadline {
+                Some(at) => {
+                    if tokio::time::timeout_at(at.into(), changed).await.is_err() {
+                        return true;
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Notes why the process is about to end, unless a reason is known already.
+    pub(crate) fn will_end_for(&self, cause: ExitCause) {
+        let mut state = self.state();
+        if state.exit.is_none() {
+            state.ended_for.get_or_insert(cause);
+        }
+    }
+
+    /// The session has ended: the process dies, and nobody waits for what it said.
+    ///
+    /// Tells whether it is still being started, so that there may be something to end later.
+    pub(crate) fn abandon(&self) -> bool {
+        let mut state = self.state();
+        state.audience.let_go();
+        match &state.phase {
+            Phase::Starting(attempt) => attempt.abort(),
+            // The end of the session kills everything with its tag and reports failures; this also gets what lost its tag.
+            Phase::Running { leader, .. } => drop(tree::kill_start(self.tag, leader)),
+            _ => {}
+        }
+        let is_starting = matches!(state.phase, Phase::Starting(_));
+        drop(state);
+        self.wake.notify_one();
+        is_starting
+    }
+
+    /// The server ends: a process that does not run yet never will.
+    pub(crate) fn abort_start(&self) {
+        if let Phase::Starting(attempt) = &self.state().phase {
+            attempt.abort();
+        }
+    }
+
+    /// Evicts what nobody waits for, to make room for others.
+    pub(crate) fn reclaim(&self) {
+        let mut state = self.state();
+        let hold = state.hold(&self.spec, self.host.limits(), Instant::now());
+        state.log.give_up(hold);
+        self.charge(&mut state);
+    }
+
+    /// Returns when it began to run, or was asked for.
+    pub(crate) fn started_at_ms(&self) -> u64 {
+        match self.state().phase {
+            Phase::Running { started_at_ms, .. } | Phase::Over { started_at_ms, .. } => started_at_ms,
+            Phase::Starting(_) | Phase::Failed => self.spec.asked_at_ms,
+        }
+    }
+
+    /// Returns one line of `process/list`, without the figures of the tree.
+    pub(crate) fn entry(&self, session_id: &str) -> wire::Entry {
+        let state = self.state();
+        let (pid, started_at_ms) = match &state.phase {
+            Phase::Running { leader, started_at_ms } => (Some(leader.pid()), *started_at_ms),
+            Phase::Over { pid, started_at_ms } => (Some(*pid), *started_at_ms),
+            Phase::Starting(_) | Phase::Failed => (None, self.spec.asked_at_ms),
+        };
+        wire::Entry {
+            process_id: self.id.to_string(),
+            session_id: session_id.to_owned(),
+            argv: self.spec.argv.clone(),
+            cwd: self.spec.cwd.clone(),
+            pid: pid.map(|pid| pid.as_raw().unsigned_abs()),
+            tty: self.spec.tty,
+            labels: self.spec.labels.clone(),
+            state: match (&state.phase, &state.exit) {
+                (Phase::Starting(_), _) => wire::State::Starting,
+                _ if state.log.is_closed() => wire::State::Closed,
+                (_, Some(_)) => wire::State::Exited,
+                _ => wire::State::Running,
+            },
+            started_at_ms,
+            ended_at_ms: state.ended_at_ms,
+            exit_code: state.exit.as_ref().map(|exit| exit.code),
+            signal: state.exit.as_ref().and_then(|exit| exit.signal.clone()),
+            cause: state.exit.as_ref().map(|exit| exit.cause),
+            produced: state.log.produced(),
+            retained_bytes: state.log.held_bytes() as u64,
+            cpu_ms: None,
+            resident_bytes: None,
+            living_pids: Vec::new(),
+        }
+    }
+
+    /// Returns what the log may hold now, from what session and server have left.
+    fn budget(&self, state: &State<A>) -> usize {
+        let chunk = self.host.limits().retain.chunk_bytes;
+        state.log.footprint().saturating_add(self.account.left()).max(chunk)
+    }
+
+    fn charge(&self, state: &mut State<A>) {
+        let memory = state.log.memory();
+        self.account.charge(state.charged, memory);
+        state.charged = memory;
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State<A>> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl<A: Audience> Drop for Engine<A> {
+    fn drop(&mut self) {
+        let charged = self.state().charged;
+        self.account.charge(charged, 0);
+    }
+}
+
+impl<A: Audience> State<A> {
+    /// Returns what must stay in the log.
+    fn hold(&mut self, spec: &Spec, limits: &Limits, now: Instant) -> Hold {
+        match (self.audience.hold(&mut self.log, spec, limits, now), self.searches.oldest()) {
+            (Hold::After(seq), Some(searched)) if spec.overflow != wire::Overflow::Evict => {
+                Hold::After(seq.min(searched))
+            }
+            (hold, _) => hold,
+        }
+    }
+
+    /// Returns when a full log should be looked at again although nobody said anything.
+    fn look_again_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
+        self.full.then(|| self.audience.hold_changes_at(spec, limits)).flatten()
+    }
+
+    /// Tells whether the task waits for room in the log.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Takes out the input that `is_cancelled` names, wherever it waits.
+    pub(crate) fn cancel_input(&mut self, is_cancelled: impl Fn(&A::Caller) -> bool) -> Vec<A::Caller> {
+        let (cancelled, kept) = std::mem::take(&mut self.requests)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|request| request.is_input() && is_cancelled(request.caller()));
+        self.requests = kept;
+        let mut cancelled: Vec<_> = cancelled.into_iter().map(Request::into_caller).collect();
+        cancelled.extend(self.input.cancel(is_cancelled));
+        cancelled
+    }
+
+    /// Returns when the process will have been idle for `time` if nothing comes; unknown while nobody listens to it.
+    fn idle_at(&self, time: Duration) -> Option<Instant> {
+        if self.full { None } else { self.rest.silent_at(self.last_output, time) }
+    }
+
+    fn exited(&mut self, exit: Exit) {
+        self.exit = Some(exit);
+        self.ended_at_ms = Some(now_ms());
+    }
+}
+
+/// Returns the error for a process that never was or is forgotten.
+pub(crate) fn unknown_process(id: &str) -> RpcError {
+    RpcError::new(ErrorKind::UnknownProcess, format!("unknown process id {id}"))
+}
+
+fn not_a_terminal(id: &str) -> RpcError {
+    let message = format!("cannot resize process `{id}`: it runs on pipes; start it with `tty`");
+    RpcError::new(ErrorKind::NotATerminal, message)
+}
+
+fn no_end_of_input(id: &str) -> RpcError {
+    let message = format!(
+        "process `{id}` runs on a terminal, which has no end of input; \
+         write its end-of-file character (usually 0x04) instead"
+    );
+    RpcError::new(ErrorKind::NotSupported, message)
+}
