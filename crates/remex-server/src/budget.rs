@@ -70,7 +70,7 @@ impl Budget {
             if let Some(share) = self.try_take(bytes) {
                 return share;
             }
-            waiting.get_or_insert_with(|| Waiting::new(self));
+            waiting.get_or_insert_with(|| WaitGuard::new(self));
             returned.await;
         }
     }
@@ -110,16 +110,16 @@ impl Budget {
 }
 
 /// Counts as waiting until it is dropped.
-struct Waiting<'a>(&'a Budget);
+struct WaitGuard<'a>(&'a Budget);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitGuard<'a> {
     fn new(budget: &'a Budget) -> Self {
         budget.state().waiting += 1;
-        Waiting(budget)
+        WaitGuard(budget)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.state().waiting -= 1;
     }

@@ -25,10 +25,10 @@ use crate::{
     engine::{Owner as _, Request, unknown_process},
     environment,
     fs::FileCalls,
-    http::{HttpCalls, Pace},
+    http::{BodyPace, HttpCalls},
     identity::Identity,
     outbox::{Outbox, Responder, close_code::POLICY},
-    process::{From, Process},
+    process::{Process, StartAt},
     session::{Listener, Session, SessionRegistry},
     watch::Watches,
 };
@@ -206,7 +206,7 @@ impl Calls {
             Call::FsUnwatch(request) => watches.unwatch(&request, responder),
             Call::HttpRequest(request) => {
                 let is_told = capabilities.contains(&Capability::Consumed);
-                let pace = if is_told { Pace::Consumer } else { Pace::Connection };
+                let pace = if is_told { BodyPace::Consumer } else { BodyPace::Connection };
                 http.request(context, id, request, pace, responder);
             }
             Call::EnvironmentInfo(_) => responder.ok(context.host().info().info.clone()),
@@ -401,8 +401,8 @@ impl Calls {
         let Some(ready) = self.handshake.ready_mut() else { return Ok(()) };
         let listener = Listener { outbox, capabilities: ready.capabilities.clone() };
         let from = |process: &str| match request.from_seq.as_ref().and_then(|from| from.get(process)) {
-            Some(seq) => From::After(seq.saturating_sub(1)),
-            None => From::Now,
+            Some(seq) => StartAt::After(seq.saturating_sub(1)),
+            None => StartAt::Now,
         };
         session.observe(listener, from);
         ready.observed.retain(|known| !known.has_ended());

@@ -30,7 +30,7 @@ use crate::{
         close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
     },
     session::SessionRegistry,
-    supervise::supervised,
+    supervise::supervise,
 };
 
 /// How long a client gets to take what is left when its connection ends.
@@ -126,7 +126,7 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
         sessions.connections().open(|id, shared| Outbox::new(id, acks, encoding, limits.clone(), shared));
     host.notify_activity();
     let writing =
-        tokio::spawn(supervised(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
+        tokio::spawn(supervise(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
     let calls = Calls::new(&sessions, &outbox, identity);
     let mut connection = Connection { sessions, outbox: Arc::clone(&outbox), calls };
     tracing::info!(connection = outbox.id, transport = reader.transport(), "connection opened");

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     host::Host,
     outbox::{ConnectionId, Outbox, close_code},
-    supervise::supervised,
+    supervise::supervise,
 };
 
 /// Why a connection ends that met a panic.
@@ -73,7 +73,7 @@ impl CallContext {
     pub(crate) fn spawn_call(&mut self, id: RequestId, call: impl Future<Output = ()> + Send + 'static) {
         let handle = self.tasks.spawn(async {
             // Its responder has answered.
-            let _ = supervised(call).await;
+            let _ = supervise(call).await;
         });
         self.cancels.push((id, handle));
     }
@@ -82,7 +82,7 @@ impl CallContext {
     pub(crate) fn spawn_stream(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let outbox = Arc::clone(&self.outbox);
         self.tasks.spawn(async move {
-            if supervised(task).await.is_err() {
+            if supervise(task).await.is_err() {
                 outbox.say_goodbye(close_code::INTERNAL, FAILED);
             }
         });

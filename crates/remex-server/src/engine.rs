@@ -43,7 +43,7 @@ pub(crate) use owner::Owner;
 pub(crate) use read::{NotRead, Read};
 use rest::Rest;
 use searches::Searches;
-pub(crate) use start::{HANGS, Starting};
+pub(crate) use start::{HANG_THRESHOLD, Starting};
 pub(crate) use task::GATHER;
 use terminate::GentleEnds;
 pub(crate) use wait::Waiter;
@@ -93,7 +93,7 @@ pub(crate) struct Spec {
 /// What changes while a process lives.
 #[derive(Debug)]
 pub(crate) struct State<A: Audience> {
-    phase: Phase,
+    lifecycle: Lifecycle,
     /// The child of a start that is not answered yet, which is to die with its tree if the task panics.
     born: Option<Leader>,
     requests: VecDeque<Request<A::Caller>>,
@@ -122,7 +122,7 @@ pub(crate) struct State<A: Audience> {
 }
 
 #[derive(Clone, Debug)]
-enum Phase {
+enum Lifecycle {
     Starting(Attempt),
     Running {
         leader: Leader,
@@ -175,7 +175,7 @@ impl<A: Audience> Engine<A> {
             account: Arc::clone(place.account),
             tag: place.tag,
             state: Mutex::new(State {
-                phase: Phase::Starting(Attempt::default()),
+                lifecycle: Lifecycle::Starting(Attempt::default()),
                 born: None,
                 requests: VecDeque::new(),
                 log: OutputLog::new(retain),
@@ -209,14 +209,14 @@ impl<A: Audience> Engine<A> {
             drop(state);
             return;
         }
-        match state.phase {
-            Phase::Starting(_) | Phase::Running { .. } => {
+        match state.lifecycle {
+            Lifecycle::Starting(_) | Lifecycle::Running { .. } => {
                 state.requests.push_back(request);
                 drop(state);
                 self.wake.notify_one();
             }
-            Phase::Over { .. } => request.answer_closed(self, &mut state.input),
-            Phase::Failed => {
+            Lifecycle::Over { .. } => request.answer_closed(self, &mut state.input),
+            Lifecycle::Failed => {
                 drop(state);
                 request.answer_unknown();
             }
@@ -270,8 +270,8 @@ impl<A: Audience> Engine<A> {
     /// The task ends: from now on orders are answered without it.
     fn retire(self: &Arc<Self>) {
         let mut state = self.state();
-        if let Phase::Running { leader, started_at_ms } = &state.phase {
-            state.phase = Phase::Over { pid: leader.pid(), started_at_ms: *started_at_ms };
+        if let Lifecycle::Running { leader, started_at_ms } = &state.lifecycle {
+            state.lifecycle = Lifecycle::Over { pid: leader.pid(), started_at_ms: *started_at_ms };
         }
         while let Some(request) = state.requests.pop_front() {
             request.answer_closed(self, &mut state.input);
@@ -284,10 +284,10 @@ impl<A: Audience> Engine<A> {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.state().phase {
-                Phase::Starting(_) => {}
-                Phase::Running { .. } | Phase::Over { .. } => return true,
-                Phase::Failed => return false,
+            match self.state().lifecycle {
+                Lifecycle::Starting(_) => {}
+                Lifecycle::Running { .. } | Lifecycle::Over { .. } => return true,
+                Lifecycle::Failed => return false,
             }
             match deadline {
                 Some(at) => {
@@ -314,13 +314,13 @@ impl<A: Audience> Engine<A> {
     pub(crate) fn abandon(&self) -> bool {
         let mut state = self.state();
         state.audience.let_go();
-        match &state.phase {
-            Phase::Starting(attempt) => attempt.abort(),
+        match &state.lifecycle {
+            Lifecycle::Starting(attempt) => attempt.abort(),
             // The end of the session kills everything with its tag and reports failures; this also gets what lost its tag.
-            Phase::Running { leader, .. } => drop(tree::kill_start(self.tag, leader)),
+            Lifecycle::Running { leader, .. } => drop(tree::kill_start(self.tag, leader)),
             _ => {}
         }
-        let is_starting = matches!(state.phase, Phase::Starting(_));
+        let is_starting = matches!(state.lifecycle, Lifecycle::Starting(_));
         drop(state);
         self.wake.notify_one();
         is_starting
@@ -328,7 +328,7 @@ impl<A: Audience> Engine<A> {
 
     /// The server ends: a process that does not run yet never will.
     pub(crate) fn abort_start(&self) {
-        if let Phase::Starting(attempt) = &self.state().phase {
+        if let Lifecycle::Starting(attempt) = &self.state().lifecycle {
             attempt.abort();
         }
     }
@@ -343,19 +343,19 @@ impl<A: Audience> Engine<A> {
 
     /// Returns when it began to run, or was asked for.
     pub(crate) fn started_at_ms(&self) -> u64 {
-        match self.state().phase {
-            Phase::Running { started_at_ms, .. } | Phase::Over { started_at_ms, .. } => started_at_ms,
-            Phase::Starting(_) | Phase::Failed => self.spec.asked_at_ms,
+        match self.state().lifecycle {
+            Lifecycle::Running { started_at_ms, .. } | Lifecycle::Over { started_at_ms, .. } => started_at_ms,
+            Lifecycle::Starting(_) | Lifecycle::Failed => self.spec.asked_at_ms,
         }
     }
 
     /// Returns one line of `process/list`, without the figures of the tree.
     pub(crate) fn entry(&self, session_id: &str) -> wire::Entry {
         let state = self.state();
-        let (pid, started_at_ms) = match &state.phase {
-            Phase::Running { leader, started_at_ms } => (Some(leader.pid()), *started_at_ms),
-            Phase::Over { pid, started_at_ms } => (Some(*pid), *started_at_ms),
-            Phase::Starting(_) | Phase::Failed => (None, self.spec.asked_at_ms),
+        let (pid, started_at_ms) = match &state.lifecycle {
+            Lifecycle::Running { leader, started_at_ms } => (Some(leader.pid()), *started_at_ms),
+            Lifecycle::Over { pid, started_at_ms } => (Some(*pid), *started_at_ms),
+            Lifecycle::Starting(_) | Lifecycle::Failed => (None, self.spec.asked_at_ms),
         };
         wire::Entry {
             process_id: self.id.to_string(),
@@ -365,8 +365,8 @@ impl<A: Audience> Engine<A> {
             pid: pid.map(|pid| pid.as_raw().unsigned_abs()),
             tty: self.spec.tty,
             labels: self.spec.labels.clone(),
-            state: match (&state.phase, &state.exit) {
-                (Phase::Starting(_), _) => wire::State::Starting,
+            state: match (&state.lifecycle, &state.exit) {
+                (Lifecycle::Starting(_), _) => wire::State::Starting,
                 _ if state.log.is_closed() => wire::State::Closed,
                 (_, Some(_)) => wire::State::Exited,
                 _ => wire::State::Running,

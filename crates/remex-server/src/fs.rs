@@ -4,6 +4,8 @@
 //! call that hangs holds its thread and what overlaps its path in the same session, and nobody else.
 //! Start at [`FileWork`].
 
+mod answer_memory;
+mod answer_slot;
 mod copy;
 mod descent;
 mod directory;
@@ -16,10 +18,8 @@ mod names;
 mod nofollow;
 mod open;
 mod path_lock;
-mod place;
 mod remove;
 mod replace;
-mod room;
 mod walk;
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
@@ -32,15 +32,15 @@ use crate::{
     context::CallContext,
     host::Host,
     io_error::io_error,
-    outbox::{Encoding, Outbox, Reply, Responder, Wanted},
+    outbox::{CancelCheck, Encoding, Outbox, Reply, Responder},
 };
+use answer_memory::AnswerMemory;
+use answer_slot::{AnswerSlot, AnswerSlotWatch};
 use handles::Handles;
 pub(crate) use path_lock::{PathAccess, PathLock, PathLockQueue};
-use place::{Place, PlaceWatch};
-use room::Room;
 
 /// Who takes longer may hang, and must not keep others waiting.
-const HANGS: Duration = Duration::from_secs(1);
+const HANG_THRESHOLD: Duration = Duration::from_secs(1);
 
 /// What a listing counts for.
 const LISTING: u64 = 4 * MIB;
@@ -56,7 +56,7 @@ pub(crate) trait FileWork: Request + Confinable + Send + 'static {
     fn access(&self) -> Result<PathAccess, RpcError>;
 
     /// Does it; the thread may hang. What takes long asks now and then whether it is still wanted.
-    fn run(&self, wanted: &Wanted) -> Result<Self::Reply, RpcError>;
+    fn run(&self, wanted: &CancelCheck) -> Result<Self::Reply, RpcError>;
 }
 
 /// Something that can be asked for in a sandbox.
@@ -105,7 +105,7 @@ pub(crate) struct FileCalls {
     locks: Arc<PathLockQueue>,
     /// Bounds file work, of which some may hang.
     slots: Arc<Semaphore>,
-    making: Making,
+    making: LargeAnswerLimits,
     handles: Handles,
 }
 
@@ -115,7 +115,7 @@ impl FileCalls {
         FileCalls {
             locks: Arc::clone(locks),
             slots: Arc::new(Semaphore::new(limits.file_requests)),
-            making: Making::new(limits),
+            making: LargeAnswerLimits::new(limits),
             handles: Handles::default(),
         }
     }
@@ -140,7 +140,7 @@ impl FileCalls {
             Err(error) => return responder.error(&error),
         };
         let job = move |guards: JobGuards| {
-            let result = work.run(&responder.wanted());
+            let result = work.run(&responder.cancel_check());
             drop(guards);
             responder.answer(result);
         };
@@ -173,8 +173,8 @@ impl FileCalls {
     }
 
     /// Returns what large answers are made with.
-    fn large(&self, context: &CallContext) -> Large {
-        Large {
+    fn large(&self, context: &CallContext) -> LargeAnswers {
+        LargeAnswers {
             host: Arc::clone(context.host()),
             locks: Arc::clone(&self.locks),
             outbox: Arc::clone(context.outbox()),
@@ -213,7 +213,7 @@ impl PathLock {
         slots: Arc<Semaphore>,
         job: J,
     ) -> impl Future<Output = ()> + Send + use<J> {
-        let mut waiting = Waiting { host: Arc::clone(&host), job: Some(job) };
+        let mut waiting = QueuedJob { host: Arc::clone(&host), job: Some(job) };
         async move {
             self.acquired().await;
             let slot = file_slot(slots).await;
@@ -226,16 +226,16 @@ impl PathLock {
 
 /// Waits for a slot; where nothing ends for a second, everything that has one hangs, and others go on without.
 pub(crate) async fn file_slot(slots: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-    tokio::time::timeout(HANGS, slots.acquire_owned()).await.ok().and_then(Result::ok)
+    tokio::time::timeout(HANG_THRESHOLD, slots.acquire_owned()).await.ok().and_then(Result::ok)
 }
 
 /// A job that has not begun; it may own open files, and to close one may hang.
-struct Waiting<J: Send + 'static> {
+struct QueuedJob<J: Send + 'static> {
     host: Arc<Host>,
     job: Option<J>,
 }
 
-impl<J: Send + 'static> Drop for Waiting<J> {
+impl<J: Send + 'static> Drop for QueuedJob<J> {
     fn drop(&mut self) {
         if let Some(job) = self.job.take() {
             drop(self.host.file_threads().run(move || drop(job)));
@@ -245,25 +245,25 @@ impl<J: Send + 'static> Drop for Waiting<J> {
 
 /// What large answers of one connection are made with: few at a time, and only while the client takes them.
 #[derive(Clone)]
-pub(crate) struct Large {
+pub(crate) struct LargeAnswers {
     host: Arc<Host>,
     locks: Arc<PathLockQueue>,
     outbox: Arc<Outbox>,
     slots: Arc<Semaphore>,
-    making: Making,
+    making: LargeAnswerLimits,
 }
 
-impl Large {
+impl LargeAnswers {
     /// Runs `job`, which answers with about `bytes`, once its lock is acquired and there is room for that.
     pub(crate) async fn make(self, bytes: u64, lock: PathLock, job: impl FnOnce(JobGuards) + Send + 'static) {
-        let mut waiting = Waiting { host: Arc::clone(&self.host), job: Some(job) };
+        let mut waiting = QueuedJob { host: Arc::clone(&self.host), job: Some(job) };
         lock.acquired().await;
         let permit = Arc::clone(&self.making.share).acquire_many_owned(self.share(bytes)).await;
         self.outbox.room().await;
         let Some(job) = waiting.job.take() else { return };
-        let place = Arc::new(Place::default());
+        let place = Arc::new(AnswerSlot::default());
         place.put(permit.ok());
-        let watch = PlaceWatch::new(&self.host, &place);
+        let watch = AnswerSlotWatch::new(&self.host, &place);
         let job = move |guards| {
             job(guards);
             drop(place);
@@ -272,7 +272,7 @@ impl Large {
         tokio::pin!(job);
         tokio::select! {
             () = &mut job => {}
-            () = tokio::time::sleep(HANGS) => {
+            () = tokio::time::sleep(HANG_THRESHOLD) => {
                 watch.give_back();
                 job.await;
             }
@@ -282,12 +282,12 @@ impl Large {
     /// Returns the room for one answer, still empty.
     ///
     /// What is handed over within the process needs none: its memory is the client's own.
-    fn room(&self) -> Room {
+    fn room(&self) -> AnswerMemory {
         let free_len = match self.outbox.encoding() {
             Encoding::Json => self.host.limits().making_bytes as u64,
             Encoding::Value => u64::MAX,
         };
-        Room::new(free_len, Arc::clone(&self.making.lane), Arc::clone(self.host.answers()))
+        AnswerMemory::new(free_len, Arc::clone(&self.making.lane), Arc::clone(self.host.answers()))
     }
 
     /// Takes a lock that holds up nobody.
@@ -310,17 +310,17 @@ impl Large {
 
 /// Bounds the large answers of one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Making {
+pub(crate) struct LargeAnswerLimits {
     /// Those in the making, in MiB.
     share: Arc<Semaphore>,
     /// One long one at a time, until it is sent.
     lane: Arc<Semaphore>,
 }
 
-impl Making {
+impl LargeAnswerLimits {
     pub(crate) fn new(limits: &Limits) -> Self {
         let share = limits.making_bytes.div_ceil(1 << 20);
-        Making { share: Arc::new(Semaphore::new(share)), lane: Arc::new(Semaphore::new(1)) }
+        LargeAnswerLimits { share: Arc::new(Semaphore::new(share)), lane: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -344,12 +344,12 @@ mod tests {
         let site = Site::new().await;
         let (limits, locks) = (Limits::default(), Arc::new(PathLockQueue::new(8)));
         let outbox = Outbox::new(1, Acks::Lag, Encoding::Json, limits.clone(), Shared::default());
-        let large = Large {
+        let large = LargeAnswers {
             host: Arc::clone(site.server.host()),
             locks: Arc::clone(&locks),
             outbox: Arc::new(outbox),
             slots: Arc::new(Semaphore::new(8)),
-            making: Making::new(&limits),
+            making: LargeAnswerLimits::new(&limits),
         };
         let share = Arc::clone(&large.making.share);
         let all = share.available_permits();
@@ -368,7 +368,7 @@ mod tests {
             assert!(making.await.unwrap_err().is_cancelled());
             let taken = all - share.available_permits();
             assert!(
-                taken == all || cancelled.elapsed() >= HANGS,
+                taken == all || cancelled.elapsed() >= HANG_THRESHOLD,
                 "the job goes on, and {taken} places are taken"
             );
             let end = if is_hanging { Some(end) } else { None };

@@ -22,7 +22,7 @@ use crate::{
     config::{Config, HostInfo, Limits},
     deadlines::Deadlines,
     retention::RetentionAccount,
-    supervise::supervised,
+    supervise::supervise,
     threads::FileThreads,
     watcher::SharedWatcher,
     web::WebClient,
@@ -156,7 +156,7 @@ impl Host {
 
     /// Runs a task that the server waits for when it ends; a panic in it is logged.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(supervised(task));
+        self.tasks.spawn(supervise(task));
     }
 
     /// Returns how far the server has got with ending.

@@ -23,7 +23,7 @@ use crate::{
 };
 use body::{Body, Collected};
 use outgoing::Outgoing;
-pub(crate) use streams::{HttpCalls, Pace};
+pub(crate) use streams::{BodyPace, HttpCalls};
 
 /// How long a stream goes on after the client has sent its last.
 const LAST_PARTS: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ impl HttpCalls {
         context: &mut CallContext,
         id: RequestId,
         request: wire::HttpRequest,
-        pace: Pace,
+        pace: BodyPace,
         responder: Responder,
     ) {
         if request.stream_response {
@@ -55,7 +55,7 @@ impl HttpCalls {
         request: wire::HttpRequest,
         responder: Responder,
     ) {
-        let deadline = Deadline::new(request.timeout_ms);
+        let deadline = ExchangeDeadline::new(request.timeout_ms);
         let outgoing = match Outgoing::check(request, context.host().env()) {
             Ok(outgoing) => outgoing,
             Err(error) => return responder.error(&error),
@@ -96,10 +96,10 @@ impl HttpCalls {
         context: &mut CallContext,
         id: RequestId,
         request: wire::HttpRequest,
-        pace: Pace,
+        pace: BodyPace,
         responder: Responder,
     ) {
-        let deadline = Deadline::new(request.timeout_ms);
+        let deadline = ExchangeDeadline::new(request.timeout_ms);
         let reserved = match self.reserve(&request.request_id, id, pace) {
             Ok(reserved) => reserved,
             Err(error) => return responder.error(&error),
@@ -142,7 +142,7 @@ impl HttpCalls {
 /// Waits until a stream has to end early, and tells why.
 async fn reason_to_stop(
     cancelled: &CancellationToken,
-    deadline: &Deadline,
+    deadline: &ExchangeDeadline,
     end_of_input: &CancellationToken,
 ) -> String {
     let ended = async {
@@ -170,16 +170,16 @@ fn head(response: &Response) -> wire::HttpResponse {
 }
 
 /// Until when an exchange may take.
-struct Deadline {
+struct ExchangeDeadline {
     timeout_ms: Option<u64>,
     at: Option<Instant>,
 }
 
-impl Deadline {
+impl ExchangeDeadline {
     fn new(timeout_ms: Option<u64>) -> Self {
         // One that the clock cannot express is as good as none.
         let at = timeout_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
-        Deadline { timeout_ms, at }
+        ExchangeDeadline { timeout_ms, at }
     }
 
     async fn passed(&self) {
@@ -206,7 +206,7 @@ impl Deadline {
     }
 }
 
-impl fmt::Display for Deadline {
+impl fmt::Display for ExchangeDeadline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.timeout_ms {
             Some(ms) => write!(f, "timed out after {ms} ms; allow more with `timeoutMs`, or leave it out"),

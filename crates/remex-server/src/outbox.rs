@@ -5,7 +5,6 @@
 //! the window of what is unacknowledged. Start at [`Outbox`].
 
 mod connections;
-mod courtesy;
 mod fill;
 mod in_flight;
 mod long;
@@ -16,6 +15,7 @@ mod size;
 mod source;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
 use std::{
     collections::VecDeque,
@@ -38,7 +38,7 @@ use in_flight::InFlight;
 pub(crate) use long::Fallible;
 use long::{LongMessage, LongReply};
 use ready::Ready;
-pub(crate) use responder::{Responder, Wanted};
+pub(crate) use responder::{CancelCheck, Responder};
 pub(crate) use sink::{Encoding, QueuedMessage, Sink};
 pub(crate) use size::{Reply, of_call};
 use source::SourceKey;

@@ -27,7 +27,7 @@ use crate::{
 };
 use control::Control;
 use follow::{Follow, Losses};
-pub(crate) use follow::{From, Viewer};
+pub(crate) use follow::{StartAt, Viewer};
 
 /// A process that connections can follow.
 pub(crate) type Process = Engine<Followers>;

@@ -24,8 +24,8 @@ use crate::{
     host::{Host, Phase},
     identity::Identity,
     outbox::close_code::GOING_AWAY,
-    session::{Session, SessionRegistry, Underway},
-    supervise::supervised,
+    session::{PendingStarts, Session, SessionRegistry},
+    supervise::supervise,
 };
 
 /// How long a listener that ran out of descriptors waits before it accepts again.
@@ -124,7 +124,7 @@ impl Server {
         let transport = Transport::Wire { reader, writer, framing: Framing::Lines, source: Source::Stdio };
         let identity = self.own_identity();
         // A panic ends the connection like any other.
-        let _ = supervised(connection::run(Arc::clone(&self.sessions), Link { transport, identity })).await;
+        let _ = supervise(connection::run(Arc::clone(&self.sessions), Link { transport, identity })).await;
     }
 
     /// Serves a client in this process, until the link ends or the server does, in a task that the server owns.
@@ -247,7 +247,7 @@ impl Server {
             }
         })
         .await;
-        if underway == Some(Underway::Starts) {
+        if underway == Some(PendingStarts::Starts) {
             // What came of them may have come after the look, and what was left then may have ended.
             ended = kill().await;
         }

@@ -29,7 +29,7 @@ use crate::{
     fs::PathLockQueue,
     host::Host,
     outbox::{ConnectionId, Outbox, Responder, Then},
-    process::{Followers, From, Process, ProcessOwner, Viewer},
+    process::{Followers, Process, ProcessOwner, StartAt, Viewer},
     retention::RetentionAccount,
 };
 pub(crate) use registry::SessionRegistry;
@@ -76,7 +76,7 @@ struct Processes {
 
 /// Whether starts are under way in a session that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Underway {
+pub(crate) enum PendingStarts {
     Nothing,
     Starts,
 }
@@ -261,7 +261,7 @@ impl Session {
     }
 
     /// Gives the session's notifications to a connection that looks on.
-    pub(crate) fn observe(&self, listener: Listener, from: impl Fn(&str) -> From) {
+    pub(crate) fn observe(&self, listener: Listener, from: impl Fn(&str) -> StartAt) {
         let viewer = listener.viewer(Some(&self.id));
         let connection = listener.outbox.id;
         {
@@ -308,7 +308,7 @@ impl Session {
             self.kill().await?;
         }
         self.closed_in_time().await?;
-        if underway == Underway::Starts {
+        if underway == PendingStarts::Starts {
             // What came of them may have come after the look.
             self.kill().await?;
         }
@@ -337,11 +337,11 @@ impl Session {
     }
 
     /// Lets nothing new begin, and tells what runs that it is over. What has left its group is not killed by this.
-    pub(crate) fn abandon(&self) -> Underway {
+    pub(crate) fn abandon(&self) -> PendingStarts {
         self.processes().ended = true;
         self.will_end();
         let starting = self.all_processes().iter().filter(|process| process.abandon()).count();
-        if starting > 0 { Underway::Starts } else { Underway::Nothing }
+        if starting > 0 { PendingStarts::Starts } else { PendingStarts::Nothing }
     }
 
     /// Notes why everything that runs is about to end.
@@ -439,7 +439,7 @@ impl Owner<Followers> for Session {
         });
         let observers = self.audience().observers.clone();
         for observer in observers {
-            process.follow(&observer.viewer(Some(&self.id)), From::After(0));
+            process.follow(&observer.viewer(Some(&self.id)), StartAt::After(0));
         }
     }
 

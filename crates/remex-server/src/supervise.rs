@@ -1,6 +1,6 @@
 //! Panics: each is a defect of this crate, which is logged once, ends what met it, and nothing else.
 //!
-//! Tasks run under [`supervised`] and work on other threads under [`caught`]. What a panic leaves behind is given back by guards
+//! Tasks run under [`supervise`] and work on other threads under [`catch_panic`]. What a panic leaves behind is given back by guards
 //! with `Drop`, never by statements behind an `await`. Locks are not poisoned for good: whoever comes next takes the
 //! state as it is, and the owner of the broken state ends.
 
@@ -21,10 +21,10 @@ pub(crate) struct Panicked;
 /// Runs a task until it ends or panics.
 ///
 /// The task is in a box: a future that holds another takes twice its room, and tasks of processes are many.
-pub(crate) fn supervised<T>(task: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
+pub(crate) fn supervise<T>(task: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
     let mut task = Box::pin(task);
     // Nothing of the task is used after a panic: it is dropped.
-    poll_fn(move |context| match caught(|| task.as_mut().poll(context)) {
+    poll_fn(move |context| match catch_panic(|| task.as_mut().poll(context)) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
         Err(Panicked) => Poll::Ready(Err(Panicked)),
@@ -32,7 +32,7 @@ pub(crate) fn supervised<T>(task: impl Future<Output = T>) -> impl Future<Output
 }
 
 /// Calls a function and logs its panic, if it has one.
-pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| log(&*payload))
 }
 

@@ -15,7 +15,7 @@ use std::{
 use remex_proto::RpcError;
 use tokio::sync::oneshot;
 
-use crate::supervise::{Panicked, caught, defect};
+use crate::supervise::{Panicked, catch_panic, defect};
 
 /// How long a thread stays without work, unless it is the last one.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -118,7 +118,7 @@ impl Pool {
             if let Some(job) = state.waiting.pop_front() {
                 drop(state);
                 // Whoever waits for it learns of the panic because there is no answer.
-                _ = caught(job);
+                _ = catch_panic(job);
                 state = self.state();
                 continue;
             }

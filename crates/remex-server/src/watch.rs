@@ -27,7 +27,7 @@ use crate::{
     host::Host,
     io_error::io_error,
     outbox::{Outbox, Responder},
-    watcher::{ChangeBatch, Depth, Scope, Subscription},
+    watcher::{ChangeBatch, Depth, Subscription, WatchScope},
 };
 use missing::Plan;
 
@@ -210,7 +210,7 @@ impl Watch {
         let root = self.on_file_thread(slot, find).await??;
         drop(lock);
         let depth = if request.recursive.unwrap_or(true) { Depth::All } else { Depth::One };
-        let watched = self.subscribe(Scope::Tree { root: root.clone(), depth });
+        let watched = self.subscribe(WatchScope::Tree { root: root.clone(), depth });
         let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&watched.subscription));
         self.on_file_thread(self.slot().await, move || tree::begin(&watcher, &subscription)).await??;
         Ok(Tree { watched, root, name })
@@ -276,7 +276,7 @@ impl Watch {
         let slot = self.slot().await;
         let (plan, missing, present) = self.on_file_thread(slot, plan).await.ok()??;
         drop(lock);
-        let watched = self.subscribe(Scope::Places(plan.places.clone()));
+        let watched = self.subscribe(WatchScope::Places(plan.places.clone()));
         let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&watched.subscription));
         let post = move || {
             // What has come before the directories were watched is seen now.
@@ -286,7 +286,7 @@ impl Watch {
         self.on_file_thread(self.slot().await, post).await.ok()?.then_some(watched)
     }
 
-    fn subscribe(&self, scope: Scope) -> Subscribed {
+    fn subscribe(&self, scope: WatchScope) -> Subscribed {
         Subscribed { host: Arc::clone(&self.host), subscription: self.host.watcher().subscribe(scope) }
     }
 

@@ -24,11 +24,11 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{io_error::io_error, supervise::caught};
+use crate::{io_error::io_error, supervise::catch_panic};
 use inotify::{Notice, Watcher};
 pub(crate) use pending::ChangeBatch;
 use subscription::Event;
-pub(crate) use subscription::{Depth, Rescan, Scope, Subscription};
+pub(crate) use subscription::{Depth, Rescan, Subscription, WatchScope};
 
 /// Directories that are watched for the whole server; the host's own limit may be lower.
 const DIRECTORIES: usize = 1 << 18;
@@ -88,7 +88,7 @@ struct Directory {
 
 impl SharedWatcher {
     /// Begins a watch that sees nothing yet.
-    pub(crate) fn subscribe(&self, scope: Scope) -> Arc<Subscription> {
+    pub(crate) fn subscribe(&self, scope: WatchScope) -> Arc<Subscription> {
         let subscription = Arc::new(Subscription::new(scope));
         self.registry().subscriptions.push(Arc::clone(&subscription));
         subscription
@@ -167,7 +167,7 @@ impl SharedWatcher {
             None => {
                 let registry = Arc::clone(&self.registry);
                 Watcher::new(move |heard| {
-                    if caught(|| lock(&registry).on_event(heard)).is_err() {
+                    if catch_panic(|| lock(&registry).on_event(heard)).is_err() {
                         lock(&registry)
                             .subscriptions
                             .iter()
@@ -387,7 +387,7 @@ mod tests {
         // Opening with `O_PATH`, which asks for no permission, is no such event.
         inotify::add_watch(&opened, place.path(), WatchFlags::OPEN).unwrap();
         let watcher = SharedWatcher::default();
-        let subscription = watcher.subscribe(Scope::Places(BTreeSet::from([place.path().to_owned()])));
+        let subscription = watcher.subscribe(WatchScope::Places(BTreeSet::from([place.path().to_owned()])));
         let id = DirectoryId::from(&fs::metadata(place.path()).unwrap());
         thread::scope(|scope| {
             let lock = watcher.watcher();

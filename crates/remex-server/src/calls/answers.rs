@@ -21,7 +21,7 @@ pub(crate) const LIST_LESS: &str = "list one session at a time with `sessionId`,
 const MORE: u64 = 256 << 10;
 
 /// How much an answer may take; it belongs to the work, which may go on when its request is cancelled.
-pub(crate) struct Room {
+pub(crate) struct Allowance {
     pub(crate) bytes: u64,
     pub(crate) share: Option<Share>,
 }
@@ -33,17 +33,17 @@ pub(crate) async fn within_room<T, F>(
     host: &Host,
     responder: &Responder,
     hint: &str,
-    mut attempt: impl FnMut(Room) -> F,
+    mut attempt: impl FnMut(Allowance) -> F,
 ) -> Result<(T, Option<Share>), RpcError>
 where
-    F: Future<Output = Result<(T, Room), NotRead>>,
+    F: Future<Output = Result<(T, Allowance), NotRead>>,
 {
     let bytes = match responder.outbox().encoding() {
         Encoding::Json => SHORT,
         // Its memory is the client's own.
         Encoding::Value => u64::MAX,
     };
-    let mut room = Room { bytes, share: None };
+    let mut room = Allowance { bytes, share: None };
     loop {
         match attempt(room).await {
             Ok((made, room)) => return Ok((made, room.share)),
@@ -52,7 +52,7 @@ where
                 // A little more than is needed now, because it may grow until there is room.
                 let wanted = needed.saturating_add(needed / 4 + MORE);
                 let share = responder.share(host.answers(), wanted, hint).await?;
-                room = Room { bytes: share.as_ref().map_or(SHORT, Share::room), share };
+                room = Allowance { bytes: share.as_ref().map_or(SHORT, Share::room), share };
             }
         }
     }

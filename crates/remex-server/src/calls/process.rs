@@ -10,13 +10,13 @@ use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 
 use super::{
     Calls,
-    answers::{self, LIST_LESS, READ_LESS, Room},
+    answers::{self, Allowance, LIST_LESS, READ_LESS},
     listing::ProcessList,
 };
 use crate::{
     budget,
     compute::LARGE_MESSAGE,
-    engine::{HANGS, NotRead, Request, StdinWrite, Waiter, unknown_process},
+    engine::{HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process},
     outbox::{Encoding, Responder, Source, Then},
     session::Session,
 };
@@ -103,7 +103,7 @@ impl Calls {
         let asked = Instant::now();
         let wait = Duration::from_millis(request.wait_ms.unwrap_or(0));
         self.context.spawn_call(id, async move {
-            if !process.started(asked.checked_add(wait.max(HANGS))).await {
+            if !process.started(asked.checked_add(wait.max(HANG_THRESHOLD))).await {
                 return responder.error(&unknown_process(&process.id));
             }
             tokio::select! {
@@ -120,7 +120,7 @@ impl Calls {
             // A reply may be megabytes: it is made when there is room for it.
             let making = responder.outbox().room_for_answer().await;
             // Now and not elsewhere: what is streamed and acknowledged meanwhile may be evicted, and would be a gap.
-            let read = |room: Room| {
+            let read = |room: Allowance| {
                 let read = process.read(&request, reader, room.bytes);
                 std::future::ready(read.map(|read| (read, room)))
             };
@@ -163,7 +163,7 @@ impl Calls {
         let asked = Instant::now();
         let wait = request.wait_ms.map(Duration::from_millis);
         self.context.spawn_call(id, async move {
-            if !process.started(wait.and_then(|wait| asked.checked_add(wait.max(HANGS)))).await {
+            if !process.started(wait.and_then(|wait| asked.checked_add(wait.max(HANG_THRESHOLD)))).await {
                 return responder.error(&unknown_process(&process.id));
             }
             tokio::select! {
@@ -188,7 +188,7 @@ impl Calls {
         let (host, max_bytes) = (Arc::clone(self.context.host()), request.max_bytes);
         let asked = Instant::now();
         self.context.spawn_call(id, async move {
-            if !process.started(asked.checked_add(HANGS)).await {
+            if !process.started(asked.checked_add(HANG_THRESHOLD)).await {
                 return responder.error(&unknown_process(&process.id));
             }
             responder.outbox().room().await;
@@ -198,7 +198,7 @@ impl Calls {
                 Err(NotRead::TooLong(_)) => {}
             }
             let making = Arc::new(responder.outbox().room_for_answer().await);
-            let look = |room: Room| {
+            let look = |room: Allowance| {
                 let (process, making) = (Arc::clone(&process), Arc::clone(&making));
                 host.compute().run(move || {
                     let snapshot = process.snapshot(max_bytes, room.bytes);
@@ -254,7 +254,7 @@ impl Calls {
                 return responder.ok(host.compute().run(move || list.to_listing()).await);
             }
             let most = host.answers().total();
-            let encode = |room: Room| {
+            let encode = |room: Allowance| {
                 let (list, id, making) = (Arc::clone(&list), number.clone(), Arc::clone(&making));
                 host.compute().run(move || {
                     let json = list.encode(&id, room.bytes, most);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use remex_process::{Leader, Scope};
 use remex_proto::process::{self as wire, ExitCause};
 
-use super::{Audience, Engine, Exit, Owner as _, Phase, Request, Starting, State, task, terminate};
+use super::{Audience, Engine, Exit, Lifecycle, Owner as _, Request, Starting, State, task, terminate};
 use crate::{
     clock::now_ms,
-    supervise::{caught, defect, supervised},
+    supervise::{catch_panic, defect, supervise},
 };
 
 /// The exit code of a process whose own is not known.
@@ -20,7 +20,7 @@ pub(crate) const FAILURE: &str = "the server failed to follow this process and k
 /// Runs the task of a process; if it panics, the process ends.
 pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let (process, start_id) = (Arc::clone(&starting.process), starting.start_id.clone());
-    if supervised(task::run(starting, Arc::clone(&owner))).await.is_ok() {
+    if supervise(task::run(starting, Arc::clone(&owner))).await.is_ok() {
         return;
     }
     // What was started died with the task, which held its descriptor; now what that left behind.
@@ -32,7 +32,7 @@ pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
             }
         });
     }
-    let told = caught(|| process.give_up(&*owner, start_id.as_deref()));
+    let told = catch_panic(|| process.give_up(&*owner, start_id.as_deref()));
     if told.is_err() {
         owner.on_broken(&process);
     }
@@ -41,9 +41,9 @@ pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
 impl<A: Audience> State<A> {
     /// Returns the child, if one was made and its task has not ended.
     fn leader(&self) -> Option<Leader> {
-        match &self.phase {
-            Phase::Running { leader, .. } => Some(leader.clone()),
-            Phase::Starting(_) | Phase::Over { .. } | Phase::Failed => self.born.clone(),
+        match &self.lifecycle {
+            Lifecycle::Running { leader, .. } => Some(leader.clone()),
+            Lifecycle::Starting(_) | Lifecycle::Over { .. } | Lifecycle::Failed => self.born.clone(),
         }
     }
 }
@@ -51,8 +51,8 @@ impl<A: Audience> State<A> {
 impl<A: Audience> Engine<A> {
     fn give_up(self: &Arc<Self>, owner: &A::Owner, start_id: Option<&str>) {
         let mut state = self.state();
-        if let Phase::Starting(_) | Phase::Failed = state.phase {
-            state.phase = Phase::Failed;
+        if let Lifecycle::Starting(_) | Lifecycle::Failed = state.lifecycle {
+            state.lifecycle = Lifecycle::Failed;
             let requests = std::mem::take(&mut state.requests);
             drop(state);
             owner.on_start_failed(self, start_id, &defect());

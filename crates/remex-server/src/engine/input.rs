@@ -44,7 +44,7 @@ pub(super) struct Input<C> {
     ledger: StdinLedger,
     /// Not accepted yet, or not all of it: the child has to take something first. Their connections count them as
     /// requests under way.
-    waiting: VecDeque<Waiting<C>>,
+    waiting: VecDeque<PendingInput<C>>,
     /// Accepted, no more than the ledger allows.
     accepted: Accepted,
     /// Answered when everything accepted has reached the child.
@@ -62,7 +62,7 @@ enum InputState {
 }
 
 #[derive(Debug)]
-enum Waiting<C> {
+enum PendingInput<C> {
     Write {
         write: StdinWrite<C>,
         /// How much of it was accepted.
@@ -71,18 +71,18 @@ enum Waiting<C> {
     Close(C),
 }
 
-impl<C> Waiting<C> {
+impl<C> PendingInput<C> {
     fn caller(&self) -> &C {
         match self {
-            Waiting::Write { write, .. } => &write.caller,
-            Waiting::Close(caller) => caller,
+            PendingInput::Write { write, .. } => &write.caller,
+            PendingInput::Close(caller) => caller,
         }
     }
 
     fn into_caller(self) -> C {
         match self {
-            Waiting::Write { write, .. } => write.caller,
-            Waiting::Close(caller) => caller,
+            PendingInput::Write { write, .. } => write.caller,
+            PendingInput::Close(caller) => caller,
         }
     }
 }
@@ -103,12 +103,12 @@ impl<C: Caller> Input<C> {
     }
 
     pub(super) fn write(&mut self, write: StdinWrite<C>) {
-        self.waiting.push_back(Waiting::Write { write, accepted: 0 });
+        self.waiting.push_back(PendingInput::Write { write, accepted: 0 });
         self.admit();
     }
 
     pub(super) fn close(&mut self, caller: C) {
-        self.waiting.push_back(Waiting::Close(caller));
+        self.waiting.push_back(PendingInput::Close(caller));
         self.admit();
     }
 
@@ -148,13 +148,13 @@ impl<C: Caller> Input<C> {
             .into_iter()
             .partition::<VecDeque<_>, _>(|waiting| is_cancelled(waiting.caller()));
         self.waiting = kept;
-        cancelled.into_iter().map(Waiting::into_caller).collect()
+        cancelled.into_iter().map(PendingInput::into_caller).collect()
     }
 
     fn admit(&mut self) {
         while let Some(waiting) = self.waiting.pop_front() {
             match waiting {
-                Waiting::Close(caller) => {
+                PendingInput::Close(caller) => {
                     self.ledger.close();
                     if self.state == InputState::Closed {
                         caller.ok(Empty {});
@@ -163,17 +163,17 @@ impl<C: Caller> Input<C> {
                         self.closing.push(caller);
                     }
                 }
-                Waiting::Write { write, accepted } => {
+                PendingInput::Write { write, accepted } => {
                     let len = write.chunk.len() as u64;
                     let id = write.write_id.as_deref();
                     match self.ledger.offer(stdin_ledger::Write { id, len, accepted }) {
                         Offer::Full => {
-                            self.waiting.push_front(Waiting::Write { write, accepted });
+                            self.waiting.push_front(PendingInput::Write { write, accepted });
                             return;
                         }
                         Offer::Part(range) => {
                             self.accepted.push(&part(&write.chunk, range.clone()));
-                            self.waiting.push_front(Waiting::Write { write, accepted: range.end });
+                            self.waiting.push_front(PendingInput::Write { write, accepted: range.end });
                             return;
                         }
                         Offer::Accepted(range) => {

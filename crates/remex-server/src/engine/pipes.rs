@@ -33,7 +33,7 @@ pub(super) struct Pipes {
     /// `None` when there is none, it was closed, or the terminal takes its place.
     pub(super) stdin: Option<Watched>,
     tty: bool,
-    room: Room,
+    room: PipeRoom,
     /// The child's side of the terminal, held open while it runs: a program may close it and come back, and until
     /// it has ended that is neither the end of its output nor of its input.
     slave: Option<OwnedFd>,
@@ -41,7 +41,7 @@ pub(super) struct Pipes {
 
 /// How long the child can talk on while nobody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+enum PipeRoom {
     /// Not for a moment: the pipes of a user who has many are small.
     Small,
     Usual,
@@ -74,7 +74,7 @@ impl Pipes {
         };
         Ok(match io {
             ChildIo::Pipes { stdin, stdout, stderr } => Pipes {
-                room: if is_roomy(&stdout) && is_roomy(&stderr) { Room::Usual } else { Room::Small },
+                room: if is_roomy(&stdout) && is_roomy(&stderr) { PipeRoom::Usual } else { PipeRoom::Small },
                 out: [
                     source(stdout, Stream::Stdout, Interest::READABLE)?,
                     source(stderr, Stream::Stderr, Interest::READABLE)?,
@@ -93,7 +93,7 @@ impl Pipes {
                     stdin: None,
                     tty: true,
                     // A terminal holds what it holds.
-                    room: Room::Refused,
+                    room: PipeRoom::Refused,
                     slave: Some(slave),
                 }
             }
@@ -156,34 +156,34 @@ impl Pipes {
 
     /// Tells whether the child can talk on for a moment while nobody reads.
     pub(super) fn is_roomy(&self) -> bool {
-        self.room != Room::Small
+        self.room != PipeRoom::Small
     }
 
     /// Returns what takes the child's words during a rest.
     pub(super) fn buffer(&self) -> Buffer {
         match self.room {
             _ if self.tty => Buffer::Terminal,
-            Room::Wide => Buffer::Pipes(WIDE_PIPE_BYTES),
-            Room::Small | Room::Usual | Room::Refused => Buffer::Pipes(PIPE_BYTES),
+            PipeRoom::Wide => Buffer::Pipes(WIDE_PIPE_BYTES),
+            PipeRoom::Small | PipeRoom::Usual | PipeRoom::Refused => Buffer::Pipes(PIPE_BYTES),
         }
     }
 
     /// Makes room for what a chatty child says during a rest, if the kernel allows it.
     pub(super) fn widen(&mut self) {
-        if self.room == Room::Usual {
+        if self.room == PipeRoom::Usual {
             self.room = if self.set_size(PIPE_BYTES, WIDE_PIPE_BYTES) {
-                Room::Wide
+                PipeRoom::Wide
             } else {
                 self.set_size(WIDE_PIPE_BYTES, PIPE_BYTES);
-                Room::Refused
+                PipeRoom::Refused
             };
         }
     }
 
     /// Gives that room back, because the kernel counts it against the user; later if it is still taken.
     pub(super) fn narrow(&mut self) {
-        if self.room == Room::Wide && self.set_size(WIDE_PIPE_BYTES, PIPE_BYTES) {
-            self.room = Room::Usual;
+        if self.room == PipeRoom::Wide && self.set_size(WIDE_PIPE_BYTES, PIPE_BYTES) {
+            self.room = PipeRoom::Usual;
         }
     }
 

@@ -25,7 +25,7 @@ use remex_proto::{
 use tokio::sync::Semaphore;
 
 use super::{
-    Audience, Caller, Engine, Input, Owner as _, Phase, Placement, Request, Spec, no_end_of_input,
+    Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, Spec, no_end_of_input,
     not_a_terminal, unknown_process,
 };
 use crate::{clock::now_ms, config::Limits};
@@ -43,7 +43,7 @@ pub(crate) struct Starting<A: Audience> {
 
 /// A start that takes longer hangs, as on a file system that does not answer. Until then whatever ends the process waits
 /// for it, so that a client that sends both at once sees it run and end.
-pub(crate) const HANGS: Duration = Duration::from_secs(1);
+pub(crate) const HANG_THRESHOLD: Duration = Duration::from_secs(1);
 
 /// The size of a terminal whose client did not say.
 const DEFAULT_SIZE: Size = Size { rows: 24, cols: 80 };
@@ -77,7 +77,7 @@ impl<A: Audience> Engine<A> {
 
     /// Makes the child, unless it is to end before it runs.
     pub(super) async fn attempt(&self, start: Start, slots: &Semaphore) -> Result<Child, RpcError> {
-        let Phase::Starting(attempt) = self.state().phase.clone() else {
+        let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "a process is started once"));
         };
         // Dropping what makes the child ends what there is of it.
@@ -92,7 +92,7 @@ impl<A: Audience> Engine<A> {
         let slot = slots.acquire().await;
         // Those that hang leave the slots to others.
         let hangs = async {
-            tokio::time::sleep(HANGS).await;
+            tokio::time::sleep(HANG_THRESHOLD).await;
             drop(slot);
             std::future::pending::<Infallible>().await
         };
@@ -112,9 +112,11 @@ impl<A: Audience> Engine<A> {
         let begun = Instant::now();
         let spec = &self.spec;
         let timeouts = [(spec.timeout, GivenUp::Timeout), (spec.idle_timeout, GivenUp::IdleTimeout)];
-        let in_time = timeouts.into_iter().filter_map(|(time, why)| Some((time?.max(HANGS), why))).min();
+        let in_time =
+            timeouts.into_iter().filter_map(|(time, why)| Some((time?.max(HANG_THRESHOLD), why))).min();
         loop {
-            let ended = self.state().requests.iter().find_map(Request::ends_start).map(|why| (HANGS, why));
+            let ended =
+                self.state().requests.iter().find_map(Request::ends_start).map(|why| (HANG_THRESHOLD, why));
             let end = ended.into_iter().chain(in_time).min();
             let at = end.and_then(|(time, why)| Some((begun.checked_add(time)?, why)));
             match at {
@@ -138,7 +140,7 @@ impl<A: Audience> Engine<A> {
         let started_at_ms = now_ms();
         {
             let mut state = self.state();
-            state.phase = Phase::Running { leader: leader.clone(), started_at_ms };
+            state.lifecycle = Lifecycle::Running { leader: leader.clone(), started_at_ms };
             state.born = None;
         }
         let pid = leader.pid().as_raw().unsigned_abs();
@@ -174,7 +176,7 @@ impl<A: Audience> Engine<A> {
         owner.on_start_failed(self, starting.start_id.as_deref(), error);
         let requests = {
             let mut state = self.state();
-            state.phase = Phase::Failed;
+            state.lifecycle = Lifecycle::Failed;
             std::mem::take(&mut state.requests)
         };
         tracing::info!(session = owner.id(), process = %self.id, error = %error.message, "process did not start");

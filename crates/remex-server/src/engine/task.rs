@@ -66,7 +66,7 @@ pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
         exit: child.exit,
         pipes,
         started: now,
-        end: End::Running,
+        end: Ending::Running,
         gather_until: None,
         turn_over: false,
         killed: false,
@@ -83,7 +83,7 @@ struct Runner<A: Audience> {
     exit: ChildExit,
     pipes: Pipes,
     started: Instant,
-    end: End,
+    end: Ending,
     /// Readers have to be told by then.
     gather_until: Option<Instant>,
     /// A source has more than one turn allows.
@@ -93,7 +93,7 @@ struct Runner<A: Audience> {
 }
 
 /// How far the end of the process has got.
-enum End {
+enum Ending {
     Running,
     /// Exited: this much of each source was printed before and goes before the exit.
     Exiting {
@@ -119,7 +119,7 @@ impl<A: Audience> Runner<A> {
             if self.process.state().log.total() > 0 {
                 crate::supervise::break_at("!task", &self.process.id);
             }
-            if matches!(self.end, End::Closed) {
+            if matches!(self.end, Ending::Closed) {
                 break;
             }
             if std::mem::take(&mut self.turn_over) {
@@ -143,10 +143,10 @@ impl<A: Audience> Runner<A> {
             let may_rest = self.pipes.is_roomy()
                 && !has_input
                 && !state.answer_due
-                && matches!(self.end, End::Running | End::Exited { .. });
+                && matches!(self.end, Ending::Running | Ending::Exited { .. });
             (state.full, has_input, state.rest.begins(Instant::now(), may_rest, self.pipes.buffer()))
         };
-        let running = matches!(self.end, End::Running);
+        let running = matches!(self.end, Ending::Running);
         if resting {
             self.pipes.widen();
             self.pipes.leave_alone();
@@ -180,11 +180,11 @@ impl<A: Audience> Runner<A> {
     fn deadline(&self) -> Option<Instant> {
         let state = self.process.state();
         let spec = &self.process.spec;
-        let running = matches!(self.end, End::Running) && !self.killed;
+        let running = matches!(self.end, Ending::Running) && !self.killed;
         let timeout = spec.timeout.and_then(|time| self.started.checked_add(time));
         let idle_timeout = spec.idle_timeout.and_then(|time| state.idle_at(time));
         let linger = match self.end {
-            End::Exited { linger_until } => linger_until,
+            Ending::Exited { linger_until } => linger_until,
             _ => None,
         };
         [
@@ -203,12 +203,12 @@ impl<A: Audience> Runner<A> {
     fn on_deadline(&mut self) {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
-        if let End::Exited { linger_until } = self.end
+        if let Ending::Exited { linger_until } = self.end
             && due(linger_until)
         {
-            self.end = End::Closing { owed: self.pipes.available() };
+            self.end = Ending::Closing { owed: self.pipes.available() };
         }
-        if matches!(self.end, End::Running) {
+        if matches!(self.end, Ending::Running) {
             let spec = &self.process.spec;
             let mut state = self.process.state();
             let cause = if due(spec.timeout.and_then(|time| self.started.checked_add(time))) {
@@ -233,7 +233,7 @@ impl<A: Audience> Runner<A> {
             session = self.owner.id(), process = %self.process.id, code = exit.code, cause = ?exit.cause, "process exited"
         );
         self.pipes.child_ended();
-        self.end = End::Exiting { owed: self.pipes.available() };
+        self.end = Ending::Exiting { owed: self.pipes.available() };
         let mut state = self.process.state();
         state.rest.end();
         state.exited(exit);
@@ -294,7 +294,7 @@ impl<A: Audience> Runner<A> {
         let mut taken = 0;
         loop {
             let (limit, draining) = match &self.end {
-                End::Exiting { owed } | End::Closing { owed } => (owed[index], true),
+                Ending::Exiting { owed } | Ending::Closing { owed } => (owed[index], true),
                 _ => (usize::MAX, false),
             };
             if limit == 0 || self.pipes.out[index].is_none() {
@@ -349,7 +349,7 @@ impl<A: Audience> Runner<A> {
 
     /// Counts output that precedes the exit or the close as taken.
     fn pay(&mut self, index: usize, len: usize) {
-        if let End::Exiting { owed } | End::Closing { owed } = &mut self.end {
+        if let Ending::Exiting { owed } | Ending::Closing { owed } = &mut self.end {
             owed[index] = owed[index].saturating_sub(len);
         }
     }
@@ -360,9 +360,9 @@ impl<A: Audience> Runner<A> {
             (0..2).all(|index| owed[index] == 0 || pipes.out[index].is_none())
         };
         let closed = match &self.end {
-            End::Exiting { owed } if paid(owed, &self.pipes) => {
+            Ending::Exiting { owed } if paid(owed, &self.pipes) => {
                 let linger_until = self.process.spec.linger.and_then(|time| Instant::now().checked_add(time));
-                self.end = End::Exited { linger_until };
+                self.end = Ending::Exited { linger_until };
                 let mut state = self.process.state();
                 state.log.push_exited(now_ms());
                 if self.pipes.is_open() {
@@ -370,12 +370,12 @@ impl<A: Audience> Runner<A> {
                 }
                 !self.pipes.is_open()
             }
-            End::Exited { .. } => !self.pipes.is_open(),
-            End::Closing { owed } => paid(owed, &self.pipes),
-            End::Running | End::Exiting { .. } | End::Closed => false,
+            Ending::Exited { .. } => !self.pipes.is_open(),
+            Ending::Closing { owed } => paid(owed, &self.pipes),
+            Ending::Running | Ending::Exiting { .. } | Ending::Closed => false,
         };
         if closed {
-            self.end = End::Closed;
+            self.end = Ending::Closed;
             self.gather_until = None;
             let mut state = self.process.state();
             state.log.push_closed(now_ms());
@@ -445,7 +445,7 @@ impl<A: Audience> Runner<A> {
     }
 
     fn signal(&self, signal: remex_process::Signal) -> Result<(), RpcError> {
-        if !matches!(self.end, End::Running) {
+        if !matches!(self.end, Ending::Running) {
             return Ok(());
         }
         self.exit.leader().signal_group(signal).map_err(|error| {
@@ -458,7 +458,7 @@ impl<A: Audience> Runner<A> {
 
     fn terminate(&mut self, mode: wire::TerminateMode, scope: wire::TerminateScope, caller: A::Caller) {
         match (&self.end, scope) {
-            (End::Running, _) => {
+            (Ending::Running, _) => {
                 self.process.state().ended_for.get_or_insert(ExitCause::Terminated);
                 match mode {
                     wire::TerminateMode::Force => {
@@ -477,8 +477,11 @@ impl<A: Audience> Runner<A> {
                 }
             }
             (_, wire::TerminateScope::Tree) => self.process.end_remains(mode, caller),
-            (End::Closed, wire::TerminateScope::Usual) => caller.ok(wire::Terminated { running: false }),
-            (End::Exiting { .. } | End::Exited { .. } | End::Closing { .. }, wire::TerminateScope::Usual) => {
+            (Ending::Closed, wire::TerminateScope::Usual) => caller.ok(wire::Terminated { running: false }),
+            (
+                Ending::Exiting { .. } | Ending::Exited { .. } | Ending::Closing { .. },
+                wire::TerminateScope::Usual,
+            ) => {
                 let pid = self.exit.leader().pid();
                 terminate::remains(&self.process, pid, mode, caller);
             }

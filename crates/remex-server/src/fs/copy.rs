@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::{
-    FileWork, PathAccess, Wanted,
+    CancelCheck, FileWork, PathAccess,
     descent::{self, Descent},
     io_error, names, native,
     open::{Links, file_type, not_a_file, readable, reopen},
@@ -30,7 +30,7 @@ impl FileWork for wire::Copy {
         PathAccess::reads(&self.source_path)?.and_writes(&self.destination_path)
     }
 
-    fn run(&self, wanted: &Wanted) -> Result<Empty, RpcError> {
+    fn run(&self, wanted: &CancelCheck) -> Result<Empty, RpcError> {
         let (source, destination) = (native(&self.source_path)?, native(&self.destination_path)?);
         let stat = statat(CWD, source, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| io_error(&error.into(), source))?;
@@ -99,7 +99,7 @@ pub(super) fn is_within(path: &Path, directory: &Path) -> bool {
 }
 
 /// Copies a directory and all that is in it, but for special files.
-fn copy_tree(source: &Path, destination: &Path, wanted: &Wanted) -> Result<(), Failure> {
+fn copy_tree(source: &Path, destination: &Path, wanted: &CancelCheck) -> Result<(), Failure> {
     if is_within(destination, source) {
         return Err(Failure::IntoItself);
     }
@@ -128,7 +128,11 @@ fn copy_tree(source: &Path, destination: &Path, wanted: &Wanted) -> Result<(), F
 }
 
 /// Copies files and links of one directory; returns its directories.
-fn copy_entries(source: &Descent, destination: &Descent, wanted: &Wanted) -> Result<Vec<CString>, Failure> {
+fn copy_entries(
+    source: &Descent,
+    destination: &Descent,
+    wanted: &CancelCheck,
+) -> Result<Vec<CString>, Failure> {
     // A link in the destination may lead back: what was just copied would be copied again, without end.
     if destination.passed(source.identity()) {
         return Err(Failure::IntoItself);
@@ -151,7 +155,7 @@ fn copy_entries(source: &Descent, destination: &Descent, wanted: &Wanted) -> Res
 fn copy_file<P: Arg + Copy>(
     (from, source): (impl AsFd, P),
     (to, destination): (impl AsFd, P),
-    wanted: &Wanted,
+    wanted: &CancelCheck,
 ) -> Result<(), Failure> {
     wanted.check()?;
     let found = openat(from, source, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;

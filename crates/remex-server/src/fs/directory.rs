@@ -41,7 +41,7 @@ impl FileWork for wire::CreateDirectory {
         PathAccess::creates(&self.path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         let made = match (Links::from(self.follow_symlinks), self.recursive.unwrap_or(true)) {
             (Links::Follow, true) => std::fs::create_dir_all(path),
@@ -84,7 +84,7 @@ impl FileWork for wire::ReadDirectory {
         PathAccess::looks(&self.path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<wire::DirectoryListing, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::DirectoryListing, RpcError> {
         let path = native(&self.path)?;
         let page = Page::parse(self)?;
         let failed = |error: io::Error| io_error(&error, path);

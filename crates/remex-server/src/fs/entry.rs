@@ -28,7 +28,7 @@ impl FileWork for wire::Canonicalize {
         PathAccess::reads(&self.path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<wire::CanonicalizeReply, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::CanonicalizeReply, RpcError> {
         let path = native(&self.path)?;
         let path = path.canonicalize().map_err(|error| io_error(&error, path))?;
         Ok(wire::CanonicalizeReply { path: HostPath::from(path) })
@@ -40,7 +40,7 @@ impl FileWork for wire::Rename {
         PathAccess::writes(&self.source_path)?.and_writes(&self.destination_path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let (source, destination) = (native(&self.source_path)?, native(&self.destination_path)?);
         let entries = (DirectoryEntry::named(source), DirectoryEntry::named(destination));
         let renamed = entries.0.write_both(&entries.1, || {
@@ -76,7 +76,7 @@ impl FileWork for wire::SetPermissions {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         if self.mode > 0o7777 {
             let text = format!("mode {} is none: permission bits are 0 to 4095 (octal 7777)", self.mode);
@@ -115,7 +115,7 @@ impl FileWork for wire::SetTimes {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         if self.modified_at_ms.is_none() && self.accessed_at_ms.is_none() {
             let text = "no time is given: fs/setTimes needs `modifiedAtMs`, `accessedAtMs` or both";
@@ -150,7 +150,7 @@ impl FileWork for wire::Symlink {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<Empty, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         let target = match (&self.target, &self.target_base64) {
             (Some(target), None) => target.as_bytes(),
@@ -175,7 +175,7 @@ impl FileWork for wire::ReadLink {
         PathAccess::reads(&self.path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<wire::LinkTarget, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::LinkTarget, RpcError> {
         let path = native(&self.path)?;
         match readlinkat(CWD, path, Vec::new()) {
             Ok(target) => Ok(wire::LinkTarget {

@@ -18,13 +18,13 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 use super::{
-    FileCalls, FileWork, HANGS, JobGuards, Large, PathAccess, PathLock, Wanted,
+    CancelCheck, FileCalls, FileWork, HANG_THRESHOLD, JobGuards, LargeAnswers, PathAccess, PathLock,
+    answer_memory::{AnswerMemory, Watched},
+    answer_slot::{AnswerSlot, AnswerSlotWatch},
     entry_lock::DirectoryEntry,
     io_error, native,
     open::{self, Links},
-    place::{Place, PlaceWatch},
     replace::Replacement,
-    room::{Room, Watched},
 };
 use crate::{budget, context::CallContext, outbox::Responder};
 
@@ -56,9 +56,9 @@ impl FileCalls {
             Err(error) => return responder.error(&error),
         };
         let large = self.large(context);
-        let (place, room) = (Arc::new(Place::default()), Arc::new(large.room()));
+        let (place, room) = (Arc::new(AnswerSlot::default()), Arc::new(large.room()));
         let watched = Watched(Arc::clone(&room));
-        let watch = PlaceWatch::new(context.host(), &place);
+        let watch = AnswerSlotWatch::new(context.host(), &place);
         let reading = Reading { request, responder, large: large.clone(), place, room };
         let (sender, receiver) = oneshot::channel();
         self.run_job(context, id.clone(), lock, move |guards| {
@@ -92,11 +92,14 @@ impl FileCalls {
 }
 
 /// Waits for what comes of a reading, but not with its place.
-async fn postponed(watch: &PlaceWatch, mut postponed: oneshot::Receiver<Postponed>) -> Option<Postponed> {
+async fn postponed(
+    watch: &AnswerSlotWatch,
+    mut postponed: oneshot::Receiver<Postponed>,
+) -> Option<Postponed> {
     loop {
         tokio::select! {
             postponed = &mut postponed => return postponed.ok(),
-            () = tokio::time::sleep(HANGS) => watch.give_back(),
+            () = tokio::time::sleep(HANG_THRESHOLD) => watch.give_back(),
         }
     }
 }
@@ -104,9 +107,9 @@ async fn postponed(watch: &PlaceWatch, mut postponed: oneshot::Receiver<Postpone
 struct Reading {
     request: wire::ReadFile,
     responder: Responder,
-    large: Large,
-    place: Arc<Place>,
-    room: Arc<Room>,
+    large: LargeAnswers,
+    place: Arc<AnswerSlot>,
+    room: Arc<AnswerMemory>,
 }
 
 /// A file that there was no room for.
@@ -193,7 +196,7 @@ fn read_rest(
     bytes: &mut Vec<u8>,
     size: u64,
     path: &Path,
-    room: &Room,
+    room: &AnswerMemory,
 ) -> Result<(), RpcError> {
     let rest = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(bytes.len());
     // One more, to see the end where it is expected.
@@ -242,7 +245,7 @@ impl FileWork for wire::WriteFile {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, wanted: &Wanted) -> Result<wire::WriteFileReply, RpcError> {
+    fn run(&self, wanted: &CancelCheck) -> Result<wire::WriteFileReply, RpcError> {
         let bytes = self.data_base64.decode().map_err(|error| match error {
             DecodeError::Invalid(error) => {
                 let message = format!("fs/writeFile requires valid base64 dataBase64: {error}");
@@ -349,7 +352,12 @@ fn not_absent(path: &Path, error: RpcError) -> RpcError {
 }
 
 /// Compares what is there with what the writer believes.
-fn check_content(path: &Path, links: Links, expected: ContentHash, wanted: &Wanted) -> Result<(), RpcError> {
+fn check_content(
+    path: &Path,
+    links: Links,
+    expected: ContentHash,
+    wanted: &CancelCheck,
+) -> Result<(), RpcError> {
     let (mut file, _) = open::for_reading(path, links).map_err(|error| match error.kind {
         ErrorKind::NotFound => changed(path, "nothing is there"),
         _ => error,
@@ -369,7 +377,7 @@ impl FileWork for wire::HashFile {
         PathAccess::reads(&self.path)
     }
 
-    fn run(&self, wanted: &Wanted) -> Result<wire::FileHash, RpcError> {
+    fn run(&self, wanted: &CancelCheck) -> Result<wire::FileHash, RpcError> {
         let path = native(&self.path)?;
         let (mut file, size) = open::for_reading(path, self.follow_symlinks.into())?;
         let hashed = file
@@ -381,7 +389,7 @@ impl FileWork for wire::HashFile {
 }
 
 /// Hashes up to `len` bytes; returns how many there were.
-fn hash(file: &mut File, len: u64, wanted: &Wanted) -> io::Result<(ContentHash, u64)> {
+fn hash(file: &mut File, len: u64, wanted: &CancelCheck) -> io::Result<(ContentHash, u64)> {
     let mut buffer = vec![0; HASH_LEN];
     let (mut hasher, mut file, mut hashed) = (Sha256::new(), file.take(len), 0);
     loop {
@@ -413,7 +421,8 @@ mod tests {
 
     #[test]
     fn a_file_that_comes_slowly_shows_signs_of_life() {
-        let room = Arc::new(Room::new(1 << 20, Arc::new(Semaphore::new(1)), Arc::new(Budget::new(1 << 20))));
+        let room =
+            Arc::new(AnswerMemory::new(1 << 20, Arc::new(Semaphore::new(1)), Arc::new(Budget::new(1 << 20))));
         let (reader, mut writer) = io::pipe().unwrap();
         let reading = thread::spawn({
             let room = Arc::clone(&room);

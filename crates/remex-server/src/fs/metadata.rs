@@ -16,7 +16,7 @@ impl FileWork for wire::GetMetadata {
         PathAccess::reads(&self.path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<wire::Metadata, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::Metadata, RpcError> {
         let path = native(&self.path)?;
         match Links::from(self.follow_symlinks) {
             Links::Follow => of_target(path).map_err(|error| io_error(&error.into(), path)),

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// The place of a path: the directory that holds it, held open, and its name there.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OpenParent {
     pub(super) directory: OwnedFd,
     /// `.` for the root.
     pub(super) name: OsString,
@@ -22,7 +22,7 @@ pub(super) struct Place {
 ///
 /// Search permission on the way is enough. A link on the way is "not a directory", as is any other
 /// thing that is none.
-pub(super) fn find(path: &Path) -> io::Result<Place> {
+pub(super) fn find(path: &Path) -> io::Result<OpenParent> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = openat(CWD, "/", flags, Mode::empty())?;
     let mut names = path.components().filter_map(|component| match component {
@@ -35,7 +35,7 @@ pub(super) fn find(path: &Path) -> io::Result<Place> {
         directory = openat(&directory, name, flags, Mode::empty())?;
         name = next;
     }
-    Ok(Place { directory, name: name.to_owned() })
+    Ok(OpenParent { directory, name: name.to_owned() })
 }
 
 /// The error for a link as the last component, where the base dialect has words of its own for it.

@@ -17,11 +17,11 @@ use rustix::{
 };
 
 use super::{
-    FileWork, PathAccess, Wanted,
+    CancelCheck, FileWork, PathAccess,
     descent::{self, Descent},
     entry_lock::DirectoryEntry,
     io_error, names, native,
-    nofollow::{self, Place},
+    nofollow::{self, OpenParent},
     open::{Links, file_type},
 };
 
@@ -30,7 +30,7 @@ impl FileWork for wire::Remove {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, wanted: &Wanted) -> Result<Empty, RpcError> {
+    fn run(&self, wanted: &CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         let links = Links::from(self.follow_symlinks);
         let recursive = self.recursive.unwrap_or(true);
@@ -67,13 +67,13 @@ impl FileWork for wire::Remove {
 }
 
 /// Finds the directory that holds what is to be removed.
-fn place(path: &Path, links: Links) -> io::Result<Place> {
+fn place(path: &Path, links: Links) -> io::Result<OpenParent> {
     if links == Links::Refuse {
         return nofollow::find(path);
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory: OwnedFd = openat(CWD, path.parent().unwrap_or(path), flags, Mode::empty())?;
-    Ok(Place { directory, name: path.file_name().unwrap_or(OsStr::new(".")).to_owned() })
+    Ok(OpenParent { directory, name: path.file_name().unwrap_or(OsStr::new(".")).to_owned() })
 }
 
 /// A directory on the way down.
@@ -88,7 +88,7 @@ struct Level {
 const ATTEMPTS: usize = 100;
 
 /// Removes a directory and all that is in it.
-fn remove_tree(place: &Place, wanted: &Wanted) -> io::Result<()> {
+fn remove_tree(place: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
     for _ in 0..ATTEMPTS {
         match try_remove_tree(place, wanted) {
             // Somebody else has removed a part; whether that was the whole, the next look tells.
@@ -101,7 +101,7 @@ fn remove_tree(place: &Place, wanted: &Wanted) -> io::Result<()> {
     Err(Errno::BUSY.into())
 }
 
-fn try_remove_tree(place: &Place, wanted: &Wanted) -> io::Result<()> {
+fn try_remove_tree(place: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
     let name = CString::new(place.name.as_bytes())?;
     let mut descent = Descent::new(descent::open(&place.directory, &*name, Links::Refuse)?)?;
     let mut levels = vec![Level { name, directories: remove_files(descent.current())? }];

@@ -40,7 +40,7 @@ impl FileWork for wire::Walk {
         PathAccess::looks(&self.path)
     }
 
-    fn run(&self, _wanted: &super::Wanted) -> Result<wire::WalkReply, RpcError> {
+    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::WalkReply, RpcError> {
         let path = native(&self.path)?;
         let failed = |error: Errno| io_error(&error.into(), path);
         let root = statat(CWD, path, AtFlags::empty()).map_err(failed)?;
@@ -76,7 +76,7 @@ fn check_limits(options: &wire::WalkOptions) -> Result<(), RpcError> {
 }
 
 /// A directory to read.
-struct Waiting {
+struct PendingDirectory {
     path: PathBuf,
     depth: u64,
 }
@@ -93,7 +93,7 @@ enum What {
 /// A walk under way.
 struct Walker<'a> {
     options: &'a wire::WalkOptions,
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<PendingDirectory>,
     /// Directories that were ever queued.
     directories: u64,
     /// Which, where links could lead to one twice.
@@ -161,7 +161,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Lists what was found in a directory; none when a limit ends the walk.
-    fn list(&mut self, directory: &Waiting, found: Vec<(OsString, What)>) -> Option<()> {
+    fn list(&mut self, directory: &PendingDirectory, found: Vec<(OsString, What)>) -> Option<()> {
         for (name, what) in found {
             self.entries_left = self.entries_left.checked_sub(1)?;
             let kind = match what {
@@ -201,7 +201,7 @@ impl<'a> Walker<'a> {
         if self.options.follow_directory_symlinks {
             self.seen.insert(identity);
         }
-        self.queue.push_back(Waiting { path, depth });
+        self.queue.push_back(PendingDirectory { path, depth });
     }
 
     /// Reports what could not be read or named; none when there is no room for it.

@@ -86,7 +86,7 @@ impl HttpCalls {
         &mut self,
         request_id: &str,
         call: RequestId,
-        pace: Pace,
+        pace: BodyPace,
     ) -> Result<Reserved, RpcError> {
         if request_id.len() > self.max_id_bytes {
             let message = format!("http/request requestId is longer than {} bytes", self.max_id_bytes);
@@ -116,7 +116,7 @@ impl HttpCalls {
             active: Arc::clone(&self.active),
             request_id: Some(request_id.to_owned()),
             cancel,
-            window: Window { pace, told },
+            window: BodyWindow { pace, told },
         })
     }
 }
@@ -127,12 +127,12 @@ pub(super) struct Reserved {
     /// Taken when the last frame is sent.
     request_id: Option<String>,
     cancel: CancellationToken,
-    window: Window,
+    window: BodyWindow,
 }
 
 /// How fast the parts of a body may follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum BodyPace {
     /// As fast as the connection takes them.
     Connection,
     /// No further ahead of what the client has used up than [`flow::WINDOW_PARTS`].
@@ -140,15 +140,15 @@ pub(crate) enum Pace {
 }
 
 /// How far the client has got with a body.
-struct Window {
-    pace: Pace,
+struct BodyWindow {
+    pace: BodyPace,
     told: watch::Receiver<u64>,
 }
 
-impl Window {
+impl BodyWindow {
     /// Waits until part `seq` may be sent.
     async fn open(&mut self, seq: u64) {
-        if self.pace == Pace::Consumer {
+        if self.pace == BodyPace::Consumer {
             // The sender is gone only with the stream.
             let _ = self.told.wait_for(|consumed| seq <= consumed.saturating_add(flow::WINDOW_PARTS)).await;
         }

@@ -8,14 +8,14 @@ use std::{
     },
 };
 
-use super::{ConnectionId, Outbox, courtesy::Courtesy};
+use super::{ConnectionId, Outbox, throttle::BulkThrottle};
 use crate::budget::RequestLoad;
 
 /// What all connections of a server share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     /// Heeded by floods.
-    pub(super) courtesy: Arc<Courtesy>,
+    pub(super) throttle: Arc<BulkThrottle>,
     /// What the requests under way hold.
     pub(super) requests: Arc<RequestLoad>,
 }
@@ -33,7 +33,7 @@ impl Connections {
     /// Makes an empty list; all connections together hold at most `request_bytes` of waiting requests.
     pub(crate) fn new(request_bytes: u64) -> Self {
         Connections {
-            shared: Shared { courtesy: Arc::default(), requests: Arc::new(RequestLoad::new(request_bytes)) },
+            shared: Shared { throttle: Arc::default(), requests: Arc::new(RequestLoad::new(request_bytes)) },
             next: AtomicU64::new(1),
             open: Mutex::default(),
         }

@@ -8,7 +8,7 @@ use std::{
 use remex_proto::flow;
 
 use super::{
-    Acks, Answer, Goodbye, Outbox, Queue, SEND_BYTES, SentRead, Sink, Source, Then, in_flight::CONSIDERATE,
+    Acks, Answer, Goodbye, Outbox, Queue, SEND_BYTES, SentRead, Sink, Source, Then, in_flight::THROTTLE_TIME,
     ready::Turn, sink::QueuedMessage,
 };
 
@@ -46,11 +46,11 @@ impl Outbox {
             } else if queue.in_flight.is_full() {
                 break;
             } else if let Some(source) = queue.ready.take_fresh() {
-                let until = Instant::now() + CONSIDERATE;
-                queue.in_flight.be_considerate(&source, until);
-                self.shared.courtesy.ask(self.id, until);
+                let until = Instant::now() + THROTTLE_TIME;
+                queue.in_flight.throttle_bulk(&source, until);
+                self.shared.throttle.ask(self.id, until);
                 queue = self.fill_output(queue, source, sink);
-            } else if queue.in_flight.has_room(|| self.shared.courtesy.is_due(self.id)) {
+            } else if queue.in_flight.has_room(|| self.shared.throttle.is_due(self.id)) {
                 match queue.ready.take_bulk() {
                     Some(Turn::Source(source)) => queue = self.fill_output(queue, source, sink),
                     Some(Turn::Part(part, taken)) => {
@@ -70,7 +70,7 @@ impl Outbox {
             return None;
         }
         let open = queue.in_flight.open_bytes();
-        let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.shared.courtesy.is_due(self.id));
+        let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.shared.throttle.is_due(self.id));
         if is_stuck
             || queue.in_flight.is_mark_due()
             || open >= self.limits.mark_bytes

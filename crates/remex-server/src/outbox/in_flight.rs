@@ -35,9 +35,9 @@ pub(super) struct InFlight<S: ?Sized> {
     deliveries: usize,
     /// Stretches with parts of streams in them.
     with_parts: usize,
-    window: Window,
+    window: SendWindow,
     /// Until then somebody short is being answered, and floods keep out of the way.
-    considerate_until: Option<Instant>,
+    throttled_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -75,8 +75,8 @@ impl<S: ?Sized> Default for InFlight<S> {
             stretches: HashMap::new(),
             deliveries: 0,
             with_parts: 0,
-            window: Window::default(),
-            considerate_until: None,
+            window: SendWindow::default(),
+            throttled_until: None,
         }
     }
 }
@@ -114,11 +114,11 @@ impl<S: ?Sized> InFlight<S> {
         if self.is_full() || self.bytes >= self.window.bytes {
             return false;
         }
-        let is_considerate = || {
-            self.considerate_until.is_some_and(|until| Instant::now() < until)
+        let is_throttled = || {
+            self.throttled_until.is_some_and(|until| Instant::now() < until)
                 || (self.window.is_way_short() && others_speak())
         };
-        self.bytes < CONSIDERATE_WINDOW || !is_considerate()
+        self.bytes < THROTTLED_WINDOW || !is_throttled()
     }
 
     /// Tells whether even short output has to wait for an acknowledgement.
@@ -127,10 +127,10 @@ impl<S: ?Sized> InFlight<S> {
     }
 
     /// Notes that `source` has something short to say while others flood; it likely is not the last of its kind.
-    pub(super) fn be_considerate(&mut self, source: &Arc<S>, until: Instant) {
+    pub(super) fn throttle_bulk(&mut self, source: &Arc<S>, until: Instant) {
         let own = usize::from(self.stretches.contains_key(&SourceKey::of(source)));
         if self.with_parts > 0 || self.stretches.len() > own {
-            self.considerate_until = Some(until);
+            self.throttled_until = Some(until);
         }
     }
 
@@ -199,17 +199,17 @@ impl<S: ?Sized> InFlight<S> {
 /// How much may be on its way: little where acknowledgements come fast, so that a flood does not
 /// delay what comes after it; more where the way is long.
 #[derive(Debug)]
-struct Window {
+struct SendWindow {
     bytes: usize,
     /// The time that an acknowledgement takes when nothing is in its way, and when one last took about as long.
     round_trip: Option<(Duration, Instant)>,
 }
 
 /// For how long after something short a flood leaves room for the next.
-pub(super) const CONSIDERATE: Duration = Duration::from_millis(50);
+pub(super) const THROTTLE_TIME: Duration = Duration::from_millis(50);
 
 /// What a flood may have on its way meanwhile.
-const CONSIDERATE_WINDOW: usize = 64 << 10;
+const THROTTLED_WINDOW: usize = 64 << 10;
 
 /// Enough for a client on the same machine at full speed, and read by it in a fraction of a millisecond.
 ///
@@ -227,16 +227,16 @@ const MOST_BYTES: usize = 2 * LARGEST_WINDOW;
 /// When no acknowledgement was about as fast as the fastest for so long, the way has become longer.
 const ROUND_TRIP_TTL: Duration = Duration::from_secs(10);
 
-/// Over a way shorter than this, [`CONSIDERATE_WINDOW`] is enough for 64 MiB in a second.
+/// Over a way shorter than this, [`THROTTLED_WINDOW`] is enough for 64 MiB in a second.
 const SHORT_WAY: Duration = Duration::from_millis(1);
 
-impl Default for Window {
+impl Default for SendWindow {
     fn default() -> Self {
-        Window { bytes: SMALLEST_WINDOW, round_trip: None }
+        SendWindow { bytes: SMALLEST_WINDOW, round_trip: None }
     }
 }
 
-impl Window {
+impl SendWindow {
     /// Tells whether acknowledgements come at once, as from the same machine or the next rack.
     fn is_way_short(&self) -> bool {
         self.round_trip.is_some_and(|(round_trip, _)| round_trip < SHORT_WAY)
@@ -252,7 +252,7 @@ impl Window {
         };
         if now.saturating_duration_since(seen_at) >= ROUND_TRIP_TTL {
             // Measured anew with little on its way, or a slow client would pass for a long way.
-            *self = Window::default();
+            *self = SendWindow::default();
             return;
         }
         self.round_trip = Some((round_trip, seen_at));
@@ -271,13 +271,13 @@ mod tests {
 
     /// A connection whose acknowledgements take as long as the way and what is on it.
     struct Path {
-        window: Window,
+        window: SendWindow,
         now: Instant,
     }
 
     impl Path {
         fn new() -> Self {
-            Path { window: Window::default(), now: Instant::now() }
+            Path { window: SendWindow::default(), now: Instant::now() }
         }
 
         /// Floods for `seconds` over a way of `round_trip`, to a client that reads `rate` bytes in a second.
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_client_that_needs_little_keeps_the_small_window() {
-        let (mut window, now) = (Window::default(), Instant::now());
+        let (mut window, now) = (SendWindow::default(), Instant::now());
         for _ in 0..50 {
             window.learn(Duration::from_millis(50), false, now);
         }
@@ -375,11 +375,11 @@ mod tests {
     fn floods_are_considerate_only_of_others() {
         let (source, other) = (Arc::new(1), Arc::new(2));
         let mut in_flight = InFlight::default();
-        in_flight.add(&source, 1, CONSIDERATE_WINDOW);
+        in_flight.add(&source, 1, THROTTLED_WINDOW);
         let until = Instant::now() + Duration::from_secs(60);
-        in_flight.be_considerate(&source, until);
+        in_flight.throttle_bulk(&source, until);
         assert!(in_flight.has_room(|| false));
-        in_flight.be_considerate(&other, until);
+        in_flight.throttle_bulk(&other, until);
         assert!(!in_flight.has_room(|| false));
     }
 
@@ -388,7 +388,7 @@ mod tests {
         for (round_trip, makes_way) in [(SHORT_WAY / 2, true), (SHORT_WAY * 2, false)] {
             let mut in_flight = InFlight::default();
             in_flight.window.learn(round_trip, false, Instant::now());
-            in_flight.add(&Arc::new(()), 1, CONSIDERATE_WINDOW);
+            in_flight.add(&Arc::new(()), 1, THROTTLED_WINDOW);
             assert!(in_flight.has_room(|| false), "over {round_trip:?}");
             assert_eq!(in_flight.has_room(|| true), !makes_way, "over {round_trip:?}");
         }

@@ -56,8 +56,8 @@ impl Responder {
     }
 
     /// Returns what tells long work whether to go on.
-    pub(crate) fn wanted(&self) -> Wanted {
-        Wanted { outbox: Arc::clone(&self.outbox), number: self.number }
+    pub(crate) fn cancel_check(&self) -> CancelCheck {
+        CancelCheck { outbox: Arc::clone(&self.outbox), number: self.number }
     }
 
     /// Notes which type the answer to its method has.
@@ -183,12 +183,12 @@ impl Responder {
 
 /// Tells whether somebody still waits for the answer to a request.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct CancelCheck {
     outbox: Arc<Outbox>,
     number: RequestNumber,
 }
 
-impl Wanted {
+impl CancelCheck {
     /// Fails when nobody does any more: the request was cancelled, or its connection has ended.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.outbox.is_open(self.number) {

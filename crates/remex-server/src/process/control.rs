@@ -22,7 +22,7 @@ pub(super) struct Control {
 enum Holder {
     Attached {
         connection: ConnectionId,
-        pace: Pace,
+        mode: AckMode,
     },
     Detached {
         since: Instant,
@@ -34,9 +34,9 @@ enum Holder {
 
 /// What counts as acknowledged.
 #[derive(Debug)]
-enum Pace {
+enum AckMode {
     /// What has arrived.
-    Arrived { catch_up: Option<CatchUp> },
+    Arrived { catch_up: Option<ResumeBacklog> },
     /// What the client says it has consumed, and nothing else.
     Consumed,
 }
@@ -45,7 +45,7 @@ enum Pace {
 ///
 /// The client fetches it with `process/read`; until it has, or has not asked for a while, it is kept.
 #[derive(Debug)]
-struct CatchUp {
+struct ResumeBacklog {
     until: Seq,
     /// The newest event acknowledged beyond `until`.
     beyond: Seq,
@@ -82,18 +82,18 @@ impl Control {
 
     /// Gives the process to a client whose acknowledgements tell what has arrived.
     fn attach(&mut self, connection: ConnectionId, newest: Seq, now: Instant) {
-        let catch_up = (self.acknowledged < newest).then_some(CatchUp {
+        let catch_up = (self.acknowledged < newest).then_some(ResumeBacklog {
             until: newest,
             beyond: 0,
             last_read: now,
             sent_after: None,
         });
-        self.holder = Holder::Attached { connection, pace: Pace::Arrived { catch_up } };
+        self.holder = Holder::Attached { connection, mode: AckMode::Arrived { catch_up } };
     }
 
     /// Gives the process to a client that tells what it has consumed.
     fn attach_consumer(&mut self, connection: ConnectionId) {
-        self.holder = Holder::Attached { connection, pace: Pace::Consumed };
+        self.holder = Holder::Attached { connection, mode: AckMode::Consumed };
     }
 
     pub(super) fn resume(&mut self, viewer: &Viewer, newest: Seq, now: Instant) {
@@ -168,25 +168,25 @@ impl Control {
     }
 
     fn is_consumed(&self) -> bool {
-        matches!(self.holder, Holder::Attached { pace: Pace::Consumed, .. })
+        matches!(self.holder, Holder::Attached { mode: AckMode::Consumed, .. })
     }
 
-    fn catch_up(&self) -> Option<&CatchUp> {
+    fn catch_up(&self) -> Option<&ResumeBacklog> {
         match &self.holder {
-            Holder::Attached { pace: Pace::Arrived { catch_up }, .. } => catch_up.as_ref(),
-            Holder::Attached { pace: Pace::Consumed, .. } | Holder::Detached { .. } | Holder::Gone => None,
+            Holder::Attached { mode: AckMode::Arrived { catch_up }, .. } => catch_up.as_ref(),
+            Holder::Attached { mode: AckMode::Consumed, .. } | Holder::Detached { .. } | Holder::Gone => None,
         }
     }
 
-    fn catch_up_mut(&mut self) -> Option<&mut CatchUp> {
+    fn catch_up_mut(&mut self) -> Option<&mut ResumeBacklog> {
         match &mut self.holder {
-            Holder::Attached { pace: Pace::Arrived { catch_up }, .. } => catch_up.as_mut(),
-            Holder::Attached { pace: Pace::Consumed, .. } | Holder::Detached { .. } | Holder::Gone => None,
+            Holder::Attached { mode: AckMode::Arrived { catch_up }, .. } => catch_up.as_mut(),
+            Holder::Attached { mode: AckMode::Consumed, .. } | Holder::Detached { .. } | Holder::Gone => None,
         }
     }
 
     fn end_catch_up(&mut self) {
-        if let Holder::Attached { pace: Pace::Arrived { catch_up }, .. } = &mut self.holder {
+        if let Holder::Attached { mode: AckMode::Arrived { catch_up }, .. } = &mut self.holder {
             *catch_up = None;
         }
     }

@@ -101,7 +101,7 @@ pub(crate) struct Viewer {
 
 /// Where a viewer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum StartAt {
     Now,
     After(Seq),
 }
@@ -113,7 +113,7 @@ impl Source for Process {
             return;
         }
         if let Some(viewer) = owner.controller(outbox.id) {
-            self.follow(&viewer, From::After(0));
+            self.follow(&viewer, StartAt::After(0));
         }
     }
 
@@ -274,14 +274,14 @@ impl Source for Process {
 
 impl Process {
     /// Lets a connection see events from `from` on.
-    pub(crate) fn follow(self: &Arc<Self>, viewer: &Viewer, from: From) {
+    pub(crate) fn follow(self: &Arc<Self>, viewer: &Viewer, from: StartAt) {
         self.follow_in(&mut self.state(), viewer, from);
     }
 
-    fn follow_in(self: &Arc<Self>, state: &mut State<Followers>, viewer: &Viewer, from: From) {
+    fn follow_in(self: &Arc<Self>, state: &mut State<Followers>, viewer: &Viewer, from: StartAt) {
         let cursor = match from {
-            From::Now => state.log.newest(),
-            From::After(seq) => state.log.cursor_after(seq),
+            StartAt::Now => state.log.newest(),
+            StartAt::After(seq) => state.log.cursor_after(seq),
         };
         let window = viewer.consumes.then(|| {
             let consumed = state.log.cursor_after(state.audience.control.acknowledged());
@@ -339,7 +339,7 @@ impl Process {
         let mut state = self.state();
         let newest = state.log.newest().seq;
         state.audience.control.resume(viewer, newest, Instant::now());
-        self.follow_in(&mut state, viewer, From::Now);
+        self.follow_in(&mut state, viewer, StartAt::Now);
     }
 
     /// Notes what was sent; what the controller was sent is kept until it is acknowledged.

@@ -24,7 +24,7 @@ use crate::{
     host::{Host, Phase},
     identity::Identity,
     outbox::{ConnectionId, Connections, Outbox, close_code::POLICY},
-    supervise::supervised,
+    supervise::supervise,
 };
 
 /// How long nobody watches deadlines after a panic, so that a recurring one does not take all time there is.
@@ -110,7 +110,7 @@ impl SessionRegistry {
                     registry.expire_sessions();
                 }
             };
-            let _: Result<std::convert::Infallible, _> = supervised(watching).await;
+            let _: Result<std::convert::Infallible, _> = supervise(watching).await;
             tokio::time::sleep(RESTART_PAUSE).await;
         }
     }
@@ -362,7 +362,7 @@ impl SessionRegistry {
     fn end_later(self: &Arc<Self>, session: &Arc<Session>) {
         let (registry, session) = (Arc::clone(self), Arc::clone(session));
         self.host.spawn(async move {
-            if let Ok(Err(error)) = supervised(session.end()).await {
+            if let Ok(Err(error)) = supervise(session.end()).await {
                 tracing::error!(session = %session.id, error = %error.message, "session did not end");
             }
             registry.sessions().by_id.remove(&session.id);

@@ -12,7 +12,7 @@ use tokio::{
 use super::{PATIENCE, Site, start_params};
 use crate::{
     engine::broken::FAILURE,
-    supervise::{Panicked, caught, supervised},
+    supervise::{Panicked, catch_panic, supervise},
 };
 
 /// Makes a pipe with a name, which ends when the last process has closed it that opened it for reading and writing.
@@ -133,11 +133,11 @@ async fn a_start_id_whose_request_panicked_is_forgotten() {
 
 #[tokio::test]
 async fn a_panic_is_an_error_of_its_task() {
-    assert_eq!(supervised(async { 1 }).await, Ok(1));
-    let broken = supervised(async {
+    assert_eq!(supervise(async { 1 }).await, Ok(1));
+    let broken = supervise(async {
         tokio::task::yield_now().await;
         panic!("a test asked for it");
     });
     assert_eq!(broken.await, Err::<(), _>(Panicked));
-    assert_eq!(caught(|| panic!("a test asked for it")), Err::<(), _>(Panicked));
+    assert_eq!(catch_panic(|| panic!("a test asked for it")), Err::<(), _>(Panicked));
 }

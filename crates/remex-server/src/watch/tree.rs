@@ -11,7 +11,7 @@ use remex_proto::RpcError;
 
 use crate::{
     io_error::io_error,
-    watcher::{Depth, DirectoryId, Refusal, Rescan, Scope, SharedWatcher, Subscription},
+    watcher::{Depth, DirectoryId, Refusal, Rescan, SharedWatcher, Subscription, WatchScope},
 };
 
 /// What becomes of what is found on the way.
@@ -32,7 +32,7 @@ pub(super) fn begin(watcher: &SharedWatcher, subscription: &Arc<Subscription>) -
     match begun {
         Ok(()) => Ok(()),
         Err(Refusal::Gone) => {
-            let Scope::Tree { root, .. } = &subscription.scope else { return Ok(()) };
+            let WatchScope::Tree { root, .. } = &subscription.scope else { return Ok(()) };
             Err(io_error(&io::Error::from(rustix::io::Errno::NOENT), root))
         }
         // Nobody is there to be told.
@@ -43,7 +43,7 @@ pub(super) fn begin(watcher: &SharedWatcher, subscription: &Arc<Subscription>) -
 
 /// Looks at what is new, before it is told.
 pub(super) fn look(watcher: &SharedWatcher, subscription: &Arc<Subscription>, work: Rescan) {
-    let Scope::Tree { root, depth } = &subscription.scope else { return };
+    let WatchScope::Tree { root, depth } = &subscription.scope else { return };
     let mut looked = Ok(());
     if work.is_lost {
         // Names may mean other directories now: from the beginning.
@@ -79,7 +79,7 @@ pub(super) fn look(watcher: &SharedWatcher, subscription: &Arc<Subscription>, wo
 ///
 /// The way is watched so that the end of the root is noticed, and its return.
 fn approach(watcher: &SharedWatcher, subscription: &Arc<Subscription>, finds: Finds) -> Result<(), Refusal> {
-    let Scope::Tree { root, depth } = &subscription.scope else { return Ok(()) };
+    let WatchScope::Tree { root, depth } = &subscription.scope else { return Ok(()) };
     let way: Vec<&Path> = root.ancestors().skip(1).collect();
     for directory in way.into_iter().rev() {
         let Some(metadata) = metadata(directory)? else { return Err(Refusal::Gone) };

@@ -16,7 +16,7 @@ const FRESH: usize = 4096;
 
 /// What a watch is about; none of its paths has a link in it.
 #[derive(Debug)]
-pub(crate) enum Scope {
+pub(crate) enum WatchScope {
     Tree {
         root: PathBuf,
         depth: Depth,
@@ -45,7 +45,7 @@ pub(crate) struct Event<'a> {
 /// One watch, as it is shared by its task, threads for files and the thread that hears of events.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    pub(crate) scope: Scope,
+    pub(crate) scope: WatchScope,
     /// Held for moments only.
     seen: Mutex<Seen>,
     /// Rings the watch's task.
@@ -72,7 +72,7 @@ pub(crate) struct Rescan {
 }
 
 impl Subscription {
-    pub(crate) fn new(scope: Scope) -> Self {
+    pub(crate) fn new(scope: WatchScope) -> Self {
         Subscription { scope, seen: Mutex::default(), bell: Notify::new() }
     }
 
@@ -80,7 +80,7 @@ impl Subscription {
     pub(crate) fn on_event(&self, event: Event<'_>) {
         let mut seen = self.seen();
         match &self.scope {
-            Scope::Places(places) => {
+            WatchScope::Places(places) => {
                 let goes_above = event.kind == ChangeKind::Removed
                     && places.iter().any(|place| place.starts_with(event.path));
                 if !goes_above && !places.contains(event.path) {
@@ -88,7 +88,7 @@ impl Subscription {
                 }
                 seen.pending.note(event.path, event.kind);
             }
-            Scope::Tree { root, depth } => {
+            WatchScope::Tree { root, depth } => {
                 if event.path != root && root.starts_with(event.path) {
                     match event.kind {
                         // Whoever takes away a directory takes away what is below it.

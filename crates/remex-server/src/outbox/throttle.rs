@@ -1,6 +1,6 @@
 //! What the floods of all connections know of each other's short answers.
 //!
-//! Start at [`Courtesy`].
+//! Start at [`BulkThrottle`].
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -14,7 +14,7 @@ use super::ConnectionId;
 /// They share the machine's processors, if not a socket: a flood that always has something on its way keeps
 /// those busy who would carry the short output.
 #[derive(Debug, Default)]
-pub(super) struct Courtesy(Mutex<Option<Speaker>>);
+pub(super) struct BulkThrottle(Mutex<Option<Speaker>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Speaker {
@@ -22,7 +22,7 @@ struct Speaker {
     until: Instant,
 }
 
-impl Courtesy {
+impl BulkThrottle {
     /// Asks all connections but this one to keep out of the way until then.
     pub(super) fn ask(&self, connection: ConnectionId, until: Instant) {
         *self.speaker() = Some(Speaker { connection, until });
@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn all_connections_but_the_speaking_one_keep_out_of_the_way_for_a_while() {
-        let courtesy = Courtesy::default();
-        assert!(!courtesy.is_due(1));
-        courtesy.ask(2, Instant::now() + Duration::from_secs(60));
-        assert!(courtesy.is_due(1) && !courtesy.is_due(2));
-        courtesy.ask(2, Instant::now());
-        assert!(!courtesy.is_due(1));
+        let throttle = BulkThrottle::default();
+        assert!(!throttle.is_due(1));
+        throttle.ask(2, Instant::now() + Duration::from_secs(60));
+        assert!(throttle.is_due(1) && !throttle.is_due(2));
+        throttle.ask(2, Instant::now());
+        assert!(!throttle.is_due(1));
     }
 }

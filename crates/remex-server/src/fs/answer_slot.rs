@@ -4,28 +4,28 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit};
 
-use super::HANGS;
+use super::HANG_THRESHOLD;
 use crate::host::Host;
 
 /// The place of one answer, kept by its job until that ends, also when the request is cancelled.
 #[derive(Debug, Default)]
-pub(super) struct Place(Mutex<Option<OwnedSemaphorePermit>>);
+pub(super) struct AnswerSlot(Mutex<Option<OwnedSemaphorePermit>>);
 
-impl Place {
+impl AnswerSlot {
     pub(super) fn put(&self, permit: Option<OwnedSemaphorePermit>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = permit;
     }
 }
 
 /// Gives the place of a job back that hangs, whether or not its request is still there.
-pub(super) struct PlaceWatch {
+pub(super) struct AnswerSlotWatch {
     host: Arc<Host>,
-    place: Weak<Place>,
+    place: Weak<AnswerSlot>,
 }
 
-impl PlaceWatch {
-    pub(super) fn new(host: &Arc<Host>, place: &Arc<Place>) -> Self {
-        PlaceWatch { host: Arc::clone(host), place: Arc::downgrade(place) }
+impl AnswerSlotWatch {
+    pub(super) fn new(host: &Arc<Host>, place: &Arc<AnswerSlot>) -> Self {
+        AnswerSlotWatch { host: Arc::clone(host), place: Arc::downgrade(place) }
     }
 
     /// Gives the place back: what hangs must not keep others from being made.
@@ -36,7 +36,7 @@ impl PlaceWatch {
     }
 }
 
-impl Drop for PlaceWatch {
+impl Drop for AnswerSlotWatch {
     fn drop(&mut self) {
         if self.place.strong_count() == 0 || Handle::try_current().is_err() {
             return;
@@ -44,7 +44,7 @@ impl Drop for PlaceWatch {
         // The request was cancelled, and its job goes on.
         let place = std::mem::take(&mut self.place);
         self.host.spawn(async move {
-            tokio::time::sleep(HANGS).await;
+            tokio::time::sleep(HANG_THRESHOLD).await;
             if let Some(place) = place.upgrade() {
                 place.put(None);
             }

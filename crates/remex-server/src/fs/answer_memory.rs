@@ -1,7 +1,7 @@
-//! Room for long answers: one budget for the whole server, from the making of an answer until it is sent.
+//! AnswerMemory for long answers: one budget for the whole server, from the making of an answer until it is sent.
 //!
 //! Short answers need none, because the bounds of their connection are enough for them. A connection
-//! takes room for one long answer at a time, so a client that does not read costs one. Start at [`Room`].
+//! takes room for one long answer at a time, so a client that does not read costs one. Start at [`AnswerMemory`].
 
 use std::{
     path::Path,
@@ -27,7 +27,7 @@ const MORE: u64 = 8 * MIB;
 
 /// The room of one answer.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct AnswerMemory {
     /// Answers up to here need none.
     free_len: u64,
     /// One long answer per connection at a time.
@@ -52,9 +52,9 @@ struct Taken {
     share: Share,
 }
 
-impl Room {
+impl AnswerMemory {
     pub(super) fn new(free_len: u64, lane: Arc<Semaphore>, budget: Arc<Budget>) -> Self {
-        Room { free_len, lane, budget, state: Mutex::default() }
+        AnswerMemory { free_len, lane, budget, state: Mutex::default() }
     }
 
     /// Takes room for `len` bytes if there is some now.
@@ -175,7 +175,7 @@ impl AsRef<[u8]> for Content {
 }
 
 /// Gives the room up when nobody waits for the answer any more.
-pub(super) struct Watched(pub(super) Arc<Room>);
+pub(super) struct Watched(pub(super) Arc<AnswerMemory>);
 
 impl Drop for Watched {
     fn drop(&mut self) {
@@ -209,11 +209,11 @@ mod tests {
 
     use super::*;
 
-    fn room(lane: &Arc<Semaphore>, budget: &Arc<Budget>) -> Room {
-        Room::new(MIB, Arc::clone(lane), Arc::clone(budget))
+    fn room(lane: &Arc<Semaphore>, budget: &Arc<Budget>) -> AnswerMemory {
+        AnswerMemory::new(MIB, Arc::clone(lane), Arc::clone(budget))
     }
 
-    fn cover(room: &Room, len: u64) -> Result<(), RpcError> {
+    fn cover(room: &AnswerMemory, len: u64) -> Result<(), RpcError> {
         room.cover(len, Path::new("/f"))
     }
 
