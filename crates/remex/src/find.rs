@@ -16,7 +16,7 @@ use remex_proto::{
 use crate::{
     confirm,
     failure::{Failure, Kind},
-    followed::Followed,
+    followed::{Followed, is_forgotten},
     text::plain,
 };
 
@@ -56,13 +56,21 @@ impl Row {
 
     /// Says how it is: `running`, `exit 3`; with what it has left behind, `exit 3, 2 alive`.
     pub(crate) fn state(&self) -> String {
+        match self.remains() {
+            Some(remains) => format!("{}, {remains}", self.outcome()),
+            None => self.outcome(),
+        }
+    }
+
+    /// Says what it has left behind that has itself ended: `2 alive`.
+    pub(crate) fn remains(&self) -> Option<String> {
         if self.is_running() || !self.lives() {
-            return self.outcome();
+            return None;
         }
-        match self.entry.living_pids.len() {
-            0 => format!("{}, output open", self.outcome()),
-            living => format!("{}, {living} alive", self.outcome()),
-        }
+        Some(match self.entry.living_pids.len() {
+            0 => "output open".to_owned(),
+            living => format!("{living} alive"),
+        })
     }
 
     /// Says in a word or two how it is or ended: `running`, `exit 3`, `SIGKILL`, `timeout`.
@@ -184,9 +192,9 @@ impl Processes {
 
     /// Finds several for something that cannot be undone: by their whole names, or after a yes on a terminal.
     ///
-    /// `verb` is what is going to be done, such as `kill`.
+    /// `verb` is what is going to be done, such as `kill`. What is named twice is found once.
     pub(crate) async fn find_whole(&self, words: &[String], verb: &str) -> Result<Vec<&Row>, Failure> {
-        let rows = self.find_all(words)?;
+        let mut rows = self.find_all(words)?;
         for (row, word) in rows.iter().zip(words) {
             if row.fit(word).is_some_and(Fit::is_whole) {
                 continue;
@@ -202,6 +210,8 @@ impl Processes {
                 return Err(Failure::new(format!("{name} was left alone"), "give the whole name to be sure"));
             }
         }
+        let mut seen = BTreeSet::new();
+        rows.retain(|row| seen.insert((&row.entry.session_id, &row.entry.process_id)));
         Ok(rows)
     }
 
@@ -223,8 +233,9 @@ impl Processes {
     pub(crate) async fn forget(&self, row: &Row) -> Result<(), Failure> {
         let (process_id, session_id) = (row.entry.process_id.clone(), Some(row.entry.session_id.clone()));
         match self.client.call(Forget { process_id, session_id }).await {
-            Err(error) if error.refusal() != Some(ErrorKind::UnknownProcess) => Err(error.into()),
-            _ => Ok(()),
+            // Somebody else was faster, or its session has ended.
+            Err(error) if is_forgotten(&error) => Ok(()),
+            forgotten => Ok(forgotten.map(drop)?),
         }
     }
 

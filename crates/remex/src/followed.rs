@@ -204,7 +204,8 @@ fn news(reply: ReadReply) -> News {
     }
 }
 
-fn is_forgotten(error: &Error) -> bool {
+/// Tells whether a refusal means that the process, or its whole session, is no more.
+pub(crate) fn is_forgotten(error: &Error) -> bool {
     matches!(error.refusal(), Some(ErrorKind::UnknownProcess | ErrorKind::UnknownSession))
 }
 

@@ -199,8 +199,9 @@ impl Launch<'_> {
             let there = self.cwd.as_deref().map(|path| Place::path_there(client, path)).transpose()?;
             return Ok(there.map(OsString::from));
         }
-        let here =
-            std::env::current_dir().map_err(|error| Failure::io("tell the current directory", &error))?;
+        let here = std::env::current_dir().map_err(|error| {
+            Failure::io("tell the current directory", &error).hint("change to a directory that is there")
+        })?;
         let directory = self.cwd.as_ref().map_or_else(|| here.clone(), |path| here.join(at_home(path)));
         Ok(Some(directory.into_os_string()))
     }

@@ -9,6 +9,7 @@ use super::Outcome;
 use crate::{
     failure::Failure,
     find::{Processes, Row},
+    followed::is_forgotten,
     place::{On, Otherwise},
     print,
     text::{duration, plain},
@@ -96,10 +97,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let place = flags.on.place(Otherwise::OwnIfThere).await?;
     let client = place.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
-    let mut failed: Option<Failure> = None;
+    let (mut failed, mut said) = (None::<Failure>, Ok(()));
     for row in processes.find_whole(&flags.names, "kill").await? {
         match end(&processes, row, way).await {
-            Ok(done) => print::out(format!("{done}\n"))?,
+            // Those that follow are to end also when nobody reads which.
+            Ok(done) => said = said.and_then(|()| print::out(format!("{done}\n"))),
             Err(failure) => {
                 if let Some(earlier) = failed.replace(failure) {
                     earlier.print();
@@ -108,7 +110,10 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         }
     }
     let _ = client.end().await;
-    failed.map_or(Ok(0), Err)
+    match failed {
+        Some(failure) => Err(failure),
+        None => said.map(|()| 0),
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -138,7 +143,15 @@ async fn end(processes: &Processes, row: &Row, way: Way) -> Result<String, Failu
     let (name, outcome) = (plain(&row.name), row.outcome());
     match way {
         Way::Signal(signal) if row.is_running() => {
-            followed.signal(signal).await?;
+            match followed.signal(signal).await {
+                Err(error) if is_forgotten(&error) => {
+                    return Err(Failure::new(
+                        format!("cannot kill `{name}`: it has ended meanwhile"),
+                        "see `remex ps`",
+                    ));
+                }
+                sent => sent?,
+            }
             Ok(format!("sent {signal} to {}", row.described()))
         }
         Way::Signal(_) if row.lives() => Err(Failure::new(
@@ -149,7 +162,11 @@ async fn end(processes: &Processes, row: &Row, way: Way) -> Result<String, Failu
             "`--tree` ends that, too",
         )),
         Way::Tree(mode) if row.lives() => {
-            followed.terminate_tree(mode).await?;
+            match followed.terminate_tree(mode).await {
+                // The end of its session has ended all of it.
+                Err(error) if is_forgotten(&error) => {}
+                asked => asked?,
+            }
             gone(processes, row, mode).await?;
             if !followed.closes_within(PATIENCE).await? {
                 return Err(Failure::new(

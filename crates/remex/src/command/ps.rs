@@ -154,10 +154,13 @@ fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 8] {
     if short {
         name = within(&name, NAME_COLUMNS);
     }
-    let mut state = row.state();
+    let mut state = row.outcome();
     if let Some(ended) = entry.ended_at_ms.filter(|_| !row.is_running()) {
         let ago = Duration::from_millis(now_ms.saturating_sub(ended));
         state.push_str(&format!(", {} ago", age(ago)));
+    }
+    if let Some(remains) = row.remains() {
+        state.push_str(&format!(", {remains}"));
     }
     [
         name,

@@ -89,13 +89,14 @@ pub(crate) async fn prune(flags: &Prune) -> Outcome {
     Ok(0)
 }
 
-/// Forgets processes, and then the sessions in which nothing is left.
+/// Forgets processes, and then the sessions in which nothing is left; all of them, also when nobody reads which.
 async fn remove(processes: &Processes, rows: &[&Row]) -> Result<(), Failure> {
-    let mut sessions = BTreeSet::new();
+    let (mut sessions, mut said) = (BTreeSet::new(), Ok(()));
     for row in rows {
         processes.forget(row).await?;
         sessions.insert(row.entry.session_id.as_str());
-        print::out(format!("removed `{}` ({})\n", plain(&row.name), row.state()))?;
+        said = said.and_then(|()| print::out(format!("removed `{}` ({})\n", plain(&row.name), row.state())));
     }
-    processes.end_empty(&sessions).await
+    processes.end_empty(&sessions).await?;
+    said
 }

@@ -244,8 +244,8 @@ fn what_a_process_left_behind_is_shown_and_can_be_ended() {
     let said = out(left.say(&["logs", "gone"]));
     let [one, other, "ready"] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
     let listed = out(left.say(&["ps"]));
-    let row = listed.lines().find(|row| row.starts_with("gone  exit 0, 2 alive, ")).unwrap_or(&listed);
-    assert!(row.contains(&format!(" ago  {one} +1  ")), "{listed}");
+    let row = listed.lines().find(|row| row.starts_with("gone  exit 0, ")).unwrap_or(&listed);
+    assert!(row.contains(&format!(" ago, 2 alive  {one} +1  ")), "{listed}");
     assert_eq!(
         left.say(&["kill", "gone"]),
         ended(
@@ -413,6 +413,65 @@ fn what_has_ended_is_removed_by_name_or_all_at_once() {
     let names: Vec<_> =
         sessions["sessions"].as_array().unwrap().iter().map(|session| &session["name"]).collect();
     assert_eq!(names, ["night"], "an empty session goes with its last process");
+}
+
+#[test]
+fn several_are_killed_and_removed_also_when_nobody_reads_what_is_said() {
+    let left = Left::behind("night");
+    let unread = |args: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = left.home.remex(args);
+        command.stdin(Stdio::null()).stdout(writer).spawn().unwrap().ended().code()
+    };
+    let names = ["one", "two", "three"];
+    for name in names {
+        left.ready(name, "echo ready; exec sleep 1000");
+    }
+    assert_eq!(unread(&["kill", "one", "two", "three"]), Some(141));
+    for name in names {
+        assert_eq!(left.say(&["wait", name, "--timeout", "10s"]), ended(143, ""), "{name}");
+        left.client.collect(name);
+    }
+    assert_eq!(unread(&["rm", "one", "two", "three"]), Some(141));
+    assert_eq!(out(left.say(&["ps", "-aq"])), "");
+}
+
+#[test]
+fn what_is_named_twice_is_removed_once() {
+    let left = Left::behind("night");
+    left.client.shell("broken", "exit 3");
+    left.client.collect("broken");
+    assert_eq!(out(left.say(&["rm", "broken", "night/broken"])), "removed `broken` (exit 3)\n");
+}
+
+#[test]
+fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
+    let left = Left::behind("night");
+    // How each command ends, and what it says.
+    let tries: [(&[&str], i32, &str); 3] = [
+        (&["kill", "bu"], 1, "cannot kill `build`: it has ended meanwhile"),
+        (&["kill", "--tree", "bu"], 0, "ended build"),
+        (&["rm", "bu"], 0, "removed `build`"),
+    ];
+    for (args, code, said) in tries {
+        let other = left.server.connect();
+        let hello = json!({"clientName": "other", "resumeSessionId": null, "detachTtlMs": 600_000});
+        let session = other.initialize_with(hello)["sessionId"].clone();
+        if args[0] == "rm" {
+            other.shell("build", "exit 0");
+            other.collect("build");
+        } else {
+            other.start("build", &["/bin/sh", "-c", "echo ready; exec sleep 1000"], json!({}));
+            other.wait_for_output("build", "ready");
+        }
+        let mut screen = left.screen(args);
+        screen.wait_for("[y/N]");
+        left.client.call("session/end", json!({"sessionId": session})).unwrap();
+        screen.keys("y\r");
+        screen.wait_for(said);
+        assert_eq!(screen.end(), Some(code), "{args:?}");
+    }
 }
 
 #[test]
