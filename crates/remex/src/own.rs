@@ -10,6 +10,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use remex_client::Error;
+use rustix::process::Pid;
 use tokio::net::UnixStream;
 
 use crate::{
@@ -122,6 +124,52 @@ pub(crate) async fn not_running() -> Failure {
             "start something with `remex run --detach -- COMMAND`, or say where to look with `--on`",
         ),
         Err(failure) => failure,
+    }
+}
+
+/// Finds the process that listens on the socket.
+///
+/// The kernel knows who called `listen`, which is systemd for a socket of its own: that is never ours to end.
+pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
+    // Fails at once where a server that hangs has let too many wait.
+    let peer = UnixStream::connect(&socket.path)
+        .await
+        .and_then(|connection| Ok(rustix::net::sockopt::socket_peercred(&connection)?))
+        .map_err(|error| Failure::io("find the process of your remex server", &error))?;
+    let line = fs::read(format!("/proc/{}/cmdline", peer.pid.as_raw_nonzero())).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0);
+    let is_server = words.nth(1).is_some_and(|word| word == b"serve" || word == b"exec-server");
+    if is_server && peer.uid == rustix::process::geteuid() {
+        return Ok(peer.pid);
+    }
+    Err(Failure::of(
+        Kind::Failed,
+        "cannot tell which process your remex server is: systemd made its socket, or another program",
+        "stop its unit, such as with `systemctl --user stop remex.service`",
+    ))
+}
+
+/// Says that the server is there and does not answer, and how to end that.
+pub(crate) async fn silent(socket: &Socket, error: Error) -> Failure {
+    let failure = Failure::from(error);
+    let why = failure.what();
+    match process(socket).await {
+        Ok(pid) => {
+            let pid = pid.as_raw_nonzero();
+            Failure::of(
+                Kind::Unreachable,
+                format!("your remex server (pid {pid}) does not answer: {why}"),
+                format!(
+                    "if it is stopped, `kill -CONT {pid}` continues it; `kill -KILL {pid}` ends it with everything \
+                     that runs on it"
+                ),
+            )
+        }
+        Err(_) => Failure::of(
+            Kind::Unreachable,
+            format!("your remex server at `{}` does not answer: {why}", socket.path.display()),
+            "try again; if that does not help, restart its unit or end its process",
+        ),
     }
 }
 

@@ -343,7 +343,12 @@ impl Place {
 
     /// Connects; the session ends with its last process unless told otherwise in `adapt`.
     pub(crate) async fn connect(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Failure> {
-        self.dial(adapt).await.map_err(|error| self.failure(error))
+        match self.dial(adapt).await {
+            Err(error @ Error::TimedOut { .. }) if self.kind == PlaceKind::Own => {
+                Err(own::silent(&own::Socket::usual(), error).await)
+            }
+            connected => connected.map_err(|error| self.failure(error)),
+        }
     }
 
     /// Tells people at a terminal how to make logins faster, once, if one was slow.

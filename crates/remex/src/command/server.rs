@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Outcome;
 use crate::{
     confirm,
-    failure::{Failure, Kind},
+    failure::Failure,
     find::{Processes, Row},
     own::{self, Found, Socket},
     place::Place,
@@ -114,7 +114,7 @@ async fn status(flags: &Status) -> Outcome {
             let server = &client.welcome().server;
             let version = format!("{} {}", server.name, server.version);
             shown.state = "running";
-            shown.pid = process(&socket).ok().map(Pid::as_raw_nonzero).map(Into::into);
+            shown.pid = own::process(&socket).await.ok().map(Pid::as_raw_nonzero).map(Into::into);
             (shown.running, shown.ended) = (Some(running), Some(rows.len() - running));
             let pid = shown.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
             let text = format!(
@@ -144,7 +144,7 @@ async fn stop(flags: &Stop) -> Outcome {
     let Found::Running(socket) = own::look().await? else {
         return Err(own::not_running().await);
     };
-    let pid = process(&socket)?;
+    let pid = own::process(&socket).await?;
     let client = connect(&socket).await?;
     let rows = Processes::list(&client).await?.rows;
     let _ = client.end().await;
@@ -186,24 +186,4 @@ async fn connect(socket: &Socket) -> Result<Client, Failure> {
 fn ends(process: &OwnedFd) -> bool {
     let Ok(patience) = Timespec::try_from(PATIENCE) else { return false };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).is_ok_and(|ready| ready > 0)
-}
-
-/// Finds the process that listens on the socket.
-///
-/// The kernel knows who called `listen`, which is systemd for a socket of its own: that is never ours to end.
-fn process(socket: &Socket) -> Result<Pid, Failure> {
-    let peer = std::os::unix::net::UnixStream::connect(&socket.path)
-        .and_then(|connection| Ok(rustix::net::sockopt::socket_peercred(&connection)?))
-        .map_err(|error| Failure::io("find the process of your remex server", &error))?;
-    let line = std::fs::read(format!("/proc/{}/cmdline", peer.pid.as_raw_nonzero())).unwrap_or_default();
-    let mut words = line.split(|byte| *byte == 0);
-    let is_server = words.nth(1).is_some_and(|word| word == b"serve" || word == b"exec-server");
-    if is_server && peer.uid == rustix::process::geteuid() {
-        return Ok(peer.pid);
-    }
-    Err(Failure::of(
-        Kind::Failed,
-        "cannot tell which process your remex server is: systemd made its socket, or another program",
-        "stop its unit, such as with `systemctl --user stop remex.service`",
-    ))
 }

@@ -475,6 +475,30 @@ fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
 }
 
 #[test]
+fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
+    let left = Left::behind("night");
+    let pid = left.home.own_server().expect("the server listens");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let number = pid.as_raw_nonzero();
+    let silent = ended(
+        4,
+        &format!(
+            "remex: your remex server (pid {number}) does not answer: the handshake took longer than 10s\n  \
+             hint: if it is stopped, `kill -CONT {number}` continues it; `kill -KILL {number}` ends it with \
+             everything that runs on it\n"
+        ),
+    );
+    std::thread::scope(|scope| {
+        for args in [&["ps"][..], &["server", "stop", "--force"]] {
+            let (left, silent) = (&left, &silent);
+            scope.spawn(move || assert_eq!(&left.say(args), silent, "{args:?}"));
+        }
+    });
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    assert_eq!(out(left.say(&["ps", "-q"])), "");
+}
+
+#[test]
 fn the_own_server_is_looked_at_and_stopped() {
     let home = Home::new();
     let status = home.say(&["server", "status"]);
