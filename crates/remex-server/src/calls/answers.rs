@@ -14,8 +14,11 @@ use crate::{
 /// What to do where there is no room for output.
 pub(crate) const READ_LESS: &str = "ask for less with `maxBytes`, or try again later";
 
-/// What to do where there is no room for a list of processes.
+/// What to do where there is no room for a list of processes of all sessions.
 pub(crate) const LIST_LESS: &str = "list one session at a time with `sessionId`, or try again later";
+
+/// The same for those of one session.
+pub(crate) const FORGET_SOME: &str = "forget what has ended with `process/forget`, or try again later";
 
 /// What an answer may grow by while it waits for room.
 const MORE: u64 = 256 << 10;

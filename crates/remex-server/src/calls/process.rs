@@ -10,7 +10,7 @@ use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 
 use super::{
     Calls,
-    answers::{self, Allowance, LIST_LESS, READ_LESS},
+    answers::{self, Allowance, FORGET_SOME, LIST_LESS, READ_LESS},
     listing::ProcessList,
 };
 use crate::{
@@ -225,10 +225,10 @@ impl Calls {
         request: &wire::List,
         responder: Responder,
     ) {
-        let sessions = match request.scope {
-            wire::Scope::Identity => self.sessions.all_of(&self.identity),
+        let (sessions, hint) = match request.scope {
+            wire::Scope::Identity => (self.sessions.all_of(&self.identity), LIST_LESS),
             wire::Scope::Session => match self.session(own, request.session_id.as_deref()) {
-                Ok(session) => vec![session],
+                Ok(session) => (vec![session], FORGET_SOME),
                 Err(error) => return responder.error(&error),
             },
         };
@@ -262,7 +262,7 @@ impl Calls {
                     json.map(|json| (json, room))
                 })
             };
-            match answers::within_room(&host, &responder, LIST_LESS, encode).await {
+            match answers::within_room(&host, &responder, hint, encode).await {
                 Ok((json, share)) => responder.ok_json::<wire::Listing>(json, share),
                 Err(error) => responder.error(&error),
             }

@@ -262,10 +262,13 @@ async fn a_list_that_is_longer_than_all_answers_may_be_is_an_error_that_says_wha
             json!({"processId": format!("p{number}"), "argv": argv, "cwd": "/", "env": {}, "tty": false});
         client.call("process/start", start).await.unwrap();
     }
-    let error = client.call("process/list", json!({})).await.unwrap_err();
-    assert_eq!(error["data"]["kind"], "limitExceeded");
-    let hint = error["data"]["hint"].as_str().unwrap();
-    assert!(hint.contains("one session at a time"), "{hint}");
+    // Who lists one session already cannot be told to do so.
+    for (scope, todo) in [("identity", "one session at a time"), ("session", "`process/forget`")] {
+        let error = client.call("process/list", json!({"scope": scope})).await.unwrap_err();
+        assert_eq!(error["data"]["kind"], "limitExceeded");
+        let hint = error["data"]["hint"].as_str().unwrap();
+        assert!(hint.contains(todo), "{scope}: {hint}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
