@@ -12,7 +12,7 @@ use crate::{
     own,
     place::{On, Otherwise},
     print,
-    text::plain,
+    text::{now_ms, plain},
 };
 
 /// Flags of `remex rm`.
@@ -52,7 +52,10 @@ Examples:
   On an environment:
     remex prune --on build
 
-Processes of a client that is connected are left to it.";
+Processes of a client that is connected, or may come back within ten minutes, are left to it.";
+
+/// A session that ends so soon may wait for a client whose connection was cut; it needs no removal.
+const SOON_MS: u64 = 10 * 60 * 1000;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let place = flags.on.place(Otherwise::OwnIfThere).await?;
@@ -79,7 +82,9 @@ pub(crate) async fn prune(flags: &Prune) -> Outcome {
     };
     let client = place.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
-    let is_left = |row: &&Row| row.entry.state == State::Closed && !row.attached;
+    let soon = now_ms().saturating_add(SOON_MS);
+    let may_return = |row: &Row| row.attached || row.expires_at_ms.is_some_and(|at| at <= soon);
+    let is_left = |row: &&Row| row.entry.state == State::Closed && !may_return(row);
     let rows: Vec<_> = processes.rows.iter().filter(is_left).collect();
     if rows.is_empty() {
         print::note("nothing that has ended is remembered");

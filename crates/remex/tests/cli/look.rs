@@ -416,6 +416,29 @@ fn what_has_ended_is_removed_by_name_or_all_at_once() {
 }
 
 #[test]
+fn prune_leaves_what_a_client_may_come_back_for() {
+    let left = Left::behind("night");
+    let away = left.server.connect();
+    let hello = json!({"clientName": "away", "resumeSessionId": null, "detachTtlMs": 300_000});
+    let session = away.initialize_with(hello)["sessionId"].clone();
+    away.shell("build", "exit 3");
+    away.collect("build");
+    drop(away);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let sessions = left.client.call("session/list", json!({})).unwrap();
+        let sessions = sessions["sessions"].as_array().unwrap();
+        let entry = sessions.iter().find(|entry| entry["sessionId"] == session).expect("the session lives");
+        if entry["attached"] == false {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "waited for the cut to be noticed");
+    }
+    assert_eq!(left.say(&["prune"]), ended(0, "remex: nothing that has ended is remembered\n"));
+    assert_eq!(out(left.say(&["ps", "-aq"])), "build\n");
+}
+
+#[test]
 fn several_are_killed_and_removed_also_when_nobody_reads_what_is_said() {
     let left = Left::behind("night");
     let unread = |args: &[&str]| {
