@@ -57,7 +57,7 @@ async fn dial_websocket(websocket: &WebSocket) -> Result<Link, Error> {
     match remex_rpc::connect(stream, &target).await {
         Ok((reader, writer)) => Ok(Link::websocket(reader, writer)),
         Err(ConnectError::Refused { status: status @ (401 | 403) }) => {
-            Err(Error::Unauthorized { target: address.clone(), status })
+            Err(Error::Unauthorized { target: address.clone(), status, presented: bearer.is_some() })
         }
         Err(error @ ConnectError::InvalidTarget { .. }) => Err(wrong(error.to_string())),
         Err(error) => Err(unreachable(address, handshake_reason(&error))),

@@ -40,13 +40,17 @@ pub enum Error {
         /// What the way there answered, and what to do.
         reason: String,
     },
-    /// The server wants another token.
-    #[error("{target} refused the token (status {status}); check the bearer token")]
+    /// The server wants a token, or another one.
+    #[error("{target} {} (status {status}); {}",
+        if *presented { "refused the token" } else { "wants a token" },
+        if *presented { "check the bearer token" } else { "present a bearer token" })]
     Unauthorized {
         /// Where the connection was to lead.
         target: String,
         /// 401 or 403.
         status: u16,
+        /// Whether a token was presented.
+        presented: bool,
     },
     /// The program that was to speak the protocol on its standard streams ended instead.
     #[error("{program} ended before it answered ({status}){}", said(stderr))]

@@ -316,8 +316,8 @@ fn a_token_file_without_a_token_is_named() {
     };
     assert_eq!(
         told(|| Err(io::Error::new(io::ErrorKind::NotFound, "no such file"))),
-        "etc/environments.toml:4: environment `a`: cannot read the token file `etc/a.token`: no such file\n\
-         etc/environments.toml:8: environment `b`: cannot read the token file `/b.token`: no such file"
+        "etc/environments.toml:4: environment `a`: cannot use the token file `etc/a.token`: no such file\n\
+         etc/environments.toml:8: environment `b`: cannot use the token file `/b.token`: no such file"
     );
     assert_eq!(
         told(|| Ok(" \n".to_owned())).lines().next().unwrap(),

@@ -200,6 +200,19 @@ impl From<Error> for Failure {
             let todo = format!("run {program} by hand and see what it says");
             return Self::of(kind, error.to_string(), todo);
         }
+        if let Error::Unauthorized { target, presented, .. } = &error {
+            let todo = if *presented {
+                "compare it with the token of the server, which is in the file that its `--ws-token-file` names"
+                    .to_owned()
+            } else {
+                format!(
+                    "give the token beside `--on` with `--token-file PATH`, or to an environment with `remex env \
+                     add NAME {target} --token-file PATH`"
+                )
+            };
+            let what = error.to_string();
+            return Self::sentence(kind, &what).hint(todo);
+        }
         if let Error::Lost(Loss::Forgotten { message }) = error {
             let failure = Self::of(
                 kind,

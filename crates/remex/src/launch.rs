@@ -21,7 +21,7 @@ use crate::{
     find::Processes,
     interrupt,
     place::{CLIENT_NAME, Place, PlaceKind},
-    terminal,
+    terminal, text,
 };
 
 /// How long a cut may last before a command that somebody waits for is given up, here and there.
@@ -179,7 +179,18 @@ impl Launch<'_> {
         if let Some(limit) = self.timeout {
             command = command.timeout(limit);
         }
-        Ok(command.input(self.input).retain(self.retain()).start().await?)
+        command.input(self.input).retain(self.retain()).start().await.map_err(|error| {
+            let failure = Failure::from(error);
+            match program.to_str() {
+                Some(line) if failure.kind() == Kind::ProgramNotFound && is_line(line, args) => {
+                    failure.hint(format!(
+                        "no shell takes it apart: leave the quotes away, or use `sh -c {}`",
+                        text::quoted(line)
+                    ))
+                }
+                _ => failure,
+            }
+        })
     }
 
     fn retain(&self) -> Retain {
@@ -226,6 +237,11 @@ fn at_home(path: &str) -> PathBuf {
         (Some(rest), Some(home)) if rest.starts_with('/') => home.join(rest.trim_start_matches('/')),
         _ => PathBuf::from(path),
     }
+}
+
+/// Tells whether a whole command line was given as the name of the program.
+fn is_line(program: &str, args: &[OsString]) -> bool {
+    args.is_empty() && program.contains(char::is_whitespace)
 }
 
 /// Says that a place ends what was started when the connection ends.

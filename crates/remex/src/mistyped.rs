@@ -81,6 +81,9 @@ fn explain(error: &Error) -> Failure {
             if command == "remex run" {
                 help.push_str("; options of the command itself follow its name");
             }
+            if command == "remex env add" || command == "remex env set" {
+                help.push_str("; a program such as `ssh HOST remex proxy` follows `--`");
+            }
             let noun = if argument.starts_with('-') { "option" } else { "argument" };
             let suggested = words(ContextKind::SuggestedArg).first().copied();
             Failure::usage(suggesting(format!("unexpected {noun} `{argument}`"), suggested), help)
@@ -96,7 +99,11 @@ fn explain(error: &Error) -> Failure {
                 words(ContextKind::InvalidArg).into_iter().map(|word| format!("`{word}`")).collect();
             let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
             let usage = usage.trim().trim_start_matches("Usage: ").to_owned();
-            Failure::usage(format!("missing {}", missing.join(" and ")), format!("type `{usage}`; {help}"))
+            let all = if command == "remex env test" { " or `remex env test --all`" } else { "" };
+            Failure::usage(
+                format!("missing {}", missing.join(" and ")),
+                format!("type `{usage}`{all}; {help}"),
+            )
         }
         ErrorKind::InvalidValue if word(ContextKind::InvalidValue).is_empty() => {
             Failure::usage(format!("`{argument}` needs a value"), help)

@@ -211,10 +211,13 @@ impl Place {
     pub(crate) fn named_with_token(word: &str, token_file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = token_file else { return Self::named(word) };
         let token = token(path).map_err(|error| {
-            Failure::usage(
-                format!("cannot use the token file `{}`: {error}", path.display()),
-                "name a file of yours that has the token alone",
-            )
+            let what = format!("cannot use the token file `{}`: {error}", path.display());
+            let failure = Failure::sentence(Kind::Usage, &what);
+            if failure.todo().is_some() {
+                failure
+            } else {
+                failure.hint("name a file of yours that has the token alone")
+            }
         })?;
         let mut place = Self::named_with(word, TokenFrom::Elsewhere)?;
         let Target::WebSocket(socket) = &mut place.target else {
@@ -243,11 +246,17 @@ impl Place {
             });
         }
         let environments = configured_environments()?;
-        let id = Id::new(word).map_err(|error| {
-            Failure::usage(
-                format!("`{word}` is no environment: {error}"),
-                "give a name from `remex env list`, or an address such as `ws://host:7070` or `unix:///path`",
-            )
+        let id = Id::new(word).map_err(|_| {
+            let what = format!("`{word}` is neither the name of an environment nor an address");
+            let todo = if word.contains(':') {
+                format!("write `ws://{word}` for a server, or a name from `remex env list`")
+            } else {
+                format!(
+                    "write `ssh://{word}` for a machine that ssh reaches (`[ssh://{word}]:path` for a file there), \
+                     `ws://host:port` for a server, or a name from `remex env list`"
+                )
+            };
+            Failure::usage(what, todo)
         })?;
         let obstacle = environments.obstacle(&id);
         tell(environments.warnings.iter().filter(|warning| match warning {
@@ -389,7 +398,11 @@ impl Place {
             NO_SUCH_COMMAND => {
                 let todo = match Id::new(self.name.as_str()) {
                     Ok(id) => format!("install remex there with `remex env set {id} --install`"),
-                    Err(_) => "install remex there with `remex env add NAME ssh://… --install`".to_owned(),
+                    Err(_) => {
+                        "install remex there with `remex env add NAME ssh://… --install`, and use NAME \
+                               from then on"
+                            .to_owned()
+                    }
                 };
                 Failure::of(Kind::Unreachable, error.to_string(), todo)
             }
@@ -474,7 +487,10 @@ fn unknown(word: &str, environments: &Configured) -> Failure {
     Failure::of(
         Kind::NotFound,
         format!("there is no environment `{word}`: {names}"),
-        "see `remex env list`, add it with `remex env add`, or give an address such as `ws://host:7070`",
+        format!(
+            "add it with `remex env add {word} ssh://user@host` or `remex env add {word} ws://host:port`, or see \
+             `remex env list`"
+        ),
     )
 }
 

@@ -133,6 +133,16 @@ pub(crate) fn note_local_paths<'a>(spots: impl IntoIterator<Item = &'a Spot>) {
     }
 }
 
+/// Says that a copy goes to a new file of this machine, if that has the name of an environment: the colon may have been
+/// forgotten.
+pub(crate) fn note_new_file(spot: &Spot) {
+    let name = spot.shown();
+    let is_plain = spot.place == Where::Here && !name.contains(['/', ':']);
+    if is_plain && std::fs::symlink_metadata(&spot.typed).is_err() && place::is_environment(&name) {
+        print::note(format!("`{name}` is a new file on this machine; write `{name}:` for the environment"));
+    }
+}
+
 /// The places that a command works with, each connected once.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {

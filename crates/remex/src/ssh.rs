@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use remex_client::{Program, Target};
+use remex_client::{Error, Program, Target};
 use rustix::process::Signal;
 use sha2::{Digest as _, Sha256};
 
@@ -44,8 +44,20 @@ pub(crate) fn target(address: &str) -> Result<Target, Failure> {
                 "write it as `ssh://user@host:port`; the user and the port may be left out",
             )
         })?)),
-        None => Ok(Target::parse(address)?),
+        None => Target::parse(address).map_err(|error| match error {
+            Error::Address { address: shown, .. } if !is_known(address) => Failure::usage(
+                format!("cannot use `{shown}` as a server: it is no address"),
+                "write `ssh://user@host` for a machine that ssh reaches, `ws://host:port` or `unix:///path` for a \
+                 server",
+            ),
+            error => error.into(),
+        }),
     }
+}
+
+/// Tells whether an address begins as those do that the client knows.
+fn is_known(address: &str) -> bool {
+    ["ws://", "wss://", "unix:", "/"].iter().any(|beginning| address.starts_with(beginning))
 }
 
 /// Makes the command line of what follows `ssh://`.

@@ -56,7 +56,8 @@ async fn a_server_that_wants_another_token_is_told_from_one_that_is_not_there() 
     for status in [401, 403] {
         let answer = format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n").leak();
         let (target, server) = answering(answer).await;
-        assert_eq!(failure(&target).await, Error::Unauthorized { target: target.to_string(), status });
+        let expected = Error::Unauthorized { target: target.to_string(), status, presented: true };
+        assert_eq!(failure(&target).await, expected);
         let request = server.await.unwrap();
         assert!(request.starts_with("GET /x HTTP/1.1\r\nHost: 127.0.0.1:"), "{request}");
         assert!(request.contains("Authorization: Bearer s3cret\r\n"), "{request}");

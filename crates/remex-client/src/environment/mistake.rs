@@ -161,7 +161,7 @@ pub enum Fault {
         path: PathBuf,
     },
     /// A token that cannot be had.
-    #[error("cannot read the token file `{}`: {message}", path.display())]
+    #[error("cannot use the token file `{}`: {message}", path.display())]
     TokenFile {
         /// The file.
         path: PathBuf,

@@ -19,12 +19,15 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  For bash, in a file that new shells read:
-    remex completions bash > remex.bash
-  For zsh, in a directory of its `fpath`:
-    remex completions zsh > _remex
+  For bash:
+    echo '. <(remex completions bash)' >> ~/.bashrc
+  For zsh, in a directory that `~/.zshrc` adds to `fpath` before `compinit`:
+    remex completions zsh | install -Dm644 /dev/stdin ~/.zfunc/_remex
   For fish:
-    remex completions fish > remex.fish";
+    remex completions fish | install -Dm644 /dev/stdin ~/.config/fish/completions/remex.fish
+
+Shells that are started afterwards have them.
+For zsh, `~/.zshrc` needs `fpath=(~/.zfunc $fpath)` and then `autoload -U compinit; compinit`.";
 
 pub(crate) fn run(flags: &Flags) -> Outcome {
     let asking = match flags.shell {

@@ -16,7 +16,7 @@ use super::Outcome;
 use crate::{
     failure::{Failure, Kind},
     print,
-    spot::{Connections, Spot, note_local_paths},
+    spot::{Connections, Spot, note_local_paths, note_new_file},
     text,
 };
 use report::{Detail, Report};
@@ -83,6 +83,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     };
     if !flags.quiet {
         note_local_paths(flags.sources.iter().chain([&flags.destination]));
+        note_new_file(&flags.destination);
     }
     let report = Arc::new(Report::new(detail, flags.dry_run));
     let mut connections = Connections::default();

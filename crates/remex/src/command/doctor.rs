@@ -33,6 +33,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PATH", requires = "on")]
     token_file: Option<PathBuf>,
 
+    /// Look at this machine, whatever `--on` and REMEX_ON say
+    #[arg(long)]
+    here: bool,
+
     /// How long the server may take, such as `10s`
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     timeout: Duration,
@@ -59,7 +63,7 @@ struct Listing {
 }
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let checks = match flags.on.as_deref().filter(|word| !word.is_empty()) {
+    let checks = match flags.on.as_deref().filter(|word| !word.is_empty() && !flags.here) {
         None => here::look(flags.timeout).await,
         Some(word) => {
             let place = Place::named_with_token(word, flags.token_file.as_deref())?;

@@ -74,8 +74,7 @@ Examples:
   No longer than a minute, in a directory, with a variable:
     remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
 
-The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when
-it cannot be run or is not there, and 125 when remex itself failed.
+The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when it cannot be run or is not there, and 125 when remex itself failed.
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.
 What it leaves behind when it exits is ended: leave things running with `--detach`.";
 

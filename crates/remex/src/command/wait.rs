@@ -46,8 +46,7 @@ Examples:
   How it ended, for a program:
     remex wait build --timeout 1h --json
 
-The exit code is that of the process, as with `remex run`: 128 + the number of the signal that ended it, and 124 also
-when its own `--timeout` ended it.";
+The exit code is that of the process, as with `remex run`: 128 + the number of the signal that ended it, and 124 also when its own `--timeout` ended it.";
 
 /// The exit code when the time is up.
 const TIMED_OUT: u8 = 124;

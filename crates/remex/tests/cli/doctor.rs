@@ -1,6 +1,10 @@
 //! `remex doctor`: what is wrong, why, and what to do.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+};
 
 use serde_json::Value;
 
@@ -8,6 +12,21 @@ use crate::{
     home::{Home, said},
     support::{InTime as _, Server},
 };
+
+#[test]
+fn this_machine_can_be_looked_at_whatever_the_variable_says() {
+    let home = Home::new();
+    let looked = |flags: &[&str]| {
+        let mut command = home.remex(&["doctor"]);
+        command.args(flags).env("REMEX_ON", "nowhere");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        said(&command.spawn().unwrap().finished())
+    };
+    assert_eq!(looked(&[]).code, Some(3));
+    let here = looked(&["--here"]);
+    assert!(here.out.contains("runtime directory"), "{here:?}");
+    assert_eq!(here.code, Some(0), "{here:?}");
+}
 
 #[test]
 fn a_healthy_machine_has_nothing_wrong() {

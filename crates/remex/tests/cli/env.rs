@@ -201,6 +201,20 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
     assert_eq!(said.code, Some(4));
     assert!(said.out.contains("ok       reachable") && said.out.contains("failed   handshake"), "{said:?}");
     assert!(said.out.contains("--token-file"), "{said:?}");
+    let said = home.say(&["ps", "--on", server.address()]);
+    let remedy = format!("remex env add NAME {} --token-file PATH", server.address());
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.err.contains("wants a token (status 401)") && said.err.contains(&remedy), "{said:?}");
+    fs::write(home.path("other.txt"), "0ther\n").unwrap();
+    fs::set_permissions(home.path("other.txt"), fs::Permissions::from_mode(0o644)).unwrap();
+    let said = home.say(&["env", "add", "lab", server.address(), "--token-file", "other.txt"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("others can read it\n  hint: run `chmod 600` on it"), "{said:?}");
+    fs::set_permissions(home.path("other.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+    let said = home.say(&["ps", "--on", server.address(), "--token-file", "other.txt"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.err.contains("refused the token (status 401)"), "{said:?}");
+    assert!(said.err.contains("--ws-token-file"), "{said:?}");
     let added = home.say(&["env", "add", "lab", server.address(), "--token-file", "token.txt"]);
     assert_eq!(added.code, Some(0), "{added:?}");
     assert_eq!(home.say(&["env", "test", "lab"]).code, Some(0));
@@ -262,7 +276,7 @@ fn a_bad_token_file_concerns_its_environment_alone() {
     home.add_environment("good", server.address());
     let bad = "[[environments]]\nid = \"bad\"\nurl = \"ws://bad:1\"\nauth_bearer_token_file = \"gone\"\n";
     put(&home, &(fs::read_to_string(home.environments()).unwrap() + bad));
-    let told = "environment `bad`: cannot read the token file";
+    let told = "environment `bad`: cannot use the token file";
     for (args, code, out) in [
         (&["env", "list"][..], 0, "bad "),
         (&["run", "--on", "good", "--", "echo", "hi"], 0, "hi\n"),
@@ -336,5 +350,5 @@ fn the_token_of_a_file_is_presented_wherever_a_place_is_named() {
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
     let said = home.say(&["run", "--on", server.address(), "--token-file", "token.txt", "--", "true"]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.err.contains("others can read it"), "{said:?}");
+    assert!(said.err.contains("others can read it\n  hint: run `chmod 600` on it"), "{said:?}");
 }

@@ -397,8 +397,8 @@ fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
     let said = home.say(&["run", "--on", "nobody", "--", "true"]);
     assert_eq!(
         said.err,
-        "remex: there is no environment `nobody`: there are none\n  hint: see `remex env list`, add it with \
-         `remex env add`, or give an address such as `ws://host:7070`\n"
+        "remex: there is no environment `nobody`: there are none\n  hint: add it with `remex env add nobody \
+         ssh://user@host` or `remex env add nobody ws://host:port`, or see `remex env list`\n"
     );
     let server = Server::start();
     let script = "echo ready; exec sleep 1000";

@@ -138,7 +138,7 @@ fn a_token_file_is_read_unless_others_can() {
     assert_eq!(
         found.obstacle(&found.definitions.environments[0].id).unwrap().to_string(),
         format!(
-            "{}:4: environment `dev`: cannot read the token file `{}`: others can read it; run `chmod 600` on it, and change the token",
+            "{}:4: environment `dev`: cannot use the token file `{}`: others can read it; run `chmod 600` on it, and change the token",
             path.display(),
             token.display()
         )

@@ -642,7 +642,7 @@ fn refused(id: &Id, fault: Option<&Fault>) -> Failure {
     let why = fault.map(ToString::to_string).unwrap_or_default();
     let failure = Failure::sentence(Kind::Usage, &format!("cannot add `{id}`: {why}"));
     match fault {
-        Some(Fault::TokenFile { .. }) => {
+        Some(Fault::TokenFile { .. }) if failure.todo().is_none() => {
             failure.hint("write the token to that file first, or check its path")
         }
         _ => failure,

@@ -146,9 +146,9 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex doctor --on build", ends("ok       round trip")),
     ("remex doctor --json", ends("\"ok\":true")),
     // completions and man
-    ("remex completions bash > remex.bash", ends("")),
-    ("remex completions zsh > _remex", ends("")),
-    ("remex completions fish > remex.fish", ends("")),
+    ("echo '. <(remex completions bash)' >> ~/.bashrc", ends("")),
+    ("remex completions zsh | install -Dm644 /dev/stdin ~/.zfunc/_remex", ends("")),
+    ("remex completions fish | install -Dm644 /dev/stdin ~/.config/fish/completions/remex.fish", ends("")),
     ("remex man --dir ~/.local/share/man/man1", ends("")),
     ("remex man > remex.1", ends("")),
     // serve

@@ -62,6 +62,10 @@ fn an_environment_without_its_colon_is_pointed_out() {
         let todo = "\n  hint: `build` is an environment; did you mean `build:`?\n";
         assert!(missing.err.ends_with(todo), "{missing:?}");
     }
+    fs::write(world.here.path("notes"), "here").unwrap();
+    let note = "remex: `build` is a new file on this machine; write `build:` for the environment\n";
+    assert_eq!(world.say(&["cp", "notes", "build"]), said(0, "", note));
+    world.quietly(&["cp", "notes", "build"]);
     // A file of that name is meant before the environment.
     fs::write(world.here.path("build"), "here").unwrap();
     assert_eq!(world.say(&["cat", "build"]), said(0, "here", ""));
