@@ -5,7 +5,7 @@ mod greeting;
 mod passed;
 
 use std::{
-    io::Read,
+    io::{self, Read},
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -270,7 +270,7 @@ fn stdin_closed() -> anyhow::Result<oneshot::Receiver<()>> {
         .name("remex-stdin".to_owned())
         .spawn(move || {
             let mut buffer = [0; 4096];
-            while matches!(std::io::stdin().read(&mut buffer), Ok(len) if len > 0) {}
+            while matches!(io::stdin().read(&mut buffer), Ok(len) if len > 0) {}
             let _ = closed.send(());
         })
         .map_err(|error| {
@@ -380,7 +380,15 @@ fn digest(hex: &str) -> Result<[u8; 32], Failure> {
 
 fn token(path: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        anyhow!("cannot read the token file `{}`: {error}; check the path", path.display())
+        let shown = path.display();
+        let todo = match error.kind() {
+            io::ErrorKind::NotFound => {
+                let file = crate::text::quoted(&shown.to_string());
+                format!("make one with `(umask 077 && head -c 32 /dev/urandom | base64 > {file})`, or check the path")
+            }
+            _ => "check the path and its permissions".to_owned(),
+        };
+        anyhow!("cannot read the token file `{shown}`: {error}; {todo}")
     })?;
     let token = text.trim();
     if token.is_empty() {
@@ -393,7 +401,7 @@ fn start_log(filter: &str) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| {
         Failure::usage(format!("`--log {filter}` is not a filter: {error}"), "use a level such as `info`")
     })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
     Ok(())
 }
 

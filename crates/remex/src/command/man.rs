@@ -24,7 +24,7 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  Write all pages where `man` looks for them:
+  Write all pages where `man` looks for them, if `~/.local/bin` is in your PATH:
     remex man --dir ~/.local/share/man/man1
   Only the page of `remex` itself:
     remex man > remex.1";
