@@ -20,7 +20,7 @@ use remex::{
 };
 use remex_client::{
     Client, Condition, Error, ErrorKind, Loss, Options, Prompts, Target,
-    environment::{Id, Local as Includes},
+    environment::{Fault, Id, Local as Includes},
 };
 
 use crate::{
@@ -265,7 +265,14 @@ impl Place {
             _ => true,
         }));
         if let Some(obstacle) = obstacle.filter(|_| token == TokenFrom::Environment) {
-            return Err(Failure::sentence(Kind::Failed, &obstacle.to_string()));
+            let failure = Failure::sentence(Kind::Failed, &obstacle.to_string());
+            return Err(match &obstacle.fault {
+                Fault::TokenFile { .. } if failure.todo().is_none() => failure.hint(format!(
+                    "write the token to that file, or name the one that has it with `remex env set {id} --token-file \
+                     PATH`"
+                )),
+                _ => failure,
+            });
         }
         if id == Id::local() && environments.definitions.local == Includes::Included {
             return Self::here();

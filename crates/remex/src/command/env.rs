@@ -178,8 +178,13 @@ fn entries() -> Result<Vec<Entry>, Failure> {
     }
     entries
         .extend(definitions.environments.iter().map(|definition| Entry::of(definition, &configured.source)));
+    let default = match configured.source {
+        // Programs go there, commands do not.
+        Source::Variable(_) => Some(Id::local()),
+        _ => definitions.default.clone(),
+    };
     for entry in &mut entries {
-        entry.default = definitions.default.as_ref().is_some_and(|id| id.as_str() == entry.id);
+        entry.default = default.as_ref().is_some_and(|id| id.as_str() == entry.id);
     }
     Ok(entries)
 }

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Home, Said},
+    home::{self, Home, Said},
     support::{InTime as _, PATIENCE, Server},
 };
 
@@ -271,6 +271,23 @@ fn a_program_that_leads_nowhere_ends_with_us() {
 }
 
 #[test]
+fn a_variable_names_an_environment_that_is_no_default_of_commands() {
+    let (home, server) = (Home::new(), Server::start());
+    let mut command = home.remex(&["env", "list", "--json"]);
+    command.env("REMEX_URL", server.address());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let said = home::said(&command.spawn().unwrap().finished());
+    let listing: Value = serde_json::from_str(&said.out).unwrap();
+    let defaults: Vec<_> = listing["environments"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| (entry["id"].as_str().unwrap(), entry["default"].as_bool().unwrap()))
+        .collect();
+    assert_eq!(defaults, [("local", true), ("remote", false)], "{said:?}");
+}
+
+#[test]
 fn a_bad_token_file_concerns_its_environment_alone() {
     let (home, server) = (Home::new(), Server::start());
     home.add_environment("good", server.address());
@@ -289,7 +306,12 @@ fn a_bad_token_file_concerns_its_environment_alone() {
         assert!(said.out.contains(out), "{args:?}: {said:?}");
         assert_eq!(said.err.matches(told).count(), 1, "{args:?}: {said:?}");
     }
+    let remedy = "hint: write the token to that file, or name the one that has it with `remex env set bad --token-file PATH`";
+    let said = home.say(&["run", "--on", "bad", "--", "true"]);
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains(remedy), "{said:?}");
     let said = home.say(&["env", "test", "bad", "good"]);
+    assert!(said.out.contains(remedy), "{said:?}");
     assert_eq!(said.code, Some(4), "{said:?}");
     assert!(said.out.contains("failed   configuration") && said.out.contains(told), "{said:?}");
     assert!(said.out.contains("ok       resume"), "{said:?}");
