@@ -340,7 +340,8 @@ fn mistakes_are_told_with_what_to_do() {
             &["cp", "elsewhere:a", "b"],
             3,
             "there is no environment `elsewhere`: there are build".to_owned(),
-            "see `remex env list`, add it with `remex env add`, or give an address such as `ws://host:7070`",
+            "add it with `remex env add elsewhere ssh://user@host` or `remex env add elsewhere ws://host:port`, or see \
+             `remex env list`",
         ),
     ] {
         assert_eq!(world.say(args), said(code, "", &format!("remex: {what}\n  hint: {hint}\n")), "{args:?}");
