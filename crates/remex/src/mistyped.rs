@@ -81,7 +81,7 @@ fn explain(error: &Error) -> Failure {
             if command == "remex run" {
                 help.push_str("; options of the command itself follow its name");
             }
-            if command == "remex env add" || command == "remex env set" {
+            if !argument.starts_with('-') && ["remex env add", "remex env set"].contains(&&*command) {
                 help.push_str("; a program such as `ssh HOST remex proxy` follows `--`");
             }
             let noun = if argument.starts_with('-') { "option" } else { "argument" };
