@@ -5,8 +5,11 @@ use remex_proto::{HostPath, fs as wire, sandbox::Sandbox};
 use super::{AsHostPath, DirectoryEntry, Fs, WalkOptions, WalkReply};
 use crate::Error;
 
-/// The most entries of one page.
-const PAGE: u64 = 1000;
+/// The most entries of the first page.
+const FIRST_PAGE: u64 = 1000;
+
+/// The most entries of a page: the server reads the whole directory for each, so a large one comes in large pages.
+const LARGEST_PAGE: u64 = 16_000;
 
 impl Fs {
     /// Makes a directory, where nothing may be yet; its parent must exist.
@@ -119,7 +122,7 @@ impl Fs {
     /// # Ok(()) }
     /// ```
     pub fn read_dir_pages(&self, path: impl AsHostPath) -> Result<Pages, Error> {
-        Ok(Pages { fs: self.clone(), path: path.as_host_path()?, next: Next::First })
+        Ok(Pages { fs: self.clone(), path: path.as_host_path()?, next: Next::First, limit: FIRST_PAGE })
     }
 
     /// Returns what is below a directory, within limits.
@@ -172,6 +175,7 @@ pub struct Pages {
     fs: Fs,
     path: HostPath,
     next: Next,
+    limit: u64,
 }
 
 #[derive(Debug)]
@@ -205,13 +209,14 @@ impl Pages {
         };
         let request = wire::ReadDirectory {
             path: self.path.clone(),
-            limit: Some(PAGE),
+            limit: Some(self.limit),
             cursor,
             details: true,
             sandbox: Sandbox::default(),
         };
         let listing = self.fs.client.call(request).await?;
         self.next = listing.next_cursor.map_or(Next::Nothing, Next::From);
+        self.limit = (self.limit * 2).min(LARGEST_PAGE);
         Ok(Some(listing.entries))
     }
 }

@@ -76,6 +76,7 @@ everywhere! {
         a_consumer_can_be_cancelled_at_any_moment
         a_file_is_replaced_only_if_it_is_what_was_believed
         a_tree_goes_up_and_comes_down_the_same
+        a_large_directory_comes_in_few_pages
         a_change_is_told
         the_web_is_asked_from_there
 }

@@ -204,3 +204,22 @@ pub(crate) async fn a_consumer_can_be_cancelled_at_any_moment(place: Place) {
     let expected: String = (1..=200_000).map(|number| format!("{number}\n")).collect();
     assert!(said == expected.as_bytes());
 }
+
+pub(crate) async fn a_large_directory_comes_in_few_pages(place: Place) {
+    const ENTRIES: usize = 10_000;
+    let fs = place.client().await.fs();
+    std::fs::create_dir(place.path("large")).unwrap();
+    for number in 0..ENTRIES {
+        std::fs::File::create(place.path(&format!("large/{number:05}"))).unwrap();
+    }
+    let (mut pages, mut names, mut lengths) =
+        (fs.read_dir_pages(place.path("large")).unwrap(), Vec::new(), Vec::new());
+    while let Some(page) = pages.next().await.unwrap() {
+        lengths.push(page.len());
+        names.extend(page.into_iter().map(|entry| entry.file_name));
+    }
+    // Each page costs the server a look at the whole directory.
+    assert_eq!(lengths, [1000, 2000, 4000, 3000]);
+    assert_eq!(names.len(), ENTRIES);
+    assert!(names.is_sorted(), "{names:?}");
+}
