@@ -31,6 +31,11 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
     let path = path.display();
     let hint = match kind {
         ErrorKind::NotFound => format!("nothing is at `{path}`, or a directory on the way to it is missing"),
+        _ if errno == Some(Errno::ROFS) => {
+            format!(
+                "the file system of `{path}` is read-only; choose another place, or have it mounted writable"
+            )
+        }
         ErrorKind::PermissionDenied => format!("the user of the server may not do that at `{path}`"),
         ErrorKind::InvalidInput => format!("the system cannot work with `{path}` like that"),
         ErrorKind::AlreadyExists => format!("remove `{path}` first, or choose another name"),
@@ -46,8 +51,23 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
                 "`{path}` has no end and nothing new to say; run a program that waits for it, such as `cat`"
             )
         }
+        _ if errno == Some(Errno::NXIO) => {
+            format!("`{path}` is a socket, or a device that is not there; name a regular file")
+        }
         ErrorKind::CrossDevice => format!("`{path}` is on another file system; copy, then remove"),
         _ => format!("the operation on `{path}` failed"),
     };
     RpcError::new(kind, error.to_string()).with_code(code).with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_only_file_system_is_not_blamed_on_the_user() {
+        let error = io::Error::from_raw_os_error(Errno::ROFS.raw_os_error());
+        let hint = io_error(&error, Path::new("/mnt/a")).hint.unwrap_or_default();
+        assert!(hint.starts_with("the file system of `/mnt/a` is read-only;"), "{hint}");
+    }
 }

@@ -286,3 +286,24 @@ fn several_things_are_listed_apart_and_those_out_of_reach_are_said() {
     let link = world.say(&["ls", "-l", "build:link"]).out;
     assert!(link.starts_with("lrwxrwxrwx 7 20") && link.ends_with(" build:link -> nowhere\n"), "{link}");
 }
+
+#[test]
+fn a_socket_is_not_read_and_said_to_be_one() {
+    let world = World::new();
+    let socket = world.there.path("sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let shown = socket.display();
+    for (command, action) in [("cat", "read"), ("edit", "edit")] {
+        assert_eq!(
+            world.say(&[command, "build:sock"]),
+            said(
+                1,
+                "",
+                &format!(
+                    "remex: cannot {action} `build:sock`: No such device or address (os error 6)\n  \
+                     hint: `{shown}` is a socket, or a device that is not there; name a regular file\n"
+                )
+            )
+        );
+    }
+}
