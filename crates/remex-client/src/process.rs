@@ -2,7 +2,7 @@
 //!
 //! Start at [`Command`], which gives a [`Process`].
 
-mod command;
+pub(crate) mod command;
 mod event;
 mod events;
 pub(crate) mod feed;

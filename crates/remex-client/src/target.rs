@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, pin::Pin, sync::Arc};
 use crate::{
     Error,
     link::Link,
+    process::command::quoted,
     url::{Url, without_user},
 };
 
@@ -234,9 +235,9 @@ impl fmt::Debug for WebSocket {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}", self.program)?;
+        write!(f, "`{}", quoted(&self.program))?;
         for arg in &self.args {
-            write!(f, " {arg}")?;
+            write!(f, " {}", quoted(arg))?;
         }
         f.write_str("`")
     }

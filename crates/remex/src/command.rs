@@ -46,6 +46,7 @@ pub(crate) fn run(command: &Command) -> Outcome {
         Command::Completions(flags) => completions::run(flags),
         Command::Man(flags) => man::run(flags),
         Command::Complete(flags) => complete::run(flags),
+        Command::Env(flags) if flags.is_about_the_file() => env::run_on_file(flags),
         other if listens(other) => block_on(other, client(other)),
         other => block_on(other, interrupt::or_interrupted(client(other))),
     }

@@ -26,7 +26,7 @@ use remex_client::{
 use crate::{
     failure::{Failure, Kind},
     finding::short,
-    own, print, ssh,
+    own, print, ssh, text,
 };
 
 /// How often to come back to the user's own server when it ends at the very moment of our arrival, and after how long.
@@ -386,6 +386,9 @@ impl Place {
 
     /// Says why connecting failed, with what is known about the way there.
     pub(crate) fn failure(&self, error: Error) -> Failure {
+        if let Error::TimedOut { what, after } = &error {
+            return self.too_slow(what, *after);
+        }
         let Error::ProgramEnded { status, .. } = &error else { return error.into() };
         if status == "signal SIGINT" {
             return Failure::signalled(128 + 2);
@@ -415,6 +418,30 @@ impl Place {
             }
             _ => error.into(),
         }
+    }
+
+    /// Says that there was no answer in time, from whom, and how to allow more time.
+    fn too_slow(&self, what: &str, after: Duration) -> Failure {
+        let is_connecting = what == "connecting";
+        let why = if is_connecting { "it" } else { what };
+        let check = match &self.target {
+            Target::Program(program) => format!("check that {program} leads to a remex server"),
+            _ if is_connecting => "check the address, and that the host is up".to_owned(),
+            _ => "something accepts connections there and does not answer; check that it is a remex server"
+                .to_owned(),
+        };
+        let is_limit_of_environment = is_connecting || matches!(self.target, Target::Program(_));
+        let todo = match Id::new(self.name.as_str()) {
+            Ok(id) if is_limit_of_environment && !id.is_reserved() => {
+                format!("{check}; `remex env set {id} --connect-timeout 30s` allows more time")
+            }
+            _ => check,
+        };
+        Failure::of(
+            Kind::Unreachable,
+            format!("cannot connect to `{}`: {why} took longer than {after:?}", text::plain(&self.name)),
+            todo,
+        )
     }
 
     /// Connects, for those who want to know exactly why it failed.

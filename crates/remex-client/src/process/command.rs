@@ -629,7 +629,7 @@ fn is_taken(error: &Error) -> bool {
 }
 
 /// Returns a word as a shell would take it.
-fn quoted(word: &str) -> std::borrow::Cow<'_, str> {
+pub(crate) fn quoted(word: &str) -> std::borrow::Cow<'_, str> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "%+,-./:=@_".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.into()

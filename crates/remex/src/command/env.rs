@@ -68,14 +68,29 @@ struct List {
     format: Format,
 }
 
-pub(crate) async fn run(flags: &Flags) -> Outcome {
+impl Flags {
+    /// Tells whether it is about the file alone; then nothing listens to signals, which end us at once.
+    pub(crate) fn is_about_the_file(&self) -> bool {
+        !matches!(self.command, Command::Test(_))
+    }
+}
+
+/// Does what is about the file alone.
+pub(crate) fn run_on_file(flags: &Flags) -> Outcome {
     match &flags.command {
         Command::List(flags) => list(flags),
         Command::Add(flags) => edit::add(flags),
         Command::Set(flags) => edit::set(flags),
         Command::Default(flags) => edit::default(flags),
-        Command::Test(flags) => test::run(flags).await,
         Command::Remove(flags) => edit::remove(flags),
+        Command::Test(_) => Ok(0),
+    }
+}
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    match &flags.command {
+        Command::Test(flags) => test::run(flags).await,
+        _ => run_on_file(flags),
     }
 }
 

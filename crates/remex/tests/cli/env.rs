@@ -6,7 +6,7 @@ use std::{
     net::TcpListener,
     os::unix::{fs::PermissionsExt as _, net::UnixListener},
     path::Path,
-    process::Stdio,
+    process::{Command, Stdio},
     time::Instant,
 };
 
@@ -373,4 +373,86 @@ fn the_token_of_a_file_is_presented_wherever_a_place_is_named() {
     let said = home.say(&["run", "--on", server.address(), "--token-file", "token.txt", "--", "true"]);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.err.contains("others can read it\n  hint: run `chmod 600` on it"), "{said:?}");
+}
+
+#[test]
+fn an_environments_file_that_is_a_pipe_is_refused_and_not_waited_for() {
+    let home = Home::new();
+    let made = Command::new("mkfifo").arg(home.environments()).ended();
+    assert!(made.success());
+    for args in [
+        &["env", "add", "dev", "ws://127.0.0.1:7070"][..],
+        &["env", "set", "dev", "ws://127.0.0.1:7070"],
+        &["env", "default", "dev"],
+        &["env", "remove", "dev"],
+    ] {
+        let said = home.say(args);
+        let refusal = format!(
+            "remex: cannot read `{}`: it is not a file\n  hint: move it away; `remex env add` makes a new one\n",
+            home.environments().display()
+        );
+        assert_eq!((said.code, said.err), (Some(1), refusal), "{args:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_never_answers_is_named_with_the_limit() {
+    let home = Home::new();
+    let added = home.say(&["env", "add", "mute", "--connect-timeout", "100ms", "--", "cat"]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    for (args, code) in
+        [(&["ls", "mute:"][..], 4), (&["ps", "--on", "mute"], 4), (&["run", "--on", "mute", "true"], 125)]
+    {
+        let said = home.say(args);
+        assert_eq!(
+            (said.code, said.err.as_str()),
+            (
+                Some(code),
+                "remex: cannot connect to `mute`: the handshake took longer than 100ms\n  \
+                 hint: check that `cat` leads to a remex server; `remex env set mute --connect-timeout 30s` allows more time\n"
+            ),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn a_program_is_shown_as_a_shell_reads_it() {
+    let home = Home::new();
+    let said = home.say(&["env", "add", "odd", "--", "sh", "-c", "echo 'no way' >&2; exit 3"]);
+    let quoted = r"`sh -c 'echo '\''no way'\'' >&2; exit 3'`";
+    assert_eq!(said.out, format!("added `odd`: {quoted}\n"), "{said:?}");
+    let said = home.say(&["ls", "odd:"]);
+    let told = format!(
+        "remex: {quoted} ended before it answered (exit code 3); it said: no way\n  \
+         hint: run {quoted} by hand and see what it says\n"
+    );
+    assert_eq!((said.code, said.err), (Some(4), told));
+}
+
+#[test]
+fn a_signal_ends_a_change_that_waits_for_another() {
+    let home = Home::new();
+    let directory = fs::File::open(home.environments().parent().unwrap()).unwrap();
+    rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut waiting = home.remex(&["env", "add", "dev", "ws://127.0.0.1:7070"]).spawn().unwrap();
+        let pid = waiting.id().to_string();
+        let deadline = Instant::now() + PATIENCE;
+        // The kernel lists who waits for a lock with an arrow.
+        let waits = |locks: &str| {
+            locks.lines().any(|line| line.contains("->") && line.split_whitespace().any(|word| word == pid))
+        };
+        while !waits(&fs::read_to_string("/proc/locks").unwrap()) {
+            assert!(Instant::now() < deadline, "waited for `env add` to wait for the lock");
+            std::thread::yield_now();
+        }
+        kill_process(Pid::from_child(&waiting), signal).unwrap();
+        let status = waiting.ended();
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(signal.as_raw()),
+            "{status:?}"
+        );
+    }
 }

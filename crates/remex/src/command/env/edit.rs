@@ -400,6 +400,13 @@ impl EnvironmentsFile {
         };
         let directory = lock(path.parent().unwrap_or(Path::new("/")))?;
         let trouble = |error: &io::Error| Failure::io(&format!("read `{}`", path.display()), error);
+        // A pipe would be waited for.
+        if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+            return Err(Failure::new(
+                format!("cannot read `{}`: it is not a file", path.display()),
+                "move it away; `remex env add` makes a new one",
+            ));
+        }
         let (text, permissions) = match fs::read_to_string(&path) {
             Ok(text) => (text, fs::metadata(&path).map_err(|error| trouble(&error))?.permissions()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
