@@ -14,7 +14,7 @@ use super::Outcome;
 use crate::{
     failure::Failure,
     finding::{self, Finding, Verdict},
-    place::Place,
+    place::{self, Place},
     print::{self, Format},
     probe::probe,
     text::duration,
@@ -64,7 +64,14 @@ struct Listing {
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let checks = match flags.on.as_deref().filter(|word| !word.is_empty() && !flags.here) {
-        None => here::look(flags.timeout).await,
+        None => {
+            if let (false, Ok(Some(default))) = (flags.format.json || flags.here, place::default_environment()) {
+                print::note(format!(
+                    "this is this machine; `remex doctor --on {default}` looks at your default environment"
+                ));
+            }
+            here::look(flags.timeout).await
+        }
         Some(word) => {
             let place = Place::named_with_token(word, flags.token_file.as_deref())?;
             there(&place, flags.timeout).await?

@@ -137,3 +137,23 @@ fn the_default_is_kept_in_the_file_with_its_comments() {
     assert!(refused.err.contains("there is no environment `gone` to be the default"), "{refused:?}");
     assert_eq!(home.say(&["run", "--here", "--", "echo", "here"]), said(0, "here\n", ""));
 }
+
+#[test]
+fn doctor_looks_at_this_machine_and_says_how_to_look_at_the_default() {
+    let world = World::new();
+    assert_eq!(world.say(&["doctor"]).err, "");
+    assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));
+    let looked = world.say(&["doctor"]);
+    assert!(looked.out.contains("own server"), "{looked:?}");
+    assert_eq!(
+        (looked.code, looked.err.as_str()),
+        (
+            Some(0),
+            "remex: this is this machine; `remex doctor --on build` looks at your default environment\n"
+        )
+    );
+    let json = world.say(&["doctor", "--json"]);
+    assert_eq!(json.err, "");
+    let there = world.say(&["doctor", "--on", "build"]);
+    assert!(!there.err.contains("this machine") && !there.out.contains("own server"), "{there:?}");
+}
