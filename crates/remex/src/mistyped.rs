@@ -84,6 +84,9 @@ fn explain(error: &Error) -> Failure {
             if !argument.starts_with('-') && ["remex env add", "remex env set"].contains(&&*command) {
                 help.push_str("; a program such as `ssh HOST remex proxy` follows `--`");
             }
+            if let Some(todo) = place_of_files(&command, argument) {
+                return Failure::usage(format!("unexpected option `{argument}`"), todo);
+            }
             let noun = if argument.starts_with('-') { "option" } else { "argument" };
             let suggested = words(ContextKind::SuggestedArg).first().copied();
             Failure::usage(suggesting(format!("unexpected {noun} `{argument}`"), suggested), help)
@@ -136,6 +139,26 @@ fn explain(error: &Error) -> Failure {
             Failure::usage(first.replace('\'', "`"), help)
         }
     }
+}
+
+/// Says how a command about files is told where they are, to somebody who tries the options of the other commands.
+fn place_of_files(command: &str, argument: &str) -> Option<String> {
+    let name = command.strip_prefix("remex ")?;
+    let is_elsewhere = match argument {
+        "--on" => true,
+        "--here" => false,
+        _ => return None,
+    };
+    let (elsewhere, here) = match name {
+        "cp" => ("SRC ENV:DST", "SRC DST"),
+        "ls" | "cat" | "edit" | "watch" => ("ENV:PATH", "PATH"),
+        _ => return None,
+    };
+    Some(if is_elsewhere {
+        format!("files are named with their place: `{command} {elsewhere}`")
+    } else {
+        format!("a path without `ENV:` is one of this machine: `{command} {here}`")
+    })
 }
 
 /// Says why a value is wrong; numbers are explained, because their errors speak of types.

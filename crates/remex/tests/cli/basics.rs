@@ -32,3 +32,23 @@ fn an_unknown_command_is_answered_with_the_one_that_was_meant() {
         assert_eq!(said.err.lines().next(), Some(format!("remex: {meant}").as_str()), "{said:?}");
     }
 }
+
+#[test]
+fn whoever_says_with_an_option_where_files_are_learns_to_write_it_before_them() {
+    for (args, what, example) in [
+        (&["ls", "--on", "build"][..], "--on", "remex ls ENV:PATH"),
+        (&["cp", "--on", "build", "a", "b"], "--on", "remex cp SRC ENV:DST"),
+        (&["cat", "--on=build", "a"], "--on", "remex cat ENV:PATH"),
+        (&["edit", "--on", "build", "a"], "--on", "remex edit ENV:PATH"),
+        (&["watch", "--here"], "--here", "remex watch PATH"),
+    ] {
+        let said = Home::new().say(args);
+        let told = if what == "--here" {
+            "a path without `ENV:` is one of this machine"
+        } else {
+            "files are named with their place"
+        };
+        let expected = format!("remex: unexpected option `{what}`\n  hint: {told}: `{example}`\n");
+        assert_eq!((said.code, said.err), (Some(2), expected), "{args:?}");
+    }
+}
