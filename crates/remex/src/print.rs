@@ -70,6 +70,11 @@ pub(crate) fn aside(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
+/// Tells whether the terminal, if there is one, understands more than letters and line feeds.
+pub(crate) fn can_erase() -> bool {
+    std::env::var_os("TERM").is_some_and(|value| !value.is_empty() && value != "dumb")
+}
+
 /// Whether and how standard output is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
@@ -90,8 +95,7 @@ impl Colour {
     /// Decides for standard output.
     pub(crate) fn of_stdout() -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
-        if io::stdout().is_terminal() && !unwanted && !dumb { Self::On } else { Self::Off }
+        if io::stdout().is_terminal() && !unwanted && can_erase() { Self::On } else { Self::Off }
     }
 
     pub(crate) fn paint(self, tone: Tone, text: &str) -> String {

@@ -10,11 +10,12 @@ mod tree;
 use std::sync::Arc;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use super::Outcome;
 use crate::{
     failure::{Failure, Kind},
+    interrupt::Came,
     print,
     spot::{Connections, Spot, note_local_paths, note_new_file},
     text,
@@ -140,12 +141,12 @@ async fn copy(flags: &Flags, connections: &mut Connections, report: &Arc<Report>
 /// Waits for a signal that asks to stop, and returns the exit code that goes with it.
 async fn interruption() -> u8 {
     let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        (Came::listen(SignalKind::interrupt()), Came::listen(SignalKind::terminate()))
     else {
         return std::future::pending().await;
     };
     tokio::select! {
-        _ = interrupt.recv() => 130,
-        _ = terminate.recv() => 143,
+        () = interrupt.recv() => 130,
+        () = terminate.recv() => 143,
     }
 }

@@ -46,6 +46,9 @@ pub(super) struct Report {
     began: Instant,
     pub(super) files: AtomicU64,
     pub(super) skipped: AtomicU64,
+    /// What went wrong, and how much of it is only that pipes, sockets and devices are not copied.
+    failed: AtomicU64,
+    pub(super) specials: AtomicU64,
     /// Bytes that are there, and those that were copied now.
     done: AtomicU64,
     moved: AtomicU64,
@@ -77,6 +80,8 @@ impl Report {
             began: Instant::now(),
             files: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            specials: AtomicU64::new(0),
             done: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             total_files: AtomicU64::new(0),
@@ -134,6 +139,7 @@ impl Report {
 
     /// Says what went wrong with one thing; returns it when it makes no sense to go on.
     pub(super) fn failure(&self, failure: Failure) -> Result<(), Failure> {
+        self.failed.fetch_add(1, Relaxed);
         let mut screen = self.screen();
         screen.clear();
         screen.failures.add(failure)
@@ -156,6 +162,18 @@ impl Report {
             names.push(format!("{} more", left.len() - MOST_NAMED));
         }
         self.clear();
+        if self.failed.load(Relaxed) == self.specials.load(Relaxed) {
+            // To try again helps nobody.
+            let (stay, them) = if left.len() == 1 { ("stays", "it") } else { ("stay", "them") };
+            print::note(format!(
+                "everything else is there; {} {stay} because something was skipped",
+                names.join(", ")
+            ));
+            print::aside(&format!(
+                "  hint: remove {them} if nothing more is to come; until then the same command updates the copy"
+            ));
+            return;
+        }
         print::note(format!("the copy is incomplete; it left {}", names.join(", ")));
         print::aside("  hint: the same command continues it and removes them");
     }
@@ -192,7 +210,7 @@ impl Report {
     /// Draws the line until what is returned is dropped.
     pub(super) fn draw(self: &Arc<Self>) -> JoinSet<()> {
         let mut drawing = JoinSet::new();
-        if self.is_watched() {
+        if self.is_watched() && print::can_erase() {
             let report = Arc::clone(self);
             drawing.spawn(async move {
                 let mut ticks = tokio::time::interval(REDRAW);

@@ -348,10 +348,13 @@ impl Item {
                 let _room = if metadata.size > LARGE { large.acquire().await.ok() } else { None };
                 self.file(report).await
             }
-            _ => Err(Failure::new(
-                format!("{}: it is a pipe, socket or device, and is skipped", cannot_copy(from)),
-                "copy what is read from it with `remex run`, if that is what you want",
-            )),
+            _ => {
+                report.specials.fetch_add(1, Relaxed);
+                Err(Failure::new(
+                    format!("{}: it is a pipe, socket or device, and is skipped", cannot_copy(from)),
+                    "copy what is read from it with `remex run`, if that is what you want",
+                ))
+            }
         }
     }
 

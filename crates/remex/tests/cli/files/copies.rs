@@ -9,11 +9,17 @@ use std::{
     },
     path::Path,
     process::Command,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::{World, assert_same_content, said, serve, sparse, tree};
-use crate::{home::Home, screen::Screen, support::InTime as _};
+use crate::{
+    home::Home,
+    screen::Screen,
+    support::{InTime as _, PATIENCE},
+};
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -377,4 +383,44 @@ fn a_person_sees_progress_and_a_pipe_sees_nothing() {
     assert_eq!(quiet.end(), Some(0));
     assert_eq!(quiet.raw(), "");
     assert_same_content(&world.here.path("image"), &world.there.path("other"));
+}
+
+#[test]
+fn a_terminal_that_cannot_erase_a_line_gets_no_progress() {
+    let world = World::new();
+    sparse(&world.here.path("image"), 48);
+    let line = "TERM=dumb exec remex cp image build:";
+    let mut screen = Screen::open(&world.here, "sh", &["-c", line]);
+    assert_eq!(screen.end(), Some(0));
+    let shown = screen.raw();
+    assert!(shown.starts_with("remex: 1 file copied, 48MiB in "), "{shown:?}");
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+}
+
+#[test]
+fn a_copy_ignores_the_interrupt_that_whoever_started_it_ignores() {
+    let world = World::new();
+    sparse(&world.here.path("image"), 48);
+    let mut command = Command::new("sh");
+    world.here.dress(&mut command);
+    command.args(["-c", "trap '' INT; exec remex cp image build:"]);
+    let mut ignoring = command.spawn().unwrap();
+    // From then on it is ignored.
+    let deadline = Instant::now() + PATIENCE;
+    let is_remex =
+        || fs::read_to_string(format!("/proc/{}/comm", ignoring.id())).unwrap().starts_with("remex");
+    while !is_remex() {
+        assert!(Instant::now() < deadline, "waited for `remex cp` to start");
+        std::thread::yield_now();
+    }
+    let status = loop {
+        if let Some(status) = ignoring.try_wait().unwrap() {
+            break status;
+        }
+        kill_process(Pid::from_child(&ignoring), Signal::INT).unwrap();
+        assert!(Instant::now() < deadline, "waited for the end of `remex cp`");
+        std::thread::yield_now();
+    };
+    assert_eq!(status.code(), Some(0));
+    assert_same_content(&world.here.path("image"), &world.there.path("image"));
 }

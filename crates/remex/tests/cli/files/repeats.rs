@@ -56,8 +56,8 @@ fn a_tree_that_failed_is_continued_and_not_copied_into_itself() {
             &format!(
                 "remex: cannot copy `{from}/css/pipe`: it is a pipe, socket or device, and is skipped\n  \
                  hint: copy what is read from it with `remex run`, if that is what you want\n\
-                 remex: the copy is incomplete; it left `{to}/.remex-part`\n  \
-                 hint: the same command continues it and removes them\n"
+                 remex: everything else is there; `{to}/.remex-part` stays because something was skipped\n  \
+                 hint: remove it if nothing more is to come; until then the same command updates the copy\n"
             ),
         );
         for _ in 0..2 {
