@@ -65,7 +65,9 @@ struct Listing {
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let checks = match flags.on.as_deref().filter(|word| !word.is_empty() && !flags.here) {
         None => {
-            if let (false, Ok(Some(default))) = (flags.format.json || flags.here, place::default_environment()) {
+            if let (false, Ok(Some(default))) =
+                (flags.format.json || flags.here, place::default_environment())
+            {
                 print::note(format!(
                     "this is this machine; `remex doctor --on {default}` looks at your default environment"
                 ));
