@@ -194,7 +194,7 @@ async fn a_program_that_ends_instead_of_answering_has_its_last_words_shown() {
     assert_eq!(
         link.child.as_mut().unwrap().obituary().await,
         Error::ProgramEnded {
-            program: "`sh -c echo no such host >&2; exit 3`".to_owned(),
+            program: "`sh -c 'echo no such host >&2; exit 3'`".to_owned(),
             status: "exit code 3".to_owned(),
             stderr: "no such host\n".to_owned(),
         }
@@ -214,7 +214,7 @@ async fn a_program_that_only_closes_its_output_is_told_from_one_that_ended() {
     let mut link = link("echo what is this >&2; exec >&-; read line").await;
     let error = link.child.as_mut().unwrap().obituary().await;
     let Error::Unreachable { target, reason } = &error else { panic!("{error}") };
-    assert_eq!(target, "`sh -c echo what is this >&2; exec >&-; read line`");
+    assert_eq!(target, "`sh -c 'echo what is this >&2; exec >&-; read line'`");
     assert!(reason.starts_with("it closed its output without an answer; "), "{reason}");
     assert!(reason.ends_with("; it said: what is this"), "{reason}");
     end(link).await;
