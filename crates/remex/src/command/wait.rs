@@ -52,13 +52,21 @@ The exit code is that of the process, as with `remex run`: 128 + the number of t
 const TIMED_OUT: u8 = 124;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let place = flags.on.place(Otherwise::OwnIfThere).await?;
-    let client = place.connect(cut::outlive).await?;
-    let processes = Processes::list(&client).await?;
-    let rows = processes.find_all(&flags.names)?;
     // The first sleep of a timer may not be longer than this, and nobody waits so long.
     let limit = flags.timeout.unwrap_or(Duration::MAX).min(Duration::from_secs(100 * 365 * 24 * 3600));
     let deadline = Instant::now() + limit;
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let listed = timeout_at(deadline, async {
+        let client = place.connect(cut::outlive).await?;
+        let processes = Processes::list(&client).await?;
+        Ok::<_, Failure>((client, processes))
+    });
+    let Ok(listed) = listed.await else {
+        print::note(format!("the server did not answer within {limit:?}"));
+        return Ok(TIMED_OUT);
+    };
+    let (client, processes) = listed?;
+    let rows = processes.find_all(&flags.names)?;
     // All at once, so that one that goes on does not hide that others have ended.
     let waiting: Vec<_> =
         rows.iter().map(|row| tokio::spawn(end(processes.followed(row), known_end(row), deadline))).collect();

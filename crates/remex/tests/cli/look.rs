@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
+    net::TcpListener,
     os::unix::fs::DirBuilderExt as _,
     process::Stdio,
     sync::mpsc,
@@ -568,4 +569,13 @@ fn a_runtime_directory_that_is_too_long_is_told_with_what_to_do() {
         socket.display()
     );
     assert_eq!(said.err, expected);
+}
+
+#[test]
+fn the_timeout_of_wait_includes_a_server_that_never_answers() {
+    let home = Home::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}", silent.local_addr().unwrap());
+    let said = home.say(&["wait", "build", "--on", &url, "--timeout", "200ms"]);
+    assert_eq!(said, ended(124, "remex: the server did not answer within 200ms\n"));
 }
