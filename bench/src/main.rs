@@ -143,7 +143,7 @@ fn subjects(arguments: &Arguments) -> Result<Vec<Subject>> {
     };
     ensure!(
         program.is_file(),
-        "there is no server at `{}`; build it with `cargo build --release -p remex`, or name it with `--server`",
+        "there is no server at `{}`; build it with `cargo build --release -p remex-cli`, or name it with `--server`",
         program.display()
     );
     let mut subjects = vec![Subject::remex(program)];

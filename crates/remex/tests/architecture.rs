@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 10] = [
+const ARROWS: [(&str, &str); 15] = [
     ("remex-rpc", "remex-proto"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),
@@ -22,11 +22,22 @@ const ARROWS: [(&str, &str); 10] = [
     ("remex-client", "remex-rpc"),
     ("remex", "remex-server"),
     ("remex", "remex-client"),
-    // The program tells what the host is.
+    // The library describes the host.
     ("remex", "remex-proto"),
-    // The program chooses where to listen.
+    // The library links a server and a client in one process.
     ("remex", "remex-rpc"),
+    ("remex-cli", "remex"),
+    // The program serves.
+    ("remex-cli", "remex-server"),
+    ("remex-cli", "remex-client"),
+    // The program lists and reads processes of other sessions.
+    ("remex-cli", "remex-proto"),
+    // The program chooses where to listen.
+    ("remex-cli", "remex-rpc"),
 ];
+
+/// What only the program may depend on.
+const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crossterm", "ratatui"];
 
 /// Nothing depends on these.
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
@@ -96,6 +107,18 @@ fn nothing_depends_on_the_benchmarks_and_the_fuzz_targets() {
             let (from, to) = (name(package), name(dependency));
             assert!(!EDGE.contains(&to), "`{from}` depends on `{to}`, which nothing may depend on");
         }
+    }
+}
+
+#[test]
+fn the_library_depends_on_no_command_line_crate() {
+    let tree =
+        cargo(&["tree", "-p", "remex", "--prefix", "none", "--format", "{p}", "--locked", "--offline"]);
+    let tree = String::from_utf8(tree).unwrap();
+    let names: BTreeSet<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains("remex-client"), "this is no tree of `remex`: {tree}");
+    for name in COMMAND_LINE {
+        assert!(!names.contains(name), "`remex` depends on `{name}`; see `cargo tree -p remex -i {name}`");
     }
 }
 
@@ -222,14 +245,17 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn packages() -> Vec<Value> {
-    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let mut metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let metadata = cargo(&["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"]);
+    let mut metadata: Value = serde_json::from_slice(&metadata).unwrap();
     serde_json::from_value(metadata["packages"].take()).unwrap()
+}
+
+/// Runs cargo in the workspace and returns its output.
+fn cargo(args: &[&str]) -> Vec<u8> {
+    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(program).args(args).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "cargo {}: {}", args[0], String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
 
 fn name(package_or_dependency: &Value) -> &str {

@@ -2,7 +2,7 @@
 //! is done once, and nothing is left behind.
 //!
 //! Each run follows from its seed, as far as time allows. One that failed is told, and is run alone with
-//! `REMEX_FAULTS_SEED=17 cargo test -p remex --test client faults`.
+//! `REMEX_FAULTS_SEED=17 cargo test -p remex-cli --test client faults`.
 
 mod chance;
 mod course;

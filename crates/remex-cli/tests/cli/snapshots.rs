@@ -1,6 +1,6 @@
 //! Help texts and errors, word for word, in `tests/cli/snapshots`.
 //!
-//! `UPDATE_SNAPSHOTS=1 cargo test -p remex --test cli snapshots` writes them anew; look at the difference before you
+//! `UPDATE_SNAPSHOTS=1 cargo test -p remex-cli --test cli snapshots` writes them anew; look at the difference before you
 //! commit it.
 
 use std::{
@@ -113,7 +113,7 @@ fn compare(kind: &str, home: &Home, found: BTreeMap<String, String>) {
         return;
     }
     let advice =
-        "run `UPDATE_SNAPSHOTS=1 cargo test -p remex --test cli snapshots`, and look at the difference";
+        "run `UPDATE_SNAPSHOTS=1 cargo test -p remex-cli --test cli snapshots`, and look at the difference";
     assert!(stale.is_empty(), "there is nothing any more for {stale:?}; {advice}");
     for (name, text) in &found {
         let expected = fs::read_to_string(directory.join(name)).unwrap_or_default();
