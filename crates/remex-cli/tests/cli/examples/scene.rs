@@ -60,7 +60,7 @@ impl Scene {
         command.stdin(Stdio::null());
         servers.push(Server::launch(command, 1));
         // Nobody waits for what goes on for ever.
-        if line == "remex attach nightly" {
+        if ["remex logs nightly", "remex kill nightly --tree"].contains(&line) {
             leave_running(&address, "nightly", WAITS);
         }
         if line.ends_with(" lint") {

@@ -55,7 +55,6 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls", ends("notes.txt")),
     ("remex shell", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
     ("remex shell --on build --name work", typed(&[Step { shows: PROMPT, keys: "exit\r" }])),
-    ("remex attach nightly", typed(&[Step { shows: &["building"], keys: DETACH }])),
     ("remex attach build", typed(&[Step { shows: &["building"], keys: DETACH }])),
     (
         "remex attach --on build --read-only work",
@@ -67,6 +66,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex ps --on build --json", ends("\"processes\":[")),
     ("remex ps -q | xargs -r remex kill --tree", ends("")),
     ("remex logs build", ends("building")),
+    ("remex logs nightly", ends("building")),
     ("remex logs build --tail 20 --follow", goes_on("building")),
     ("remex logs build --since 10m --grep '(?i)error' --timestamps", ends("error: none so far")),
     ("remex logs build --since 06:00 --until 12:00", ends("")),
@@ -82,6 +82,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex kill build --signal HUP", ends("")),
     ("remex kill -9 build", ends("sent SIGKILL to `build`")),
     ("remex kill build --tree", ends("")),
+    ("remex kill nightly --tree", ends("ended nightly (pid")),
     ("remex kill build --tree --signal KILL", ends("")),
     ("remex wait build", ends("")),
     ("remex wait build --timeout 5m", ends("")),
@@ -129,6 +130,10 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         How::Elsewhere("it copies to another machine, which tests/cli/ssh.rs has"),
     ),
     ("remex env set gpu --connect-timeout 30s", ends("changed `gpu`: ws://")),
+    (
+        "remex env add build ssh://ann@build.example --install",
+        How::Elsewhere("it copies to another machine, which tests/cli/ssh.rs has"),
+    ),
     (
         "remex env set far --install",
         How::Elsewhere("it copies to another machine, which tests/cli/ssh.rs has"),
