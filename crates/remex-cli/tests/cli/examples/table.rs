@@ -176,10 +176,6 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
 /// Lines of the documents that are no commands of ours, by how they begin, and why they are not run here.
 pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("cargo ", "whoever runs this test has just built the program and runs the tests"),
-    (
-        "{ printf '%s\\n' \\",
-        "it needs a release build; tests/server/transports.rs holds the same conversation",
-    ),
     ("CODEX_EXEC_SERVER_URL=", "tests/codex runs the real client"),
     ("scripts/", "they build with the release profile for minutes"),
     ("systemctl ", "there is no systemd in a test; tests/cli/activation.rs passes the same sockets"),
