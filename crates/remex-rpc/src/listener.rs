@@ -238,7 +238,8 @@ mod tests {
         assert!(stream.nodelay().unwrap());
 
         let again = Listener::bind(listener.address()).await.unwrap_err();
-        assert_eq!(again.to_string(), format!("cannot listen on `ws://{address}`: address in use"));
+        let expected = format!("cannot listen on `ws://{address}`: address in use; choose another address");
+        assert_eq!(again.to_string(), expected);
     }
 
     #[tokio::test]
