@@ -19,7 +19,9 @@ use std::{
 pub use clock::{Clock, RealTime};
 pub use cut::{Count, Cut, CutText};
 pub use limits::{Limits, Window};
-pub use step::{Handle, Listed, Progress, Refusal, Retained, Step, Write};
+pub use step::{Listed, Progress, Retained, Step, Write};
+
+pub use crate::refusal::{Handle, Refusal};
 
 use crate::{
     Command, Error,

@@ -32,17 +32,16 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use crate::{
     Condition, Error, Loss, Options, Target,
-    process::feed::{Feed, Order},
+    error::is_unknown_process,
+    feed::{Feed, Order},
 };
 use breaches::Breaches;
 use files::OpenFiles;
-pub(crate) use incoming::Heard;
 pub(crate) use lane::Lane;
 use lane::lane;
 pub(crate) use outgoing::Item;
 use outgoing::Outgoing;
 use repeat::after_cut;
-pub(crate) use repeat::{is_starting, is_unknown_process};
 pub(crate) use route::{Route, RouteKey, Routed};
 pub(crate) use ticket::Ticket;
 

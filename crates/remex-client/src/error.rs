@@ -6,7 +6,7 @@ use std::{io, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
 
-use crate::agent::Refusal;
+use crate::refusal::Refusal;
 
 /// What became of a call, a connection or a transfer that failed.
 ///
@@ -285,4 +285,16 @@ pub(crate) fn said(stderr: &str) -> String {
 
 fn amount(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "an unknown amount".to_owned(), |bytes| format!("{bytes} bytes"))
+}
+
+/// Tells whether a server has forgotten a process, whatever its dialect.
+pub(crate) fn is_unknown_process(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::UnknownProcess
+        || refusal.message.starts_with("unknown process id"))
+}
+
+/// Tells whether a process is about to be there, whatever the dialect of the server.
+pub(crate) fn is_starting(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessStarting
+        || refusal.message.starts_with("process id") && refusal.message.ends_with("is starting"))
 }

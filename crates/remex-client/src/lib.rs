@@ -27,7 +27,9 @@
 //! ```
 
 mod client;
+mod connection_state;
 mod error;
+mod options;
 mod target;
 
 pub mod fs;
@@ -40,14 +42,20 @@ pub mod environment;
 mod core;
 mod dial;
 mod engine;
+mod event;
+mod feed;
 mod link;
 mod program;
+mod refusal;
+mod shell_word;
 mod url;
 
-pub use client::{Client, Condition, Options, Prompts, Session};
+pub use client::Client;
+pub use connection_state::Condition;
 pub use error::{Error, Loss};
 pub use link::Link;
+pub use options::{Options, Prompts, Session};
 pub use process::{Command, Process};
-pub use program::programs_ended;
+pub use program::{Program, programs_ended};
 pub use remex_proto::ErrorKind;
-pub use target::{Custom, Dial, Program, Target, WebSocket};
+pub use target::{Custom, Dial, Target, WebSocket};

@@ -2,10 +2,8 @@
 //!
 //! Start at [`Command`], which gives a [`Process`].
 
-pub(crate) mod command;
-mod event;
+mod command;
 mod events;
-pub(crate) mod feed;
 mod output;
 mod stdin;
 mod wait;
@@ -14,8 +12,8 @@ use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use remex_proto::process as wire;
 
+pub use crate::event::{Chunk, Closed, Event, Exit, Gap};
 pub use command::{Command, Input, OnDrop, Retain, Secrets};
-pub use event::{Chunk, Closed, Event, Exit, Gap};
 pub use events::{Events, Reader};
 pub use output::Output;
 pub use remex_proto::{
@@ -25,8 +23,11 @@ pub use remex_proto::{
 pub use stdin::Stdin;
 pub use wait::{Until, Waited};
 
-use crate::{Client, Error, core::AFTER_EVERYTHING};
-use feed::{Feed, History};
+use crate::{
+    Client, Error,
+    core::AFTER_EVERYTHING,
+    feed::{Feed, History},
+};
 
 /// A process on the host of the server.
 ///

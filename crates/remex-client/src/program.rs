@@ -13,8 +13,11 @@ mod tests;
 mod tree;
 
 use std::{
+    collections::BTreeMap,
+    fmt,
     io::{self, PipeWriter, Write as _},
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{self, Stdio},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -30,8 +33,9 @@ use tokio::{
 
 use self::{keeper::Streams, stderr::Tail};
 use crate::{
-    Error, Program, Prompts,
+    Error, Prompts,
     error::{said, unreachable},
+    shell_word::quoted,
 };
 
 /// How long the end of a program and its last words may take to arrive here.
@@ -45,6 +49,54 @@ const QUOTED: usize = 120;
 
 /// What is written to the keeper of a program that has connected.
 const CONNECTED: &[u8] = b"c";
+
+/// A program that speaks the protocol on its standard streams, for example `ssh host remex serve --listen stdio`.
+///
+/// It lives and dies with the connection: see [`Client`](crate::Client).
+///
+/// ```
+/// use remex_client::{Program, Target};
+///
+/// let target = Target::Program(Program {
+///     program: "ssh".to_owned(),
+///     args: ["build.example", "remex", "serve", "--listen", "stdio"].map(str::to_owned).to_vec(),
+///     ..Program::default()
+/// });
+/// assert_eq!(target.to_string(), "`ssh build.example remex serve --listen stdio`");
+/// ```
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Program {
+    /// The program; without a slash it is searched in the `PATH`.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What is laid over this process's environment.
+    pub env: BTreeMap<String, String>,
+    /// Where it runs; this process's own directory unless given.
+    pub cwd: Option<PathBuf>,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}", quoted(&self.program))?;
+        for arg in &self.args {
+            write!(f, " {}", quoted(arg))?;
+        }
+        f.write_str("`")
+    }
+}
+
+/// The values of the environment stay secret.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("program", &self.program)
+            .field("args", &self.args)
+            .field("env", &self.env.keys())
+            .field("cwd", &self.cwd)
+            .finish()
+    }
+}
 
 /// A running program, with whatever it starts.
 ///

@@ -2,12 +2,11 @@
 //!
 //! Start at [`Target`].
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, pin::Pin, sync::Arc};
+use std::{fmt, path::PathBuf, pin::Pin, sync::Arc};
 
 use crate::{
-    Error,
+    Error, Program,
     link::Link,
-    process::command::quoted,
     url::{Url, without_user},
 };
 
@@ -47,32 +46,6 @@ pub struct WebSocket {
     pub url: String,
     /// The token to present.
     pub bearer: Option<String>,
-}
-
-/// A program that speaks the protocol on its standard streams, for example `ssh host remex serve --listen stdio`.
-///
-/// It lives and dies with the connection: see [`Client`](crate::Client).
-///
-/// ```
-/// use remex_client::{Program, Target};
-///
-/// let target = Target::Program(Program {
-///     program: "ssh".to_owned(),
-///     args: ["build.example", "remex", "serve", "--listen", "stdio"].map(str::to_owned).to_vec(),
-///     ..Program::default()
-/// });
-/// assert_eq!(target.to_string(), "`ssh build.example remex serve --listen stdio`");
-/// ```
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Program {
-    /// The program; without a slash it is searched in the `PATH`.
-    pub program: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// What is laid over this process's environment.
-    pub env: BTreeMap<String, String>,
-    /// Where it runs; this process's own directory unless given.
-    pub cwd: Option<PathBuf>,
 }
 
 /// A way to a server that the caller has.
@@ -230,28 +203,6 @@ impl fmt::Debug for WebSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bearer = self.bearer.as_ref().map(|_| "…");
         f.debug_struct("WebSocket").field("url", &without_user(&self.url)).field("bearer", &bearer).finish()
-    }
-}
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}", quoted(&self.program))?;
-        for arg in &self.args {
-            write!(f, " {}", quoted(arg))?;
-        }
-        f.write_str("`")
-    }
-}
-
-/// The values of the environment stay secret.
-impl fmt::Debug for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program")
-            .field("program", &self.program)
-            .field("args", &self.args)
-            .field("env", &self.env.keys())
-            .field("cwd", &self.cwd)
-            .finish()
     }
 }
 

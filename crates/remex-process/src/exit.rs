@@ -1,6 +1,7 @@
 //! The end of a child.
 
 use std::{
+    any::Any,
     future, io,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
@@ -11,7 +12,6 @@ use tokio::io::unix::AsyncFd;
 
 use crate::{
     Leader, Signal, reaper,
-    spawner::Lease,
     sys::{self, Reaped},
 };
 
@@ -28,7 +28,7 @@ pub struct Exit {
     inherited_rss_bytes: u64,
     /// Keeps the thread that made the child alive: its end would send the parent-death signal.
     #[expect(dead_code, reason = "held, not read")]
-    lease: Arc<Lease>,
+    thread: Arc<dyn Any + Send + Sync>,
 }
 
 #[derive(Debug)]
@@ -68,14 +68,14 @@ pub struct Usage {
 }
 
 impl Exit {
-    /// Takes over a new child that is watched for being readable.
+    /// Takes over a new child that is watched for being readable; `thread` keeps the thread alive that made it.
     pub(crate) fn new(
         leader: Leader,
         pidfd: AsyncFd<OwnedFd>,
         inherited_rss_bytes: u64,
-        lease: Arc<Lease>,
+        thread: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { state: State::Running(pidfd), leader, inherited_rss_bytes, lease }
+        Self { state: State::Running(pidfd), leader, inherited_rss_bytes, thread }
     }
 
     /// Returns the process by its number, which is of no use any more once this has told how it ended.

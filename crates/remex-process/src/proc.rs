@@ -10,12 +10,33 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::{Pid, Tag, mark::Mark, sys, tree::Member};
+use crate::{Pid, Tag, mark::Mark, sys};
 
 /// More than the longest line of numbers that the kernel prints.
 const STAT_LEN: usize = 1024;
 /// More than the table of limits has.
 const LIMITS_LEN: usize = 4096;
+
+/// A living process of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub pid: Pid,
+    /// Who would reap it; `None` for init.
+    pub parent: Option<Pid>,
+    /// Its process group.
+    pub group: Option<Pid>,
+    /// Its session.
+    pub session: Option<Pid>,
+    /// The start that it came of, unless it has lost the mark.
+    pub tag: Option<Tag>,
+    /// Time on a processor, its own and that of the children it has waited for.
+    pub cpu: Duration,
+    /// Memory in use.
+    pub resident_bytes: u64,
+    /// When it started, in ticks since the host did: with the number it names one process for good.
+    pub(crate) started: u64,
+}
 
 /// Lists every process but init and ourselves.
 pub(crate) fn pids() -> io::Result<Vec<Pid>> {

@@ -17,11 +17,11 @@ use std::{
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
     thread::Thread,
-    time::Duration,
 };
 
 use tokio::sync::oneshot;
 
+pub use crate::proc::Member;
 use crate::{Leader, Pid, Signal, Tag};
 pub(crate) use thread::start;
 use thread::{Done, Request};
@@ -39,27 +39,6 @@ pub enum Scope {
     Session(Tag),
     /// Everything that came of any start of a server; the tag is that of any of them.
     Server(Tag),
-}
-
-/// A living process of a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its number.
-    pub pid: Pid,
-    /// Who would reap it; `None` for init.
-    pub parent: Option<Pid>,
-    /// Its process group.
-    pub group: Option<Pid>,
-    /// Its session.
-    pub session: Option<Pid>,
-    /// The start that it came of, unless it has lost the mark.
-    pub tag: Option<Tag>,
-    /// Time on a processor, its own and that of the children it has waited for.
-    pub cpu: Duration,
-    /// Memory in use.
-    pub resident_bytes: u64,
-    /// When it started, in ticks since the host did: with the number it names one process for good.
-    pub(crate) started: u64,
 }
 
 /// Looks for the living processes of a scope; fails when `/proc` cannot be read.

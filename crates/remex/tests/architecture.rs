@@ -1,10 +1,10 @@
-//! The arrows between our crates, the layers of the server, and where `unsafe` may stand: what the compiler does not
+//! The arrows between our crates, the layers within the larger ones, and where `unsafe` may stand: what the compiler does not
 //! guard by itself.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     env, fs,
     path::{Path, PathBuf},
     process::Command,
@@ -71,6 +71,53 @@ const SERVER_LAYERS: [&str; 25] = [
     "server",
 ];
 
+/// The modules of the client from the bottom to the top: each uses only those before it.
+const CLIENT_LAYERS: [&str; 20] = [
+    "url",
+    "shell_word",
+    "refusal",
+    "error",
+    "options",
+    "connection_state",
+    "program",
+    "link",
+    "target",
+    "event",
+    "feed",
+    "core",
+    "dial",
+    "engine",
+    "client",
+    "fs",
+    "http",
+    "process",
+    "agent",
+    "environment",
+];
+
+/// The modules of the process crate from the bottom to the top: each uses only those before it.
+const PROCESS_LAYERS: [&str; 19] = [
+    "memory",
+    "pid",
+    "signal",
+    "tag",
+    "sys",
+    "mark",
+    "proc",
+    "error",
+    "start",
+    "image",
+    "descriptors",
+    "reaper",
+    "leader",
+    "attempt",
+    "clone",
+    "exit",
+    "tree",
+    "spawner",
+    "watchdog",
+];
+
 /// The only crate that may use `unsafe`.
 const UNSAFE: &str = "remex-process";
 
@@ -124,27 +171,17 @@ fn the_library_depends_on_no_command_line_crate() {
 
 #[test]
 fn each_module_of_the_server_uses_only_those_below_it() {
-    let source = root().join("crates/remex-server/src");
-    let mut found = BTreeSet::new();
-    for file in files(&source) {
-        let path = file.strip_prefix(&source).unwrap().with_extension("");
-        let module = path.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
-        if module == "lib" || path.components().any(|part| part.as_os_str() == "tests") {
-            continue;
-        }
-        let Some(layer) = SERVER_LAYERS.iter().position(|known| *known == module) else {
-            panic!("`{module}` is no layer of the server; add it to the list where it belongs")
-        };
-        let text = fs::read_to_string(&file).unwrap();
-        for used in used_modules(&text) {
-            let is_below = SERVER_LAYERS[..=layer].contains(&used.as_str());
-            assert!(is_below, "`{}` uses `{used}`, which is not below `{module}`", file.display());
-        }
-        found.insert(module);
-    }
-    for layer in SERVER_LAYERS {
-        assert!(found.contains(layer), "`{layer}` is a layer of the server, but no module");
-    }
+    check_layers("remex-server", &SERVER_LAYERS);
+}
+
+#[test]
+fn each_module_of_the_client_uses_only_those_below_it() {
+    check_layers("remex-client", &CLIENT_LAYERS);
+}
+
+#[test]
+fn each_module_of_the_process_crate_uses_only_those_below_it() {
+    check_layers("remex-process", &PROCESS_LAYERS);
 }
 
 #[test]
@@ -153,6 +190,14 @@ fn the_layer_test_sees_what_a_module_uses() {
                 pub(crate) use crate::e::F;\n// crate::comment::x\n\
                 #[cfg(test)]\nmod tests {\n    use crate::tests::G;\n}\n";
     assert_eq!(used_modules(text), ["a", "c", "d", "e"].map(str::to_owned).into());
+}
+
+#[test]
+fn the_layer_test_sees_what_the_root_exports() {
+    let root = "mod a;\npub use a::A;\npub use b::{\n    B,\n    inner::C,\n    D as E,\n};\n// pub use c::F;\n\
+                pub use remex_proto::G;\nfn h() {}\n";
+    let exported = [("A", "a"), ("B", "b"), ("C", "b"), ("E", "b"), ("G", "remex_proto")];
+    assert_eq!(exports(root), exported.map(|(name, module)| (name.to_owned(), module.to_owned())).into());
 }
 
 #[test]
@@ -195,6 +240,54 @@ fn check_safe(path: &Path) {
         let is_safe = !words.any(|word| matches!(word, "unsafe" | "unsafe_code"));
         assert!(is_safe, "{}:{} has unsafe code, which belongs in `{UNSAFE}`", path.display(), at + 1);
     }
+}
+
+/// Fails where a module of a crate uses one that is not below it, by its path or by what the root exports of it.
+fn check_layers(package: &str, layers: &[&str]) {
+    let source = root().join("crates").join(package).join("src");
+    let exports = exports(&fs::read_to_string(source.join("lib.rs")).unwrap());
+    let mut found = BTreeSet::new();
+    for file in files(&source) {
+        let path = file.strip_prefix(&source).unwrap().with_extension("");
+        let module = path.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
+        if module == "lib" || path.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        let Some(layer) = layers.iter().position(|known| *known == module) else {
+            panic!("`{module}` is no layer of `{package}`; add it to the list where it belongs")
+        };
+        let text = fs::read_to_string(&file).unwrap();
+        for used in used_modules(&text) {
+            let used = exports.get(&used).unwrap_or(&used);
+            let is_below = layers[..=layer].contains(&used.as_str());
+            let is_foreign = used.starts_with("remex_");
+            assert!(
+                is_below || is_foreign,
+                "`{}` uses `{used}`, which is not below `{module}`",
+                file.display()
+            );
+        }
+        found.insert(module);
+    }
+    for layer in layers {
+        assert!(found.contains(*layer), "`{layer}` is a layer of `{package}`, but no module");
+    }
+}
+
+/// Returns what the root of a crate exports, each name with the module or the crate that it comes from.
+fn exports(root: &str) -> BTreeMap<String, String> {
+    let code: String = root.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let statements = code.split(';').filter_map(|statement| statement.split_once("pub use "));
+    statements
+        .filter_map(|(_, tree)| tree.split_once("::"))
+        .flat_map(|(module, names)| {
+            let names = names.trim_matches(['{', '}']).split(',').map(|name| {
+                let alias = name.rsplit(" as ").next().unwrap_or(name);
+                alias.rsplit("::").next().unwrap_or(alias).trim().to_owned()
+            });
+            names.filter(|name| !name.is_empty()).map(|name| (name, module.trim().to_owned()))
+        })
+        .collect()
 }
 
 /// Returns the modules of the same crate that a source file names, apart from its tests.

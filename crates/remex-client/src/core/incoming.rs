@@ -3,45 +3,13 @@
 use bytes::Bytes;
 use remex_proto::{
     Message, MessageLimits, RequestId, RpcError, ServerNote, call::Request as _, flow, message::OutputFrame,
-    process as wire, session,
+    session,
 };
 use remex_rpc::memory::ToClient;
 use tokio::time::Instant;
 
 use super::{Arrived, Core, End, RouteKey, Routed};
-use crate::{Error, Loss};
-
-/// What a server told about a process of this session.
-#[derive(Debug)]
-pub(crate) enum Heard {
-    Output(wire::Output),
-    Exited(wire::Exited),
-    Closed(wire::Closed),
-    Gap(wire::Gap),
-}
-
-impl Heard {
-    /// Tells whether it is about another session, whose processes may have the same names.
-    fn is_observed(&self) -> bool {
-        let session_id = match self {
-            Heard::Output(note) => &note.session_id,
-            Heard::Exited(note) => &note.session_id,
-            Heard::Closed(note) => &note.session_id,
-            Heard::Gap(note) => &note.session_id,
-        };
-        session_id.is_some()
-    }
-
-    /// Returns the process, and the last event that this is about.
-    pub(crate) fn place(&self) -> (&str, u64) {
-        match self {
-            Heard::Output(note) => (&note.process_id, note.seq),
-            Heard::Exited(note) => (&note.process_id, note.seq),
-            Heard::Closed(note) => (&note.process_id, note.seq),
-            Heard::Gap(note) => (&note.process_id, note.range.to_seq),
-        }
-    }
-}
+use crate::{Error, Loss, feed::Heard};
 
 /// What a notification is about that does not decode.
 enum Subject {

@@ -1,8 +1,6 @@
-//! What may be done twice, and what refusals a repetition has to expect.
+//! What may be done twice.
 
-use remex_proto::{Call, ErrorKind, state::pending::AfterCut};
-
-use crate::Error;
+use remex_proto::{Call, state::pending::AfterCut};
 
 /// Tells whether a call may be sent again after a cut that left it unanswered.
 pub(super) fn after_cut(call: &Call) -> AfterCut {
@@ -56,16 +54,4 @@ pub(super) fn after_cut(call: &Call) -> AfterCut {
         | Call::FsUnwatch(_) => false,
     };
     if is_repeatable { AfterCut::Resend } else { AfterCut::Fail }
-}
-
-/// Tells whether a server has forgotten a process, whatever its dialect.
-pub(crate) fn is_unknown_process(error: &Error) -> bool {
-    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::UnknownProcess
-        || refusal.message.starts_with("unknown process id"))
-}
-
-/// Tells whether a process is about to be there, whatever the dialect of the server.
-pub(crate) fn is_starting(error: &Error) -> bool {
-    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessStarting
-        || refusal.message.starts_with("process id") && refusal.message.ends_with("is starting"))
 }

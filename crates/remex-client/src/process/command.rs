@@ -12,11 +12,13 @@ use remex_proto::{
     sandbox::Sandbox,
 };
 
-use super::{
-    Handle, Output, Overflow, Process, Stdin,
+use super::{Handle, Output, Overflow, Process, Stdin};
+use crate::{
+    Client, Error,
     feed::{Feed, History},
+    fs::AsHostPath as _,
+    shell_word::quoted,
 };
-use crate::{Client, Error, fs::AsHostPath as _};
 
 /// What to run, and how.
 ///
@@ -626,16 +628,6 @@ impl fmt::Debug for Command {
 fn is_taken(error: &Error) -> bool {
     matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessExists
         || refusal.message.contains("already exists"))
-}
-
-/// Returns a word as a shell would take it.
-pub(crate) fn quoted(word: &str) -> std::borrow::Cow<'_, str> {
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "%+,-./:=@_".contains(character);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''")).into()
-    }
 }
 
 fn millis(duration: Duration) -> u64 {

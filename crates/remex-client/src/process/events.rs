@@ -14,13 +14,12 @@ use bytes::{Buf as _, Bytes};
 use remex_proto::process as wire;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::{
-    Chunk, Closed, Event, Exit, Gap, Handle, Stream,
-    feed::{Feed, READ_BYTES},
-};
+use super::{Chunk, Closed, Event, Exit, Gap, Handle, Stream};
 use crate::{
     Error,
-    core::{Core, is_unknown_process},
+    core::Core,
+    error::is_unknown_process,
+    feed::{Feed, READ_BYTES},
 };
 
 /// The events of one process for one consumer, in order and each once.

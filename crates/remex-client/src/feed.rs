@@ -20,10 +20,10 @@ use remex_proto::{
 };
 use tokio::time::Instant;
 
-use super::event::{Chunk, Closed, Event, Exit, Gap};
 use crate::{
     Error,
-    core::{Heard, is_starting, is_unknown_process},
+    error::{is_starting, is_unknown_process},
+    event::{Chunk, Closed, Event, Exit, Gap},
 };
 
 /// What may be held while something before it is missing.
@@ -34,7 +34,7 @@ const QUEUE_BYTES: usize = 1 << 20;
 const QUEUE_EVENTS: usize = 16 << 10;
 
 /// How much one read asks for.
-pub(super) const READ_BYTES: u64 = WINDOW_BYTES;
+pub(crate) const READ_BYTES: u64 = WINDOW_BYTES;
 
 /// Consumption is told when this much of the window is used up.
 const TELL_BYTES: u64 = WINDOW_BYTES / 4;
@@ -99,7 +99,7 @@ enum Hold {
 
 /// Whether a process may have said something that nobody here has heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum History {
+pub(crate) enum History {
     None,
     Possible,
 }
@@ -111,6 +111,38 @@ pub(crate) struct Order {
     pub(crate) read: Option<wire::Read>,
     /// The server may forget everything up to here.
     pub(crate) consumed: Option<u64>,
+}
+
+/// What a server told about a process of this session.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Output(wire::Output),
+    Exited(wire::Exited),
+    Closed(wire::Closed),
+    Gap(wire::Gap),
+}
+
+impl Heard {
+    /// Tells whether it is about another session, whose processes may have the same names.
+    pub(crate) fn is_observed(&self) -> bool {
+        let session_id = match self {
+            Heard::Output(note) => &note.session_id,
+            Heard::Exited(note) => &note.session_id,
+            Heard::Closed(note) => &note.session_id,
+            Heard::Gap(note) => &note.session_id,
+        };
+        session_id.is_some()
+    }
+
+    /// Returns the process, and the last event that this is about.
+    pub(crate) fn place(&self) -> (&str, u64) {
+        match self {
+            Heard::Output(note) => (&note.process_id, note.seq),
+            Heard::Exited(note) => (&note.process_id, note.seq),
+            Heard::Closed(note) => (&note.process_id, note.seq),
+            Heard::Gap(note) => (&note.process_id, note.range.to_seq),
+        }
+    }
 }
 
 /// What has come of a process by now.
@@ -149,7 +181,7 @@ impl Feed {
     }
 
     /// Notes that the server has the process; `history` says whether something was said before.
-    pub(super) fn begin(&self, history: History) -> Order {
+    pub(crate) fn begin(&self, history: History) -> Order {
         let mut state = self.lock();
         state.is_started = true;
         if history == History::Possible {
@@ -277,7 +309,7 @@ impl Feed {
     }
 
     /// Adds a consumer; returns its number, and the events up to which it has to read the history itself.
-    pub(super) fn subscribe(&self) -> (u64, u64) {
+    pub(crate) fn subscribe(&self) -> (u64, u64) {
         let mut state = self.lock();
         let number = state.next_consumer;
         state.next_consumer += 1;
@@ -288,7 +320,7 @@ impl Feed {
     }
 
     /// Adds a consumer of what comes from now on.
-    pub(super) fn subscribe_at_end(&self) -> u64 {
+    pub(crate) fn subscribe_at_end(&self) -> u64 {
         let mut state = self.lock();
         let number = state.next_consumer;
         state.next_consumer += 1;
@@ -297,7 +329,7 @@ impl Feed {
         number
     }
 
-    pub(super) fn unsubscribe(&self, number: u64) -> Order {
+    pub(crate) fn unsubscribe(&self, number: u64) -> Order {
         let mut state = self.lock();
         state.consumers.remove(&number);
         state.drop_taken();
@@ -305,7 +337,7 @@ impl Feed {
     }
 
     /// Takes the next event for a consumer; `None` after the last.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &self,
         number: u64,
         context: &mut Context<'_>,
@@ -333,7 +365,7 @@ impl Feed {
     }
 
     /// Stops keeping events for a first consumer that may never come.
-    pub(super) fn release(&self) -> Order {
+    pub(crate) fn release(&self) -> Order {
         let mut state = self.lock();
         state.hold = Hold::Released;
         state.drop_taken();
