@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use remex_client::environment::{Definitions, Id, Local, Mistakes};
+use remex_client::environment::{DefinitionErrors, Definitions, Id, Local};
 use remex_proto::{
     Blob, HostPath, blob,
     environment::{EnvPolicy, Inherit, resolve},
@@ -171,7 +171,7 @@ pub fn environments(data: &[u8]) {
             };
             assert!(definitions.default.as_ref().is_none_or(is_there));
         }
-        Err(Mistakes(mistakes)) => {
+        Err(DefinitionErrors(mistakes)) => {
             assert!(!mistakes.is_empty() && mistakes.is_sorted_by_key(|mistake| mistake.line));
             for mistake in &mistakes {
                 assert!((1..=text.split('\n').count()).contains(&mistake.line), "{mistake}");

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_client::{Client, Condition, Error, process::Event};
+use remex_client::{Client, ConnectionState, Error, process::Event};
 use remex_proto::process::{ExitCause, SignalName, TerminateMode};
 use rustix::process::{getpid, kill_process};
 use tokio::{
@@ -160,7 +160,7 @@ impl Console {
     ) -> Result<Ending, Failure> {
         let raw = terminal.is_some();
         let client = self.remote.client().clone();
-        let (mut conditions, mut notices) = (client.conditions(), Notices::of(&client));
+        let (mut conditions, mut notices) = (client.connection_states(), Notices::of(&client));
         let mut server_gone = std::pin::pin!(Place::server_gone(self.place, &client));
         let mut output = Output::open()?;
         let (mut presses, mut listens) = (Presses::default(), self.forward);
@@ -300,7 +300,7 @@ impl Console {
     }
 
     fn is_away(&self) -> bool {
-        matches!(self.remote.client().condition(), Condition::Recovering { .. })
+        matches!(self.remote.client().connection_state(), ConnectionState::Reconnecting { .. })
     }
 
     /// Ends the process because we are to end.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use remex_client::{Client, Condition, Options};
+use remex_client::{Client, ConnectionState, Options};
 
 use crate::{
     failure::Failure,
@@ -27,7 +27,7 @@ pub(crate) fn outlive(options: &mut Options) {
 
 /// Ends a session with everything in it, if its server can be told; otherwise it ends by itself.
 pub(crate) async fn end(client: Client) {
-    if client.condition() == Condition::Connected {
+    if client.connection_state() == ConnectionState::Connected {
         let _ = tokio::time::timeout(END, client.end()).await;
     }
 }
@@ -38,7 +38,7 @@ pub(crate) async fn told<T>(
     client: &Client,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let mut conditions = client.conditions();
+    let mut conditions = client.connection_states();
     let mut notices = Notices::of(client);
     let mut work = std::pin::pin!(work);
     let mut gone = std::pin::pin!(Place::server_gone(kind, client));
@@ -67,25 +67,25 @@ pub(crate) struct Notices {
 
 impl Notices {
     pub(crate) fn of(client: &Client) -> Self {
-        Self { cuts: client.cuts(), lost_at: None }
+        Self { cuts: client.disconnects(), lost_at: None }
     }
 
     /// Returns what is new; called whenever the condition of the client has changed.
     pub(crate) fn next(&mut self, client: &Client) -> Vec<String> {
         let mut news = Vec::new();
-        let condition = client.condition();
+        let condition = client.connection_state();
         // It may be back before anybody looked.
-        if client.cuts() > self.cuts {
-            self.cuts = client.cuts();
+        if client.disconnects() > self.cuts {
+            self.cuts = client.disconnects();
             if self.lost_at.is_none() {
                 news.push(LOST.to_owned());
                 self.lost_at = Some(match condition {
-                    Condition::Recovering { since } => since.into(),
+                    ConnectionState::Reconnecting { since } => since.into(),
                     _ => Instant::now(),
                 });
             }
         }
-        if condition == Condition::Connected
+        if condition == ConnectionState::Connected
             && let Some(lost_at) = self.lost_at.take()
         {
             news.push(format!("reconnected after {}", span(lost_at.elapsed())));

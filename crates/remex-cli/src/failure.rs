@@ -4,7 +4,7 @@
 
 use std::io;
 
-use remex_client::{Error, ErrorKind, Loss};
+use remex_client::{Error, ErrorKind, SessionLost};
 
 use crate::{arguments::Command, print, runtime};
 
@@ -19,7 +19,7 @@ pub(crate) struct Failure {
     /// The server's word, if it was the server.
     refusal: Option<ErrorKind>,
     /// Why the session is lost, if it is.
-    loss: Option<Loss>,
+    loss: Option<SessionLost>,
 }
 
 /// What scripts tell failures apart by.
@@ -120,7 +120,7 @@ impl Failure {
     }
 
     /// Returns why the session is lost.
-    pub(crate) fn loss(&self) -> Option<&Loss> {
+    pub(crate) fn loss(&self) -> Option<&SessionLost> {
         self.loss.as_ref()
     }
 
@@ -213,13 +213,13 @@ impl From<Error> for Failure {
             let what = error.to_string();
             return Self::sentence(kind, &what).hint(todo);
         }
-        if let Error::Lost(Loss::Forgotten { message }) = error {
+        if let Error::Lost(SessionLost::Forgotten { message }) = error {
             let failure = Self::of(
                 kind,
                 "the server no longer knows this session: it was restarted, or the session was ended or away too long",
                 "what ran in the session has ended; start it again",
             );
-            return Self { loss: Some(Loss::Forgotten { message }), ..failure };
+            return Self { loss: Some(SessionLost::Forgotten { message }), ..failure };
         }
         let failure = match error.hint() {
             Some(hint) => Self::of(kind, error.to_string(), hint),

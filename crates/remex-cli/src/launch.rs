@@ -113,7 +113,7 @@ impl Launch<'_> {
         let adapt = |options: &mut Options| {
             options.session_name = (kept || self.name.is_some()).then(|| name.to_owned());
             options.detach_ttl = Some(if kept { Duration::MAX } else { CUT });
-            options.recover_for = CUT;
+            options.reconnect_timeout = CUT;
         };
         self.place.connect(adapt).await
     }

@@ -19,8 +19,8 @@ use remex::{
     environments::{Configured, Source, Warning, configured, token},
 };
 use remex_client::{
-    Client, Condition, Error, ErrorKind, Loss, Options, Prompts, Target,
-    environment::{Fault, Id, Local as Includes},
+    Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target,
+    environment::{DefinitionErrorKind, Id, Local as Includes},
 };
 
 use crate::{
@@ -266,8 +266,8 @@ impl Place {
         }));
         if let Some(obstacle) = obstacle.filter(|_| token == TokenFrom::Environment) {
             let failure = Failure::sentence(Kind::Failed, &obstacle.to_string());
-            return Err(match &obstacle.fault {
-                Fault::TokenFile { .. } if failure.todo().is_none() => failure.hint(format!(
+            return Err(match &obstacle.kind {
+                DefinitionErrorKind::TokenFile { .. } if failure.todo().is_none() => failure.hint(format!(
                     "write the token to that file, or name the one that has it with `remex env set {id} --token-file \
                      PATH`"
                 )),
@@ -329,8 +329,8 @@ impl Place {
 
     /// Waits until it is certain that a lost connection to the user's own server does not come back, and says why.
     pub(crate) async fn server_gone(kind: PlaceKind, client: &Client) -> Failure {
-        let mut conditions = client.conditions();
-        let is_cut = |condition: &Condition| matches!(condition, Condition::Recovering { .. });
+        let mut conditions = client.connection_states();
+        let is_cut = |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
         while kind == PlaceKind::Own && conditions.wait_for(is_cut).await.is_ok() {
             match own::look().await {
                 Ok(own::Found::Died) => return own_server_lost(own::DIED),
@@ -349,7 +349,7 @@ impl Place {
     /// Says of a session that was lost with the user's own server what became of that.
     pub(crate) fn explain(kind: PlaceKind, failure: Failure) -> Failure {
         match failure.loss() {
-            Some(Loss::Forgotten { .. }) if kind == PlaceKind::Own => own_server_lost(
+            Some(SessionLost::Forgotten { .. }) if kind == PlaceKind::Own => own_server_lost(
                 "your remex server is a new one: the one before died or was stopped, and the processes that it ran were \
                  ended",
             ),

@@ -353,7 +353,7 @@ async fn resume(place: &Place, client: Client, deadline: Instant, findings: &mut
     let deadline = if asks(place) && !left.is_zero() { Instant::now() + ANSWER } else { deadline };
     let mut came_back = None;
     let tried = async {
-        client.clone().leave().await;
+        client.clone().disconnect().await;
         let again = dial(place, left, |options| options.session = Session::Resume(session.clone())).await?;
         let resumed = again.session_id() == session;
         came_back = Some(again);

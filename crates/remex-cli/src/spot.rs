@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser as _, ValueParserFactory};
-use remex_client::{Client, Condition, Error, fs::Fs};
+use remex_client::{Client, ConnectionState, Error, fs::Fs};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -191,7 +191,7 @@ impl Connections {
             Some((_, at)) => Arc::clone(at),
             None => {
                 let at = Arc::new(Reached::connect(&place).await?);
-                self.watchers.spawn(tell_of_cuts(at.client.conditions(), at.name.clone(), say));
+                self.watchers.spawn(tell_of_cuts(at.client.connection_states(), at.name.clone(), say));
                 self.reached.push((place, Arc::clone(&at)));
                 at
             }
@@ -334,9 +334,9 @@ pub(crate) fn sibling_of(shown: &str, name: &OsStr) -> String {
     format!("{directory}{name}")
 }
 
-async fn tell_of_cuts(mut conditions: watch::Receiver<Condition>, name: String, say: impl Fn(&str)) {
+async fn tell_of_cuts(mut conditions: watch::Receiver<ConnectionState>, name: String, say: impl Fn(&str)) {
     loop {
-        let is_cut = |condition: &Condition| matches!(condition, Condition::Recovering { .. });
+        let is_cut = |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
         if conditions.wait_for(is_cut).await.is_err() {
             return;
         }
@@ -347,7 +347,7 @@ async fn tell_of_cuts(mut conditions: watch::Receiver<Condition>, name: String, 
             say(&format!("the connection to {name} is lost; waiting for it"));
         }
         match conditions.wait_for(|condition| !is_cut(condition)).await.as_deref() {
-            Ok(Condition::Connected) if is_told => {
+            Ok(ConnectionState::Connected) if is_told => {
                 say(&format!("reconnected to {name} after {}", text::span(lost_at.elapsed())));
             }
             Ok(_) => {}

@@ -5,11 +5,11 @@
 
 mod clock;
 mod collector;
-mod cut;
 mod limits;
 mod open;
 mod step;
 mod table;
+mod truncate;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,9 +17,9 @@ use std::{
 };
 
 pub use clock::{Clock, RealTime};
-pub use cut::{Count, Cut, CutText};
 pub use limits::{Limits, Window};
-pub use step::{Listed, Progress, Retained, Step, Write};
+pub use step::{ListedProcess, Progress, RetainedOutput, Step, Write};
+pub use truncate::{Count, TruncatedText, Truncator};
 
 pub use crate::refusal::{Handle, Refusal};
 
@@ -27,7 +27,7 @@ use crate::{
     Command, Error,
     process::{OnDrop, SignalName},
 };
-use open::Open;
+use open::OpenProcess;
 use table::Table;
 
 /// The processes of one model.
@@ -141,7 +141,7 @@ impl Agent {
         let Shared { limits, clock, .. } = &*self.shared;
         let mut reservation = self.reserve()?;
         let command = command.on_drop(OnDrop::Terminate).retain_otherwise(limits.retain);
-        let open = Arc::new(Open::start(command, limits.collect_bytes).await?);
+        let open = Arc::new(OpenProcess::start(command, limits.collect_bytes).await?);
         reservation.state = Reserved::Used;
         let handle = self.table().insert(&open, limits.open, clock.now());
         self.step(handle, &open, Write::Nothing, window).await
@@ -150,7 +150,7 @@ impl Agent {
     /// Gives a process input, or nothing, and returns when it has ended or the time is over.
     ///
     /// The step has the output since the last one. It is over in time though the process does not read, and tells
-    /// what was taken ([`Step::taken_bytes`]). Calls at the same time take turns with writing, and each piece of output goes to one of them.
+    /// what was taken ([`Step::accepted_bytes`]). Calls at the same time take turns with writing, and each piece of output goes to one of them.
     /// Dropped, a call has taken no output.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Agent {
     /// let command = client.command("wc").arg("-c").input(Input::Piped);
     /// let handle = agent.exec_command(command, briefly).await?.handle;
     /// let step = agent.write_stdin(handle, Write::BytesAndEnd(b"hello"), Window::default()).await?;
-    /// assert_eq!((step.taken_bytes, step.output.text.as_str()), (5, "5\n"));
+    /// assert_eq!((step.accepted_bytes, step.output.text.as_str()), (5, "5\n"));
     /// # Ok(()) }
     /// ```
     pub async fn write_stdin(&self, handle: Handle, write: Write<'_>, window: Window) -> Result<Step, Error> {
@@ -199,10 +199,10 @@ impl Agent {
     /// let step = agent.exec_command(client.command("seq").arg("1000"), window).await?;
     /// assert!(step.output.omitted_bytes > 0);
     /// let retained = agent.output(step.handle, 1 << 20).await?;
-    /// assert_eq!((retained.output.text.lines().count(), retained.gone_bytes), (1000, 0));
+    /// assert_eq!((retained.output.text.lines().count(), retained.evicted_bytes), (1000, 0));
     /// # Ok(()) }
     /// ```
-    pub async fn output(&self, handle: Handle, max_bytes: usize) -> Result<Retained, Error> {
+    pub async fn output(&self, handle: Handle, max_bytes: usize) -> Result<RetainedOutput, Error> {
         self.open(handle)?.retained(max_bytes).await
     }
 
@@ -219,13 +219,13 @@ impl Agent {
     /// assert_eq!((listed.len(), listed[0].command.as_str()), (1, "true"));
     /// # Ok(()) }
     /// ```
-    pub fn list(&self) -> Vec<Listed> {
+    pub fn list(&self) -> Vec<ListedProcess> {
         let now = self.shared.clock.now();
-        let listed = |(handle, open, used_at): (_, &Open, _)| Listed {
+        let listed = |(handle, open, used_at): (_, &OpenProcess, _)| ListedProcess {
             handle,
             command: open.command.clone(),
             progress: open.collector.progress(),
-            unused_for: now.saturating_duration_since(used_at),
+            idle_for: now.saturating_duration_since(used_at),
             unseen_bytes: open.collector.unseen_bytes(),
         };
         self.table().iter().map(listed).collect()
@@ -350,16 +350,16 @@ impl Agent {
     async fn step(
         &self,
         handle: Handle,
-        open: &Open,
+        open: &OpenProcess,
         write: Write<'_>,
         window: Window,
     ) -> Result<Step, Error> {
         let Shared { limits, clock, .. } = &*self.shared;
         let began = clock.now();
         let over = clock.sleep(limits.patience(window));
-        let mut taken_bytes = 0;
+        let mut accepted_bytes = 0;
         let write_and_wait = async {
-            open.write(handle, write, &mut taken_bytes).await?;
+            open.write(handle, write, &mut accepted_bytes).await?;
             open.collector.ended().await;
             Ok::<_, Error>(())
         };
@@ -373,7 +373,7 @@ impl Agent {
         // It may have made room for another one meanwhile, which does not concern this step.
         let _ = self.table().find(handle, now);
         let (progress, output) = open.collector.take(limits.budget(window));
-        Ok(Step { handle, output, progress, taken_bytes, waited: now.saturating_duration_since(began) })
+        Ok(Step { handle, output, progress, accepted_bytes, waited: now.saturating_duration_since(began) })
     }
 
     fn reserve(&self) -> Result<Reservation<'_>, Error> {
@@ -381,7 +381,7 @@ impl Agent {
         Ok(Reservation { shared: &self.shared, state: Reserved::Held })
     }
 
-    fn open(&self, handle: Handle) -> Result<Arc<Open>, Error> {
+    fn open(&self, handle: Handle) -> Result<Arc<OpenProcess>, Error> {
         Ok(self.table().find(handle, self.shared.clock.now())?)
     }
 

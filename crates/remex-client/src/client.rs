@@ -9,7 +9,7 @@ use remex_proto::{
 };
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
-use crate::{Condition, Error, Loss, Options, Target, core::Core, engine};
+use crate::{ConnectionState, Error, Options, SessionLost, Target, core::Core, engine};
 
 /// One session with one server.
 ///
@@ -18,7 +18,7 @@ use crate::{Condition, Error, Loss, Options, Target, core::Core, engine};
 /// ([`Error::Lost`]).
 ///
 /// When the last clone and the last handle made with it are dropped, the connection is closed, and the session goes
-/// on without it for its time to live; [`Client::end`] ends it with its processes, [`Client::leave`] waits until the
+/// on without it for its time to live; [`Client::end`] ends it with its processes, [`Client::disconnect`] waits until the
 /// connection is closed. A program that was started for the connection ends with it, whatever happens.
 ///
 /// ```
@@ -92,7 +92,7 @@ impl Client {
     pub async fn connect_with(target: Target, options: Options) -> Result<Self, Error> {
         let core = Core::new(target, options);
         let (closing, closed) = watch::channel(false);
-        let task = engine::begin(&core, closed).await?;
+        let task = engine::start(&core, closed).await?;
         let task = tokio::sync::Mutex::new(Some(task));
         Ok(Self { owner: Arc::new(Owner { core, closing, task }) })
     }
@@ -149,7 +149,7 @@ impl Client {
         R: Request + Into<Call>,
         R::Reply: 'static,
     {
-        self.core().ask(request.into()).await?.decode(R::METHOD)
+        self.core().call(request.into()).await?.decode(R::METHOD)
     }
 
     /// Returns the id of the session; another client resumes it with [`Session::Resume`].
@@ -207,11 +207,11 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// assert_eq!(client.condition(), remex_client::Condition::Connected);
+    /// assert_eq!(client.connection_state(), remex_client::ConnectionState::Connected);
     /// # Ok(()) }
     /// ```
-    pub fn condition(&self) -> Condition {
-        self.core().condition.borrow().clone()
+    pub fn connection_state(&self) -> ConnectionState {
+        self.core().connection_state.borrow().clone()
     }
 
     /// Returns a receiver that is told whenever the condition changes.
@@ -219,15 +219,15 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::Condition;
+    /// use remex_client::ConnectionState;
     ///
-    /// let mut conditions = client.conditions();
-    /// client.leave().await;
-    /// conditions.wait_for(|condition| matches!(condition, Condition::Lost(_))).await?;
+    /// let mut states = client.connection_states();
+    /// client.disconnect().await;
+    /// states.wait_for(|state| matches!(state, ConnectionState::Lost(_))).await?;
     /// # Ok(()) }
     /// ```
-    pub fn conditions(&self) -> watch::Receiver<Condition> {
-        self.core().condition.subscribe()
+    pub fn connection_states(&self) -> watch::Receiver<ConnectionState> {
+        self.core().connection_state.subscribe()
     }
 
     /// Returns how often the connection was cut so far, also when it was back before anybody looked at
@@ -236,11 +236,11 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// assert_eq!(client.cuts(), 0);
+    /// assert_eq!(client.disconnects(), 0);
     /// # Ok(()) }
     /// ```
-    pub fn cuts(&self) -> u64 {
-        self.core().cuts()
+    pub fn disconnects(&self) -> u64 {
+        self.core().disconnects()
     }
 
     /// Ends the session with all its processes, and closes the connection.
@@ -262,12 +262,12 @@ impl Client {
     /// ```
     pub async fn end(self) -> Result<(), Error> {
         let session_id = self.session_id().to_owned();
-        self.core().ask_to_end();
+        self.core().request_end();
         let ended = self.call(wire_session::End { session_id }).await;
-        self.leave().await;
+        self.disconnect().await;
         match ended {
             // After a cut at the wrong moment there is nothing left to come back to: it has ended.
-            Ok(_) | Err(Error::Lost(Loss::Forgotten { .. })) => Ok(()),
+            Ok(_) | Err(Error::Lost(SessionLost::Forgotten { .. })) => Ok(()),
             // Sent again after a cut, it may find that the first one has been heard after all.
             Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownSession) => Ok(()),
             Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownMethod) => Ok(()),
@@ -283,14 +283,14 @@ impl Client {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// let other = client.clone();
-    /// client.leave().await;
+    /// client.disconnect().await;
     /// assert!(other.command("true").output().await.is_err());
     /// # Ok(()) }
     /// ```
-    pub async fn leave(self) {
+    pub async fn disconnect(self) {
         self.owner.closing.send_replace(true);
         // The task says so as its last deed, also when it is dropped.
-        let _ = self.conditions().wait_for(|condition| matches!(condition, Condition::Lost(_))).await;
+        let _ = self.connection_states().wait_for(|state| matches!(state, ConnectionState::Lost(_))).await;
         let task = self.owner.task.lock().await.take();
         if let Some(task) = task {
             let _ = task.await;

@@ -1,15 +1,15 @@
-//! What callers, consumers and the task with the connection share: open calls, feeds, what is to be sent.
+//! What callers, consumers and the task with the connection share: open calls, queues, what is to be sent.
 //!
 //! It does no I/O: `engine.rs` has the task that does. Start at [`Core`].
 
-mod breaches;
+mod call_class;
 mod files;
 mod incoming;
-mod lane;
 mod outgoing;
+mod pending_reply;
+mod protocol_errors;
 mod repeat;
 mod route;
-mod ticket;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -24,26 +24,26 @@ use remex_proto::{
     Call,
     initialize::{Capability, Reply as Welcome},
     process as wire,
-    state::pending::{self, AfterCut, Pending},
+    state::pending::{self, AfterDisconnect, Pending},
 };
 use remex_rpc::memory::Reply;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use crate::{
-    Condition, Error, Loss, Options, Target,
+    ConnectionState, Error, Options, SessionLost, Target,
     error::is_unknown_process,
-    feed::{Feed, Order},
+    event_queue::{EventQueue, QueueAction},
 };
-use breaches::Breaches;
+pub(crate) use call_class::CallClass;
+use call_class::class;
 use files::OpenFiles;
-pub(crate) use lane::Lane;
-use lane::lane;
-pub(crate) use outgoing::Item;
 use outgoing::Outgoing;
-use repeat::after_cut;
-pub(crate) use route::{Route, RouteKey, Routed};
-pub(crate) use ticket::Ticket;
+pub(crate) use outgoing::OutgoingItem;
+pub(crate) use pending_reply::PendingReply;
+use protocol_errors::ProtocolErrors;
+use repeat::after_disconnect;
+pub(crate) use route::{Route, RouteEvent, RouteKey};
 
 /// How many calls of each kind may be open; together fewer than the 1,024 at which a server stops reading.
 const CALLS: usize = 128;
@@ -59,7 +59,7 @@ const ID_BYTES: u64 = 32;
 /// How much they may have together.
 const CALL_BYTES: usize = 64 << 20;
 
-/// How many calls may be open with those that nobody waits for: reads of feeds, kills, ends of input.
+/// Limits all open calls, including those without a caller: reads for event queues, kills, closing of input.
 const ALL_CALLS: usize = 8192;
 
 /// What one client shares.
@@ -75,9 +75,9 @@ pub(crate) struct Core {
     room: Notify,
     slots: Slots,
     files: OnceLock<OpenFiles>,
-    pub(crate) condition: watch::Sender<Condition>,
+    pub(crate) connection_state: watch::Sender<ConnectionState>,
     /// How messages travel; every connection of one target does it alike.
-    mode: OnceLock<Mode>,
+    mode: OnceLock<MessageForm>,
     /// What the server said when the session began.
     welcome: OnceLock<Welcome>,
     /// Makes ids unique among clients.
@@ -85,7 +85,7 @@ pub(crate) struct Core {
     next_name: AtomicU64,
 }
 
-/// Room for calls of each kind, so that those that take long hold up their own kind only.
+/// Limits how many calls of each class may be open, so that slow calls block only their own class.
 #[derive(Debug)]
 struct Slots {
     plain: Arc<Semaphore>,
@@ -96,41 +96,41 @@ struct Slots {
 }
 
 impl Slots {
-    fn of(&self, lane: Lane) -> Option<&Arc<Semaphore>> {
-        match lane {
-            Lane::Control => None,
-            Lane::Plain => Some(&self.plain),
-            Lane::Files => Some(&self.files),
-            Lane::Parked => Some(&self.parked),
+    fn of(&self, class: CallClass) -> Option<&Arc<Semaphore>> {
+        match class {
+            CallClass::Control => None,
+            CallClass::Plain => Some(&self.plain),
+            CallClass::Files => Some(&self.files),
+            CallClass::Parked => Some(&self.parked),
         }
     }
 }
 
 #[derive(Debug)]
 struct State {
-    pending: Pending<Waiting>,
+    pending: Pending<PendingCall>,
     outgoing: Outgoing,
-    feeds: BTreeMap<String, Arc<Feed>>,
+    queues: BTreeMap<String, Arc<EventQueue>>,
     /// Processes that go on and that nobody follows: they must not wait for this client.
     unfollowed: BTreeSet<String>,
     routes: HashMap<RouteKey, Arc<Route>>,
     /// What the server does for this connection.
     enabled: Enabled,
     /// Counts what arrived, to notice silence.
-    heard: u64,
+    received: u64,
     /// Counts answers, which prove that the server hears.
     answers: u64,
-    breaches: Breaches,
+    protocol_errors: ProtocolErrors,
     /// Counts cuts: what was sent before one may have been sent twice.
-    cuts: u64,
-    end: End,
+    disconnects: u64,
+    end: SessionEnd,
 }
 
 /// How far the owner has got with ending the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    NotAsked,
-    Asked,
+enum SessionEnd {
+    NotRequested,
+    Requested,
     /// The server has ended it, and closes the connection next.
     Done,
 }
@@ -142,27 +142,27 @@ struct Enabled {
     consumed: bool,
 }
 
-/// Whether a call waits for room.
+/// Whether a call waits until the limits admit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum Admission {
     WithinLimits,
     /// It must not get lost, or let somebody wait for a kill.
-    Whatever,
+    Unbounded,
 }
 
 /// How messages travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum MessageForm {
     Wire,
     Memory,
 }
 
 /// A call that waits for its answer.
 #[derive(Debug)]
-struct Waiting {
+struct PendingCall {
     method: &'static str,
     body: Body,
-    answer: Answer,
+    answer: ReplyTo,
     /// Counts against the calls that may be open.
     _slot: Option<OwnedSemaphorePermit>,
 }
@@ -178,10 +178,10 @@ pub(crate) enum Body {
 
 /// Who waits for an answer.
 #[derive(Debug)]
-enum Answer {
-    Caller(oneshot::Sender<Result<Arrived, Error>>),
+enum ReplyTo {
+    Caller(oneshot::Sender<Result<RawReply, Error>>),
     /// A read that a feed asked for.
-    Feed(Arc<Feed>),
+    Queue(Arc<EventQueue>),
     /// A look at how far a process that nobody follows has got.
     Unfollowed(String),
     Nobody,
@@ -189,20 +189,20 @@ enum Answer {
 
 /// An answer as it came.
 #[derive(Debug)]
-pub(crate) enum Arrived {
+pub(crate) enum RawReply {
     /// The member `result`.
     Json(Bytes),
     Value(Reply),
 }
 
-impl Arrived {
+impl RawReply {
     pub(crate) fn decode<R: DeserializeOwned + 'static>(self, method: &'static str) -> Result<R, Error> {
         let nonsense = |why: &dyn std::fmt::Display| Error::Protocol {
             what: format!("the answer to `{method}` does not decode: {why}"),
         };
         match self {
-            Arrived::Json(json) => serde_json::from_slice(&json).map_err(|error| nonsense(&error)),
-            Arrived::Value(reply) => reply.take().ok_or_else(|| nonsense(&"it has another type")),
+            RawReply::Json(json) => serde_json::from_slice(&json).map_err(|error| nonsense(&error)),
+            RawReply::Value(reply) => reply.take().ok_or_else(|| nonsense(&"it has another type")),
         }
     }
 }
@@ -216,15 +216,15 @@ impl Core {
             state: Mutex::new(State {
                 pending: Pending::new(limits),
                 outgoing: Outgoing::default(),
-                feeds: BTreeMap::new(),
+                queues: BTreeMap::new(),
                 unfollowed: BTreeSet::new(),
                 routes: HashMap::new(),
                 enabled: Enabled::default(),
-                heard: 0,
+                received: 0,
                 answers: 0,
-                breaches: Breaches::default(),
-                cuts: 0,
-                end: End::NotAsked,
+                protocol_errors: ProtocolErrors::default(),
+                disconnects: 0,
+                end: SessionEnd::NotRequested,
             }),
             bell: Notify::new(),
             room: Notify::new(),
@@ -234,7 +234,7 @@ impl Core {
                 parked: Arc::new(Semaphore::new(PARKED_CALLS)),
             },
             files: OnceLock::new(),
-            condition: watch::Sender::new(Condition::Connected),
+            connection_state: watch::Sender::new(ConnectionState::Connected),
             mode: OnceLock::new(),
             welcome: OnceLock::new(),
             prefix: random_word(),
@@ -263,34 +263,38 @@ impl Core {
     }
 
     /// Returns how often the connection was cut.
-    pub(crate) fn cuts(&self) -> u64 {
-        self.lock().cuts
+    pub(crate) fn disconnects(&self) -> u64 {
+        self.lock().disconnects
     }
 
     /// Notes that the owner ends the session.
-    pub(crate) fn ask_to_end(&self) {
-        self.lock().end = End::Asked;
+    pub(crate) fn request_end(&self) {
+        self.lock().end = SessionEnd::Requested;
     }
 
     /// Tells whether the session has ended as its owner wished, so that there is nothing to recover.
     pub(crate) fn has_ended(&self) -> bool {
-        self.lock().end == End::Done
+        self.lock().end == SessionEnd::Done
     }
 
     /// Makes a call and waits for its answer; dropped, the call is forgotten and cancelled.
-    pub(crate) async fn ask(self: &Arc<Self>, call: Call) -> Result<Arrived, Error> {
-        self.order(call).await?.await
+    pub(crate) async fn call(self: &Arc<Self>, call: Call) -> Result<RawReply, Error> {
+        self.enqueue(call).await?.await
     }
 
     /// Makes a call, in the order of the calls to this function; the ticket has the answer.
-    pub(crate) async fn order(self: &Arc<Self>, call: Call) -> Result<Ticket, Error> {
-        let lane = lane(&call);
-        self.order_in(lane, call).await
+    pub(crate) async fn enqueue(self: &Arc<Self>, call: Call) -> Result<PendingReply, Error> {
+        let class = class(&call);
+        self.enqueue_as(class, call).await
     }
 
     /// Makes a call in a lane of the caller's choice.
-    pub(crate) async fn order_in(self: &Arc<Self>, lane: Lane, call: Call) -> Result<Ticket, Error> {
-        let slot = match self.slots.of(lane) {
+    pub(crate) async fn enqueue_as(
+        self: &Arc<Self>,
+        class: CallClass,
+        call: Call,
+    ) -> Result<PendingReply, Error> {
+        let slot = match self.slots.of(class) {
             Some(slots) => Arc::clone(slots).acquire_owned().await.ok(),
             None => None,
         };
@@ -298,51 +302,56 @@ impl Core {
             self.on_poll(read);
         }
         let method = call.method();
-        let after_cut = after_cut(&call);
+        let after_disconnect = after_disconnect(&call);
         let body = self.encode(call);
         self.check_length(method, &body)?;
         let (answer, receiver) = oneshot::channel();
-        let mut waiting = Waiting { method, body, answer: Answer::Caller(answer), _slot: slot };
+        let mut waiting = PendingCall { method, body, answer: ReplyTo::Caller(answer), _slot: slot };
         let id = loop {
             let room = self.room.notified();
-            let room_wanted = if lane == Lane::Control { Room::Whatever } else { Room::WithinLimits };
-            match self.register(waiting, after_cut, room_wanted)? {
+            let room_wanted =
+                if class == CallClass::Control { Admission::Unbounded } else { Admission::WithinLimits };
+            match self.register(waiting, after_disconnect, room_wanted)? {
                 Ok(id) => break id,
                 Err(refused) => waiting = refused,
             }
             room.await;
         };
-        Ok(Ticket { core: Arc::clone(self), id, receiver: Some(receiver) })
+        Ok(PendingReply { core: Arc::clone(self), id, receiver: Some(receiver) })
     }
 
     /// Makes a call that nobody waits for; it is sent at once, whatever else waits.
-    pub(crate) fn order_now(&self, call: Call) {
-        let waiting =
-            Waiting { method: call.method(), body: self.encode(call), answer: Answer::Nobody, _slot: None };
+    pub(crate) fn enqueue_unbounded(&self, call: Call) {
+        let waiting = PendingCall {
+            method: call.method(),
+            body: self.encode(call),
+            answer: ReplyTo::Nobody,
+            _slot: None,
+        };
         // Only a lost session refuses it, and with that everything it could be about is gone.
-        let _ = self.register(waiting, AfterCut::Resend, Room::Whatever);
+        let _ = self.register(waiting, AfterDisconnect::Resend, Admission::Unbounded);
     }
 
     /// Notes how far somebody has come who reads a process without being its consumer.
     fn on_poll(&self, read: &wire::Read) {
         let is_ours = read.session_id.as_ref().is_none_or(|id| *id == self.welcome().session_id);
         let Some(seq) = read.after_seq.filter(|seq| is_ours && *seq != AFTER_EVERYTHING) else { return };
-        let feed = self.lock().feeds.get(&read.process_id).cloned();
-        if let Some(feed) = feed {
-            let order = feed.on_poll(seq);
-            self.obey(&feed, order);
+        let queue = self.lock().queues.get(&read.process_id).cloned();
+        if let Some(queue) = queue {
+            let action = queue.on_poll(seq);
+            self.perform(&queue, action);
         }
     }
 
-    fn read_feed(&self, feed: &Arc<Feed>, read: wire::Read) {
-        let waiting = Waiting {
+    fn read_for_queue(&self, queue: &Arc<EventQueue>, read: wire::Read) {
+        let waiting = PendingCall {
             method: "process/read",
             body: self.encode(read.into()),
-            answer: Answer::Feed(Arc::clone(feed)),
+            answer: ReplyTo::Queue(Arc::clone(queue)),
             _slot: None,
         };
         // A feed has one read under way at most.
-        let _ = self.register(waiting, AfterCut::Fail, Room::Whatever);
+        let _ = self.register(waiting, AfterDisconnect::Fail, Admission::Unbounded);
     }
 
     /// Refuses what the server would refuse, or not even answer.
@@ -356,23 +365,23 @@ impl Core {
     /// Registers a call; gives it back when there is no room.
     fn register(
         &self,
-        waiting: Waiting,
-        after_cut: AfterCut,
-        room: Room,
-    ) -> Result<Result<u64, Waiting>, Error> {
+        waiting: PendingCall,
+        after_disconnect: AfterDisconnect,
+        room: Admission,
+    ) -> Result<Result<u64, PendingCall>, Error> {
         let len = match &waiting.body {
             Body::Wire(body) => body.len(),
             Body::Memory(_) => 0,
         };
         let mut state = self.lock();
         let registered = match room {
-            Room::WithinLimits => state.pending.register(waiting, len, after_cut),
-            Room::Whatever => state.pending.insist(waiting, len, after_cut),
+            Admission::WithinLimits => state.pending.register(waiting, len, after_disconnect),
+            Admission::Unbounded => state.pending.register_unbounded(waiting, len, after_disconnect),
         };
         let id = match registered {
             Ok(id) => id,
             Err(pending::Refused::Full(waiting)) => return Ok(Err(waiting)),
-            Err(pending::Refused::Abandoned(_)) => return Err(self.loss()),
+            Err(pending::Refused::Abandoned(_)) => return Err(self.lost_error()),
         };
         state.outgoing.requests.push_back(id);
         drop(state);
@@ -381,7 +390,7 @@ impl Core {
     }
 
     fn encode(&self, call: Call) -> Body {
-        if self.mode.get() == Some(&Mode::Memory) {
+        if self.mode.get() == Some(&MessageForm::Memory) {
             return Body::Memory(Some(Box::new(call)));
         }
         let mut body = Vec::with_capacity(256);
@@ -406,39 +415,39 @@ impl Core {
     }
 
     /// Adds the feed of a process, before anything can be said about it.
-    pub(crate) fn add_feed(&self, feed: &Arc<Feed>) -> Result<(), Error> {
+    pub(crate) fn add_queue(&self, queue: &Arc<EventQueue>) -> Result<(), Error> {
         let mut state = self.lock();
-        if let Condition::Lost(loss) = &*self.condition.borrow() {
+        if let ConnectionState::Lost(loss) = &*self.connection_state.borrow() {
             return Err(loss.clone().into());
         }
-        if state.feeds.contains_key(&feed.id) {
+        if state.queues.contains_key(&queue.id) {
             return Err(Error::Usage(format!(
                 "this client has a handle on process `{}` already; clone it",
-                feed.id
+                queue.id
             )));
         }
-        state.unfollowed.remove(&feed.id);
-        state.feeds.insert(feed.id.clone(), Arc::clone(feed));
+        state.unfollowed.remove(&queue.id);
+        state.queues.insert(queue.id.clone(), Arc::clone(queue));
         Ok(())
     }
 
-    pub(crate) fn remove_feed(&self, feed: &Feed) {
-        let is_closed = feed.known().closed.is_some();
+    pub(crate) fn remove_queue(&self, queue: &EventQueue) {
+        let is_closed = queue.known().closed.is_some();
         let mut state = self.lock();
-        state.feeds.remove(&feed.id);
+        state.queues.remove(&queue.id);
         if is_closed {
             return;
         }
         // Nobody will use up what comes, so nothing of it may hold up the process.
-        state.unfollowed.insert(feed.id.clone());
+        state.unfollowed.insert(queue.id.clone());
         drop(state);
-        self.pass_over(feed.id.clone());
+        self.skip_output(queue.id.clone());
     }
 
     /// Lets the server forget what a process has said that nobody follows.
     ///
     /// What it says from now on is passed over as it comes.
-    fn pass_over(&self, process_id: String) {
+    fn skip_output(&self, process_id: String) {
         if !self.lock().enabled.consumed {
             return;
         }
@@ -449,17 +458,17 @@ impl Core {
             max_bytes: Some(0),
             wait_ms: None,
         };
-        let waiting = Waiting {
+        let waiting = PendingCall {
             method: "process/read",
             body: self.encode(look.into()),
-            answer: Answer::Unfollowed(process_id),
+            answer: ReplyTo::Unfollowed(process_id),
             _slot: None,
         };
         // After a cut the next connection brings another look.
-        let _ = self.register(waiting, AfterCut::Fail, Room::Whatever);
+        let _ = self.register(waiting, AfterDisconnect::Fail, Admission::Unbounded);
     }
 
-    fn hear_unfollowed(&self, process_id: &str, answer: Result<wire::ReadReply, Error>) {
+    fn on_unfollowed_reply(&self, process_id: &str, answer: Result<wire::ReadReply, Error>) {
         let is_over = match &answer {
             Ok(reply) => reply.closed,
             Err(error) => is_unknown_process(error),
@@ -477,20 +486,20 @@ impl Core {
     }
 
     /// Does what a feed wants done.
-    pub(crate) fn obey(&self, feed: &Arc<Feed>, order: Order) {
-        if let Some(seq) = order.consumed {
-            self.consumed(&feed.id, seq);
+    pub(crate) fn perform(&self, queue: &Arc<EventQueue>, action: QueueAction) {
+        if let Some(seq) = action.consumed {
+            self.consumed(&queue.id, seq);
         }
-        if let Some(read) = order.read {
-            self.read_feed(feed, read);
+        if let Some(read) = action.read {
+            self.read_for_queue(queue, read);
         }
     }
 
     /// Adds a route, before anything can arrive on it. It ends with the connection.
     pub(crate) fn add_route(&self, key: RouteKey, route: &Arc<Route>) {
         let mut state = self.lock();
-        if let Condition::Lost(loss) = &*self.condition.borrow() {
-            return route.end(Routed::Lost(loss.clone()));
+        if let ConnectionState::Lost(loss) = &*self.connection_state.borrow() {
+            return route.end(RouteEvent::Lost(loss.clone()));
         }
         state.routes.insert(key, Arc::clone(route));
     }
@@ -501,13 +510,13 @@ impl Core {
 
     // What the task with the connection does.
 
-    /// Notes that a connection stands: sends what waits, and looks for what the feeds have missed.
-    pub(crate) fn connected(&self, welcome: &Welcome, mode: Mode) -> Result<(), Error> {
+    /// Notes that a connection stands: sends what waits, and looks for what the queues have missed.
+    pub(crate) fn on_connected(&self, welcome: &Welcome, mode: MessageForm) -> Result<(), Error> {
         if *self.mode.get_or_init(|| mode) != mode {
             return Err(Error::Protocol { what: "the way to the server changed its kind".to_owned() });
         }
         let _ = self.welcome.set(welcome.clone());
-        let (feeds, unfollowed): (Vec<_>, Vec<_>) = {
+        let (queues, unfollowed): (Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             let State { pending, outgoing, .. } = &mut *state;
             *outgoing = Outgoing::default();
@@ -517,74 +526,74 @@ impl Core {
                 cancel: enabled.contains(&Capability::Cancel),
                 consumed: enabled.contains(&Capability::Consumed),
             };
-            (state.feeds.values().cloned().collect(), state.unfollowed.iter().cloned().collect())
+            (state.queues.values().cloned().collect(), state.unfollowed.iter().cloned().collect())
         };
-        for feed in feeds {
-            let order = feed.resume();
-            self.obey(&feed, order);
+        for queue in queues {
+            let action = queue.on_reconnect();
+            self.perform(&queue, action);
         }
         for process_id in unfollowed {
-            self.pass_over(process_id);
+            self.skip_output(process_id);
         }
-        self.condition.send_replace(Condition::Connected);
+        self.connection_state.send_replace(ConnectionState::Connected);
         self.bell.notify_one();
         Ok(())
     }
 
     /// Notes that the connection was cut: calls that cannot be repeated end here.
-    pub(crate) fn disconnected(&self, since: tokio::time::Instant) {
-        let (failed, routes, feeds): (_, Vec<_>, Vec<_>) = {
+    pub(crate) fn on_disconnected(&self, since: tokio::time::Instant) {
+        let (failed, routes, queues): (_, Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             state.outgoing = Outgoing::default();
-            state.cuts += 1;
+            state.disconnects += 1;
             (
                 state.pending.disconnect(),
                 state.routes.drain().map(|(_, route)| route).collect(),
-                state.feeds.values().cloned().collect(),
+                state.queues.values().cloned().collect(),
             )
         };
-        self.condition.send_replace(Condition::Recovering { since });
-        for feed in feeds {
-            feed.interrupt();
+        self.connection_state.send_replace(ConnectionState::Reconnecting { since });
+        for queue in queues {
+            queue.on_disconnect();
         }
         for (_, waiting) in failed {
             let error = Error::Interrupted { method: waiting.method };
             waiting.complete(self, Err(error));
         }
         for route in routes {
-            route.end(Routed::Cut);
+            route.end(RouteEvent::Disconnected);
         }
         self.room.notify_waiters();
     }
 
     /// Notes that there will be no further connection: everything that waits ends with the cause.
-    pub(crate) fn lost(&self, loss: &Loss) {
-        self.condition.send_replace(Condition::Lost(loss.clone()));
-        let (failed, routes, feeds) = {
+    pub(crate) fn on_lost(&self, loss: &SessionLost) {
+        self.connection_state.send_replace(ConnectionState::Lost(loss.clone()));
+        let (failed, routes, queues) = {
             let mut state = self.lock();
-            (state.pending.abandon(), std::mem::take(&mut state.routes), std::mem::take(&mut state.feeds))
+            (state.pending.abandon(), std::mem::take(&mut state.routes), std::mem::take(&mut state.queues))
         };
         for (_, waiting) in failed {
             waiting.complete(self, Err(loss.clone().into()));
         }
         for route in routes.into_values() {
-            route.end(Routed::Lost(loss.clone()));
+            route.end(RouteEvent::Lost(loss.clone()));
         }
-        for feed in feeds.into_values() {
-            feed.fail(&loss.clone().into());
+        for queue in queues.into_values() {
+            queue.fail(&loss.clone().into());
         }
         self.room.notify_waiters();
     }
 
-    fn loss(&self) -> Error {
-        match &*self.condition.borrow() {
-            Condition::Lost(loss) => loss.clone().into(),
-            Condition::Connected | Condition::Recovering { .. } => Loss::Closed.into(),
+    fn lost_error(&self) -> Error {
+        match &*self.connection_state.borrow() {
+            ConnectionState::Lost(loss) => loss.clone().into(),
+            ConnectionState::Connected | ConnectionState::Reconnecting { .. } => SessionLost::Closed.into(),
         }
     }
 
     /// Notes that the server answered: it hears.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn on_answer(&self) {
         self.lock().answers += 1;
     }
 
@@ -594,13 +603,13 @@ impl Core {
     }
 
     /// Notes that something arrived.
-    pub(crate) fn hear(&self) {
-        self.lock().heard += 1;
+    pub(crate) fn on_receive(&self) {
+        self.lock().received += 1;
     }
 
     /// Returns a number that changes when something arrives.
-    pub(crate) fn heard(&self) -> u64 {
-        self.lock().heard
+    pub(crate) fn received(&self) -> u64 {
+        self.lock().received
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -608,18 +617,21 @@ impl Core {
     }
 }
 
-impl Waiting {
-    fn complete(self, core: &Core, outcome: Result<Arrived, Error>) {
+impl PendingCall {
+    fn complete(self, core: &Core, outcome: Result<RawReply, Error>) {
         match self.answer {
-            Answer::Caller(caller) => drop(caller.send(outcome)),
-            Answer::Feed(feed) => {
-                let order = feed.hear_read(outcome.and_then(|arrived| arrived.decode("process/read")));
-                core.obey(&feed, order);
+            ReplyTo::Caller(caller) => drop(caller.send(outcome)),
+            ReplyTo::Queue(queue) => {
+                let action = queue.on_read_reply(outcome.and_then(|arrived| arrived.decode("process/read")));
+                core.perform(&queue, action);
             }
-            Answer::Unfollowed(process_id) => {
-                core.hear_unfollowed(&process_id, outcome.and_then(|arrived| arrived.decode("process/read")));
+            ReplyTo::Unfollowed(process_id) => {
+                core.on_unfollowed_reply(
+                    &process_id,
+                    outcome.and_then(|arrived| arrived.decode("process/read")),
+                );
             }
-            Answer::Nobody => {}
+            ReplyTo::Nobody => {}
         }
     }
 }

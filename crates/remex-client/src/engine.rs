@@ -1,6 +1,6 @@
 //! The one task of a client: it has the connection, and makes a new one when that is cut.
 //!
-//! Start at [`begin`].
+//! Start at [`start`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,10 +25,10 @@ use tokio::{
 };
 
 use crate::{
-    Condition, Error, Loss, Prompts, Session,
-    core::{Arrived, Body, Core, Item, Mode},
+    ConnectionState, Error, Prompts, Session, SessionLost,
+    core::{Body, Core, MessageForm, OutgoingItem, RawReply},
     dial::dial,
-    link::{Link, Way},
+    link::{Link, Transport},
     program::Child,
 };
 
@@ -36,14 +36,14 @@ use crate::{
 const SEND_BYTES: usize = 64 << 10;
 
 /// The pause before the second try to connect, and the longest one; a connection that lasted longer is repaired at once.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
 /// A server that speaks but does not answer is deaf after this many times of silence.
-const DEAF: u32 = 6;
+const UNRESPONSIVE: u32 = 6;
 
 /// How long a server gets to take the last words.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// WebSocket close code of an orderly end.
 const NORMAL: u16 = 1000;
@@ -52,11 +52,11 @@ const NORMAL: u16 = 1000;
 const HANDSHAKE: RequestId = RequestId::Integer(0);
 
 /// Makes the first connection, and starts the task that has it from then on.
-pub(crate) async fn begin(core: &Arc<Core>, closing: watch::Receiver<bool>) -> Result<JoinHandle<()>, Error> {
-    let (link, welcome) = open(core, &core.options.session, core.options.prompts).await?;
-    core.connected(&welcome, link.mode())?;
+pub(crate) async fn start(core: &Arc<Core>, closing: watch::Receiver<bool>) -> Result<JoinHandle<()>, Error> {
+    let (link, welcome) = connect(core, &core.options.session, core.options.prompts).await?;
+    core.on_connected(&welcome, link.mode())?;
     let engine =
-        Engine { core: Arc::clone(core), session: welcome.session_id, closing, pause: Duration::ZERO };
+        Engine { core: Arc::clone(core), session: welcome.session_id, closing, backoff: Duration::ZERO };
     Ok(tokio::spawn(engine.run(link)))
 }
 
@@ -66,76 +66,76 @@ struct Engine {
     closing: watch::Receiver<bool>,
     /// How long to wait before the next try to connect: longer after each one, and shorter by as long as a connection
     /// has lasted.
-    pause: Duration,
+    backoff: Duration,
 }
 
 /// Whatever ends the task, nobody waits for it any longer.
 impl Drop for Engine {
     fn drop(&mut self) {
-        if !matches!(*self.core.condition.borrow(), Condition::Lost(_)) {
-            self.core.lost(&Loss::Stopped);
+        if !matches!(*self.core.connection_state.borrow(), ConnectionState::Lost(_)) {
+            self.core.on_lost(&SessionLost::Stopped);
         }
     }
 }
 
 /// Why a connection is over.
-enum End {
+enum Ending {
     /// The owner wants it.
     Closing,
-    Cut(Error),
+    Disconnected(Error),
 }
 
 impl Engine {
     async fn run(mut self, mut link: Link) {
-        let loss = loop {
+        let lost = loop {
             let connected = Instant::now();
-            let end = self.converse(&mut link).await;
-            self.pause = self.pause.saturating_sub(connected.elapsed());
+            let end = self.run_connection(&mut link).await;
+            self.backoff = self.backoff.saturating_sub(connected.elapsed());
             let error = match end {
-                End::Closing => {
-                    part(link, &self.core).await;
-                    break Loss::Closed;
+                Ending::Closing => {
+                    close(link, &self.core).await;
+                    break SessionLost::Closed;
                 }
-                End::Cut(error) => error,
+                Ending::Disconnected(error) => error,
             };
             if self.core.has_ended() {
-                end_link(link).await;
-                break Loss::Closed;
+                drop_link(link).await;
+                break SessionLost::Closed;
             }
-            if let Error::Lost(loss) = error {
-                end_link(link).await;
-                break loss;
+            if let Error::Lost(lost) = error {
+                drop_link(link).await;
+                break lost;
             }
             tracing::debug!(session = %self.session, error = %error, "connection cut");
-            self.core.disconnected(Instant::now());
-            end_link(link).await;
+            self.core.on_disconnected(Instant::now());
+            drop_link(link).await;
             let mut closing = self.closing.clone();
-            let recovered = tokio::select! {
+            let reconnected = tokio::select! {
                 biased;
-                recovered = self.recover(error) => recovered,
-                _ = closing.wait_for(|closing| *closing) => Err(Loss::Closed),
+                reconnected = self.reconnect(error) => reconnected,
+                _ = closing.wait_for(|closing| *closing) => Err(SessionLost::Closed),
             };
-            match recovered {
-                Ok(recovered) => link = recovered,
-                Err(loss) => break loss,
+            match reconnected {
+                Ok(reconnected) => link = reconnected,
+                Err(lost) => break lost,
             }
         };
-        tracing::debug!(session = %self.session, error = %loss, "session left");
-        self.core.lost(&loss);
+        tracing::debug!(session = %self.session, error = %lost, "session left");
+        self.core.on_lost(&lost);
     }
 
     /// Sends and receives until the connection is over.
-    async fn converse(&mut self, link: &mut Link) -> End {
+    async fn run_connection(&mut self, link: &mut Link) -> Ending {
         let core = &self.core;
-        let cut = async {
-            match &mut link.way {
-                Way::Wire { reader, writer, framing } => tokio::select! {
+        let disconnected = async {
+            match &mut link.transport {
+                Transport::Wire { reader, writer, framing } => tokio::select! {
                     biased;
                     error = receive(core, reader) => error,
                     error = send(core, writer, *framing) => error,
-                    error = watch_silence(core) => error,
+                    error = keep_alive(core) => error,
                 },
-                Way::Memory(ClientEnd { sender, receiver }) => tokio::select! {
+                Transport::Memory(ClientEnd { sender, receiver }) => tokio::select! {
                     biased;
                     error = receive_values(core, receiver) => error,
                     error = send_values(core, sender) => error,
@@ -144,56 +144,58 @@ impl Engine {
         };
         tokio::select! {
             biased;
-            error = cut => End::Cut(error),
-            _ = self.closing.wait_for(|closing| *closing) => End::Closing,
+            error = disconnected => Ending::Disconnected(error),
+            _ = self.closing.wait_for(|closing| *closing) => Ending::Closing,
         }
     }
 
     /// Connects and resumes the session, again and again.
-    async fn recover(&mut self, cause: Error) -> Result<Link, Loss> {
+    async fn reconnect(&mut self, cause: Error) -> Result<Link, SessionLost> {
         let began = Instant::now();
-        let limit = self.core.options.recover_for;
+        let limit = self.core.options.reconnect_timeout;
         let mut last = cause;
         loop {
             // There is time for one try, however short the whole time is.
-            sleep(jittered(self.pause.min(limit / 2))).await;
-            self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            sleep(jittered(self.backoff.min(limit / 2))).await;
+            self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, MAX_BACKOFF);
             let left = limit.saturating_sub(began.elapsed());
             let session = Session::Resume(self.session.clone());
             // By now the terminal shows and reads what runs there.
-            match timeout(left, open(&self.core, &session, Prompts::Refuse)).await {
-                Err(_) => return Err(Loss::GaveUp { after: limit, last: Box::new(last) }),
+            match timeout(left, connect(&self.core, &session, Prompts::Refuse)).await {
+                Err(_) => return Err(SessionLost::ReconnectTimedOut { after: limit, last: Box::new(last) }),
                 Ok(Ok((link, welcome))) if welcome.session_id == self.session => {
-                    return match self.core.connected(&welcome, link.mode()) {
+                    return match self.core.on_connected(&welcome, link.mode()) {
                         Ok(()) => Ok(link),
-                        Err(error) => Err(Loss::Rejected(Box::new(error))),
+                        Err(error) => Err(SessionLost::Rejected(Box::new(error))),
                     };
                 }
                 Ok(Ok(_)) => {
-                    return Err(Loss::Forgotten { message: "the server began another session".to_owned() });
+                    return Err(SessionLost::Forgotten {
+                        message: "the server began another session".to_owned(),
+                    });
                 }
-                Ok(Err(error)) => last = hopeful(error)?,
+                Ok(Err(error)) => last = retryable(error)?,
             }
             tracing::debug!(session = %self.session, error = %last, elapsed = ?began.elapsed(), "still cut off");
-            if began.elapsed() + self.pause >= limit {
-                return Err(Loss::GaveUp { after: limit, last: Box::new(last) });
+            if began.elapsed() + self.backoff >= limit {
+                return Err(SessionLost::ReconnectTimedOut { after: limit, last: Box::new(last) });
             }
         }
     }
 }
 
 /// Returns the error when another try makes sense.
-fn hopeful(error: Error) -> Result<Error, Loss> {
+fn retryable(error: Error) -> Result<Error, SessionLost> {
     match error {
         Error::Refused(RpcError { kind, message, .. })
             if kind == ErrorKind::UnknownSession || message.starts_with("unknown session id") =>
         {
-            Err(Loss::Forgotten { message })
+            Err(SessionLost::Forgotten { message })
         }
         // The server has not noticed yet that the old connection is gone.
         Error::Refused(RpcError { code: SESSION_ATTACHED, .. }) => Ok(error),
         Error::Refused(_) | Error::Unauthorized { .. } | Error::Address { .. } | Error::Protocol { .. } => {
-            Err(Loss::Rejected(Box::new(error)))
+            Err(SessionLost::Rejected(Box::new(error)))
         }
         other => Ok(other),
     }
@@ -209,7 +211,7 @@ fn jittered(pause: Duration) -> Duration {
 }
 
 /// Connects and shakes hands, each within its limit.
-async fn open(core: &Core, session: &Session, prompts: Prompts) -> Result<(Link, Welcome), Error> {
+async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Link, Welcome), Error> {
     let options = &core.options;
     let too_long = |what, after| Error::TimedOut { what, after };
     let mut link = timeout(options.connect_timeout, dial(&core.target, prompts))
@@ -239,24 +241,24 @@ async fn open(core: &Core, session: &Session, prompts: Prompts) -> Result<(Link,
             }
         }
     };
-    let shaken = tokio::select! {
+    let outcome = tokio::select! {
         biased;
-        shaken = link.shake_hands(initialize) => shaken,
+        outcome = link.handshake(initialize) => outcome,
         error = overdue => Err(HandshakeError::Answered(error)),
     };
-    match shaken {
+    match outcome {
         Ok(welcome) => {
             if let Some(child) = &mut link.child {
                 child.connected().await;
             }
             Ok((link, welcome))
         }
-        Err(HandshakeError::Gone(reason)) => Err(match &mut link.child {
-            Some(child) => child.obituary().await,
+        Err(HandshakeError::Closed(reason)) => Err(match &mut link.child {
+            Some(child) => child.exit_error().await,
             None => Error::Unreachable { target: core.target.to_string(), reason },
         }),
         Err(HandshakeError::Malformed { what, line }) => Err(match &link.child {
-            Some(child) => child.noise(&line),
+            Some(child) => child.unexpected_output_error(&line),
             None => Error::Protocol { what },
         }),
         Err(HandshakeError::Answered(error)) => Err(error),
@@ -266,7 +268,7 @@ async fn open(core: &Core, session: &Session, prompts: Prompts) -> Result<(Link,
 fn capabilities(link: &Link) -> std::collections::BTreeSet<Capability> {
     let mut wanted = [Capability::ProcessGap, Capability::Cancel, Capability::Consumed].into();
     // On a WebSocket ping and pong do it.
-    if !matches!(link.way, Way::Wire { framing: Framing::WebSocket(_), .. }) {
+    if !matches!(link.transport, Transport::Wire { framing: Framing::WebSocket(_), .. }) {
         std::collections::BTreeSet::insert(&mut wanted, Capability::Acks);
     }
     wanted
@@ -274,7 +276,7 @@ fn capabilities(link: &Link) -> std::collections::BTreeSet<Capability> {
 
 enum HandshakeError {
     /// The server is not there any more.
-    Gone(String),
+    Closed(String),
     /// It said something that is no message.
     Malformed {
         what: String,
@@ -284,16 +286,16 @@ enum HandshakeError {
 }
 
 impl Link {
-    fn mode(&self) -> Mode {
-        match self.way {
-            Way::Wire { .. } => Mode::Wire,
-            Way::Memory(_) => Mode::Memory,
+    fn mode(&self) -> MessageForm {
+        match self.transport {
+            Transport::Wire { .. } => MessageForm::Wire,
+            Transport::Memory(_) => MessageForm::Memory,
         }
     }
 
-    async fn shake_hands(&mut self, initialize: Initialize) -> Result<Welcome, HandshakeError> {
-        match &mut self.way {
-            Way::Wire { reader, writer, framing } => {
+    async fn handshake(&mut self, initialize: Initialize) -> Result<Welcome, HandshakeError> {
+        match &mut self.transport {
+            Transport::Wire { reader, writer, framing } => {
                 let mut out = SendBuffer::new(*framing);
                 out.message(256, |buffer| message::write_request(buffer, &HANDSHAKE, &initialize));
                 write_out(writer, &mut out).await?;
@@ -302,22 +304,22 @@ impl Link {
                 write_out(writer, &mut out).await?;
                 Ok(welcome)
             }
-            Way::Memory(ClientEnd { sender, receiver }) => {
-                let gone = || HandshakeError::Gone("the server has ended".to_owned());
+            Transport::Memory(ClientEnd { sender, receiver }) => {
+                let closed = || HandshakeError::Closed("the server has ended".to_owned());
                 let call = ToServer::Call { id: HANDSHAKE, call: Call::Initialize(initialize) };
-                sender.send(call).await.map_err(|_| gone())?;
+                sender.send(call).await.map_err(|_| closed())?;
                 let outcome = loop {
-                    match receiver.recv().await.ok_or_else(gone)? {
+                    match receiver.recv().await.ok_or_else(closed)? {
                         ToClient::Answer { id: HANDSHAKE, outcome } => break outcome,
                         ToClient::Answer { .. } | ToClient::Note(_) => {}
-                        ToClient::Goodbye { reason } => return Err(HandshakeError::Gone(reason)),
+                        ToClient::Goodbye { reason } => return Err(HandshakeError::Closed(reason)),
                     }
                 };
-                let welcome = outcome.map(Arrived::Value).map_err(Error::Refused);
+                let welcome = outcome.map(RawReply::Value).map_err(Error::Refused);
                 let welcome = welcome
                     .and_then(|arrived| arrived.decode(Initialize::METHOD))
                     .map_err(HandshakeError::Answered)?;
-                sender.send(ToServer::Note(Initialized {}.into())).await.map_err(|_| gone())?;
+                sender.send(ToServer::Note(Initialized {}.into())).await.map_err(|_| closed())?;
                 Ok(welcome)
             }
         }
@@ -339,7 +341,7 @@ async fn read_welcome(
                 continue;
             }
             Incoming::Pong(_) => continue,
-            other => return Err(HandshakeError::Gone(ending(&other))),
+            other => return Err(HandshakeError::Closed(describe(&other))),
         };
         match Message::parse(&bytes, MessageLimits::WIRE) {
             Ok(Message::Response { id: HANDSHAKE, outcome: Ok(result) }) => {
@@ -353,7 +355,7 @@ async fn read_welcome(
                 return Err(HandshakeError::Answered(error.into()));
             }
             Ok(_) => {}
-            Err(_) if reader.has_ended() => return Err(HandshakeError::Gone(ending(&Incoming::End))),
+            Err(_) if reader.has_ended() => return Err(HandshakeError::Closed(describe(&Incoming::End))),
             Err(malformed) => {
                 return Err(HandshakeError::Malformed { what: malformed.to_string(), line: bytes.to_vec() });
             }
@@ -365,15 +367,15 @@ async fn write_out(writer: &mut WriteHalf, out: &mut SendBuffer) -> Result<(), H
     while !out.is_empty() {
         match writer.write(out.pending()).await {
             Ok(len) if len > 0 => out.advance(len),
-            Ok(_) => return Err(HandshakeError::Gone("it takes nothing".to_owned())),
-            Err(error) => return Err(HandshakeError::Gone(error.to_string())),
+            Ok(_) => return Err(HandshakeError::Closed("it takes nothing".to_owned())),
+            Err(error) => return Err(HandshakeError::Closed(error.to_string())),
         }
     }
-    writer.flush().await.map_err(|error| HandshakeError::Gone(error.to_string()))
+    writer.flush().await.map_err(|error| HandshakeError::Closed(error.to_string()))
 }
 
 /// Says in words how a connection ended.
-fn ending(incoming: &Incoming) -> String {
+fn describe(incoming: &Incoming) -> String {
     match incoming {
         Incoming::Close { code, reason } if reason.is_empty() => {
             format!("the server closed the connection (code {})", code.unwrap_or(NORMAL))
@@ -395,40 +397,43 @@ fn ending(incoming: &Incoming) -> String {
 async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
     loop {
         let incoming = reader.next().await;
-        core.hear();
+        core.on_receive();
         match incoming {
             Incoming::Message(bytes) => {
-                match core.message(&bytes) {
+                match core.on_message(&bytes) {
                     Ok(()) => {}
                     // It is the beginning of a message that was cut off.
                     Err(Error::Protocol { .. }) if reader.has_ended() => {
-                        return gone(core, ending(&Incoming::End));
+                        return disconnected(core, describe(&Incoming::End));
                     }
                     Err(Error::Protocol { what }) => {
-                        return core.breach(&what).err().map_or(Error::Protocol { what }, Error::Lost);
+                        return core
+                            .on_protocol_error(&what)
+                            .err()
+                            .map_or(Error::Protocol { what }, Error::Lost);
                     }
                     Err(error) => return error,
                 }
             }
             Incoming::Ping(payload) => core.pong(payload),
-            Incoming::Pong(_) => core.answered(),
-            Incoming::Close { reason, .. } if reason == TAKEN_OVER => return Loss::TakenOver.into(),
-            other => return gone(core, ending(&other)),
+            Incoming::Pong(_) => core.on_answer(),
+            Incoming::Close { reason, .. } if reason == TAKEN_OVER => return SessionLost::TakenOver.into(),
+            other => return disconnected(core, describe(&other)),
         }
     }
 }
 
-fn gone(core: &Core, reason: String) -> Error {
+fn disconnected(core: &Core, reason: String) -> Error {
     Error::Unreachable { target: core.target.to_string(), reason }
 }
 
 async fn receive_values(core: &Core, receiver: &mut tokio::sync::mpsc::Receiver<ToClient>) -> Error {
     while let Some(value) = receiver.recv().await {
-        if let Err(error) = core.value(value) {
+        if let Err(error) = core.on_value(value) {
             return error;
         }
     }
-    gone(core, "the server has ended".to_owned())
+    disconnected(core, "the server has ended".to_owned())
 }
 
 /// Sends what is to be sent until that fails.
@@ -437,48 +442,48 @@ async fn send(core: &Core, writer: &mut WriteHalf, framing: Framing) -> Error {
     loop {
         let mut item = Some(core.next_item().await);
         while let Some(next) = item.take() {
-            put(next, &mut out, framing);
+            append(next, &mut out, framing);
             if out.len() < SEND_BYTES {
                 item = core.take_item();
             }
         }
-        if let Err(HandshakeError::Gone(reason)) = write_out(writer, &mut out).await {
-            return gone(core, reason);
+        if let Err(HandshakeError::Closed(reason)) = write_out(writer, &mut out).await {
+            return disconnected(core, reason);
         }
         out.reset_if_idle();
     }
 }
 
-fn put(item: Item, out: &mut SendBuffer, framing: Framing) {
+fn append(item: OutgoingItem, out: &mut SendBuffer, framing: Framing) {
     match item {
-        Item::Pong(payload) => out.pong(&payload),
-        Item::Ping if framing == Framing::Lines => {
+        OutgoingItem::Pong(payload) => out.pong(&payload),
+        OutgoingItem::Ping if framing == Framing::Lines => {
             let probe = environment::GetStatus {};
             out.message(64, |buffer| message::write_request(buffer, &HANDSHAKE, &probe));
         }
-        Item::Ping => out.ping(b""),
-        Item::Note(note) => out.message(128, |buffer| note.write(buffer)),
-        Item::Request(id, Body::Wire(body)) => {
+        OutgoingItem::Ping => out.ping(b""),
+        OutgoingItem::Note(note) => out.message(128, |buffer| note.write(buffer)),
+        OutgoingItem::Request(id, Body::Wire(body)) => {
             let id = RequestId::Integer(id.cast_signed());
             out.message(body.len() + 32, |buffer| {
                 message::write_request_with(buffer, &id, |buffer| buffer.extend_from_slice(&body));
             });
         }
-        Item::Request(_, Body::Memory(_)) => {}
+        OutgoingItem::Request(_, Body::Memory(_)) => {}
     }
 }
 
 async fn send_values(core: &Core, sender: &tokio::sync::mpsc::Sender<ToServer>) -> Error {
     loop {
         let value = match core.next_item().await {
-            Item::Note(note) => ToServer::Note(note),
-            Item::Request(id, Body::Memory(Some(call))) => {
+            OutgoingItem::Note(note) => ToServer::Note(note),
+            OutgoingItem::Request(id, Body::Memory(Some(call))) => {
                 ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call }
             }
-            Item::Request(_, _) | Item::Ping | Item::Pong(_) => continue,
+            OutgoingItem::Request(_, _) | OutgoingItem::Ping | OutgoingItem::Pong(_) => continue,
         };
         if sender.send(value).await.is_err() {
-            return gone(core, "the server has ended".to_owned());
+            return disconnected(core, "the server has ended".to_owned());
         }
     }
 }
@@ -487,46 +492,46 @@ async fn send_values(core: &Core, sender: &tokio::sync::mpsc::Sender<ToServer>) 
 ///
 /// What the server says by itself proves that it is there, not that it hears: so it is given more time while it
 /// speaks, but not for ever.
-async fn watch_silence(core: &Core) -> Error {
-    let silence = core.options.silence;
+async fn keep_alive(core: &Core) -> Error {
+    let silence = core.options.keep_alive_timeout;
     loop {
-        sleep(core.options.keep_alive).await;
+        sleep(core.options.keep_alive_interval).await;
         let asked = Instant::now();
         let answers = core.ping();
         loop {
-            let heard = core.heard();
+            let heard = core.received();
             sleep(silence).await;
             if core.answers() != answers {
                 break;
             }
-            if core.heard() == heard || asked.elapsed() >= silence * DEAF {
-                return gone(core, format!("it gave no sign of life for {:?}", asked.elapsed()));
+            if core.received() == heard || asked.elapsed() >= silence * UNRESPONSIVE {
+                return disconnected(core, format!("it gave no sign of life for {:?}", asked.elapsed()));
             }
         }
     }
 }
 
 /// Sends what is left, says goodbye, and ends what lives as long as the connection.
-async fn part(mut link: Link, core: &Core) {
-    let last_words = async {
-        match &mut link.way {
-            Way::Wire { writer, framing, .. } => {
+async fn close(mut link: Link, core: &Core) {
+    let remaining = async {
+        match &mut link.transport {
+            Transport::Wire { writer, framing, .. } => {
                 let mut out = SendBuffer::new(*framing);
                 while let Some(item) = core.take_item() {
-                    put(item, &mut out, *framing);
+                    append(item, &mut out, *framing);
                 }
                 out.close(NORMAL, "");
                 let _ = write_out(writer, &mut out).await;
                 let _ = writer.shutdown().await;
             }
-            Way::Memory(ClientEnd { sender, .. }) => {
+            Transport::Memory(ClientEnd { sender, .. }) => {
                 while let Some(item) = core.take_item() {
                     let value = match item {
-                        Item::Request(id, Body::Memory(Some(call))) => {
+                        OutgoingItem::Request(id, Body::Memory(Some(call))) => {
                             ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call }
                         }
-                        Item::Note(note) => ToServer::Note(note),
-                        Item::Request(_, _) | Item::Ping | Item::Pong(_) => continue,
+                        OutgoingItem::Note(note) => ToServer::Note(note),
+                        OutgoingItem::Request(_, _) | OutgoingItem::Ping | OutgoingItem::Pong(_) => continue,
                     };
                     if sender.send(value).await.is_err() {
                         break;
@@ -535,14 +540,14 @@ async fn part(mut link: Link, core: &Core) {
             }
         }
     };
-    let _ = timeout(FAREWELL, last_words).await;
-    end_link(link).await;
+    let _ = timeout(CLOSE_TIMEOUT, remaining).await;
+    drop_link(link).await;
 }
 
 /// Ends a connection with what lives as long as it.
-async fn end_link(link: Link) {
-    let Link { way, child, guard } = link;
-    drop(way);
+async fn drop_link(link: Link) {
+    let Link { transport, child, guard } = link;
+    drop(transport);
     if let Some(child) = child {
         child.end().await;
     }

@@ -4,15 +4,17 @@
 //! text. Start at [`Environment`].
 
 mod definition;
+mod definition_error;
 mod draft;
+mod environments;
 mod id;
-mod mistake;
 mod parse;
-mod place;
 
 pub use definition::{Definition, Definitions, Local};
+pub use definition_error::{
+    DefinitionError, DefinitionErrorKind, DefinitionErrors, InvalidVariable, ValueType,
+};
 pub use draft::Draft;
+pub use environments::{Environment, Environments};
 pub use id::{Id, InvalidId};
-pub use mistake::{Fault, InvalidVariable, Kind, Mistake, Mistakes};
-pub use place::{Environment, Environments};
 pub use remex_proto::environment::Info;

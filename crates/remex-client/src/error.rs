@@ -97,7 +97,7 @@ pub enum Error {
     },
     /// The session is lost, and everything in it.
     #[error("{0}")]
-    Lost(Loss),
+    Lost(SessionLost),
     /// The server said something that makes no sense.
     #[error("the server broke the protocol: {what}; check that it is one, and its version")]
     Protocol {
@@ -147,15 +147,15 @@ pub enum Error {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::{Error, Loss};
+/// use remex_client::{Error, SessionLost};
 ///
 /// let process = client.command("sleep").arg("1000").start().await?;
-/// client.leave().await;
-/// assert_eq!(process.wait().await, Err(Error::Lost(Loss::Closed)));
+/// client.disconnect().await;
+/// assert_eq!(process.wait().await, Err(Error::Lost(SessionLost::Closed)));
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Loss {
+pub enum SessionLost {
     /// The client was closed by its owner.
     #[error("the client is closed; connect again")]
     Closed,
@@ -169,7 +169,7 @@ pub enum Loss {
     },
     /// No connection could be made in the time that recovery may take.
     #[error("the connection was lost and did not come back within {after:?}: {last}; connect again")]
-    GaveUp {
+    ReconnectTimedOut {
         /// How long it was tried.
         after: Duration,
         /// What the last try ended with.
@@ -247,8 +247,8 @@ impl From<Refusal> for Error {
     }
 }
 
-impl From<Loss> for Error {
-    fn from(loss: Loss) -> Self {
+impl From<SessionLost> for Error {
+    fn from(loss: SessionLost) -> Self {
         Error::Lost(loss)
     }
 }

@@ -304,9 +304,9 @@ impl Request {
         core.add_route(RouteKey::Http(request.request_id.clone()), &route);
         // Takes the route away, whatever happens from here on.
         let mut body = Body::new(self.client, request.request_id.clone(), route);
-        let ticket = core.order(request.into()).await?;
-        let call = ticket.id();
-        let wire::HttpResponse { status, headers, .. } = ticket.await?.decode("http/request")?;
+        let reply = core.enqueue(request.into()).await?;
+        let call = reply.id();
+        let wire::HttpResponse { status, headers, .. } = reply.await?.decode("http/request")?;
         body.answered(call);
         Ok(StreamingResponse { status, headers, body })
     }

@@ -28,14 +28,14 @@ pub(crate) const MAX_MESSAGE_LEN: usize = 1 << 30;
 /// # Ok(()) }
 /// ```
 pub struct Link {
-    pub(crate) way: Way,
-    /// The program at the other end. After `way`, because its input has to be closed before it is ended.
+    pub(crate) transport: Transport,
+    /// The program at the other end. After `transport`, because its input has to be closed before it is ended.
     pub(crate) child: Option<Child>,
     /// What lives as long as the connection.
     pub(crate) guard: Option<Box<dyn Any + Send>>,
 }
 
-pub(crate) enum Way {
+pub(crate) enum Transport {
     Wire { reader: FrameReader, writer: WriteHalf, framing: Framing },
     Memory(ClientEnd),
 }
@@ -47,11 +47,11 @@ impl Link {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let local = remex::Local::here()?;
     /// let link = remex_client::Link::memory(local.connect());
-    /// assert_eq!(format!("{link:?}"), "Link { way: \"Memory\", .. }");
+    /// assert_eq!(format!("{link:?}"), "Link { transport: \"Memory\", .. }");
     /// # Ok(()) }
     /// ```
     pub fn memory(end: ClientEnd) -> Self {
-        Self { way: Way::Memory(end), child: None, guard: None }
+        Self { transport: Transport::Memory(end), child: None, guard: None }
     }
 
     /// Returns a connection that speaks lines.
@@ -63,18 +63,22 @@ impl Link {
     /// let (near, _far) = tokio::io::duplex(4096);
     /// let (reader, writer) = tokio::io::split(near);
     /// let link = Link::lines(Box::new(reader), Box::new(writer));
-    /// assert_eq!(format!("{link:?}"), "Link { way: \"Lines\", .. }");
+    /// assert_eq!(format!("{link:?}"), "Link { transport: \"Lines\", .. }");
     /// # Ok(()) }
     /// ```
     pub fn lines(reader: ReadHalf, writer: WriteHalf) -> Self {
         let reader = FrameReader::new(reader, Framing::Lines, MAX_MESSAGE_LEN);
-        Self { way: Way::Wire { reader, writer, framing: Framing::Lines }, child: None, guard: None }
+        Self {
+            transport: Transport::Wire { reader, writer, framing: Framing::Lines },
+            child: None,
+            guard: None,
+        }
     }
 
     /// Returns a WebSocket connection after its handshake.
     pub(crate) fn websocket(reader: FrameReader, writer: WriteHalf) -> Self {
         let framing = Framing::WebSocket(remex_rpc::Role::Client);
-        Self { way: Way::Wire { reader, writer, framing }, child: None, guard: None }
+        Self { transport: Transport::Wire { reader, writer, framing }, child: None, guard: None }
     }
 
     /// Keeps the program at the other end alive as long as the connection.
@@ -102,10 +106,10 @@ impl Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match &self.way {
-            Way::Wire { framing, .. } => format!("{framing:?}"),
-            Way::Memory(_) => "Memory".to_owned(),
+        let transport = match &self.transport {
+            Transport::Wire { framing, .. } => format!("{framing:?}"),
+            Transport::Memory(_) => "Memory".to_owned(),
         };
-        f.debug_struct("Link").field("way", &way).finish_non_exhaustive()
+        f.debug_struct("Link").field("transport", &transport).finish_non_exhaustive()
     }
 }

@@ -39,11 +39,11 @@ pub struct Options {
     /// It does not concern waits for processes, streams and transfers.
     pub request_timeout: Option<Duration>,
     /// How long after a cut a new connection is tried; 60 s unless given.
-    pub recover_for: Duration,
+    pub reconnect_timeout: Duration,
     /// After this much silence the server is asked for a sign of life; 15 s unless given.
-    pub keep_alive: Duration,
+    pub keep_alive_interval: Duration,
     /// After this much more silence the connection counts as cut; 10 s unless given.
-    pub silence: Duration,
+    pub keep_alive_timeout: Duration,
 }
 
 impl Default for Options {
@@ -57,9 +57,9 @@ impl Default for Options {
             initialize_timeout: Duration::from_secs(10),
             prompts: Prompts::Refuse,
             request_timeout: None,
-            recover_for: Duration::from_secs(60),
-            keep_alive: Duration::from_secs(15),
-            silence: Duration::from_secs(10),
+            reconnect_timeout: Duration::from_secs(60),
+            keep_alive_interval: Duration::from_secs(15),
+            keep_alive_timeout: Duration::from_secs(10),
         }
     }
 }

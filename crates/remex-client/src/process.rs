@@ -21,12 +21,12 @@ pub use remex_proto::{
     process::{ExitCause, Overflow, Produced, SignalName, SnapshotReply, Stream, Usage},
 };
 pub use stdin::Stdin;
-pub use wait::{Until, Waited};
+pub use wait::{Until, WaitOutcome};
 
 use crate::{
     Client, Error,
     core::AFTER_EVERYTHING,
-    feed::{Feed, History},
+    event_queue::{EventQueue, History},
 };
 
 /// A process on the host of the server.
@@ -56,7 +56,7 @@ pub struct Process {
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) client: Client,
-    pub(crate) feed: Arc<Feed>,
+    pub(crate) queue: Arc<EventQueue>,
     pid: Option<u32>,
     on_drop: OnDrop,
     /// Taken by whoever writes.
@@ -66,10 +66,10 @@ pub(crate) struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let core = self.client.core();
-        if self.on_drop == OnDrop::Terminate && self.feed.known().closed.is_none() {
-            core.order_now(terminate(&self.feed.id, wire::TerminateMode::Force).into());
+        if self.on_drop == OnDrop::Terminate && self.queue.known().closed.is_none() {
+            core.enqueue_unbounded(terminate(&self.queue.id, wire::TerminateMode::Force).into());
         }
-        core.remove_feed(&self.feed);
+        core.remove_queue(&self.queue);
     }
 }
 
@@ -84,7 +84,7 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub fn id(&self) -> &str {
-        &self.handle.feed.id
+        &self.handle.queue.id
     }
 
     /// Returns its process id on the host, where the server told it.
@@ -357,14 +357,14 @@ impl Client {
         };
         self.call(probe).await?;
         // How much the server retains is not known here; where it is little, only prompt words keep the process going.
-        let feed = Arc::new(Feed::new(id.clone(), Some(0)));
-        self.core().add_feed(&feed)?;
-        let order = feed.begin(History::Possible);
-        self.core().obey(&feed, order);
+        let queue = Arc::new(EventQueue::new(id.clone(), Some(0)));
+        self.core().add_queue(&queue)?;
+        let action = queue.on_started(History::Possible);
+        self.core().perform(&queue, action);
         let stdin = Stdin::new(self.clone(), id);
         Ok(Process::new(Handle {
             client: self.clone(),
-            feed,
+            queue,
             pid: None,
             on_drop: OnDrop::Leave,
             stdin: std::sync::Mutex::new(Some(stdin)),

@@ -3,11 +3,11 @@
 //! A thread of its own keeps each: it outlives the runtime, so the program is ended whatever becomes of the
 //! future, the task or the runtime that started it. Start at [`start`] and [`Child`].
 
-mod keeper;
-mod loan;
+mod foreground;
 mod pidfd;
 mod ssh;
 mod stderr;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -31,7 +31,7 @@ use tokio::{
     time::timeout,
 };
 
-use self::{keeper::Streams, stderr::Tail};
+use self::{stderr::Tail, supervisor::Streams};
 use crate::{
     Error, Prompts,
     error::{said, unreachable},
@@ -39,15 +39,15 @@ use crate::{
 };
 
 /// How long the end of a program and its last words may take to arrive here.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a person may take to answer what a program asks; servers give up the login earlier.
-const ANSWER: Duration = Duration::from_secs(300);
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How many characters of a line are quoted that is no answer.
 const QUOTED: usize = 120;
 
-/// What is written to the keeper of a program that has connected.
+/// What is written to the supervisor of a program that has connected.
 const CONNECTED: &[u8] = b"c";
 
 /// A program that speaks the protocol on its standard streams, for example `ssh host remex serve --listen stdio`.
@@ -106,16 +106,16 @@ impl fmt::Debug for Program {
 pub(crate) struct Child {
     target: String,
     /// What to run by hand to answer what the program asks.
-    by_hand: String,
-    /// Tells the keeper that the program has connected; dropped, that it is to be ended.
+    login_command: String,
+    /// Tells the supervisor that the program has connected; dropped, that it is to be ended.
     order: PipeWriter,
     /// Closed when the program is ended and reaped.
-    life: watch::Receiver<Life>,
+    state: watch::Receiver<ProgramState>,
 }
 
-/// What the keeper knows of a program.
+/// What the supervisor knows of a program.
 #[derive(Debug, Default)]
-struct Life {
+struct ProgramState {
     /// How it ended, once it did.
     status: Option<String>,
     stderr: Tail,
@@ -133,16 +133,16 @@ enum PromptState {
     /// It has the terminal, or waits for another program to be done with it.
     Asking,
     /// It may not ask.
-    Refused(Refusal),
+    Refused(PromptRefusal),
     /// It has connected, and whoever started it has the terminal.
     Connected,
 }
 
 /// Why a program may not ask a person something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum PromptRefusal {
     /// Whoever started it does not want it.
-    Unwanted,
+    NotAllowed,
     /// Another job has the terminal.
     Background,
     /// The terminal cannot be used.
@@ -153,8 +153,8 @@ enum Refusal {
 #[derive(Debug)]
 pub(crate) struct Prompt {
     target: String,
-    by_hand: String,
-    life: watch::Receiver<Life>,
+    login_command: String,
+    state: watch::Receiver<ProgramState>,
 }
 
 impl Prompt {
@@ -166,15 +166,17 @@ impl Prompt {
             return too_long(limit);
         }
         let refused = |state| matches!(state, PromptState::Refused(_));
-        let Some(refusal) = self.until(ANSWER, refused).await else { return too_long(ANSWER) };
+        let Some(refusal) = self.until(PROMPT_TIMEOUT, refused).await else {
+            return too_long(PROMPT_TIMEOUT);
+        };
         let why = match refusal {
-            PromptState::Refused(Refusal::Background) => "and this process is in the background",
-            PromptState::Refused(Refusal::NoTerminal) => "and the terminal cannot be used",
+            PromptState::Refused(PromptRefusal::Background) => "and this process is in the background",
+            PromptState::Refused(PromptRefusal::NoTerminal) => "and the terminal cannot be used",
             _ => "which it may not do here",
         };
         let reason = format!(
             "it asks something on the terminal, {why}; run {} once at a terminal and answer",
-            self.by_hand
+            self.login_command
         );
         unreachable(&self.target, reason)
     }
@@ -185,8 +187,8 @@ impl Prompt {
         limit: Duration,
         mut is_wanted: impl FnMut(PromptState) -> bool,
     ) -> Option<PromptState> {
-        let waited = timeout(limit, self.life.wait_for(|life| is_wanted(life.prompt)));
-        let state = waited.await.map(|life| life.map(|life| life.prompt));
+        let waited = timeout(limit, self.state.wait_for(|state| is_wanted(state.prompt)));
+        let state = waited.await.map(|state| state.map(|state| state.prompt));
         match state {
             Ok(Ok(state)) => Some(state),
             // The program is gone, which the handshake notices.
@@ -196,31 +198,31 @@ impl Prompt {
     }
 }
 
-/// How many programs have a keeper that has not finished.
-static KEPT: Mutex<usize> = Mutex::new(0);
+/// How many programs have a supervisor that has not finished.
+static RUNNING: Mutex<usize> = Mutex::new(0);
 
 /// Told whenever one has finished.
 static FINISHED: Condvar = Condvar::new();
 
 /// Counts as one program until it is dropped.
-struct Kept(());
+struct ProgramGuard(());
 
-impl Kept {
+impl ProgramGuard {
     fn new() -> Self {
-        *kept() += 1;
+        *running() += 1;
         Self(())
     }
 }
 
-impl Drop for Kept {
+impl Drop for ProgramGuard {
     fn drop(&mut self) {
-        *kept() -= 1;
+        *running() -= 1;
         FINISHED.notify_all();
     }
 }
 
-fn kept() -> MutexGuard<'static, usize> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+fn running() -> MutexGuard<'static, usize> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until every program that clients of this process have started is ended, and tells whether it is.
@@ -233,10 +235,10 @@ fn kept() -> MutexGuard<'static, usize> {
 /// use std::time::Duration;
 ///
 /// // No program was started.
-/// assert!(remex_client::programs_ended(Duration::from_secs(5)));
+/// assert!(remex_client::wait_for_programs(Duration::from_secs(5)));
 /// ```
-pub fn programs_ended(limit: Duration) -> bool {
-    let waited = FINISHED.wait_timeout_while(kept(), limit, |kept| *kept > 0);
+pub fn wait_for_programs(limit: Duration) -> bool {
+    let waited = FINISHED.wait_timeout_while(running(), limit, |guard| *guard > 0);
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
 }
 
@@ -250,7 +252,7 @@ pub(crate) async fn start(
     let target = program.to_string();
     let failed = |error| unreachable(&target, reason(program, &error));
     let command = command(program);
-    let by_hand = program.ssh_login().map_or_else(
+    let login_command = program.ssh_login().map_or_else(
         || target.clone(),
         |mut login| {
             login.args.push("true".to_owned());
@@ -258,48 +260,53 @@ pub(crate) async fn start(
         },
     );
     let (orders, order) = io::pipe().map_err(failed)?;
-    let (news, life) = watch::channel(Life::default());
-    let (born, birth) = oneshot::channel();
+    let (state_sender, state) = watch::channel(ProgramState::default());
+    let (started, streams) = oneshot::channel();
     thread::Builder::new()
         .name("remex-program".to_owned())
         .spawn({
-            let kept = Kept::new();
+            let guard = ProgramGuard::new();
             move || {
-                let _kept = kept;
-                keeper::keep(command, &orders, prompts, news, born);
+                let _guard = guard;
+                supervisor::supervise(command, &orders, prompts, state_sender, started);
             }
         })
         .map_err(failed)?;
-    let Streams { stdin, stdout } = birth
+    let Streams { stdin, stdout } = streams
         .await
         .unwrap_or_else(|_| Err(io::Error::other("the thread that was to start it panicked")))
         .map_err(failed)?;
     let reader = pipe::Receiver::from_owned_fd(stdout.into()).map_err(failed)?;
     let writer = pipe::Sender::from_owned_fd(stdin.into()).map_err(failed)?;
-    Ok((Box::new(reader), Box::new(writer), Child { target, by_hand, order, life }))
+    Ok((Box::new(reader), Box::new(writer), Child { target, login_command, order, state }))
 }
 
 impl Child {
     /// Returns what to ask about the questions of the program.
     pub(crate) fn prompt(&self) -> Prompt {
-        Prompt { target: self.target.clone(), by_hand: self.by_hand.clone(), life: self.life.clone() }
+        Prompt {
+            target: self.target.clone(),
+            login_command: self.login_command.clone(),
+            state: self.state.clone(),
+        }
     }
 
     /// Notes that the program has connected, and waits until the terminal is back.
     pub(crate) async fn connected(&mut self) {
-        // A keeper that is gone has given it back.
+        // A supervisor that is gone has given it back.
         if self.order.write_all(CONNECTED).is_ok() {
-            let _ = self.life.wait_for(|life| life.prompt == PromptState::Connected).await;
+            let _ = self.state.wait_for(|state| state.prompt == PromptState::Connected).await;
         }
     }
 
     /// Says why there was no answer, when the program's output has ended before one.
-    pub(crate) async fn obituary(&mut self) -> Error {
+    pub(crate) async fn exit_error(&mut self) -> Error {
         // Standard error may be held open by others, so that an end without silence is an end, too.
-        let _ = timeout(LAST_WORDS, self.life.wait_for(|life| life.status.is_some() && life.silent)).await;
-        let life = self.life.borrow();
-        let stderr = life.stderr.to_string();
-        match &life.status {
+        let _ =
+            timeout(EXIT_TIMEOUT, self.state.wait_for(|state| state.status.is_some() && state.silent)).await;
+        let state = self.state.borrow();
+        let stderr = state.stderr.to_string();
+        match &state.status {
             Some(status) => {
                 Error::ProgramEnded { program: self.target.clone(), status: status.clone(), stderr }
             }
@@ -315,7 +322,7 @@ impl Child {
     }
 
     /// Says that the program printed something else than an answer.
-    pub(crate) fn noise(&self, line: &[u8]) -> Error {
+    pub(crate) fn unexpected_output_error(&self, line: &[u8]) -> Error {
         let line = String::from_utf8_lossy(line);
         let shown: String = line.trim().chars().filter(|letter| !letter.is_control()).take(QUOTED).collect();
         let rest = if shown.chars().count() == QUOTED { "…" } else { "" };
@@ -332,9 +339,9 @@ impl Child {
     ///
     /// The half that writes has to be dropped before, for the end of its input is what a server ends by.
     pub(crate) async fn end(self) {
-        let Self { order, mut life, .. } = self;
+        let Self { order, mut state, .. } = self;
         drop(order);
-        while life.changed().await.is_ok() {}
+        while state.changed().await.is_ok() {}
     }
 }
 

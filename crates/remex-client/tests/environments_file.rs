@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use remex_client::{
     Program, Target, WebSocket,
-    environment::{Definition, Definitions, Draft, Id, Local, Mistakes},
+    environment::{Definition, DefinitionErrors, Definitions, Draft, Id, Local},
 };
 
 #[test]
@@ -262,12 +262,12 @@ const WRONG: &[(&str, &[&str])] = &[
 #[test]
 fn every_mistake_is_named_with_file_line_and_remedy() {
     for (text, expected) in WRONG {
-        let Mistakes(mistakes) = parse(text).unwrap_err();
-        let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+        let DefinitionErrors(errors) = parse(text).unwrap_err();
+        let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
         let expected: Vec<_> =
-            expected.iter().map(|mistake| format!("etc/environments.toml:{mistake}")).collect();
+            expected.iter().map(|error| format!("etc/environments.toml:{error}")).collect();
         assert_eq!(told, expected, "{text}");
-        assert!(!format!("{mistakes:?}").contains("s3cret"), "{mistakes:?}");
+        assert!(!format!("{errors:?}").contains("s3cret"), "{errors:?}");
     }
 }
 
@@ -351,9 +351,9 @@ proptest! {
                 });
                 prop_assert!(is_there, "{text}");
             }
-            Err(Mistakes(mistakes)) => {
-                prop_assert!(mistakes.is_sorted_by_key(|mistake| mistake.line));
-                prop_assert!(mistakes.iter().all(|mistake| (1..=lines.len()).contains(&mistake.line)));
+            Err(DefinitionErrors(errors)) => {
+                prop_assert!(errors.is_sorted_by_key(|error| error.line));
+                prop_assert!(errors.iter().all(|error| (1..=lines.len()).contains(&error.line)));
             }
         }
     }
@@ -406,7 +406,7 @@ fn line() -> impl Strategy<Value = String> {
     ]
 }
 
-fn parse(text: &str) -> Result<Draft, Mistakes> {
+fn parse(text: &str) -> Result<Draft, DefinitionErrors> {
     Definitions::parse(text, Path::new("etc/environments.toml"))
 }
 

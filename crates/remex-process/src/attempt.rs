@@ -84,7 +84,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// The thread that makes the child goes on and takes the pidfd.
-    pub(crate) fn made(&self) {
+    pub(crate) fn on_child_created(&self) {
         *self.made.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 }

@@ -21,7 +21,7 @@ use std::{
 use crate::{
     Pid, Signal, Stage,
     attempt::Progress,
-    sys::{self, Patience},
+    sys::{self, WaitMode},
 };
 
 /// More than ten times what the child needs in an unoptimised build.
@@ -74,7 +74,7 @@ impl Drop for Stack {
 }
 
 /// Everything the child needs, laid out so that it only follows pointers.
-pub(crate) struct Orders<'a> {
+pub(crate) struct ChildSetup<'a> {
     /// Paths to try one after the other; ends with a null pointer.
     pub(crate) candidates: &'a [*const c_char],
     /// Ends with a null pointer.
@@ -100,7 +100,7 @@ pub(crate) enum Terminal {
 }
 
 /// A child that runs its program.
-pub(crate) struct Birth {
+pub(crate) struct Spawned {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
     /// Our own peak memory, which the kernel counts as the child's too.
@@ -115,8 +115,8 @@ struct Outcome {
     peak_rss_bytes: AtomicU64,
 }
 
-struct Briefing<'a> {
-    orders: &'a Orders<'a>,
+struct ChildContext<'a> {
+    setup: &'a ChildSetup<'a>,
     progress: &'a Progress,
     parent: i32,
     outcome: Outcome,
@@ -128,36 +128,36 @@ struct Briefing<'a> {
 /// signal: the kernel sends it when the *thread* that made the child ends.
 pub(crate) fn start(
     stack: &mut Stack,
-    orders: &Orders<'_>,
+    setup: &ChildSetup<'_>,
     progress: &Progress,
-) -> Result<Birth, (Stage, i32)> {
+) -> Result<Spawned, (Stage, i32)> {
     let parent = i32::try_from(process::id()).unwrap_or(0);
-    let mut briefing = Briefing { orders, progress, parent, outcome: Outcome::default() };
+    let mut context = ChildContext { setup, progress, parent, outcome: Outcome::default() };
     // SAFETY: the stack is large enough, ours, and used by nobody else, because CLONE_VFORK holds this thread until
-    // the child has left our memory. So all that `briefing` points to outlives the child's use of it. CLONE_PIDFD
+    // the child has left our memory. So all that `context` points to outlives the child's use of it. CLONE_PIDFD
     // takes the address of an integer as the next argument.
     let pid = sys::with_all_signals_blocked(|| unsafe {
         libc::clone(
             child,
             stack.top(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
-            ptr::from_mut(&mut briefing).cast(),
+            ptr::from_mut(&mut context).cast(),
             progress.pidfd.as_ptr(),
         )
     });
     let failed = errno();
-    progress.made();
+    progress.on_child_created();
     let Some(pid) = Pid::new(pid) else {
         return Err((Stage::Fork, failed));
     };
     // SAFETY: the kernel has made this descriptor for us, and from now on nobody else uses it.
     let pidfd = unsafe { OwnedFd::from_raw_fd(progress.pidfd.load(SeqCst)) };
-    if let Some(stage) = stage_of(briefing.outcome.stage.load(Relaxed)) {
+    if let Some(stage) = stage_of(context.outcome.stage.load(Relaxed)) {
         // It is ending already, so this does not wait long. An error means that there is nothing to reap.
-        let _ = sys::reap(pidfd.as_fd(), Patience::Block);
-        return Err((stage, briefing.outcome.errno.load(Relaxed)));
+        let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
+        return Err((stage, context.outcome.errno.load(Relaxed)));
     }
-    Ok(Birth { pid, pidfd, inherited_rss_bytes: briefing.outcome.peak_rss_bytes.load(Relaxed) })
+    Ok(Spawned { pid, pidfd, inherited_rss_bytes: context.outcome.peak_rss_bytes.load(Relaxed) })
 }
 
 /// Stages as the child writes them; zero stands for success.
@@ -165,17 +165,17 @@ fn stage_of(number: i32) -> Option<Stage> {
     [Stage::Setup, Stage::Cwd, Stage::Exec].into_iter().find(|&stage| stage as i32 == number)
 }
 
-extern "C" fn child(briefing: *mut c_void) -> c_int {
-    // SAFETY: `start` passes a briefing that it keeps until we are gone, and does not touch it meanwhile.
-    let Briefing { orders, progress, parent, outcome } = unsafe { &*briefing.cast::<Briefing<'_>>() };
+extern "C" fn child(context: *mut c_void) -> c_int {
+    // SAFETY: `start` passes a context that it keeps until we are gone, and does not touch it meanwhile.
+    let ChildContext { setup, progress, parent, outcome } = unsafe { &*context.cast::<ChildContext<'_>>() };
     // SAFETY: it only returns a number.
     progress.pid.store(unsafe { libc::getpid() }, SeqCst);
     // SAFETY: we are the child of `start`.
     let (stage, errno) = unsafe {
-        match set_up(orders, *parent, outcome) {
+        match set_up(setup, *parent, outcome) {
             _ if progress.aborted.load(SeqCst) => (Stage::Setup, libc::ECANCELED),
-            Ok(()) => match libc::chdir(orders.cwd.as_ptr()) {
-                0 => (Stage::Exec, execute(orders)),
+            Ok(()) => match libc::chdir(setup.cwd.as_ptr()) {
+                0 => (Stage::Exec, execute(setup)),
                 _ => (Stage::Cwd, errno()),
             },
             Err(errno) => (Stage::Setup, errno),
@@ -191,7 +191,7 @@ extern "C" fn child(briefing: *mut c_void) -> c_int {
 ///
 /// # Safety
 /// Only for the child, with all signals blocked.
-unsafe fn set_up(orders: &Orders<'_>, parent: i32, outcome: &Outcome) -> Result<(), i32> {
+unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Result<(), i32> {
     // SAFETY: every pointer is to a local value or null, and the rest changes only what belongs to the child.
     unsafe {
         // The kernel copies our peak into the child's record when it executes the program; now both are the same.
@@ -201,24 +201,24 @@ unsafe fn set_up(orders: &Orders<'_>, parent: i32, outcome: &Outcome) -> Result<
 
         reset_dispositions();
         check(libc::setsid())?;
-        let [stdin, stdout, stderr] = orders.targets;
+        let [stdin, stdout, stderr] = setup.targets;
         check(libc::dup2(stdin, 0))?;
         check(libc::dup2(stdout, 1))?;
         check(libc::dup2(stderr, 2))?;
-        if orders.terminal == Terminal::Controlling {
+        if setup.terminal == Terminal::Controlling {
             check(libc::ioctl(0, libc::TIOCSCTTY, 0))?;
         }
         // Ours are closed by the exec anyway; this is for those that the server itself inherited.
         let (first, last): (libc::c_uint, libc::c_uint) = (3, libc::c_uint::MAX);
         check(libc::syscall(libc::SYS_close_range, first, last, 0) as c_int)?;
         // Without the tag the child is still found by its session and its parents.
-        if let Some((resource, limit)) = &orders.mark {
+        if let Some((resource, limit)) = &setup.mark {
             libc::setrlimit(*resource, &raw const *limit);
         }
-        if let Some(limit) = &orders.file_limit {
+        if let Some(limit) = &setup.file_limit {
             check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const *limit))?;
         }
-        if let Some(signal) = orders.parent_death {
+        if let Some(signal) = setup.parent_death {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, signal.number()))?;
         }
         // The server may have died before we asked to be told, and before its watchdog could see our tag.
@@ -245,16 +245,16 @@ unsafe fn reset_dispositions() {
 }
 
 /// Lets signals in and becomes the program. Returns only on failure, with the error number.
-unsafe fn execute(orders: &Orders<'_>) -> i32 {
+unsafe fn execute(setup: &ChildSetup<'_>) -> i32 {
     let none: u64 = 0;
     let mut best = libc::ENOENT;
-    let searching = orders.candidates.len() > 2;
+    let searching = setup.candidates.len() > 2;
     // SAFETY: the set has the size that is given, all strings end with NUL and both arrays with a null pointer.
     unsafe {
         let old = ptr::null_mut::<c_void>();
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, old, size_of::<u64>());
-        for &candidate in orders.candidates.iter().take_while(|candidate| !candidate.is_null()) {
-            libc::execve(candidate, orders.argv.as_ptr(), orders.env.as_ptr());
+        for &candidate in setup.candidates.iter().take_while(|candidate| !candidate.is_null()) {
+            libc::execve(candidate, setup.argv.as_ptr(), setup.env.as_ptr());
             match errno() {
                 libc::EACCES => best = libc::EACCES,
                 libc::ENOENT => {}

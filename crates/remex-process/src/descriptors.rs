@@ -98,10 +98,10 @@ impl Ends {
     fn pty(size: Size) -> Result<Self> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let nonblocking = OpenptFlags::from_bits_retain(OFlags::NONBLOCK.bits());
-        let master = lift(openpt(flags | nonblocking)?)?;
+        let master = above_stdio(openpt(flags | nonblocking)?)?;
         unlockpt(&master)?;
         // By descriptor, not by path: the path may belong to another mount of the terminals.
-        let slave = lift(ioctl_tiocgptpeer(&master, flags)?)?;
+        let slave = above_stdio(ioctl_tiocgptpeer(&master, flags)?)?;
         tcsetwinsize(&master, window(size))?;
         Ok(Self {
             targets: [slave.as_raw_fd(); 3],
@@ -114,13 +114,13 @@ impl Ends {
 /// Returns the same file under a number that is not one of the standard three.
 ///
 /// The kernel hands those out when the server itself was started with one of them closed.
-pub(crate) fn lift(fd: OwnedFd) -> Result<OwnedFd> {
+pub(crate) fn above_stdio(fd: OwnedFd) -> Result<OwnedFd> {
     if fd.as_raw_fd() < 3 { fcntl_dupfd_cloexec(&fd, 3) } else { Ok(fd) }
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-    Ok((lift(read)?, lift(write)?))
+    Ok((above_stdio(read)?, above_stdio(write)?))
 }
 
 fn ours(fd: OwnedFd) -> Result<OwnedFd> {

@@ -154,7 +154,7 @@ impl Drop for Exit {
 
 /// Kills a child and has it reaped in the background.
 pub(crate) fn end(leader: &Leader, pidfd: OwnedFd) {
-    leader.give_up();
+    leader.abandon();
     if let Err(error) = sys::pidfd_signal(pidfd.as_fd(), Signal::KILL) {
         tracing::warn!(%error, "cannot kill an abandoned process");
     }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Pid, Signal,
-    sys::{self, Patience, Reaped},
+    sys::{self, Reaped, WaitMode},
 };
 
 /// A started process that leads its session and its group; clones are the same process.
@@ -52,14 +52,14 @@ impl Leader {
     /// Takes the exit status out of the kernel, or returns `None` while the process runs.
     pub(crate) fn reap(&self, pidfd: BorrowedFd<'_>) -> io::Result<Option<Reaped>> {
         let mut reaped = self.reaped();
-        let status = sys::reap(pidfd, Patience::Return);
+        let status = sys::reap(pidfd, WaitMode::Return);
         // An error means that somebody else has reaped it.
         *reaped = !matches!(status, Ok(None));
         status
     }
 
     /// Says that somebody else is going to reap it.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn abandon(&self) {
         *self.reaped() = true;
     }
 

@@ -30,7 +30,7 @@ pub use descriptors::{ChildIo, read, resize};
 pub use error::{Stage, StartError, StartErrorKind};
 pub use exit::{Exit, ExitStatus, Usage};
 pub use leader::Leader;
-pub use memory::{give_memory_back, return_large_blocks};
+pub use memory::{return_large_blocks, trim_heap};
 pub use pid::Pid;
 pub use signal::Signal;
 pub use spawner::{Child, Spawner};

@@ -55,7 +55,7 @@ impl Mark {
     ///
     /// # Errors
     /// When the hard limit was lowered meanwhile; then it keeps the one it has.
-    pub(crate) fn put_on(&self, tag: Tag) -> io::Result<()> {
+    pub(crate) fn apply_to_self(&self, tag: Tag) -> io::Result<()> {
         sys::set_limit(self.resource, &self.limit(tag))
     }
 

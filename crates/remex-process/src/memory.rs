@@ -4,7 +4,7 @@
 /// Returns freed memory to the host where the allocator of this build would keep it.
 ///
 /// Takes about a tenth of a second for each gigabyte that goes back, during which other threads may wait for memory.
-pub fn give_memory_back() {
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes no pointer, and any thread may call it at any time.
     unsafe {
@@ -12,7 +12,7 @@ pub fn give_memory_back() {
     }
 }
 
-/// Sees to it that large blocks go back to the host as soon as they are freed, also where [`give_memory_back`] cannot.
+/// Sees to it that large blocks go back to the host as soon as they are freed, also where [`trim_heap`] cannot.
 ///
 /// By default the allocator learns from every large block to keep the next ones, up to 64 MiB for each thread that had
 /// one. For programs that are a server; call it before there are threads.

@@ -90,7 +90,7 @@ pub(crate) fn member(pid: Pid, tag: Option<Tag>) -> io::Result<Option<Member>> {
 }
 
 /// Tells whether the host only lacks something at the moment, so that the error says nothing of the process.
-pub(crate) fn is_want(error: &io::Error) -> bool {
+pub(crate) fn is_resource_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn is_want(error: &io::Error) -> bool {
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if is_want(&error) => Err(error),
+        Err(error) if is_resource_shortage(&error) => Err(error),
         Err(_) => Ok(None),
     }
 }

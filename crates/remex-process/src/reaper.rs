@@ -10,7 +10,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-use crate::sys::{self, Patience};
+use crate::sys::{self, WaitMode};
 
 /// How long the thread waits before it looks again at those it cannot watch.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
@@ -77,7 +77,7 @@ impl Orphans {
 }
 
 fn is_over(pidfd: BorrowedFd<'_>) -> bool {
-    !matches!(sys::reap(pidfd, Patience::Return), Ok(None))
+    !matches!(sys::reap(pidfd, WaitMode::Return), Ok(None))
 }
 
 fn run(orphans: &Orphans) {

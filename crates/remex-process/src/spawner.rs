@@ -22,8 +22,8 @@ use tokio::{
 
 use crate::{
     Attempt, ChildIo, Exit, Leader, Pid, Scope, Stage, Start, StartError, Stdio, Tag,
-    clone::{self, Birth, Orders, Stack, Terminal},
-    descriptors::{Ends, lift},
+    clone::{self, ChildSetup, Spawned, Stack, Terminal},
+    descriptors::{Ends, above_stdio},
     exit,
     image::Image,
     mark::Mark,
@@ -83,15 +83,15 @@ impl Spawner {
         let bounds = Bounds { least_threads: threads, most_threads: MAX_THREADS, max_wait: MAX_WAIT };
         let spawner = Self::without_threads(bounds)?;
         for _ in 0..threads {
-            spawner.lease.site.add_thread()?;
+            spawner.lease.pool.add_thread()?;
         }
         Ok(spawner)
     }
 
     fn without_threads(bounds: Bounds) -> io::Result<Self> {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let site = Arc::new(Site {
-            orders: Mutex::new(Queue {
+        let pool = Arc::new(ThreadPool {
+            jobs: Mutex::new(JobQueue {
                 waiting: VecDeque::new(),
                 closed: false,
                 threads: 0,
@@ -101,9 +101,9 @@ impl Spawner {
             bounds,
             bell: Condvar::new(),
             room: Semaphore::new(MAX_WAITING_STARTS),
-            null: lift(null)?,
+            null: above_stdio(null)?,
         });
-        Ok(Self { lease: Arc::new(Lease { site, of_all: None }) })
+        Ok(Self { lease: Arc::new(Lease { pool, of_all: None }) })
     }
 
     /// Starts a program, and returns when it runs. Must be called within a runtime that does I/O and has a clock.
@@ -124,37 +124,37 @@ impl Spawner {
     /// As [`Spawner::start`].
     pub async fn attempt(&self, start: Start, attempt: &Attempt) -> Result<Child, StartError> {
         let image = Image::new(start)?;
-        let site = &self.lease.site;
-        let Ok(room) = timeout(site.bounds.max_wait, site.room.acquire()).await else {
+        let pool = &self.lease.pool;
+        let Ok(room) = timeout(pool.bounds.max_wait, pool.room.acquire()).await else {
             return Err(image.error(Stage::Queue, libc::EAGAIN));
         };
         // Given back when the order leaves the queue, which happens also if nobody waits for the answer.
-        room.expect("the semaphore of a site is never closed").forget();
-        let _guard = AbortOnDrop { site, attempt };
+        room.expect("the semaphore of a pool is never closed").forget();
+        let _guard = AbortOnDrop { pool, attempt };
         let (answer, mut answered) = oneshot::channel();
         let (image, runtime, lease) = (Box::new(image), Handle::current(), self.lease.clone());
-        site.push(Order::Start { image, answer, runtime, lease, attempt: attempt.clone() });
+        pool.push(SpawnJob::Start { image, answer, runtime, lease, attempt: attempt.clone() });
         let asked = Instant::now();
-        let newborn = loop {
-            if let Ok(newborn) = timeout(STALL, &mut answered).await {
-                break newborn;
+        let unclaimed = loop {
+            if let Ok(unclaimed) = timeout(STALL, &mut answered).await {
+                break unclaimed;
             }
-            if asked.elapsed() >= site.bounds.max_wait
-                && let Some(image) = site.withdraw(attempt)
+            if asked.elapsed() >= pool.bounds.max_wait
+                && let Some(image) = pool.withdraw(attempt)
             {
                 return Err(image.error(Stage::Queue, libc::EAGAIN));
             }
-            if !site.relieve(attempt) {
+            if !pool.relieve(attempt) {
                 break answered.await;
             }
         };
-        newborn.expect("a thread answers every order whose future lives").map(Newborn::claim)
+        unclaimed.expect("a thread answers every order whose future lives").map(UnclaimedChild::claim)
     }
 }
 
 /// Gives an attempt up that nobody waits for any more; one that is over does not notice.
 struct AbortOnDrop<'a> {
-    site: &'a Site,
+    pool: &'a ThreadPool,
     attempt: &'a Attempt,
 }
 
@@ -162,14 +162,14 @@ impl Drop for AbortOnDrop<'_> {
     fn drop(&mut self) {
         self.attempt.abort();
         // Where all threads hang, nobody would take it out of the queue, and those behind it would have no room.
-        drop(self.site.withdraw(self.attempt));
+        drop(self.pool.withdraw(self.attempt));
     }
 }
 
 /// Keeps threads alive: all of them, and the one that made a child as long as the child lives.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    site: Arc<Site>,
+    pool: Arc<ThreadPool>,
     /// The lease of all threads, in the lease of a single one.
     of_all: Option<Arc<Lease>>,
 }
@@ -177,17 +177,17 @@ pub(crate) struct Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.of_all.is_none() {
-            self.site.orders().closed = true;
-            self.site.bell.notify_all();
+            self.pool.jobs().closed = true;
+            self.pool.bell.notify_all();
         }
     }
 }
 
 /// What the threads share.
 #[derive(Debug)]
-struct Site {
+struct ThreadPool {
     /// A mutex, because threads that block and tasks that must not meet here; held to push or pop only.
-    orders: Mutex<Queue>,
+    jobs: Mutex<JobQueue>,
     bell: Condvar,
     /// Bounds the starts in the queue.
     room: Semaphore,
@@ -206,22 +206,22 @@ struct Bounds {
 }
 
 #[derive(Debug)]
-struct Queue {
-    waiting: VecDeque<Order>,
+struct JobQueue {
+    waiting: VecDeque<SpawnJob>,
     closed: bool,
     /// Those that hang included.
     threads: usize,
-    /// Threads that wait for an order.
+    /// Threads that wait for a job.
     idle: usize,
-    /// When a thread last took an order, or threads were last added.
+    /// When a thread last took a job, or threads were last added.
     last_taken: Instant,
 }
 
 #[derive(Debug)]
-enum Order {
+enum SpawnJob {
     Start {
         image: Box<Image>,
-        answer: oneshot::Sender<Result<Newborn, StartError>>,
+        answer: oneshot::Sender<Result<UnclaimedChild, StartError>>,
         /// Watches the child for its end.
         runtime: Handle,
         lease: Arc<Lease>,
@@ -229,26 +229,26 @@ enum Order {
     },
 }
 
-impl Order {
+impl SpawnJob {
     fn is(&self, wanted: &Attempt) -> bool {
         matches!(self, Self::Start { attempt, .. } if Arc::ptr_eq(&attempt.progress, &wanted.progress))
     }
 }
 
-impl Site {
-    fn orders(&self) -> MutexGuard<'_, Queue> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+impl ThreadPool {
+    fn jobs(&self) -> MutexGuard<'_, JobQueue> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, order: Order) {
-        self.orders().waiting.push_back(order);
+    fn push(&self, job: SpawnJob) {
+        self.jobs().waiting.push_back(job);
         self.bell.notify_one();
     }
 
-    /// Waits for an order, or returns `None` when there will be no more for this thread, whose children have `made`.
-    fn pop(&self, made: &Weak<Lease>) -> Option<Order> {
-        let nothing_to_do = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closed;
-        let mut queue = self.orders();
+    /// Waits for a job, or returns `None` when there will be no more for this thread, whose children have `made`.
+    fn pop(&self, made: &Weak<Lease>) -> Option<SpawnJob> {
+        let nothing_to_do = |queue: &mut JobQueue| queue.waiting.is_empty() && !queue.closed;
+        let mut queue = self.jobs();
         queue.idle += 1;
         while nothing_to_do(&mut queue) {
             if queue.threads <= self.bounds.least_threads {
@@ -273,12 +273,12 @@ impl Site {
 
     /// Takes a start back out of the queue, if no thread has it yet.
     fn withdraw(&self, attempt: &Attempt) -> Option<Image> {
-        let mut queue = self.orders();
-        let index = queue.waiting.iter().position(|order| order.is(attempt))?;
-        let order = queue.waiting.remove(index);
+        let mut queue = self.jobs();
+        let index = queue.waiting.iter().position(|job| job.is(attempt))?;
+        let job = queue.waiting.remove(index);
         drop(queue);
-        match order {
-            Some(Order::Start { image, .. }) => {
+        match job {
+            Some(SpawnJob::Start { image, .. }) => {
                 self.room.add_permits(1);
                 Some(*image)
             }
@@ -288,8 +288,8 @@ impl Site {
 
     /// Doubles the threads if all are stuck; `false` when this start has left the queue, and nothing needs to be done.
     fn relieve(self: &Arc<Self>, attempt: &Attempt) -> bool {
-        let mut queue = self.orders();
-        if !queue.waiting.iter().any(|order| order.is(attempt)) {
+        let mut queue = self.jobs();
+        if !queue.waiting.iter().any(|job| job.is(attempt)) {
             return false;
         }
         if queue.idle > 0 || queue.last_taken.elapsed() < STALL {
@@ -311,58 +311,58 @@ impl Site {
 
     /// Adds a thread, unless others have added the last one meanwhile.
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
-        let (site, stack) = (Arc::clone(self), Stack::new()?);
-        let mut queue = self.orders();
+        let (pool, stack) = (Arc::clone(self), Stack::new()?);
+        let mut queue = self.jobs();
         if queue.threads >= self.bounds.most_threads {
             return Ok(());
         }
         let name = format!("remex-spawn-{}", queue.threads);
-        thread::Builder::new().name(name).spawn(move || work(&site, stack))?;
+        thread::Builder::new().name(name).spawn(move || run_jobs(&pool, stack))?;
         queue.threads += 1;
         Ok(())
     }
 }
 
-fn work(site: &Arc<Site>, mut stack: Stack) {
+fn run_jobs(pool: &Arc<ThreadPool>, mut stack: Stack) {
     sys::block_signals();
     sys::favour_latency();
     // What the living children of this thread hold on to.
     let mut made = Weak::new();
-    while let Some(order) = site.pop(&made) {
-        match order {
-            Order::Start { image, answer, runtime, lease, attempt } => {
-                site.room.add_permits(1);
+    while let Some(job) = pool.pop(&made) {
+        match job {
+            SpawnJob::Start { image, answer, runtime, lease, attempt } => {
+                pool.room.add_permits(1);
                 if attempt.is_aborted() {
                     _ = answer.send(Err(image.error(Stage::Setup, libc::ECANCELED)));
                 } else if !answer.is_closed() {
                     let lease = made
                         .upgrade()
-                        .unwrap_or_else(|| Arc::new(Lease { site: Arc::clone(site), of_all: Some(lease) }));
+                        .unwrap_or_else(|| Arc::new(Lease { pool: Arc::clone(pool), of_all: Some(lease) }));
                     made = Arc::downgrade(&lease);
                     let _entered = runtime.enter();
-                    // Where nobody waits any more, the newborn is dropped and ended.
-                    _ = answer.send(make(site, &mut stack, *image, lease, &attempt));
+                    // Where nobody waits any more, the child is dropped and ended.
+                    _ = answer.send(spawn(pool, &mut stack, *image, lease, &attempt));
                 }
             }
         }
     }
 }
 
-fn make(
-    site: &Site,
+fn spawn(
+    pool: &ThreadPool,
     stack: &mut Stack,
     image: Image,
     lease: Arc<Lease>,
     attempt: &Attempt,
-) -> Result<Newborn, StartError> {
+) -> Result<UnclaimedChild, StartError> {
     let Start { stdio, tag, parent_death, .. } = image.start;
-    let ends = match Ends::open(stdio, site.null.as_fd()) {
+    let ends = match Ends::open(stdio, pool.null.as_fd()) {
         Ok(ends) => ends,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };
-    let born = clone::start(
+    let spawned = clone::start(
         stack,
-        &Orders {
+        &ChildSetup {
             candidates: &image.candidates.pointers(),
             argv: &image.argv.pointers(),
             env: &image.env.pointers(),
@@ -378,8 +378,8 @@ fn make(
         },
         &attempt.progress,
     );
-    let Birth { pid, pidfd, inherited_rss_bytes } = match born {
-        Ok(birth) => birth,
+    let Spawned { pid, pidfd, inherited_rss_bytes } = match spawned {
+        Ok(spawned) => spawned,
         Err((stage, errno)) => return Err(image.error(stage, errno)),
     };
     if attempt.is_aborted() {
@@ -390,7 +390,7 @@ fn make(
     match sys::watch(pidfd, Interest::READABLE) {
         Ok(pidfd) => {
             let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, lease);
-            Ok(Newborn { child: Some(Child { pid, io: ends.io, exit }), tag })
+            Ok(UnclaimedChild { child: Some(Child { pid, io: ends.io, exit }), tag })
         }
         Err(error) => {
             let (pidfd, error) = error.into_parts();
@@ -404,28 +404,28 @@ fn make(
 fn end(tag: Tag, pid: Pid, pidfd: OwnedFd) {
     let leader = Leader::new(pid);
     let scope = Scope::Process(tag, leader.clone());
-    tree::kill_later(&scope, move || exit::end(&leader, pidfd));
+    tree::kill_in_background(&scope, move || exit::end(&leader, pidfd));
 }
 
 /// A child on its way to whoever asked for it. If it does not arrive, it is ended with its tree.
 #[derive(Debug)]
-struct Newborn {
+struct UnclaimedChild {
     child: Option<Child>,
     tag: Tag,
 }
 
-impl Newborn {
+impl UnclaimedChild {
     fn claim(mut self) -> Child {
-        self.child.take().expect("only claim takes the child, and it consumes the newborn")
+        self.child.take().expect("only claim takes the child, and it consumes the value")
     }
 }
 
-impl Drop for Newborn {
+impl Drop for UnclaimedChild {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
             // Not reaped before its tree is gone, so that those in its session are found.
             let scope = Scope::Process(self.tag, child.exit.leader().clone());
-            tree::kill_later(&scope, move || drop(child));
+            tree::kill_in_background(&scope, move || drop(child));
         }
     }
 }
@@ -458,35 +458,35 @@ mod tests {
         for _ in 0..2 * MAX_WAITING_STARTS {
             timeout(Duration::ZERO, spawner.start(start())).await.expect_err("there is no thread");
         }
-        let site = &spawner.lease.site;
-        assert!(site.orders().waiting.is_empty());
-        assert_eq!(site.room.available_permits(), MAX_WAITING_STARTS);
+        let pool = &spawner.lease.pool;
+        assert!(pool.jobs().waiting.is_empty());
+        assert_eq!(pool.room.available_permits(), MAX_WAITING_STARTS);
     }
 
     #[test]
     fn there_are_never_more_threads_than_the_most() {
         let spawner = Spawner::without_threads(BOUNDS).unwrap();
-        let site = &spawner.lease.site;
-        site.orders().threads = BOUNDS.most_threads;
-        site.add_thread().unwrap();
-        assert_eq!(site.orders().threads, BOUNDS.most_threads);
+        let pool = &spawner.lease.pool;
+        pool.jobs().threads = BOUNDS.most_threads;
+        pool.add_thread().unwrap();
+        assert_eq!(pool.jobs().threads, BOUNDS.most_threads);
     }
 
     #[tokio::test]
     async fn when_all_threads_hang_and_there_may_be_no_more_a_start_is_refused_after_a_while() {
         let spawner = Spawner::without_threads(BOUNDS).unwrap();
-        let site = &spawner.lease.site;
+        let pool = &spawner.lease.pool;
         // Threads that never take anything are as good as threads that hang.
-        site.orders().threads = BOUNDS.most_threads;
+        pool.jobs().threads = BOUNDS.most_threads;
         let refused = timeout(PATIENCE, spawner.start(start())).await.expect("the start waits in vain");
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), StartErrorKind::TooManyHungStarts, "{error}");
-        assert_eq!(site.orders().threads, BOUNDS.most_threads);
-        assert!(site.orders().waiting.is_empty());
-        assert_eq!(site.room.available_permits(), MAX_WAITING_STARTS);
+        assert_eq!(pool.jobs().threads, BOUNDS.most_threads);
+        assert!(pool.jobs().waiting.is_empty());
+        assert_eq!(pool.room.available_permits(), MAX_WAITING_STARTS);
         // With room for one more, the same start gets it.
-        site.orders().threads -= 1;
+        pool.jobs().threads -= 1;
         timeout(PATIENCE, spawner.start(start())).await.expect("a thread is added").unwrap();
-        assert_eq!(site.orders().threads, BOUNDS.most_threads);
+        assert_eq!(pool.jobs().threads, BOUNDS.most_threads);
     }
 }

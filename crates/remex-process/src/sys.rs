@@ -28,16 +28,16 @@ pub(crate) struct Reaped {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitMode {
     Block,
     Return,
 }
 
 /// Takes the exit status of a child out of the kernel, or returns `None` while it runs.
-pub(crate) fn reap(pidfd: BorrowedFd<'_>, patience: Patience) -> io::Result<Option<Reaped>> {
+pub(crate) fn reap(pidfd: BorrowedFd<'_>, patience: WaitMode) -> io::Result<Option<Reaped>> {
     let options = match patience {
-        Patience::Block => libc::WEXITED,
-        Patience::Return => libc::WEXITED | libc::WNOHANG,
+        WaitMode::Block => libc::WEXITED,
+        WaitMode::Return => libc::WEXITED | libc::WNOHANG,
     };
     // SAFETY: all zeros is a value of both structs, which are plain data.
     let (mut info, mut usage) = unsafe {

@@ -50,8 +50,8 @@ pub fn members(scope: &Scope) -> Answer<Vec<Member>> {
 /// Looks for the living processes that came of any start of the server that made a tag, in one look for all of them.
 ///
 /// Those that have lost the mark are not found. Fails when `/proc` cannot be read.
-pub fn marked(tag: Tag) -> Answer<Vec<Member>> {
-    ask(|done| Request::Marked { tag, done })
+pub fn tagged(tag: Tag) -> Answer<Vec<Member>> {
+    ask(|done| Request::Tagged { tag, done })
 }
 
 /// Sends signals, in this order, to every process of a scope, and returns how many processes got them.
@@ -92,7 +92,7 @@ pub fn kill_start(tag: Tag, leader: &Leader) -> Answer<usize> {
 }
 
 /// Kills every process of a scope, for whoever cannot wait, and does `then` when that is over.
-pub(crate) fn kill_later(scope: &Scope, then: impl FnOnce() + Send + 'static) {
+pub(crate) fn kill_in_background(scope: &Scope, then: impl FnOnce() + Send + 'static) {
     let about = scope.clone();
     let done = Done::new(move |killed: io::Result<usize>| {
         if let Err(error) = killed {
@@ -160,12 +160,12 @@ impl Scope {
         match tag {
             // It ends what its own server leaves behind, also when that server is part of the scope.
             Some(Tag::WATCHDOG) => true,
-            Some(tag) if self.tag().same_server(tag) => !self.bears(tag),
+            Some(tag) if self.tag().same_server(tag) => !self.matches(tag),
             _ => matches!(self, Self::Group(..)),
         }
     }
 
-    fn bears(&self, tag: Tag) -> bool {
+    fn matches(&self, tag: Tag) -> bool {
         match self {
             Self::Process(own, _) | Self::Group(own, _) | Self::Start(own) => *own == tag,
             Self::Session(own) => own.same_session(tag),

@@ -24,10 +24,10 @@ use rustix::{
 use crate::{
     Pid, Signal, Tag, Tags,
     clone::Stack,
-    descriptors::lift,
+    descriptors::above_stdio,
     mark::Mark,
     proc, reaper,
-    sys::{self, Patience},
+    sys::{self, WaitMode},
 };
 
 /// How long the killed get to die before the next look.
@@ -60,10 +60,10 @@ impl Watchdog {
     /// When the host has no room for a process, a stack or descriptors.
     pub fn start(tags: &Tags) -> io::Result<Self> {
         let (waiting, held) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (waiting, held) = (lift(waiting)?, lift(held)?);
+        let (waiting, held) = (above_stdio(waiting)?, above_stdio(held)?);
         // Before the fork, because the first look takes a lock and may log.
         Mark::chosen();
-        let mut duty = Duty { server: tags.tag(0, 0), pipe: waiting.as_raw_fd() };
+        let mut context = WatchContext { server: tags.tag(0, 0), pipe: waiting.as_raw_fd() };
         let mut stack = Stack::new()?;
         let mut pidfd: c_int = -1;
         // A handler of this program must not run in the child: it would act on what the two share, such as pipes.
@@ -75,7 +75,7 @@ impl Watchdog {
                     watch,
                     stack.top(),
                     libc::CLONE_PIDFD | libc::SIGCHLD,
-                    ptr::from_mut(&mut duty).cast(),
+                    ptr::from_mut(&mut context).cast(),
                     ptr::from_mut(&mut pidfd),
                 )
             };
@@ -102,19 +102,19 @@ impl Drop for Watchdog {
             return tracing::warn!(%error, "cannot end the watchdog");
         }
         // An error means that it was reaped by somebody else.
-        _ = sys::reap(pidfd.as_fd(), Patience::Block);
+        _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
     }
 }
 
-struct Duty {
+struct WatchContext {
     /// Any tag of the server.
     server: Tag,
     pipe: RawFd,
 }
 
-extern "C" fn watch(duty: *mut c_void) -> c_int {
+extern "C" fn watch(context: *mut c_void) -> c_int {
     // SAFETY: it is our copy of what `start` has passed.
-    let Duty { server, pipe } = unsafe { &*duty.cast::<Duty>() };
+    let WatchContext { server, pipe } = unsafe { &*context.cast::<WatchContext>() };
     settle(*pipe);
     wait_for_end();
     let mut empty_looks = 0;
@@ -124,12 +124,12 @@ extern "C" fn watch(duty: *mut c_void) -> c_int {
         }
         let look = signal_all(*server, Signal::KILL);
         // One look can miss a daemon in the making: its parent ends, and it is born, while we read.
-        empty_looks = if look == Look::Empty { empty_looks + 1 } else { 0 };
+        empty_looks = if look == Sweep::Empty { empty_looks + 1 } else { 0 };
         if empty_looks == 2 {
             break;
         }
-        let is_breeding = look == Look::Found && (STOP_FROM..PAUSE_FROM).contains(&number);
-        if look != Look::Empty && !is_breeding {
+        let is_breeding = look == Sweep::Found && (STOP_FROM..PAUSE_FROM).contains(&number);
+        if look != Sweep::Empty && !is_breeding {
             pause();
         }
     }
@@ -140,11 +140,11 @@ extern "C" fn watch(duty: *mut c_void) -> c_int {
 /// Leaves everything of the server but its pipe: signals meant for its group, its terminal, its files and its directory.
 ///
 /// Also its tag, if the server is itself a process of another server: that one kills by the tag and by descent, and
-/// must not kill us before we have done our duty.
+/// must not kill us before we have done our job.
 fn settle(pipe: RawFd) {
     if let Some(mark) = Mark::chosen() {
         // Where that is refused, such a kill may hit us.
-        _ = mark.put_on(Tag::WATCHDOG);
+        _ = mark.apply_to_self(Tag::WATCHDOG);
     }
     let every_signal = u64::MAX;
     // SAFETY: every pointer is to a value that lives during the call, and the rest changes only what belongs to this
@@ -176,7 +176,7 @@ fn wait_for_end() {
 
 /// What a look has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum Sweep {
     /// Nobody is left whom we may kill.
     Empty,
     /// Some were alive.
@@ -185,7 +185,7 @@ enum Look {
     Failed,
 }
 
-impl Look {
+impl Sweep {
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Empty, other) => other,
@@ -196,14 +196,14 @@ impl Look {
 }
 
 /// Sends a signal to every living process that bears a tag of the server.
-fn signal_all(server: Tag, signal: Signal) -> Look {
+fn signal_all(server: Tag, signal: Signal) -> Sweep {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else { return Look::Failed };
+    let Ok(directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else { return Sweep::Failed };
     let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
     let mut entries = RawDir::new(&directory, &mut buffer);
-    let mut look = Look::Empty;
+    let mut look = Sweep::Empty;
     while let Some(entry) = entries.next() {
-        let Ok(entry) = entry else { return Look::Failed };
+        let Ok(entry) = entry else { return Sweep::Failed };
         // Init is no `Pid`, and we bear no tag of the server.
         if let Some(pid) =
             entry.file_name().to_str().ok().and_then(|name| name.parse().ok()).and_then(Pid::new)
@@ -215,25 +215,25 @@ fn signal_all(server: Tag, signal: Signal) -> Look {
 }
 
 /// Sends a signal to one process if it bears a tag of the server and lives.
-fn signal_one(pid: Pid, server: Tag, signal: Signal) -> Look {
+fn signal_one(pid: Pid, server: Tag, signal: Signal) -> Sweep {
     let is_ours = || Ok::<_, io::Error>(proc::tag(pid)?.is_some_and(|tag| tag.same_server(server)));
     let signalled = || {
-        let Some(number) = rustix::process::Pid::from_raw(pid.as_raw()) else { return Ok(Look::Empty) };
+        let Some(number) = rustix::process::Pid::from_raw(pid.as_raw()) else { return Ok(Sweep::Empty) };
         if !is_ours()? {
-            return Ok(Look::Empty);
+            return Ok(Sweep::Empty);
         }
         let pidfd = pidfd_open(number, PidfdFlags::empty())?;
         // The descriptor holds on to whoever has the number now; so look at who that is only after it is open.
         if !is_ours()? || has_ended(&pidfd) {
-            return Ok(Look::Empty);
+            return Ok(Sweep::Empty);
         }
         sys::pidfd_signal(pidfd.as_fd(), signal)?;
-        Ok(Look::Found)
+        Ok(Sweep::Found)
     };
     signalled().unwrap_or_else(|error: io::Error| match error.raw_os_error() {
         // It is gone, or another user's.
-        Some(libc::ESRCH | libc::EPERM) => Look::Empty,
-        _ => Look::Failed,
+        Some(libc::ESRCH | libc::EPERM) => Sweep::Empty,
+        _ => Sweep::Failed,
     })
 }
 
@@ -268,12 +268,12 @@ mod tests {
             let taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
             if taken.len() == MOST {
                 // There is no limit to run into.
-                return (before, Look::Failed);
+                return (before, Sweep::Failed);
             }
             (before, signal_all(server, Signal::KILL))
         };
         let looks = thread::scope(|scope| scope.spawn(looks).join().unwrap());
-        assert_eq!(looks, (Look::Empty, Look::Failed));
+        assert_eq!(looks, (Sweep::Empty, Sweep::Failed));
     }
 
     #[test]

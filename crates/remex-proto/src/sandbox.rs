@@ -126,7 +126,7 @@ pub enum FileSystem {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxEntry"))]
 pub struct Entry {
     /// The place.
-    pub path: Place,
+    pub path: EntryPath,
     /// The access.
     pub access: Access,
 }
@@ -134,9 +134,9 @@ pub struct Entry {
 impl Entry {
     fn is_root(&self) -> bool {
         match &self.path {
-            Place::Special { value: Special::Root } => true,
-            Place::Path { path } => path.native().is_ok_and(|path| path == std::path::Path::new("/")),
-            Place::Special { .. } | Place::GlobPattern { .. } => false,
+            EntryPath::Special { value: Special::Root } => true,
+            EntryPath::Path { path } => path.native().is_ok_and(|path| path == std::path::Path::new("/")),
+            EntryPath::Special { .. } | EntryPath::GlobPattern { .. } => false,
         }
     }
 }
@@ -158,7 +158,7 @@ pub enum Access {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxPlace"))]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Place {
+pub enum EntryPath {
     /// A path and what is below it.
     Path {
         /// The path.

@@ -28,7 +28,7 @@ thread_local! {
 /// Memory grows with what has arrived, up to the limit of one message; between messages almost nothing is held.
 pub struct FrameReader {
     io: ReadHalf,
-    cutter: Cutter,
+    decoder: FrameDecoder,
     max_message_len: usize,
     state: State,
     /// From this length on a message is announced.
@@ -82,7 +82,7 @@ pub enum Incoming {
     Failed(io::Error),
 }
 
-enum Cutter {
+enum FrameDecoder {
     Lines(LineFramer),
     WebSocket(websocket::Decoder),
 }
@@ -98,13 +98,15 @@ enum State {
 impl FrameReader {
     /// Creates a reader; `max_message_len` bounds one message without its framing.
     pub fn new(io: ReadHalf, framing: Framing, max_message_len: usize) -> Self {
-        let cutter = match framing {
-            Framing::Lines => Cutter::Lines(LineFramer::new(max_message_len)),
-            Framing::WebSocket(role) => Cutter::WebSocket(websocket::Decoder::new(role, max_message_len)),
+        let decoder = match framing {
+            Framing::Lines => FrameDecoder::Lines(LineFramer::new(max_message_len)),
+            Framing::WebSocket(role) => {
+                FrameDecoder::WebSocket(websocket::Decoder::new(role, max_message_len))
+            }
         };
         FrameReader {
             io,
-            cutter,
+            decoder,
             max_message_len,
             state: State::Open,
             long_len: usize::MAX,
@@ -121,12 +123,12 @@ impl FrameReader {
 
     /// Returns how much has come of the message that is being received, in bytes.
     pub fn unfinished_len(&self) -> usize {
-        self.cutter.unfinished_len(self.max_message_len).0
+        self.decoder.unfinished_len(self.max_message_len).0
     }
 
     /// Adds bytes that somebody else has already read from the connection.
     pub(crate) fn with_received(mut self, bytes: &[u8]) -> Self {
-        self.cutter.push(bytes);
+        self.decoder.push(bytes);
         self
     }
 
@@ -141,8 +143,8 @@ impl FrameReader {
     pub async fn next(&mut self) -> Incoming {
         loop {
             let found = match self.state {
-                State::Open => self.cutter.next(self.max_message_len),
-                State::Draining => Some(self.cutter.finish(self.max_message_len)),
+                State::Open => self.decoder.next(self.max_message_len),
+                State::Draining => Some(self.decoder.finish(self.max_message_len)),
                 State::Ended => Some(Incoming::End),
             };
             if let Some(incoming) = found {
@@ -155,7 +157,7 @@ impl FrameReader {
                 }
                 return incoming;
             }
-            let (received, max_len) = self.cutter.unfinished_len(self.max_message_len);
+            let (received, max_len) = self.decoder.unfinished_len(self.max_message_len);
             let was_announced = std::mem::replace(&mut self.is_announced, received > self.long_len);
             if self.is_announced && !was_announced {
                 return Incoming::Long { max_len };
@@ -165,9 +167,9 @@ impl FrameReader {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
                     self.is_announced = false;
-                    match &mut self.cutter {
-                        Cutter::Lines(framer) => framer.skip_unfinished(),
-                        Cutter::WebSocket(_) => self.state = State::Ended,
+                    match &mut self.decoder {
+                        FrameDecoder::Lines(framer) => framer.skip_unfinished(),
+                        FrameDecoder::WebSocket(_) => self.state = State::Ended,
                     }
                     return Incoming::NoMemory { received };
                 }
@@ -193,15 +195,15 @@ impl FrameReader {
         match incoming {
             Incoming::Message(_) | Incoming::Long { .. } | Incoming::Ping(_) | Incoming::Pong(_) => false,
             Incoming::TooLong { .. } | Incoming::NoMemory { .. } => {
-                matches!(self.cutter, Cutter::WebSocket(_))
+                matches!(self.decoder, FrameDecoder::WebSocket(_))
             }
             Incoming::Close { .. } | Incoming::Violation { .. } | Incoming::End | Incoming::Failed(_) => true,
         }
     }
 
     async fn read(&mut self) -> io::Result<usize> {
-        match &mut self.cutter {
-            Cutter::Lines(framer) => {
+        match &mut self.decoder {
+            FrameDecoder::Lines(framer) => {
                 let line = framer.buffer_mut();
                 if line.len() >= DIRECT_LEN {
                     if line.capacity() - line.len() < DIRECT_LEN {
@@ -210,16 +212,16 @@ impl FrameReader {
                     return self.io.read_buf(line).await;
                 }
             }
-            Cutter::WebSocket(decoder) => {
+            FrameDecoder::WebSocket(decoder) => {
                 if let Some(mut room) = decoder.direct_room()? {
                     return self.io.read_buf(&mut room).await;
                 }
             }
         }
-        self.read_scratch(Cutter::push).await
+        self.read_scratch(FrameDecoder::push).await
     }
 
-    async fn read_scratch(&mut self, take: fn(&mut Cutter, &[u8])) -> io::Result<usize> {
+    async fn read_scratch(&mut self, take: fn(&mut FrameDecoder, &[u8])) -> io::Result<usize> {
         poll_fn(|context| {
             let mut scratch = SCRATCH.take();
             scratch.resize(READ_LEN, 0);
@@ -227,7 +229,7 @@ impl FrameReader {
             let polled = Pin::new(&mut self.io).poll_read(context, &mut buffer);
             let read = match polled {
                 Poll::Ready(Ok(())) => {
-                    take(&mut self.cutter, buffer.filled());
+                    take(&mut self.decoder, buffer.filled());
                     Poll::Ready(Ok(buffer.filled().len()))
                 }
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -240,35 +242,37 @@ impl FrameReader {
     }
 }
 
-impl Cutter {
+impl FrameDecoder {
     fn push(&mut self, bytes: &[u8]) {
         match self {
-            Cutter::Lines(framer) => framer.push(bytes),
-            Cutter::WebSocket(decoder) => decoder.push(bytes),
+            FrameDecoder::Lines(framer) => framer.push(bytes),
+            FrameDecoder::WebSocket(decoder) => decoder.push(bytes),
         }
     }
 
     /// Returns how much of a message has come, and how long it may be at most.
     fn unfinished_len(&self, limit: usize) -> (usize, usize) {
         match self {
-            Cutter::Lines(framer) => (framer.unfinished_len(), limit),
-            Cutter::WebSocket(decoder) => decoder.unfinished_len(),
+            FrameDecoder::Lines(framer) => (framer.unfinished_len(), limit),
+            FrameDecoder::WebSocket(decoder) => decoder.unfinished_len(),
         }
     }
 
     fn next(&mut self, limit: usize) -> Option<Incoming> {
         match self {
-            Cutter::Lines(framer) => framer.next().map(|line| Incoming::from_line(line, limit)),
-            Cutter::WebSocket(decoder) => decoder.next().map(|event| Incoming::from_event(event, limit)),
+            FrameDecoder::Lines(framer) => framer.next().map(|line| Incoming::from_line(line, limit)),
+            FrameDecoder::WebSocket(decoder) => {
+                decoder.next().map(|event| Incoming::from_event(event, limit))
+            }
         }
     }
 
     fn finish(&mut self, limit: usize) -> Incoming {
         match self {
-            Cutter::Lines(framer) => {
+            FrameDecoder::Lines(framer) => {
                 framer.finish().map_or(Incoming::End, |line| Incoming::from_line(line, limit))
             }
-            Cutter::WebSocket(_) => Incoming::End,
+            FrameDecoder::WebSocket(_) => Incoming::End,
         }
     }
 }

@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// How long a peer that was turned away may take to read why.
-const FAREWELL: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// On which terms connections are let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct HandshakeConfig {
     /// Whether there is new work to be done at all; [`Readiness::Ready`] by default.
     pub readiness: Readiness,
     /// The limit of one message after the upgrade; 64 MiB by default.
@@ -30,9 +30,9 @@ pub struct Terms {
     pub head_timeout: Duration,
 }
 
-impl Default for Terms {
+impl Default for HandshakeConfig {
     fn default() -> Self {
-        Terms {
+        HandshakeConfig {
             readiness: Readiness::Ready,
             max_message_len: 64 << 20,
             max_head_len: 16 << 10,
@@ -52,7 +52,7 @@ pub enum Readiness {
 
 /// What the policy thinks of a bearer token, or of its absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict<T> {
+pub enum Authorization<T> {
     /// The peer may enter, as this.
     Admitted(T),
     /// The peer is turned away with 401.
@@ -91,11 +91,11 @@ pub enum NotUpgraded {
 /// `policy` is asked about the bearer token of every valid upgrade; it compares in constant time.
 pub async fn handshake<T>(
     mut stream: TcpStream,
-    policy: impl Fn(Option<&str>) -> Verdict<T>,
-    terms: &Terms,
+    policy: impl Fn(Option<&str>) -> Authorization<T>,
+    config: &HandshakeConfig,
 ) -> Result<Upgraded<T>, NotUpgraded> {
-    let parse = |bytes: &[u8]| parse(bytes, &policy, terms.readiness);
-    let reading = timeout(terms.head_timeout, read_head(&mut stream, terms.max_head_len, parse)).await;
+    let parse = |bytes: &[u8]| parse(bytes, &policy, config.readiness);
+    let reading = timeout(config.head_timeout, read_head(&mut stream, config.max_head_len, parse)).await;
     let answer = match reading {
         Ok(Ok((Decision::Upgrade { accept, who }, rest))) => {
             let head = format!(
@@ -106,7 +106,7 @@ pub async fn handshake<T>(
             let (reader, writer) = stream.into_split();
             let framing = Framing::WebSocket(Role::Server);
             let reader =
-                FrameReader::new(Box::new(reader), framing, terms.max_message_len).with_received(&rest);
+                FrameReader::new(Box::new(reader), framing, config.max_message_len).with_received(&rest);
             return Ok(Upgraded { reader, writer: Box::new(writer), who });
         }
         Ok(Ok((Decision::Answer(answer), _))) => answer,
@@ -117,7 +117,7 @@ pub async fn handshake<T>(
         Err(_) => Answer::TIMED_OUT,
     };
     // A peer that takes its time or breaks off does not change what it was told.
-    let _ = timeout(FAREWELL, respond(&mut stream, &answer)).await;
+    let _ = timeout(RESPONSE_TIMEOUT, respond(&mut stream, &answer)).await;
     Err(NotUpgraded::Answered { status: answer.status })
 }
 
@@ -176,7 +176,7 @@ impl Answer {
 /// Parses a request and decides about it.
 fn parse<T>(
     bytes: &[u8],
-    policy: &impl Fn(Option<&str>) -> Verdict<T>,
+    policy: &impl Fn(Option<&str>) -> Authorization<T>,
     readiness: Readiness,
 ) -> Parsed<Decision<T>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
@@ -191,7 +191,7 @@ fn parse<T>(
 
 fn decide<T>(
     request: &httparse::Request<'_, '_>,
-    policy: &impl Fn(Option<&str>) -> Verdict<T>,
+    policy: &impl Fn(Option<&str>) -> Authorization<T>,
     readiness: Readiness,
 ) -> Decision<T> {
     let headers = Headers(request.headers);
@@ -209,9 +209,9 @@ fn decide<T>(
         "/" => match upgrade(&headers, request.version) {
             Err(answer) => answer,
             Ok(accept) => match policy(headers.only("Authorization").and_then(bearer)) {
-                Verdict::Refused => Answer::REFUSED,
-                Verdict::Admitted(_) if readiness == Readiness::ShuttingDown => Answer::SHUTTING_DOWN,
-                Verdict::Admitted(who) => return Decision::Upgrade { accept, who },
+                Authorization::Refused => Answer::REFUSED,
+                Authorization::Admitted(_) if readiness == Readiness::ShuttingDown => Answer::SHUTTING_DOWN,
+                Authorization::Admitted(who) => return Decision::Upgrade { accept, who },
             },
         },
         _ => Answer::NOT_FOUND,

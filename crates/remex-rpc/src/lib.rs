@@ -23,7 +23,7 @@ pub use address::{AddressError, ListenAddress};
 pub use connect::{ConnectError, Target, connect};
 pub use frame_reader::{FrameReader, Incoming};
 pub use framing::{Framing, Role};
-pub use handshake::{NotUpgraded, Readiness, Terms, Upgraded, Verdict, handshake};
+pub use handshake::{Authorization, HandshakeConfig, NotUpgraded, Readiness, Upgraded, handshake};
 pub use listener::{Accepted, BindError, Inherited, Listener};
 pub use send_buffer::SendBuffer;
 pub use stdio::stdio;

@@ -8,8 +8,8 @@ use std::{
 };
 
 use remex_rpc::{
-    FrameReader, Framing, Incoming, Role, SendBuffer, Target, Terms, Upgraded, Verdict, WriteHalf, connect,
-    handshake,
+    Authorization, FrameReader, Framing, HandshakeConfig, Incoming, Role, SendBuffer, Target, Upgraded,
+    WriteHalf, connect, handshake,
 };
 use tokio::io::AsyncWriteExt;
 use tungstenite::{Message, WebSocket, protocol::CloseFrame};
@@ -33,9 +33,9 @@ async fn a_foreign_client_talks_to_our_server() {
     });
 
     let stream = tokio_stream(listener.accept().unwrap().0);
-    let admit = |_: Option<&str>| Verdict::Admitted(());
+    let admit = |_: Option<&str>| Authorization::Admitted(());
     let Upgraded { reader, writer, .. } =
-        handshake(stream, admit, &Terms::default()).await.unwrap_or_else(|error| panic!("{error}"));
+        handshake(stream, admit, &HandshakeConfig::default()).await.unwrap_or_else(|error| panic!("{error}"));
     echo(reader, writer, Role::Server).await;
     peer.join().unwrap();
 }

@@ -5,8 +5,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use remex_rpc::{
-    Accepted, ConnectError, FrameReader, Framing, Incoming, ListenAddress, Listener, NotUpgraded, Readiness,
-    Role, SendBuffer, Target, Terms, Upgraded, Verdict, WriteHalf, connect, handshake,
+    Accepted, Authorization, ConnectError, FrameReader, Framing, HandshakeConfig, Incoming, ListenAddress,
+    Listener, NotUpgraded, Readiness, Role, SendBuffer, Target, Upgraded, WriteHalf, connect, handshake,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -17,11 +17,11 @@ const UPGRADE: &str = "Host: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: We
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// Lets everybody in who brings no token, and the one who knows the secret.
-fn policy(token: Option<&str>) -> Verdict<&'static str> {
+fn policy(token: Option<&str>) -> Authorization<&'static str> {
     match token {
-        None => Verdict::Admitted("anybody"),
-        Some("secret") => Verdict::Admitted("friend"),
-        Some(_) => Verdict::Refused,
+        None => Authorization::Admitted("anybody"),
+        Some("secret") => Authorization::Admitted("friend"),
+        Some(_) => Authorization::Refused,
     }
 }
 
@@ -31,13 +31,13 @@ async fn listen() -> (Listener, SocketAddr) {
     (listener, address)
 }
 
-async fn serve(listener: &Listener, terms: &Terms) -> Result<Upgraded<&'static str>, NotUpgraded> {
+async fn serve(listener: &Listener, config: &HandshakeConfig) -> Result<Upgraded<&'static str>, NotUpgraded> {
     let Accepted::Tcp { stream } = listener.accept().await.unwrap() else { panic!("not TCP") };
-    handshake(stream, policy, terms).await
+    handshake(stream, policy, config).await
 }
 
 /// Sends `request`; returns all that comes back, and who was let in.
-async fn exchange(request: &str, terms: &Terms) -> (String, Result<&'static str, NotUpgraded>) {
+async fn exchange(request: &str, config: &HandshakeConfig) -> (String, Result<&'static str, NotUpgraded>) {
     let (listener, address) = listen().await;
     let client = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -46,19 +46,19 @@ async fn exchange(request: &str, terms: &Terms) -> (String, Result<&'static str,
         stream.read_to_string(&mut answer).await.unwrap();
         answer
     };
-    let server = async { serve(&listener, terms).await.map(|upgraded| upgraded.who) };
+    let server = async { serve(&listener, config).await.map(|upgraded| upgraded.who) };
     tokio::join!(client, server)
 }
 
-async fn assert_status(request: &str, terms: &Terms, status: u16) -> String {
-    let (answer, outcome) = exchange(request, terms).await;
+async fn assert_status(request: &str, config: &HandshakeConfig, status: u16) -> String {
+    let (answer, outcome) = exchange(request, config).await;
     assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?} was answered {answer:?}");
     assert_eq!(outcome, Err(NotUpgraded::Answered { status }));
     answer
 }
 
 async fn assert_admitted(request: &str, who: &str) {
-    let (answer, outcome) = exchange(request, &Terms::default()).await;
+    let (answer, outcome) = exchange(request, &HandshakeConfig::default()).await;
     assert_eq!(
         answer,
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -70,17 +70,18 @@ async fn assert_admitted(request: &str, who: &str) {
 #[tokio::test]
 async fn health_checks_are_answered_with_200_and_no_body() {
     for request in ["GET /readyz", "HEAD /readyz", "GET /readyz?verbose", "GET /healthz", "HEAD /healthz"] {
-        let answer = assert_status(&format!("{request} HTTP/1.1\r\n\r\n"), &Terms::default(), 200).await;
+        let answer =
+            assert_status(&format!("{request} HTTP/1.1\r\n\r\n"), &HandshakeConfig::default(), 200).await;
         assert!(answer.contains("\r\nContent-Length: 0\r\n") && answer.ends_with("\r\n\r\n"), "{answer:?}");
     }
 }
 
 #[tokio::test]
 async fn a_server_that_shuts_down_is_healthy_but_not_ready() {
-    let terms = Terms { readiness: Readiness::ShuttingDown, ..Terms::default() };
-    assert_status("GET /healthz HTTP/1.1\r\n\r\n", &terms, 200).await;
-    assert_status("GET /readyz HTTP/1.1\r\n\r\n", &terms, 503).await;
-    assert_status(&format!("GET / HTTP/1.1\r\n{UPGRADE}\r\n"), &terms, 503).await;
+    let config = HandshakeConfig { readiness: Readiness::ShuttingDown, ..HandshakeConfig::default() };
+    assert_status("GET /healthz HTTP/1.1\r\n\r\n", &config, 200).await;
+    assert_status("GET /readyz HTTP/1.1\r\n\r\n", &config, 503).await;
+    assert_status(&format!("GET / HTTP/1.1\r\n{UPGRADE}\r\n"), &config, 503).await;
 }
 
 #[tokio::test]
@@ -98,9 +99,10 @@ async fn a_bearer_token_decides_about_an_upgrade_and_about_nothing_else() {
     }
     let wrong = "Authorization: Bearer guess\r\n";
     let answer =
-        assert_status(&format!("GET / HTTP/1.1\r\n{UPGRADE}{wrong}\r\n"), &Terms::default(), 401).await;
+        assert_status(&format!("GET / HTTP/1.1\r\n{UPGRADE}{wrong}\r\n"), &HandshakeConfig::default(), 401)
+            .await;
     assert!(answer.contains("\r\nWWW-Authenticate: Bearer\r\n"));
-    assert_status(&format!("GET /readyz HTTP/1.1\r\n{wrong}\r\n"), &Terms::default(), 200).await;
+    assert_status(&format!("GET /readyz HTTP/1.1\r\n{wrong}\r\n"), &HandshakeConfig::default(), 200).await;
 }
 
 #[tokio::test]
@@ -127,10 +129,11 @@ async fn other_requests_are_refused_with_the_right_status() {
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 400),
         (format!("GET / HTTP/1.1\r\n{many_headers}\r\n"), 431),
     ] {
-        assert_status(&request, &Terms::default(), status).await;
+        assert_status(&request, &HandshakeConfig::default(), status).await;
     }
     let answer =
-        assert_status(&format!("GET / HTTP/1.1\r\n{other_version}\r\n"), &Terms::default(), 400).await;
+        assert_status(&format!("GET / HTTP/1.1\r\n{other_version}\r\n"), &HandshakeConfig::default(), 400)
+            .await;
     assert!(answer.contains("\r\nSec-WebSocket-Version: 13\r\n"));
 }
 
@@ -139,7 +142,7 @@ async fn an_answer_survives_a_body_that_nobody_reads() {
     let body = "x".repeat(1 << 20);
     assert_status(
         &format!("POST /readyz HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n{body}"),
-        &Terms::default(),
+        &HandshakeConfig::default(),
         405,
     )
     .await;
@@ -148,17 +151,17 @@ async fn an_answer_survives_a_body_that_nobody_reads() {
 #[tokio::test]
 async fn a_head_that_is_too_long_or_too_slow_is_given_up() {
     let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(16 << 10));
-    assert_status(&long, &Terms::default(), 431).await;
-    let terms = Terms { head_timeout: Duration::from_millis(20), ..Terms::default() };
-    assert_status("GET / HTTP/1.1\r\nHost:", &terms, 408).await;
+    assert_status(&long, &HandshakeConfig::default(), 431).await;
+    let config = HandshakeConfig { head_timeout: Duration::from_millis(20), ..HandshakeConfig::default() };
+    assert_status("GET / HTTP/1.1\r\nHost:", &config, 408).await;
 }
 
 #[tokio::test]
 async fn a_peer_that_leaves_early_is_not_answered() {
     let (listener, address) = listen().await;
     let client = async { TcpStream::connect(address).await.unwrap().write_all(b"GET /").await.unwrap() };
-    let terms = Terms::default();
-    let ((), outcome) = tokio::join!(client, serve(&listener, &terms));
+    let config = HandshakeConfig::default();
+    let ((), outcome) = tokio::join!(client, serve(&listener, &config));
     assert_eq!(outcome.err(), Some(NotUpgraded::Closed));
 }
 
@@ -172,7 +175,8 @@ async fn frames_sent_right_behind_the_request_are_not_lost() {
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(&request).await.unwrap();
 
-    let mut upgraded = serve(&listener, &Terms::default()).await.unwrap_or_else(|error| panic!("{error}"));
+    let mut upgraded =
+        serve(&listener, &HandshakeConfig::default()).await.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(message(&mut upgraded.reader).await, "early");
 }
 
@@ -182,8 +186,8 @@ async fn our_client_and_our_server_understand_each_other() {
     let host = address.to_string();
     let target = Target { host: &host, path: "/", bearer: Some("secret"), max_message_len: 100 };
     let stream = TcpStream::connect(address).await.unwrap();
-    let terms = Terms::default();
-    let (client, server) = tokio::join!(connect(stream, &target), serve(&listener, &terms));
+    let config = HandshakeConfig::default();
+    let (client, server) = tokio::join!(connect(stream, &target), serve(&listener, &config));
     let (mut client_reader, mut client_writer) = client.unwrap();
     let Upgraded { mut reader, mut writer, who } = server.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(who, "friend");
@@ -200,7 +204,7 @@ async fn our_client_and_our_server_understand_each_other() {
 async fn a_client_that_is_still_sending_gets_the_last_words_of_the_server() {
     let (listener, address) = listen().await;
     let target = Target { host: "x", path: "/", bearer: None, max_message_len: 100 };
-    let terms = Terms { max_message_len: 100, ..Terms::default() };
+    let config = HandshakeConfig { max_message_len: 100, ..HandshakeConfig::default() };
     let client = async {
         let stream = TcpStream::connect(address).await.unwrap();
         let (mut reader, mut writer) = connect(stream, &target).await.unwrap();
@@ -209,7 +213,7 @@ async fn a_client_that_is_still_sending_gets_the_last_words_of_the_server() {
         reader.next().await
     };
     let server = async {
-        let mut upgraded = serve(&listener, &terms).await.unwrap_or_else(|error| panic!("{error}"));
+        let mut upgraded = serve(&listener, &config).await.unwrap_or_else(|error| panic!("{error}"));
         assert!(matches!(upgraded.reader.next().await, Incoming::TooLong { limit: 100 }));
         let mut buffer = SendBuffer::new(Framing::WebSocket(Role::Server));
         buffer.close(1009, "too long");
@@ -229,8 +233,8 @@ async fn a_client_is_told_why_it_is_no_websocket() {
     let target = Target { host: "x", path: "/", bearer: Some("guess"), max_message_len: 100 };
     let (listener, address) = listen().await;
     let stream = TcpStream::connect(address).await.unwrap();
-    let terms = Terms::default();
-    let (client, _) = tokio::join!(connect(stream, &target), serve(&listener, &terms));
+    let config = HandshakeConfig::default();
+    let (client, _) = tokio::join!(connect(stream, &target), serve(&listener, &config));
     assert_eq!(client.err(), Some(ConnectError::Refused { status: 401 }));
 
     for (answer, error) in [

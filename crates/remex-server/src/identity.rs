@@ -1,6 +1,6 @@
 //! Who is on the other side: sessions belong to an identity, and an identity sees only its own.
 
-use remex_rpc::Verdict;
+use remex_rpc::Authorization;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -24,16 +24,16 @@ impl Auth {
     }
 
     /// Decides about the bearer token of a WebSocket upgrade, in constant time.
-    pub(crate) fn judge(&self, token: Option<&str>) -> Verdict<Identity> {
+    pub(crate) fn judge(&self, token: Option<&str>) -> Authorization<Identity> {
         match (self, token) {
-            (Auth::Open, _) => Verdict::Admitted(Identity::Local),
-            (Auth::Token(_), None) => Verdict::Refused,
+            (Auth::Open, _) => Authorization::Admitted(Identity::Local),
+            (Auth::Token(_), None) => Authorization::Refused,
             (Auth::Token(digest), Some(token)) => {
                 let presented: [u8; 32] = Sha256::digest(token.as_bytes()).into();
                 if bool::from(presented.ct_eq(digest)) {
-                    Verdict::Admitted(Identity::Token(*digest))
+                    Authorization::Admitted(Identity::Token(*digest))
                 } else {
-                    Verdict::Refused
+                    Authorization::Refused
                 }
             }
         }
@@ -48,9 +48,9 @@ mod tests {
     fn only_the_right_token_gets_in() {
         let digest: [u8; 32] = Sha256::digest(b"secret").into();
         let auth = Auth::Token(digest);
-        assert_eq!(auth.judge(Some("secret")), Verdict::Admitted(Identity::Token(digest)));
-        assert_eq!(auth.judge(Some("secret ")), Verdict::Refused);
-        assert_eq!(auth.judge(None), Verdict::Refused);
-        assert_eq!(Auth::Open.judge(None), Verdict::Admitted(Identity::Local));
+        assert_eq!(auth.judge(Some("secret")), Authorization::Admitted(Identity::Token(digest)));
+        assert_eq!(auth.judge(Some("secret ")), Authorization::Refused);
+        assert_eq!(auth.judge(None), Authorization::Refused);
+        assert_eq!(Auth::Open.judge(None), Authorization::Admitted(Identity::Local));
     }
 }

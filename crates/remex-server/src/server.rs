@@ -11,7 +11,9 @@ use std::{
 
 use remex_process::{Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
-use remex_rpc::{Accepted, FrameReader, Framing, Listener, Readiness, Terms, handshake, memory::ServerEnd};
+use remex_rpc::{
+    Accepted, FrameReader, Framing, HandshakeConfig, Listener, Readiness, handshake, memory::ServerEnd,
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
@@ -153,8 +155,12 @@ impl Server {
             Accepted::Tcp { stream } => {
                 let readiness =
                     if self.host.is_ending() { Readiness::ShuttingDown } else { Readiness::Ready };
-                let terms = Terms { readiness, max_message_len: message_bytes, ..Terms::default() };
-                match handshake(stream, |token| self.auth.judge(token), &terms).await {
+                let config = HandshakeConfig {
+                    readiness,
+                    max_message_len: message_bytes,
+                    ..HandshakeConfig::default()
+                };
+                match handshake(stream, |token| self.auth.judge(token), &config).await {
                     Ok(upgraded) => Link {
                         transport: Transport::Wire {
                             reader: upgraded.reader,

@@ -63,7 +63,10 @@ async fn answer(agent: &Agent, client: &Client, call: Call) -> Result<String, Er
         Call::Output(process) => {
             let all = agent.output(process.parse()?, 1 << 20).await?;
             let lines = all.output.text.lines().count();
-            Ok(format!("process {process} has said {lines} lines, {} bytes of them are gone", all.gone_bytes))
+            Ok(format!(
+                "process {process} has said {lines} lines, {} bytes of them are gone",
+                all.evicted_bytes
+            ))
         }
     }
 }

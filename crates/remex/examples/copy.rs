@@ -40,7 +40,7 @@ async fn main() -> anyhow::Result<()> {
     let here = Client::connect(local.clone()).await?.fs();
     let definitions = configured(|name| env::var_os(name))?.definitions;
     let places = Environments::new(definitions, Some(local), &Options::default());
-    let place = places.default_place().context("the configuration has no default place")?;
+    let place = places.default_environment().context("the configuration has no default place")?;
     let info = place.info().await?;
     let temporary = info.temp_dir.context("the server does not tell a directory for temporary files")?;
     let there = place.fs().await?;

@@ -30,7 +30,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     let here = Local::here()?.target();
     let places = Environments::new(configured.definitions, Some(here), &Options::default());
-    let place = places.default_place().context("the configuration has no default place")?;
+    let place = places.default_environment().context("the configuration has no default place")?;
 
     let mut words = env::args().skip(1);
     let command = match words.next() {

@@ -12,7 +12,7 @@ use anyhow::bail;
 use remex::Local;
 use remex_client::{
     Client,
-    process::{Input, OnDrop, Until, Waited},
+    process::{Input, OnDrop, Until, WaitOutcome},
 };
 use tokio::{io::AsyncWriteExt as _, time::timeout};
 
@@ -37,7 +37,7 @@ async fn main() -> anyhow::Result<()> {
     // The bytes that match are returned, so what the service tells about itself can be taken from there.
     let ready = Until::Output(r"ready: process [0-9]+\n".to_owned());
     match timeout(PATIENCE, service.wait_for(&ready)).await?? {
-        Waited::Matched { bytes, .. } => print!("it is {}", String::from_utf8_lossy(&bytes)),
+        WaitOutcome::Matched { bytes, .. } => print!("it is {}", String::from_utf8_lossy(&bytes)),
         other => bail!("the service did not get ready: {other:?}"),
     }
 
@@ -45,7 +45,7 @@ async fn main() -> anyhow::Result<()> {
     let mut stdin = service.stdin().expect("the input is piped");
     stdin.write_all(b"hello\n").await?;
     let answer = Until::Output("you said: .*\n".to_owned());
-    if let Waited::Matched { bytes, .. } = timeout(PATIENCE, service.wait_for(&answer)).await?? {
+    if let WaitOutcome::Matched { bytes, .. } = timeout(PATIENCE, service.wait_for(&answer)).await?? {
         print!("it answers: {}", String::from_utf8_lossy(&bytes));
     }
 

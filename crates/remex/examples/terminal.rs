@@ -12,7 +12,7 @@ use anyhow::ensure;
 use remex::Local;
 use remex_client::{
     Client, Process,
-    process::{OnDrop, Until, Waited},
+    process::{OnDrop, Until, WaitOutcome},
 };
 use tokio::{
     io::{AsyncWriteExt as _, copy, stdout},
@@ -55,7 +55,7 @@ async fn main() -> anyhow::Result<()> {
 /// Waits until what is on the terminal matches an expression.
 async fn appears(process: &Process, pattern: &str) -> anyhow::Result<()> {
     let waited = timeout(PATIENCE, process.wait_for(&Until::Output(pattern.to_owned()))).await??;
-    ensure!(matches!(waited, Waited::Matched { .. }), "`{pattern}` did not appear: {waited:?}");
+    ensure!(matches!(waited, WaitOutcome::Matched { .. }), "`{pattern}` did not appear: {waited:?}");
     Ok(())
 }
 

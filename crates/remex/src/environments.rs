@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex_client::environment::{Definitions, Id, InvalidVariable, Mistake, Mistakes};
+use remex_client::environment::{DefinitionError, DefinitionErrors, Definitions, Id, InvalidVariable};
 
 /// The variables with an address, in the order in which they are asked.
 const VARIABLES: [&str; 2] = ["REMEX_URL", "CODEX_EXEC_SERVER_URL"];
@@ -31,7 +31,7 @@ pub struct Configured {
 
 impl Configured {
     /// Returns why an environment cannot be used although it is there: its token cannot be had.
-    pub fn obstacle(&self, id: &Id) -> Option<&Mistake> {
+    pub fn obstacle(&self, id: &Id) -> Option<&DefinitionError> {
         self.warnings.iter().find_map(|warning| match warning {
             Warning::Token(mistake) if mistake.environment.as_deref() == Some(id.as_str()) => Some(mistake),
             _ => None,
@@ -55,10 +55,10 @@ pub enum Source {
 pub enum Warning {
     /// Something in the file is ignored, or will not work.
     #[error("{0}")]
-    File(Mistake),
+    File(DefinitionError),
     /// The token of an environment cannot be had; the others are none the worse for it.
     #[error("{0}")]
-    Token(Mistake),
+    Token(DefinitionError),
     /// A file with a token in it that others can read.
     #[error("`{}` has a token in it, and others can read it; run `chmod 600` on it, or use `auth_bearer_token_file`", path.display())]
     Exposed {
@@ -96,7 +96,7 @@ pub enum Problem {
     },
     /// The file says something wrong.
     #[error("{0}")]
-    Mistakes(#[from] Mistakes),
+    Mistakes(#[from] DefinitionErrors),
     /// A variable says something wrong.
     #[error("{0}")]
     Variable(#[from] InvalidVariable),

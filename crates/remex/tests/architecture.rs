@@ -83,7 +83,7 @@ const CLIENT_LAYERS: [&str; 20] = [
     "link",
     "target",
     "event",
-    "feed",
+    "event_queue",
     "core",
     "dial",
     "engine",

@@ -1,6 +1,6 @@
 //! The head of an HTTP request, which only a real socket can bring.
 
-use remex_rpc::{NotUpgraded, Terms, Verdict, handshake};
+use remex_rpc::{Authorization, HandshakeConfig, NotUpgraded, handshake};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -65,8 +65,8 @@ impl Port {
         };
         let server = async {
             let (stream, _) = self.listener.accept().await.unwrap();
-            let terms = Terms { max_head_len: MAX_HEAD_LEN, ..Terms::default() };
-            handshake(stream, policy, &terms).await
+            let config = HandshakeConfig { max_head_len: MAX_HEAD_LEN, ..HandshakeConfig::default() };
+            handshake(stream, policy, &config).await
         };
         // The outcome lives until the client is done: dropping it would reset a connection with unread bytes.
         let (answer, outcome) = tokio::join!(client, server);
@@ -82,8 +82,8 @@ impl Port {
     }
 }
 
-fn policy(token: Option<&str>) -> Verdict<()> {
-    if matches!(token, None | Some("secret")) { Verdict::Admitted(()) } else { Verdict::Refused }
+fn policy(token: Option<&str>) -> Authorization<()> {
+    if matches!(token, None | Some("secret")) { Authorization::Admitted(()) } else { Authorization::Refused }
 }
 
 fn has_origin(request: &[u8]) -> bool {

@@ -3,7 +3,7 @@
 use std::{io::IsTerminal as _, num::NonZeroU16, time::Duration};
 
 use clap::Args;
-use remex_client::{Client, Condition};
+use remex_client::{Client, ConnectionState};
 use tokio::task::JoinHandle;
 
 use super::Outcome;
@@ -65,7 +65,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let client = interrupt::during(place.connect(cut::outlive)).await?;
     let (console, name, redraw) = interrupt::during(console(flags, &client, place.kind)).await?;
     let ending = console.show().await;
-    if let Some(redraw) = redraw.filter(|_| client.condition() == Condition::Connected) {
+    if let Some(redraw) = redraw.filter(|_| client.connection_state() == ConnectionState::Connected) {
         // It must not be left with the other size.
         let _ = tokio::time::timeout(ANSWER + QUIET * 2, redraw).await;
     }

@@ -158,7 +158,7 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
         }
         ended => {
             match (&ended, shown.when_ended) {
-                (Ok(Ending::Deaf) | Err(_), WhenEnded::Leave) => client.leave().await,
+                (Ok(Ending::Deaf) | Err(_), WhenEnded::Leave) => client.disconnect().await,
                 _ => cut::end(client).await,
             }
             match ended? {
@@ -172,7 +172,7 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
 
 /// Leaves a process that somebody has waited for: from now on its session lives, and its output waits for nobody.
 async fn keep(place: &Place, followed: &Followed, name: &str) -> Result<(), Failure> {
-    followed.client.clone().leave().await;
+    followed.client.clone().disconnect().await;
     let session = Session::TakeOver(followed.session_id.clone());
     let client = place
         .connect(|options: &mut Options| {
@@ -182,7 +182,7 @@ async fn keep(place: &Place, followed: &Followed, name: &str) -> Result<(), Fail
         })
         .await?;
     Followed { client: client.clone(), ..followed.clone() }.release().await?;
-    client.leave().await;
+    client.disconnect().await;
     Ok(())
 }
 
@@ -196,7 +196,7 @@ async fn leave(place: &Place, launched: Launched) -> Outcome {
         let time = crate::text::age(Duration::from_millis(ms));
         print::note(format!("{} keeps it for {time} without a connection", place.name));
     }
-    client.leave().await;
+    client.disconnect().await;
     drop(process);
     print::out(format!("{name}\n"))?;
     Ok(0)

@@ -21,7 +21,7 @@ use crossterm::{
     terminal::{EnterAlternateScreen, enable_raw_mode},
 };
 use ratatui::{DefaultTerminal, layout::Rect};
-use remex_client::{Client, Condition};
+use remex_client::{Client, ConnectionState};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, watch},
@@ -217,7 +217,7 @@ struct Top {
     place: Place,
     /// None while there is no connection and no hope that it heals by itself.
     client: Option<Client>,
-    conditions: Option<watch::Receiver<Condition>>,
+    conditions: Option<watch::Receiver<ConnectionState>>,
     state: State,
     work: JoinSet<Done>,
     /// Whether a look or a new connection is under way.
@@ -228,7 +228,7 @@ struct Top {
 impl Top {
     fn new(place: Place, client: Client) -> Self {
         let state = State::new(place.name.clone());
-        let conditions = Some(client.conditions());
+        let conditions = Some(client.connection_states());
         Self {
             place,
             client: Some(client),
@@ -372,7 +372,7 @@ impl Top {
                 self.looks = false;
                 match connected {
                     Ok(client) => {
-                        self.conditions = Some(client.conditions());
+                        self.conditions = Some(client.connection_states());
                         self.client = Some(client);
                         self.state.trouble = None;
                         self.look();
@@ -393,12 +393,12 @@ impl Top {
     }
 
     fn take_condition(&mut self) {
-        match self.client.as_ref().map(Client::condition) {
-            Some(Condition::Connected) => self.state.trouble = None,
-            Some(Condition::Recovering { .. }) => {
+        match self.client.as_ref().map(Client::connection_state) {
+            Some(ConnectionState::Connected) => self.state.trouble = None,
+            Some(ConnectionState::Reconnecting { .. }) => {
                 self.state.trouble = Some("connection lost; waiting for it to come back".to_owned());
             }
-            Some(Condition::Lost(loss)) => {
+            Some(ConnectionState::Lost(loss)) => {
                 let loss = remex_client::Error::from(loss);
                 self.fail(&Failure::from(loss));
                 (self.client, self.conditions) = (None, None);
@@ -413,7 +413,7 @@ impl Top {
 }
 
 /// Waits until there is something new about the connection.
-async fn changed(conditions: &mut Option<watch::Receiver<Condition>>) {
+async fn changed(conditions: &mut Option<watch::Receiver<ConnectionState>>) {
     match conditions {
         Some(receiver) => {
             if receiver.changed().await.is_err() {

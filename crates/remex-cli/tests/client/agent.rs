@@ -4,7 +4,7 @@ use std::{fs, num::NonZeroU16, time::Duration};
 
 use remex_client::{
     Client, Command, Target,
-    agent::{Agent, Handle, Limits, Progress, Retained, Step, Window, Write},
+    agent::{Agent, Handle, Limits, Progress, RetainedOutput, Step, Window, Write},
     process::Input,
 };
 use tokio::time::timeout;
@@ -110,7 +110,7 @@ async fn a_program_on_pipes_answers_until_its_input_ends() {
     let (handle, _) = stage.start(stage.client.command("cat").input(Input::Piped), "").await;
     assert_eq!(stage.write_until(handle, b"hello\n", "hello\n").await, "hello\n");
     let step = stage.write_to_end(handle, Write::BytesAndEnd("grüße\n".as_bytes())).await;
-    assert_eq!((step.output.text.as_str(), step.taken_bytes, code(&step)), ("grüße\n", 8, Some(0)));
+    assert_eq!((step.output.text.as_str(), step.accepted_bytes, code(&step)), ("grüße\n", 8, Some(0)));
 }
 
 #[tokio::test]
@@ -130,10 +130,10 @@ async fn what_runs_between_the_calls_is_not_held_up() {
     assert_eq!(first.output.total_bytes + last.output.total_bytes, BYTES);
     assert!(last.output.text.len() <= 40 << 10, "{}", last.output.text.len());
 
-    let Retained { output, gone_bytes } = stage.agent.output(first.handle, 1000).await.unwrap();
+    let RetainedOutput { output, evicted_bytes } = stage.agent.output(first.handle, 1000).await.unwrap();
     assert_eq!(output.total_bytes, BYTES);
-    assert!((BYTES - (8 << 20)..BYTES).contains(&gone_bytes), "{gone_bytes}");
-    assert!(output.omitted_bytes > gone_bytes && output.text.len() <= 1000, "{output:?}");
+    assert!((BYTES - (8 << 20)..BYTES).contains(&evicted_bytes), "{evicted_bytes}");
+    assert!(output.omitted_bytes > evicted_bytes && output.text.len() <= 1000, "{output:?}");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn output_that_was_seen_is_there_again() {
     assert_eq!(stage.agent.output(handle, 1 << 20).await.unwrap().output.text, first);
     stage.write_to_end(handle, Write::BytesAndEnd(b"go on\n")).await;
     let retained = stage.agent.output(handle, 1 << 20).await.unwrap();
-    assert_eq!((retained.output.text, retained.gone_bytes), (all, 0));
+    assert_eq!((retained.output.text, retained.evicted_bytes), (all, 0));
 }
 
 #[tokio::test]

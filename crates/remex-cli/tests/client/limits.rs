@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use remex_client::{
-    Client, Condition, Error, Loss, Options, Session, Target,
+    Client, ConnectionState, Error, Options, Session, SessionLost, Target,
     process::{Event, Input, OnDrop, Until},
 };
 use remex_proto::process::{List, Read, State, Wait};
@@ -103,10 +103,10 @@ fn a_client_whose_runtime_is_gone_says_so() {
     let process = second.block_on(client.command("sleep").arg("1000").start()).unwrap();
     first.shutdown_background();
     let waited = second.block_on(in_time(process.wait()));
-    assert_eq!(waited, Err(Error::Lost(Loss::Stopped)));
+    assert_eq!(waited, Err(Error::Lost(SessionLost::Stopped)));
     assert_eq!(second.block_on(in_time(client.info())).map(drop), Ok(()), "what is known stays known");
     let error = second.block_on(in_time(client.command("true").output())).unwrap_err();
-    assert_eq!(error, Error::Lost(Loss::Stopped));
+    assert_eq!(error, Error::Lost(SessionLost::Stopped));
 }
 
 #[tokio::test]
@@ -123,10 +123,10 @@ async fn taken_over(server: &Server) {
     let options = Options { session: Session::TakeOver(first.session_id().to_owned()), ..Options::default() };
     let target = Target::parse(server.address()).unwrap();
     let second = Client::connect_with(target, options).await.unwrap();
-    let mut conditions = first.conditions();
-    let lost = in_time(conditions.wait_for(|condition| matches!(condition, Condition::Lost(_)))).await;
-    assert_eq!(*lost.unwrap(), Condition::Lost(Loss::TakenOver));
-    assert_eq!(in_time(process.wait()).await, Err(Error::Lost(Loss::TakenOver)));
+    let mut conditions = first.connection_states();
+    let lost = in_time(conditions.wait_for(|condition| matches!(condition, ConnectionState::Lost(_)))).await;
+    assert_eq!(*lost.unwrap(), ConnectionState::Lost(SessionLost::TakenOver));
+    assert_eq!(in_time(process.wait()).await, Err(Error::Lost(SessionLost::TakenOver)));
     let taken = in_time(second.process(process.id())).await.unwrap();
     in_time(taken.wait_for(&Until::Output("here".to_owned()))).await.unwrap();
     in_time(second.end()).await.unwrap();
@@ -145,8 +145,8 @@ async fn two_clones_that_leave_both_wait_for_the_end() {
         .map(|client| {
             let watch = Arc::clone(&watch);
             tokio::spawn(async move {
-                client.leave().await;
-                assert_eq!(watch.condition(), Condition::Lost(Loss::Closed));
+                client.disconnect().await;
+                assert_eq!(watch.connection_state(), ConnectionState::Lost(SessionLost::Closed));
             })
         })
         .collect();

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{Count, Cut, CutText, Progress};
+use super::{Count, Progress, TruncatedText, Truncator};
 use crate::{
     Error,
     process::{Chunk, Event, Events, Stream},
@@ -26,16 +26,16 @@ pub(super) struct Collector {
 
 #[derive(Debug)]
 struct Unseen {
-    cut: Cut,
+    truncator: Truncator,
     collect_bytes: usize,
     /// The beginning of a character whose end has not come, for each stream.
     unfinished: [Vec<u8>; 3],
-    heard: Heard,
+    totals: OutputTotals,
 }
 
 /// All that a process has said by now.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Heard {
+pub(super) struct OutputTotals {
     /// The last event with output.
     pub(super) seq: u64,
     pub(super) bytes: u64,
@@ -45,10 +45,10 @@ pub(super) struct Heard {
 impl Collector {
     pub(super) fn new(collect_bytes: usize) -> Self {
         let unseen = Unseen {
-            cut: Cut::new(collect_bytes),
+            truncator: Truncator::new(collect_bytes),
             collect_bytes,
             unfinished: Default::default(),
-            heard: Heard { seq: 0, bytes: 0, count: Count::Exact },
+            totals: OutputTotals { seq: 0, bytes: 0, count: Count::Exact },
         };
         Self { unseen: Mutex::new(unseen), progress: watch::Sender::new(Progress::Running) }
     }
@@ -86,25 +86,25 @@ impl Collector {
     }
 
     /// Takes how the process stands, and what it has said since the last time.
-    pub(super) fn take(&self, budget: usize) -> (Progress, CutText) {
+    pub(super) fn take(&self, budget: usize) -> (Progress, TruncatedText) {
         // In this order: with the end everything has been said.
         let progress = self.progress();
-        let cut = {
+        let truncator = {
             let mut unseen = self.lock();
-            let fresh = Cut::new(unseen.collect_bytes);
-            mem::replace(&mut unseen.cut, fresh)
+            let fresh = Truncator::new(unseen.collect_bytes);
+            mem::replace(&mut unseen.truncator, fresh)
         };
-        (progress, cut.finish_within(budget))
+        (progress, truncator.finish_within(budget))
     }
 
     pub(super) fn unseen_bytes(&self) -> u64 {
         let unseen = self.lock();
         let unfinished: usize = unseen.unfinished.iter().map(Vec::len).sum();
-        unseen.cut.total_bytes() + unfinished as u64
+        unseen.truncator.total_bytes() + unfinished as u64
     }
 
-    pub(super) fn heard(&self) -> Heard {
-        self.lock().heard
+    pub(super) fn totals(&self) -> OutputTotals {
+        self.lock().totals
     }
 
     fn lock(&self) -> MutexGuard<'_, Unseen> {
@@ -114,44 +114,44 @@ impl Collector {
 
 impl Unseen {
     fn push(&mut self, chunk: &Chunk) {
-        self.heard.seq = chunk.seq;
-        self.heard.bytes += chunk.bytes.len() as u64;
-        let unfinished = &mut self.unfinished[place(chunk.stream)];
+        self.totals.seq = chunk.seq;
+        self.totals.bytes += chunk.bytes.len() as u64;
+        let unfinished = &mut self.unfinished[stream_index(chunk.stream)];
         let mut bytes = &chunk.bytes[..];
         // A character that was split comes together before another stream or another step gets in between.
         while !unfinished.is_empty() && !bytes.is_empty() {
             unfinished.push(bytes[0]);
             bytes = &bytes[1..];
             if unfinished_len(unfinished) == 0 {
-                self.cut.push(unfinished);
+                self.truncator.push(unfinished);
                 unfinished.clear();
             }
         }
         let (whole, rest) = bytes.split_at(bytes.len() - unfinished_len(bytes));
-        self.cut.push(whole);
+        self.truncator.push(whole);
         unfinished.extend_from_slice(rest);
     }
 
     fn skip(&mut self, to_seq: u64, bytes: Option<u64>) {
         self.flush();
-        self.cut.skip(bytes);
-        self.heard.seq = to_seq;
-        self.heard.bytes += bytes.unwrap_or(0);
+        self.truncator.skip(bytes);
+        self.totals.seq = to_seq;
+        self.totals.bytes += bytes.unwrap_or(0);
         if bytes.is_none() {
-            self.heard.count = Count::AtLeast;
+            self.totals.count = Count::AtLeast;
         }
     }
 
     /// Gives up waiting for the rest of characters.
     fn flush(&mut self) {
         for unfinished in &mut self.unfinished {
-            self.cut.push(unfinished);
+            self.truncator.push(unfinished);
             unfinished.clear();
         }
     }
 }
 
-fn place(stream: Stream) -> usize {
+fn stream_index(stream: Stream) -> usize {
     match stream {
         Stream::Stdout => 0,
         Stream::Stderr => 1,

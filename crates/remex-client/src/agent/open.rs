@@ -1,6 +1,6 @@
 //! One process of an agent, and the task that takes what it says.
 //!
-//! Start at [`Open`].
+//! Start at [`OpenProcess`].
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{io::AsyncWriteExt as _, sync::Mutex, task::JoinSet};
 
-use super::{Count, Cut, Handle, Progress, Refusal, Retained, Write, collector::Collector};
+use super::{Count, Handle, Progress, Refusal, RetainedOutput, Truncator, Write, collector::Collector};
 use crate::{
     Command, Error, Process,
     process::{Event, SignalName, Stdin},
@@ -20,7 +20,7 @@ const CTRL_C: &[u8] = &[0x03];
 
 /// One process of an agent.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenProcess {
     pub(super) command: String,
     terminal: Terminal,
     process: Process,
@@ -45,7 +45,7 @@ enum Input {
     Ended,
 }
 
-impl Open {
+impl OpenProcess {
     /// Starts a command, and takes what it says from then on.
     pub(super) async fn start(command: Command, collect_bytes: usize) -> Result<Self, Error> {
         let line = command.line();
@@ -68,7 +68,7 @@ impl Open {
         &self,
         handle: Handle,
         write: Write<'_>,
-        taken_bytes: &mut usize,
+        accepted_bytes: &mut usize,
     ) -> Result<(), Error> {
         let (Write::Bytes(bytes) | Write::BytesAndEnd(bytes)) = write else { return Ok(()) };
         let mut input = self.input.lock().await;
@@ -77,7 +77,7 @@ impl Open {
             Input::None => return Err(Refusal::NoInput { handle }.into()),
             Input::Ended => return Err(Refusal::InputEnded { handle }.into()),
         };
-        let written = write_all(stdin, bytes, taken_bytes).await;
+        let written = write_all(stdin, bytes, accepted_bytes).await;
         if matches!(write, Write::Bytes(_)) {
             written.map_err(writing_failed)?;
             return stdin.flush().await.map_err(writing_failed);
@@ -95,31 +95,31 @@ impl Open {
     }
 
     /// Reads what the server still has of everything that was said by now.
-    pub(super) async fn retained(&self, max_bytes: usize) -> Result<Retained, Error> {
-        let heard = self.collector.heard();
-        let mut cut = Cut::new(max_bytes);
+    pub(super) async fn retained(&self, max_bytes: usize) -> Result<RetainedOutput, Error> {
+        let totals = self.collector.totals();
+        let mut truncator = Truncator::new(max_bytes);
         let mut events = self.process.events();
         let (mut seq, mut read_bytes) = (0, 0);
-        while seq < heard.seq {
+        while seq < totals.seq {
             match events.next().await? {
                 Some(Event::Output(chunk)) => {
-                    cut.push(&chunk.bytes);
+                    truncator.push(&chunk.bytes);
                     read_bytes += chunk.bytes.len() as u64;
                     seq = chunk.seq;
                 }
                 Some(Event::Gap(gap)) => {
-                    cut.skip(gap.bytes);
+                    truncator.skip(gap.bytes);
                     seq = gap.to_seq;
                 }
                 Some(Event::Exited(_)) => {}
                 Some(Event::Closed(_)) | None => break,
             }
         }
-        if heard.count == Count::Exact {
-            cut.settle(heard.bytes);
+        if totals.count == Count::Exact {
+            truncator.settle(totals.bytes);
         }
-        let gone_bytes = cut.total_bytes().saturating_sub(read_bytes);
-        Ok(Retained { output: cut.finish(), gone_bytes })
+        let evicted_bytes = truncator.total_bytes().saturating_sub(read_bytes);
+        Ok(RetainedOutput { output: truncator.finish(), evicted_bytes })
     }
 
     /// Does what Ctrl-C does.
@@ -141,9 +141,9 @@ impl Open {
     }
 }
 
-async fn write_all(stdin: &mut Stdin, bytes: &[u8], taken_bytes: &mut usize) -> io::Result<()> {
-    while *taken_bytes < bytes.len() {
-        *taken_bytes += stdin.write(&bytes[*taken_bytes..]).await?;
+async fn write_all(stdin: &mut Stdin, bytes: &[u8], accepted_bytes: &mut usize) -> io::Result<()> {
+    while *accepted_bytes < bytes.len() {
+        *accepted_bytes += stdin.write(&bytes[*accepted_bytes..]).await?;
     }
     Ok(())
 }

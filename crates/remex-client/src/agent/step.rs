@@ -4,7 +4,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use super::{CutText, Handle};
+use super::{Handle, TruncatedText};
 use crate::{Error, process::Exit};
 
 impl FromStr for Handle {
@@ -35,13 +35,13 @@ pub struct Step {
     /// The process.
     pub handle: Handle,
     /// What it has said since the last step, cut to the budget.
-    pub output: CutText,
+    pub output: TruncatedText,
     /// How it stands.
     pub progress: Progress,
     /// How much of the input was taken: it reaches the process in order and once, unless that ends first.
     ///
     /// Less than was given when the process did not read in time, or ended; the rest was not written.
-    pub taken_bytes: usize,
+    pub accepted_bytes: usize,
     /// How long the step took.
     pub waited: Duration,
 }
@@ -105,14 +105,14 @@ pub enum Write<'a> {
 /// # let briefly = Window { yield_after: Some(std::time::Duration::ZERO), ..Window::default() };
 ///
 /// agent.exec_command(client.command("sleep").arg("1000"), briefly).await?;
-/// for Listed { handle, command, progress, .. } in agent.list() {
+/// for ListedProcess { handle, command, progress, .. } in agent.list() {
 ///     assert_eq!((handle.to_string().as_str(), command.as_str()), ("1", "sleep 1000"));
 ///     assert_eq!(progress, Progress::Running);
 /// }
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedProcess {
     /// The process.
     pub handle: Handle,
     /// Its command line.
@@ -120,7 +120,7 @@ pub struct Listed {
     /// How it stands.
     pub progress: Progress,
     /// How long it has not been used: no step, no signal.
-    pub unused_for: Duration,
+    pub idle_for: Duration,
     /// How much output the next step will be about.
     pub unseen_bytes: u64,
 }
@@ -134,14 +134,14 @@ pub struct Listed {
 /// # use remex_client::process::Input;
 /// # let agent = Agent::new(Limits::default());
 /// let step = agent.exec_command(client.command("echo").arg("hello"), Window::default()).await?;
-/// let Retained { output, gone_bytes } = agent.output(step.handle, 1 << 20).await?;
-/// assert_eq!((output.text.as_str(), gone_bytes), ("hello\n", 0));
+/// let RetainedOutput { output, evicted_bytes } = agent.output(step.handle, 1 << 20).await?;
+/// assert_eq!((output.text.as_str(), evicted_bytes), ("hello\n", 0));
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retained {
+pub struct RetainedOutput {
     /// The output from the beginning, cut to the budget; what is gone counts as omitted.
-    pub output: CutText,
+    pub output: TruncatedText,
     /// How much of it nobody has any more; a smaller budget is not the reason.
-    pub gone_bytes: u64,
+    pub evicted_bytes: u64,
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{Handle, Refusal, open::Open};
+use super::{Handle, Refusal, open::OpenProcess};
 
 /// The processes of one agent.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 struct Slot {
-    open: Arc<Open>,
+    open: Arc<OpenProcess>,
     /// When it was used last, in the order of uses.
     used: u64,
     used_at: Instant,
@@ -44,7 +44,7 @@ impl Table {
 
     /// Adds what was started in place of a reservation; the finished process that was not used for longest makes
     /// room where that is needed.
-    pub(super) fn insert(&mut self, open: &Arc<Open>, limit: usize, now: Instant) -> Handle {
+    pub(super) fn insert(&mut self, open: &Arc<OpenProcess>, limit: usize, now: Instant) -> Handle {
         self.starting -= 1;
         if self.slots.len() >= limit {
             self.evict();
@@ -64,7 +64,7 @@ impl Table {
     }
 
     /// Finds a process, and notes that it is used.
-    pub(super) fn find(&mut self, handle: Handle, now: Instant) -> Result<Arc<Open>, Refusal> {
+    pub(super) fn find(&mut self, handle: Handle, now: Instant) -> Result<Arc<OpenProcess>, Refusal> {
         self.uses += 1;
         let used = self.uses;
         let Some(slot) = self.slots.get_mut(&handle) else {
@@ -75,7 +75,7 @@ impl Table {
     }
 
     /// Returns all of them, with the time of their last use.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Handle, &Open, Instant)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Handle, &OpenProcess, Instant)> {
         self.slots.iter().map(|(handle, slot)| (*handle, &*slot.open, slot.used_at))
     }
 }

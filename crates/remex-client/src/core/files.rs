@@ -10,7 +10,7 @@ const LIMIT: u64 = 128;
 /// How many of them no transfer takes.
 const SPARE: u64 = 8;
 
-/// Room for open files; apart for each way, because what is sent may be what is fetched meanwhile.
+/// Limits open files, separately for reading and writing: a copy may need one of each to make progress.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     pub(crate) fetched: Arc<Semaphore>,

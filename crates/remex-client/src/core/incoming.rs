@@ -8,8 +8,8 @@ use remex_proto::{
 use remex_rpc::memory::ToClient;
 use tokio::time::Instant;
 
-use super::{Arrived, Core, End, RouteKey, Routed};
-use crate::{Error, Loss, feed::Heard};
+use super::{Core, RawReply, RouteEvent, RouteKey, SessionEnd};
+use crate::{Error, SessionLost, event_queue::ProcessEvent};
 
 /// What a notification is about that does not decode.
 enum Subject {
@@ -38,9 +38,9 @@ impl Core {
     /// Takes a message from the wire.
     ///
     /// Fails with [`Error::Protocol`] when nobody can tell what was meant, which the caller counts.
-    pub(crate) fn message(&self, bytes: &Bytes) -> Result<(), Error> {
+    pub(crate) fn on_message(&self, bytes: &Bytes) -> Result<(), Error> {
         if let Some(output) = OutputFrame::read(bytes) {
-            self.note(ServerNote::ProcessOutput(output));
+            self.on_notification(ServerNote::ProcessOutput(output));
             return Ok(());
         }
         let nonsense = |what: String| Error::Protocol { what };
@@ -48,12 +48,12 @@ impl Core {
             Err(malformed) => Err(nonsense(malformed.to_string())),
             Ok(Message::Response { id, outcome }) => {
                 let outcome = match outcome {
-                    Ok(result) => Ok(Arrived::Json(bytes.slice_ref(result.as_bytes()))),
+                    Ok(result) => Ok(RawReply::Json(bytes.slice_ref(result.as_bytes()))),
                     Err(error) => match serde_json::from_str::<RpcError>(error) {
                         Ok(error) => Err(Error::Refused(error)),
                         Err(error) => {
                             let what = format!("an error does not decode: {error}");
-                            self.breach(&what)?;
+                            self.on_protocol_error(&what)?;
                             Err(nonsense(what))
                         }
                     },
@@ -63,18 +63,21 @@ impl Core {
                     && id == RequestId::MALFORMED
                     && error.message == session::TAKEN_OVER
                 {
-                    return Err(Loss::TakenOver.into());
+                    return Err(SessionLost::TakenOver.into());
                 }
                 self.answer(&id, outcome);
                 Ok(())
             }
             Ok(Message::Notification { method, params }) => {
                 match ServerNote::parse(&method, params) {
-                    Ok(note) => self.note(note),
+                    Ok(note) => self.on_notification(note),
                     // A newer server may tell more than this client knows.
                     Err(remex_proto::ParseError::UnknownMethod { .. }) => {}
                     Err(error) => {
-                        return self.broken_note(params, &format!("`{method}` does not decode: {error}"));
+                        return self.on_invalid_notification(
+                            params,
+                            &format!("`{method}` does not decode: {error}"),
+                        );
                     }
                 }
                 Ok(())
@@ -84,12 +87,12 @@ impl Core {
     }
 
     /// Takes a message from a server in this process.
-    pub(crate) fn value(&self, value: ToClient) -> Result<(), Error> {
+    pub(crate) fn on_value(&self, value: ToClient) -> Result<(), Error> {
         match value {
             ToClient::Answer { id, outcome } => {
-                self.answer(&id, outcome.map(Arrived::Value).map_err(Error::Refused));
+                self.answer(&id, outcome.map(RawReply::Value).map_err(Error::Refused));
             }
-            ToClient::Note(note) => self.note(note),
+            ToClient::Note(note) => self.on_notification(note),
             ToClient::Goodbye { reason } => {
                 return Err(Error::Unreachable { target: self.target.to_string(), reason });
             }
@@ -97,15 +100,15 @@ impl Core {
         Ok(())
     }
 
-    fn answer(&self, id: &RequestId, outcome: Result<Arrived, Error>) {
+    fn answer(&self, id: &RequestId, outcome: Result<RawReply, Error>) {
         let RequestId::Integer(id) = id else { return };
         let waiting = {
             let mut state = self.lock();
             state.answers += 1;
             let waiting = state.pending.complete(id.cast_unsigned());
             let ends = waiting.as_ref().is_some_and(|waiting| waiting.method == session::End::METHOD);
-            if ends && state.end == End::Asked && outcome.is_ok() {
-                state.end = End::Done;
+            if ends && state.end == SessionEnd::Requested && outcome.is_ok() {
+                state.end = SessionEnd::Done;
             }
             waiting
         };
@@ -116,22 +119,22 @@ impl Core {
         }
     }
 
-    fn note(&self, note: ServerNote) {
+    fn on_notification(&self, note: ServerNote) {
         let event = match note {
             ServerNote::FlowMark(flow::Mark { mark }) => {
                 self.lock().outgoing.ack = Some(mark);
                 return self.bell.notify_one();
             }
             ServerNote::HttpBodyDelta(delta) => {
-                return self.route(&RouteKey::Http(delta.request_id.clone()), Routed::Body(delta));
+                return self.route(&RouteKey::Http(delta.request_id.clone()), RouteEvent::Body(delta));
             }
             ServerNote::FsChanged(changed) => {
-                return self.route(&RouteKey::Watch(changed.watch_id), Routed::Changed(changed));
+                return self.route(&RouteKey::Watch(changed.watch_id), RouteEvent::Changed(changed));
             }
-            ServerNote::ProcessOutput(note) => Heard::Output(note),
-            ServerNote::ProcessExited(note) => Heard::Exited(note),
-            ServerNote::ProcessClosed(note) => Heard::Closed(note),
-            ServerNote::ProcessGap(note) => Heard::Gap(note),
+            ServerNote::ProcessOutput(note) => ProcessEvent::Output(note),
+            ServerNote::ProcessExited(note) => ProcessEvent::Exited(note),
+            ServerNote::ProcessClosed(note) => ProcessEvent::Closed(note),
+            ServerNote::ProcessGap(note) => ProcessEvent::Gap(note),
             ServerNote::ProcessStarted(_)
             | ServerNote::ProcessFailed(_)
             | ServerNote::FsMissingChanged(_) => return,
@@ -139,16 +142,16 @@ impl Core {
         if event.is_observed() {
             return;
         }
-        let (process_id, seq) = event.place();
-        let feed = self.lock().feeds.get(process_id).cloned();
-        match feed {
-            Some(feed) => {
-                let order = feed.hear(event);
-                self.obey(&feed, order);
+        let (process_id, seq) = event.position();
+        let queue = self.lock().queues.get(process_id).cloned();
+        match queue {
+            Some(queue) => {
+                let action = queue.on_event(event);
+                self.perform(&queue, action);
             }
             // A process whose handle was dropped goes on, and what it says is nobody's.
             None => {
-                if matches!(event, Heard::Closed(_)) {
+                if matches!(event, ProcessEvent::Closed(_)) {
                     self.lock().unfollowed.remove(process_id);
                 }
                 self.consumed(process_id, seq);
@@ -157,31 +160,31 @@ impl Core {
     }
 
     /// Counts a breach of the protocol; fails when it is one too many.
-    pub(crate) fn breach(&self, what: &str) -> Result<(), Loss> {
+    pub(crate) fn on_protocol_error(&self, what: &str) -> Result<(), SessionLost> {
         tracing::warn!(error = %what, "the server broke the protocol");
-        let is_too_many = self.lock().breaches.add(Instant::now());
-        if is_too_many { Err(Loss::Protocol { what: what.to_owned() }) } else { Ok(()) }
+        let is_too_many = self.lock().protocol_errors.add(Instant::now());
+        if is_too_many { Err(SessionLost::Protocol { what: what.to_owned() }) } else { Ok(()) }
     }
 
     /// Ends what a notification is about that does not decode.
     ///
     /// It fails when nobody can tell what that is: then everything may be missing something.
-    fn broken_note(&self, params: Option<&str>, what: &str) -> Result<(), Error> {
+    fn on_invalid_notification(&self, params: Option<&str>, what: &str) -> Result<(), Error> {
         let error = Error::Protocol { what: what.to_owned() };
         let Some(subject) = params.and_then(Subject::of) else { return Err(error) };
-        self.breach(what)?;
+        self.on_protocol_error(what)?;
         match subject {
             Subject::Process(process_id) => {
-                let feed = self.lock().feeds.get(&process_id).cloned();
-                if let Some(feed) = feed {
-                    let order = feed.break_off(error);
-                    self.obey(&feed, order);
+                let queue = self.lock().queues.get(&process_id).cloned();
+                if let Some(queue) = queue {
+                    let action = queue.on_protocol_error(error);
+                    self.perform(&queue, action);
                 }
             }
             Subject::Route(key) => {
                 let route = self.lock().routes.get(&key).cloned();
                 if let Some(route) = route {
-                    route.end(Routed::Broken(error));
+                    route.end(RouteEvent::Broken(error));
                 }
             }
             Subject::Observed => {}
@@ -189,7 +192,7 @@ impl Core {
         Ok(())
     }
 
-    fn route(&self, key: &RouteKey, what: Routed) {
+    fn route(&self, key: &RouteKey, what: RouteEvent) {
         let route = self.lock().routes.get(key).cloned();
         if let Some(route) = route {
             route.push(what);

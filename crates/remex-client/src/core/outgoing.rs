@@ -25,7 +25,7 @@ pub(super) struct Outgoing {
 }
 
 /// One thing to send.
-pub(crate) enum Item {
+pub(crate) enum OutgoingItem {
     Ping,
     Pong(Bytes),
     Note(ClientNote),
@@ -34,7 +34,7 @@ pub(crate) enum Item {
 
 impl Core {
     /// Waits for something to send, and takes it.
-    pub(crate) async fn next_item(&self) -> Item {
+    pub(crate) async fn next_item(&self) -> OutgoingItem {
         loop {
             if let Some(item) = self.take_item() {
                 return item;
@@ -44,28 +44,30 @@ impl Core {
     }
 
     /// Takes the next thing to send.
-    pub(crate) fn take_item(&self) -> Option<Item> {
+    pub(crate) fn take_item(&self) -> Option<OutgoingItem> {
         let mut state = self.lock();
         let State { pending, outgoing, .. } = &mut *state;
         if let Some(payload) = outgoing.pong.take() {
-            return Some(Item::Pong(payload));
+            return Some(OutgoingItem::Pong(payload));
         }
         if std::mem::take(&mut outgoing.ping) {
-            return Some(Item::Ping);
+            return Some(OutgoingItem::Ping);
         }
         if let Some(mark) = outgoing.ack.take() {
-            return Some(Item::Note(flow::Ack { mark }.into()));
+            return Some(OutgoingItem::Note(flow::Ack { mark }.into()));
         }
         if let Some(process_id) = outgoing.consumed.keys().next().cloned() {
             let seq = outgoing.consumed.remove(&process_id).unwrap_or_default();
-            return Some(Item::Note(flow::Consumed { process_id, seq }.into()));
+            return Some(OutgoingItem::Note(flow::Consumed { process_id, seq }.into()));
         }
         if let Some(request_id) = outgoing.body_consumed.keys().next().cloned() {
             let seq = outgoing.body_consumed.remove(&request_id).unwrap_or_default();
-            return Some(Item::Note(flow::BodyConsumed { request_id, seq }.into()));
+            return Some(OutgoingItem::Note(flow::BodyConsumed { request_id, seq }.into()));
         }
         if let Some(id) = outgoing.cancels.pop_front() {
-            return Some(Item::Note(request::Cancel { id: RequestId::Integer(id.cast_signed()) }.into()));
+            return Some(OutgoingItem::Note(
+                request::Cancel { id: RequestId::Integer(id.cast_signed()) }.into(),
+            ));
         }
         while let Some(id) = outgoing.requests.pop_front() {
             if let Some(waiting) = pending.waiting(id) {
@@ -73,7 +75,7 @@ impl Core {
                     Body::Wire(body) => Body::Wire(body.clone()),
                     Body::Memory(call) => Body::Memory(call.take()),
                 };
-                return Some(Item::Request(id, body));
+                return Some(OutgoingItem::Request(id, body));
             }
         }
         None

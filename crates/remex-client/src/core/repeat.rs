@@ -1,9 +1,9 @@
 //! What may be done twice.
 
-use remex_proto::{Call, state::pending::AfterCut};
+use remex_proto::{Call, state::pending::AfterDisconnect};
 
 /// Tells whether a call may be sent again after a cut that left it unanswered.
-pub(super) fn after_cut(call: &Call) -> AfterCut {
+pub(super) fn after_disconnect(call: &Call) -> AfterDisconnect {
     let is_repeatable = match call {
         Call::ProcessStart(start) => start.start_id.is_some(),
         Call::ProcessWrite(write) => write.write_id.is_some(),
@@ -53,5 +53,5 @@ pub(super) fn after_cut(call: &Call) -> AfterCut {
         | Call::FsWatch(_)
         | Call::FsUnwatch(_) => false,
     };
-    if is_repeatable { AfterCut::Resend } else { AfterCut::Fail }
+    if is_repeatable { AfterDisconnect::Resend } else { AfterDisconnect::Fail }
 }

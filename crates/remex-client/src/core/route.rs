@@ -8,7 +8,7 @@ use std::{
 
 use remex_proto::{fs, http};
 
-use crate::{Error, Loss};
+use crate::{Error, SessionLost};
 
 /// How many news of one watch may wait; beyond it they become one overflow.
 const WAITING_NEWS: usize = 1024;
@@ -27,7 +27,7 @@ pub(crate) enum RouteKey {
 
 /// What arrives on a route.
 #[derive(Debug)]
-pub(crate) enum Routed {
+pub(crate) enum RouteEvent {
     Body(http::BodyDelta),
     Changed(fs::Changed),
     /// More of a body waited than may; nothing follows.
@@ -37,9 +37,9 @@ pub(crate) enum Routed {
     /// The server broke the protocol; nothing follows.
     Broken(Error),
     /// The connection was cut, and with it the stream or watch; nothing follows.
-    Cut,
+    Disconnected,
     /// The session is lost; nothing follows.
-    Lost(Loss),
+    Lost(SessionLost),
 }
 
 /// What has arrived for one stream or watch, and waits for its one consumer; bounded.
@@ -51,7 +51,7 @@ pub(crate) struct Route {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Routed>,
+    waiting: VecDeque<RouteEvent>,
     /// Of the bodies among them.
     bytes: usize,
     has_ended: bool,
@@ -59,29 +59,29 @@ struct State {
 }
 
 impl Route {
-    pub(crate) fn push(&self, what: Routed) {
+    pub(crate) fn push(&self, what: RouteEvent) {
         self.lock().push(what);
     }
 
     /// Adds the last thing.
-    pub(crate) fn end(&self, what: Routed) {
+    pub(crate) fn end(&self, what: RouteEvent) {
         let mut state = self.lock();
         state.push(what);
         state.has_ended = true;
     }
 
     /// Waits for what comes next. Cancel-safe.
-    pub(crate) async fn next(&self) -> Routed {
+    pub(crate) async fn next(&self) -> RouteEvent {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    pub(crate) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Routed> {
+    pub(crate) fn poll_next(&self, context: &mut Context<'_>) -> Poll<RouteEvent> {
         let mut state = self.lock();
         let Some(what) = state.waiting.pop_front() else {
             state.consumer = Some(context.waker().clone());
             return Poll::Pending;
         };
-        if let Routed::Body(delta) = &what {
+        if let RouteEvent::Body(delta) = &what {
             state.bytes -= delta.delta_base64.len();
         }
         Poll::Ready(what)
@@ -93,23 +93,23 @@ impl Route {
 }
 
 impl State {
-    fn push(&mut self, what: Routed) {
+    fn push(&mut self, what: RouteEvent) {
         if self.has_ended {
             return;
         }
         match &what {
-            Routed::Body(delta) => self.bytes += delta.delta_base64.len(),
-            Routed::Changed(changed) if self.waiting.len() >= WAITING_NEWS => {
+            RouteEvent::Body(delta) => self.bytes += delta.delta_base64.len(),
+            RouteEvent::Changed(changed) if self.waiting.len() >= WAITING_NEWS => {
                 let overflow = fs::Changed { changes: Vec::new(), overflow: true, ..*changed };
                 self.waiting.clear();
-                self.waiting.push_back(Routed::Changed(overflow));
+                self.waiting.push_back(RouteEvent::Changed(overflow));
             }
             _ => {}
         }
         if self.bytes > WAITING_BODY {
             let bytes = std::mem::take(&mut self.bytes);
             self.waiting.clear();
-            self.waiting.push_back(Routed::Overrun { bytes });
+            self.waiting.push_back(RouteEvent::Overrun { bytes });
             self.has_ended = true;
         } else {
             self.waiting.push_back(what);
@@ -135,11 +135,11 @@ mod tests {
         };
         for number in 0..=WAITING_NEWS {
             let changes = vec![change(number)];
-            route.push(Routed::Changed(fs::Changed { watch_id: 7, changes, overflow: false }));
+            route.push(RouteEvent::Changed(fs::Changed { watch_id: 7, changes, overflow: false }));
         }
-        let Routed::Changed(first) = route.next().await else { panic!("news come") };
+        let RouteEvent::Changed(first) = route.next().await else { panic!("news come") };
         assert_eq!(first, fs::Changed { watch_id: 7, changes: Vec::new(), overflow: true });
-        let Routed::Changed(last) = route.next().await else { panic!("news come") };
+        let RouteEvent::Changed(last) = route.next().await else { panic!("news come") };
         assert_eq!(last.changes, [change(WAITING_NEWS)]);
     }
 
@@ -150,9 +150,9 @@ mod tests {
         for seq in 1..=100 {
             let (request_id, delta_base64) = ("r".to_owned(), part.clone());
             let delta = http::BodyDelta { request_id, seq, delta_base64, done: false, error: None };
-            route.push(Routed::Body(delta));
+            route.push(RouteEvent::Body(delta));
         }
-        assert!(matches!(route.next().await, Routed::Overrun { bytes } if bytes == 65 << 20));
+        assert!(matches!(route.next().await, RouteEvent::Overrun { bytes } if bytes == 65 << 20));
         assert!(route.lock().waiting.is_empty());
     }
 }

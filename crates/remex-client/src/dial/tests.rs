@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::link::Way;
+use crate::link::Transport;
 
 const TOKEN: &str = "s3cret";
 
@@ -120,7 +120,7 @@ async fn a_unix_socket_carries_lines() {
     let link = dial(&Target::unix(&path), Prompts::Refuse).await.unwrap();
     let (mut peer, _) = listener.accept().await.unwrap();
     peer.write_all(b"{}\n").await.unwrap();
-    let Way::Wire { mut reader, writer, .. } = link.way else { panic!("not a wire") };
+    let Transport::Wire { mut reader, writer, .. } = link.transport else { panic!("not a wire") };
     assert!(matches!(reader.next().await, Incoming::Message(line) if line == "{}"));
     drop(writer);
     assert_eq!(peer.read(&mut [0]).await.unwrap(), 0);
@@ -144,7 +144,7 @@ async fn a_unix_socket_that_leads_nowhere_says_why() {
 #[tokio::test]
 async fn a_way_of_the_callers_own_is_taken() {
     let target = Target::custom("here", || async { Ok(Link::memory(memory::link().0)) });
-    assert!(matches!(dial(&target, Prompts::Refuse).await.unwrap().way, Way::Memory(_)));
+    assert!(matches!(dial(&target, Prompts::Refuse).await.unwrap().transport, Transport::Memory(_)));
 
     let down = || Error::Usage("down".to_owned());
     let target = Target::custom("there", move || async move { Err(down()) });

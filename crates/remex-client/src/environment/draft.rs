@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Definitions, Fault, Mistake, Mistakes};
+use super::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Definitions};
 use crate::Target;
 
 /// What [`Definitions::parse`] has read: everything but the tokens that are in files of their own.
@@ -18,19 +18,19 @@ use crate::Target;
 ///
 /// let draft = Definitions::parse("include_locale = true", Path::new("environments.toml"))?;
 /// assert!(draft.warnings[0].to_string().starts_with("environments.toml:1: "));
-/// # Ok::<(), remex_client::environment::Mistakes>(())
+/// # Ok::<(), remex_client::environment::DefinitionErrors>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     /// What was ignored, or will not work: nothing that makes the file unusable.
-    pub warnings: Vec<Mistake>,
+    pub warnings: Vec<DefinitionError>,
     pub(super) definitions: Definitions,
-    pub(super) wanted: Vec<Wanted>,
+    pub(super) token_files: Vec<TokenFile>,
 }
 
 /// A token that is in a file of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct TokenFile {
     /// Which of the definitions wants it.
     pub(super) index: usize,
     pub(super) path: PathBuf,
@@ -48,7 +48,7 @@ impl Draft {
     ///
     /// let text = "environments = [{ id = 'dev', url = 'ws://dev', auth_bearer_token = 's3cret' }]";
     /// assert!(Definitions::parse(text, Path::new("environments.toml"))?.has_token());
-    /// # Ok::<(), remex_client::environment::Mistakes>(())
+    /// # Ok::<(), remex_client::environment::DefinitionErrors>(())
     /// ```
     pub fn has_token(&self) -> bool {
         let bearers =
@@ -63,7 +63,7 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// [`Mistakes`] with every file that cannot be read, is empty, or has no token in it.
+    /// [`DefinitionErrors`] with every file that cannot be read, is empty, or has no token in it.
     ///
     /// ```
     /// use std::path::Path;
@@ -82,12 +82,15 @@ impl Draft {
     /// });
     /// assert!(!format!("{:?}", definitions.unwrap()).contains("s3cret"));
     /// ```
-    pub fn with_tokens(self, read: impl FnMut(&Path) -> io::Result<String>) -> Result<Definitions, Mistakes> {
-        let (definitions, mistakes) = self.with_readable_tokens(read);
-        if mistakes.is_empty() { Ok(definitions) } else { Err(Mistakes(mistakes)) }
+    pub fn with_tokens(
+        self,
+        read: impl FnMut(&Path) -> io::Result<String>,
+    ) -> Result<Definitions, DefinitionErrors> {
+        let (definitions, errors) = self.with_readable_tokens(read);
+        if errors.is_empty() { Ok(definitions) } else { Err(DefinitionErrors(errors)) }
     }
 
-    /// Puts in the tokens that can be had, as [`Draft::with_tokens`] does, and returns a mistake for each of the others.
+    /// Puts in the tokens that can be had, as [`Draft::with_tokens`] does, and returns an error for each of the others.
     ///
     /// The environments of those are there without a token; better say what is wrong than connect to one of them.
     ///
@@ -97,28 +100,28 @@ impl Draft {
     ///
     /// let text = "environments = [{ id = 'dev', url = 'ws://dev', auth_bearer_token_file = 'gone' }]";
     /// let draft = Definitions::parse(text, Path::new("environments.toml")).unwrap();
-    /// let (definitions, mistakes) = draft.with_readable_tokens(|_| Err(io::ErrorKind::NotFound.into()));
+    /// let (definitions, errors) = draft.with_readable_tokens(|_| Err(io::ErrorKind::NotFound.into()));
     /// assert_eq!(definitions.environments.len(), 1);
-    /// assert_eq!(mistakes[0].environment.as_deref(), Some("dev"));
+    /// assert_eq!(errors[0].environment.as_deref(), Some("dev"));
     /// ```
     pub fn with_readable_tokens(
         self,
         mut read: impl FnMut(&Path) -> io::Result<String>,
-    ) -> (Definitions, Vec<Mistake>) {
+    ) -> (Definitions, Vec<DefinitionError>) {
         let mut definitions = self.definitions;
-        let mut mistakes = Vec::new();
-        for Wanted { index, path, file, line } in self.wanted {
+        let mut errors = Vec::new();
+        for TokenFile { index, path, file, line } in self.token_files {
             let definition = &mut definitions.environments[index];
             match (token(&path, read(&path)), &mut definition.target) {
                 (Ok(token), Target::WebSocket(socket)) => socket.bearer = Some(token),
                 (Ok(_), _) => {}
-                (Err(fault), _) => {
+                (Err(kind), _) => {
                     let environment = Some(definition.id.to_string());
-                    mistakes.push(Mistake { file, line, environment, fault });
+                    errors.push(DefinitionError { file, line, environment, kind });
                 }
             }
         }
-        (definitions, mistakes)
+        (definitions, errors)
     }
 }
 
@@ -127,12 +130,14 @@ pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn token(path: &Path, text: io::Result<String>) -> Result<String, Fault> {
+fn token(path: &Path, text: io::Result<String>) -> Result<String, DefinitionErrorKind> {
     let path = path.to_owned();
     match text {
-        Err(error) => Err(Fault::TokenFile { path, kind: error.kind(), message: error.to_string() }),
-        Ok(text) if text.trim().is_empty() => Err(Fault::EmptyTokenFile { path }),
+        Err(error) => {
+            Err(DefinitionErrorKind::TokenFile { path, kind: error.kind(), message: error.to_string() })
+        }
+        Ok(text) if text.trim().is_empty() => Err(DefinitionErrorKind::EmptyTokenFile { path }),
         Ok(text) if is_token(text.trim()) => Ok(text.trim().to_owned()),
-        Ok(_) => Err(Fault::Token),
+        Ok(_) => Err(DefinitionErrorKind::Token),
     }
 }

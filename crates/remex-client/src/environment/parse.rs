@@ -11,9 +11,10 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Definition, Definitions, Draft, Fault, Id, Kind, Local, Mistake, Mistakes,
+    Definition, DefinitionError, DefinitionErrorKind, DefinitionErrors, Definitions, Draft, Id, Local,
+    ValueType,
     definition::reason,
-    draft::{Wanted, is_token},
+    draft::{TokenFile, is_token},
 };
 use crate::{Program, Target, WebSocket, url::without_user};
 
@@ -34,7 +35,7 @@ const KEYS: [&str; 10] = [
 ];
 
 impl Definitions {
-    /// Reads the text of an environments file; `file` is its path, which mistakes name.
+    /// Reads the text of an environments file; `file` is its path, which errors name.
     ///
     /// | key | meaning |
     /// | --- | --- |
@@ -55,7 +56,7 @@ impl Definitions {
     ///
     /// # Errors
     ///
-    /// [`Mistakes`] with everything that is wrong, in the order of lines; what is wrong with the TOML itself comes
+    /// [`DefinitionErrors`] with everything that is wrong, in the order of lines; what is wrong with the TOML itself comes
     /// alone, because the rest can be read only when it is right.
     ///
     /// ```
@@ -75,33 +76,33 @@ impl Definitions {
     /// let definitions = draft.with_tokens(|path| std::fs::read_to_string(path)).unwrap();
     /// assert_eq!(definitions.default.unwrap().as_str(), "dev");
     ///
-    /// let mistakes = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
+    /// let errors = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
     /// assert_eq!(
-    ///     mistakes.to_string(),
+    ///     errors.to_string(),
     ///     "environments.toml:1: there is no environment `dev` to be the default; write the id of one, `local` or `none`"
     /// );
     /// ```
-    pub fn parse(text: &str, file: &Path) -> Result<Draft, Mistakes> {
+    pub fn parse(text: &str, file: &Path) -> Result<Draft, DefinitionErrors> {
         let mut reader = Reader::new(text, file);
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             reader.blame(
                 error.span().unwrap_or_default().start,
-                Fault::Syntax { message: error.message().to_owned() },
+                DefinitionErrorKind::Syntax { message: error.message().to_owned() },
             );
         }
         let definitions =
             if errors.is_empty() { reader.definitions(table.get_ref()) } else { Definitions::nothing() };
-        let mut mistakes = reader.mistakes;
-        mistakes.sort_by_key(|mistake| mistake.line);
+        let mut errors = reader.errors;
+        errors.sort_by_key(|error| error.line);
         if !errors.is_empty() {
             // The second on a line follows from the first.
-            mistakes.dedup_by_key(|mistake| mistake.line);
+            errors.dedup_by_key(|error| error.line);
         }
-        if mistakes.iter().all(|mistake| mistake.fault.is_mild()) {
-            Ok(Draft { warnings: mistakes, definitions, wanted: reader.wanted })
+        if errors.iter().all(|error| error.kind.is_warning()) {
+            Ok(Draft { warnings: errors, definitions, token_files: reader.token_files })
         } else {
-            Err(Mistakes(mistakes))
+            Err(DefinitionErrors(errors))
         }
     }
 }
@@ -114,8 +115,8 @@ struct Reader<'a> {
     environment: Option<String>,
     /// The ids so far as written, good or bad, with their lines.
     ids: Vec<(String, usize)>,
-    wanted: Vec<Wanted>,
-    mistakes: Vec<Mistake>,
+    token_files: Vec<TokenFile>,
+    errors: Vec<DefinitionError>,
 }
 
 /// A value, and where it stands in the text.
@@ -132,8 +133,8 @@ enum Token {
 impl<'a> Reader<'a> {
     fn new(text: &str, file: &'a Path) -> Self {
         let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
-        let (ids, wanted, mistakes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { file, lines, environment: None, ids, wanted, mistakes }
+        let (ids, token_files, errors) = (Vec::new(), Vec::new(), Vec::new());
+        Self { file, lines, environment: None, ids, token_files, errors }
     }
 
     fn definitions(&mut self, table: &DeTable<'_>) -> Definitions {
@@ -155,7 +156,10 @@ impl<'a> Reader<'a> {
             Some(true) => Local::Included,
             Some(false) => Local::Excluded,
             None => {
-                self.blame(value.span().start, Fault::Type { key: "include_local", expected: Kind::Flag });
+                self.blame(
+                    value.span().start,
+                    DefinitionErrorKind::Type { key: "include_local", expected: ValueType::Flag },
+                );
                 Local::Included
             }
         }
@@ -165,10 +169,10 @@ impl<'a> Reader<'a> {
         match default.value {
             "none" => None,
             "local" if local == Local::Included => Some(Id::local()),
-            "local" => self.fail(default.at, Fault::ExcludedDefault),
+            "local" => self.fail(default.at, DefinitionErrorKind::ExcludedDefault),
             // One with a bad id has been blamed already.
             id if self.ids.iter().any(|(other, _)| other == id) => Id::new(id).ok(),
-            id => self.fail(default.at, Fault::UnknownDefault { default: id.to_owned() }),
+            id => self.fail(default.at, DefinitionErrorKind::UnknownDefault { default: id.to_owned() }),
         }
     }
 
@@ -176,7 +180,7 @@ impl<'a> Reader<'a> {
         let mut definitions = Vec::new();
         let Some(value) = table.get("environments") else { return definitions };
         let Some(array) = value.get_ref().as_array() else {
-            self.blame(value.span().start, Fault::NoTables);
+            self.blame(value.span().start, DefinitionErrorKind::NoTables);
             return definitions;
         };
         for item in array {
@@ -185,7 +189,7 @@ impl<'a> Reader<'a> {
                 Some(table) => {
                     definitions.extend(self.definition(table, item.span().start, definitions.len()));
                 }
-                None => self.blame(item.span().start, Fault::NoTables),
+                None => self.blame(item.span().start, DefinitionErrorKind::NoTables),
             }
         }
         definitions
@@ -204,7 +208,7 @@ impl<'a> Reader<'a> {
             (Some(Token::Inline(token)), Target::WebSocket(socket)) => socket.bearer = Some(token),
             (Some(Token::File(At { value: path, at })), Target::WebSocket(_)) => {
                 let (file, line) = (self.file.to_owned(), self.line(at));
-                self.wanted.push(Wanted { index, path, file, line });
+                self.token_files.push(TokenFile { index, path, file, line });
             }
             // Every other combination has been blamed.
             _ => {}
@@ -214,26 +218,26 @@ impl<'a> Reader<'a> {
 
     fn id(&mut self, table: &DeTable<'_>, at: usize) -> Option<Id> {
         if !table.contains_key("id") {
-            return self.fail(at, Fault::NoId);
+            return self.fail(at, DefinitionErrorKind::NoId);
         }
         let At { value, at } = self.string(table, "id")?;
         self.environment = Some(value.to_owned());
         let first = self.ids.iter().find(|(other, _)| other == value).map(|(_, line)| *line);
         self.ids.push((value.to_owned(), self.line(at)));
         if let Some(first) = first {
-            return self.fail(at, Fault::Duplicate { first });
+            return self.fail(at, DefinitionErrorKind::Duplicate { first });
         }
         match Id::new(value) {
-            Ok(id) if id.is_reserved() => self.fail(at, Fault::Reserved),
+            Ok(id) if id.is_reserved() => self.fail(at, DefinitionErrorKind::Reserved),
             Ok(id) => Some(id),
-            Err(invalid) => self.fail(at, Fault::Id(invalid)),
+            Err(invalid) => self.fail(at, DefinitionErrorKind::Id(invalid)),
         }
     }
 
     fn target(&mut self, table: &DeTable<'_>, at: usize) -> Option<Target> {
         match (table.get("url"), table.get("program")) {
-            (None, None) => self.fail(at, Fault::NoServer),
-            (Some(_), Some(program)) => self.fail(program.span().start, Fault::TwoServers),
+            (None, None) => self.fail(at, DefinitionErrorKind::NoServer),
+            (Some(_), Some(program)) => self.fail(program.span().start, DefinitionErrorKind::TwoServers),
             (Some(_), None) => {
                 self.misplaced(table, &PROGRAM_KEYS, "program");
                 self.url(table)
@@ -250,16 +254,18 @@ impl<'a> Reader<'a> {
         match Target::parse(url) {
             Ok(Target::Unix(path)) => {
                 for value in TOKEN_KEYS.iter().filter_map(|key| table.get(*key)) {
-                    self.blame(value.span().start, Fault::SocketToken);
+                    self.blame(value.span().start, DefinitionErrorKind::SocketToken);
                 }
                 Some(Target::Unix(self.beside(&path)))
             }
             Ok(target) => Some(target),
             Err(_) if url.starts_with("wss://") => {
-                self.blame(at, Fault::Tls { url: without_user(url) });
+                self.blame(at, DefinitionErrorKind::Tls { url: without_user(url) });
                 Some(Target::WebSocket(WebSocket { url: url.to_owned(), bearer: None }))
             }
-            Err(error) => self.fail(at, Fault::Url { url: without_user(url), reason: reason(error) }),
+            Err(error) => {
+                self.fail(at, DefinitionErrorKind::Url { url: without_user(url), reason: reason(error) })
+            }
         }
     }
 
@@ -282,12 +288,15 @@ impl<'a> Reader<'a> {
                 .collect::<Option<Vec<_>>>()
         });
         let Some(strings) = strings else {
-            self.blame(value.span().start, Fault::Type { key: "args", expected: Kind::Strings });
+            self.blame(
+                value.span().start,
+                DefinitionErrorKind::Type { key: "args", expected: ValueType::Strings },
+            );
             return Vec::new();
         };
         for (at, text) in &strings {
             if text.contains('\0') {
-                self.blame(*at, Fault::Zero { key: "args" });
+                self.blame(*at, DefinitionErrorKind::Zero { key: "args" });
             }
         }
         strings.into_iter().map(|(_, text)| text.to_owned()).collect()
@@ -297,18 +306,24 @@ impl<'a> Reader<'a> {
         let mut env = BTreeMap::new();
         let Some(value) = table.get("env") else { return env };
         let Some(table) = value.get_ref().as_table() else {
-            self.blame(value.span().start, Fault::Type { key: "env", expected: Kind::Table });
+            self.blame(
+                value.span().start,
+                DefinitionErrorKind::Type { key: "env", expected: ValueType::Table },
+            );
             return env;
         };
         for (key, value) in table {
             let (name, at) = (key.get_ref().as_ref(), key.span().start);
             if name.is_empty() || name.contains(['=', '\0']) {
-                self.blame(at, Fault::Variable { name: name.to_owned() });
+                self.blame(at, DefinitionErrorKind::Variable { name: name.to_owned() });
             }
             match value.get_ref().as_str() {
-                Some(text) if text.contains('\0') => self.blame(at, Fault::Zero { key: "env" }),
+                Some(text) if text.contains('\0') => self.blame(at, DefinitionErrorKind::Zero { key: "env" }),
                 Some(text) => drop(env.insert(name.to_owned(), text.to_owned())),
-                None => self.blame(value.span().start, Fault::Type { key: "env", expected: Kind::Table }),
+                None => self.blame(
+                    value.span().start,
+                    DefinitionErrorKind::Type { key: "env", expected: ValueType::Table },
+                ),
             }
         }
         env
@@ -317,13 +332,17 @@ impl<'a> Reader<'a> {
     fn token(&mut self, table: &DeTable<'_>) -> Option<Token> {
         let [inline, file] = TOKEN_KEYS;
         if let (Some(_), Some(file)) = (table.get(inline), table.get(file)) {
-            return self.fail(file.span().start, Fault::TwoTokens);
+            return self.fail(file.span().start, DefinitionErrorKind::TwoTokens);
         }
         if table.contains_key(file) {
             return self.path(table, file).map(Token::File);
         }
         let At { value: token, at } = self.string(table, inline)?;
-        if is_token(token) { Some(Token::Inline(token.to_owned())) } else { self.fail(at, Fault::Token) }
+        if is_token(token) {
+            Some(Token::Inline(token.to_owned()))
+        } else {
+            self.fail(at, DefinitionErrorKind::Token)
+        }
     }
 
     fn seconds(&mut self, table: &DeTable<'_>, key: &'static str) -> Option<Duration> {
@@ -339,14 +358,14 @@ impl<'a> Reader<'a> {
         };
         match duration.filter(|duration| !duration.is_zero()) {
             Some(duration) => Some(duration),
-            None => self.fail(value.span().start, Fault::Seconds { key }),
+            None => self.fail(value.span().start, DefinitionErrorKind::Seconds { key }),
         }
     }
 
     fn path(&mut self, table: &DeTable<'_>, key: &'static str) -> Option<At<PathBuf>> {
         let At { value, at } = self.string(table, key)?;
         if value == "~" || value.starts_with("~/") {
-            return self.fail(at, Fault::Tilde { key });
+            return self.fail(at, DefinitionErrorKind::Tilde { key });
         }
         Some(At { value: self.beside(Path::new(value)), at })
     }
@@ -355,13 +374,13 @@ impl<'a> Reader<'a> {
     fn string<'t>(&mut self, table: &'t DeTable<'_>, key: &'static str) -> Option<At<&'t str>> {
         let value = table.get(key)?;
         let at = value.span().start;
-        let fault = match value.get_ref().as_str() {
-            None => Fault::Type { key, expected: Kind::String },
-            Some("") => Fault::Empty { key },
-            Some(text) if text.contains('\0') => Fault::Zero { key },
+        let kind = match value.get_ref().as_str() {
+            None => DefinitionErrorKind::Type { key, expected: ValueType::String },
+            Some("") => DefinitionErrorKind::Empty { key },
+            Some(text) if text.contains('\0') => DefinitionErrorKind::Zero { key },
             Some(value) => return Some(At { value, at }),
         };
-        self.fail(at, fault)
+        self.fail(at, kind)
     }
 
     /// Returns a path, from the directory of the file if it is relative.
@@ -372,26 +391,29 @@ impl<'a> Reader<'a> {
     fn unknown_keys(&mut self, table: &DeTable<'_>, known: &[&'static str]) {
         for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let meant = known.iter().copied().find(|known| is_like(key.get_ref(), known));
-            self.blame(key.span().start, Fault::UnknownKey { key: key.get_ref().to_string(), meant });
+            self.blame(
+                key.span().start,
+                DefinitionErrorKind::UnknownKey { key: key.get_ref().to_string(), meant },
+            );
         }
     }
 
     fn misplaced(&mut self, table: &DeTable<'_>, keys: &[&'static str], with: &'static str) {
         for key in keys.iter().copied() {
             if let Some(value) = table.get(key) {
-                self.blame(value.span().start, Fault::Misplaced { key, with });
+                self.blame(value.span().start, DefinitionErrorKind::Misplaced { key, with });
             }
         }
     }
 
-    fn fail<T>(&mut self, at: usize, fault: Fault) -> Option<T> {
-        self.blame(at, fault);
+    fn fail<T>(&mut self, at: usize, kind: DefinitionErrorKind) -> Option<T> {
+        self.blame(at, kind);
         None
     }
 
-    fn blame(&mut self, at: usize, fault: Fault) {
+    fn blame(&mut self, at: usize, kind: DefinitionErrorKind) {
         let (file, line, environment) = (self.file.to_owned(), self.line(at), self.environment.clone());
-        self.mistakes.push(Mistake { file, line, environment, fault });
+        self.errors.push(DefinitionError { file, line, environment, kind });
     }
 
     fn line(&self, at: usize) -> usize {

@@ -5,7 +5,7 @@ use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
 use super::{
     Fs, Metadata, Permissions,
     entry::{remove, rename},
-    handle::Setbacks,
+    handle::RetryBudget,
     is_not_found, path,
 };
 use crate::{Client, Error, core::random_word};
@@ -128,12 +128,12 @@ impl Temporary {
     /// Moves it to its destination, in one step.
     pub(super) async fn put_in_place(&mut self, destination: &HostPath, size: u64) -> Result<(), Error> {
         let fs = self.client.fs();
-        let mut setbacks = Setbacks::default();
+        let mut retries = RetryBudget::default();
         loop {
             let request = rename(self.path.clone(), destination.clone());
             match self.client.call_without_limit(request).await {
                 Ok(_) => break,
-                Err(error) => setbacks.note(error)?,
+                Err(error) => retries.note(error)?,
             }
             // Nobody else knows the name: if it is gone, it was moved before the cut.
             if !fs.exists(&self.path).await? {
@@ -166,7 +166,7 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.is_moved {
             let remove = wire::Remove { recursive: Some(false), ..remove(self.path.clone()) };
-            self.client.core().order_now(remove.into());
+            self.client.core().enqueue_unbounded(remove.into());
         }
     }
 }

@@ -18,9 +18,9 @@ use tokio::{
 use super::{
     AsHostPath, Fs, Metadata, Progress,
     entry::get_metadata,
-    handle::{Access, BLOCK, Handle, Setbacks, WINDOW},
+    handle::{Access, BLOCK, Handle, RetryBudget, WINDOW},
 };
-use crate::{Client, Error, core::Ticket};
+use crate::{Client, Error, core::PendingReply};
 
 impl Fs {
     /// Opens a file for reading.
@@ -64,8 +64,8 @@ impl Fs {
         offset: u64,
         room: Option<OwnedSemaphorePermit>,
     ) -> Result<Download, Error> {
-        let mut setbacks = Setbacks::default();
-        let Opened { handle, before: metadata, .. } = open(&self.client, &path, &mut setbacks).await?;
+        let mut retries = RetryBudget::default();
+        let Opened { handle, before: metadata, .. } = open(&self.client, &path, &mut retries).await?;
         let blocks = Blocks {
             client: self.client.clone(),
             path,
@@ -76,14 +76,14 @@ impl Fs {
             asked: offset,
             got: offset,
             has_ended: false,
-            setbacks,
+            retries,
         };
         Ok(Download { metadata, state: State::Idle(Box::new(blocks)), rest: Bytes::new() })
     }
 
     /// Writes the content of a file into `writer`, and returns its size.
     ///
-    /// Any number may be under way: those for which the server would have too many files open wait until others end, or
+    /// Any number may be in progress: those for which the server would have too many files open wait until others end, or
     /// files are dropped that [`Fs::open`] opened.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl std::fmt::Debug for Download {
     }
 }
 
-/// The blocks of a file, a few of them under way.
+/// The blocks of a file, a few of them in flight.
 struct Blocks {
     client: Client,
     path: HostPath,
@@ -266,38 +266,38 @@ struct Blocks {
     handle: Handle,
     /// Of an open file; given back after the file is closed.
     _room: Option<OwnedSemaphorePermit>,
-    in_flight: VecDeque<Ticket>,
+    in_flight: VecDeque<PendingReply>,
     /// Where the next block to ask for begins; `got <= asked`.
     asked: u64,
     /// Everything before has been handed out.
     got: u64,
     has_ended: bool,
-    setbacks: Setbacks,
+    retries: RetryBudget,
 }
 
 impl Blocks {
     /// Returns the next block, `None` at the end of the file.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         while !self.has_ended {
-            match self.next_or_cut().await {
+            match self.next_block().await {
                 Ok(block) => {
-                    self.setbacks.progress();
+                    self.retries.progress();
                     self.got += block.chunk.len() as u64;
                     return Ok(Some(block.chunk.0).filter(|chunk| !chunk.is_empty()));
                 }
-                Err(error) => self.setbacks.note(error)?,
+                Err(error) => self.retries.note(error)?,
             }
             self.reopen().await?;
         }
         Ok(None)
     }
 
-    async fn next_or_cut(&mut self) -> Result<wire::Block, Error> {
+    async fn next_block(&mut self) -> Result<wire::Block, Error> {
         // Beyond what the file had, one at a time: most often there is nothing.
         while self.in_flight.is_empty() || self.in_flight.len() < WINDOW && self.asked <= self.metadata.size {
             let (handle_id, len) = (self.handle.id.clone(), BLOCK as u64);
             let ask = wire::ReadBlock { handle_id, offset: self.asked, len };
-            self.in_flight.push_back(self.client.core().order(ask.into()).await?);
+            self.in_flight.push_back(self.client.core().enqueue(ask.into()).await?);
             self.asked += len;
         }
         let Some(first) = self.in_flight.front_mut() else { unreachable!("a block was just asked for") };
@@ -315,7 +315,7 @@ impl Blocks {
     /// Opens the file again after a cut, if it is still the same.
     async fn reopen(&mut self) -> Result<(), Error> {
         self.in_flight.clear();
-        let Opened { handle, before, after } = open(&self.client, &self.path, &mut self.setbacks).await?;
+        let Opened { handle, before, after } = open(&self.client, &self.path, &mut self.retries).await?;
         if !is_same(&self.metadata, &before) || !is_same(&self.metadata, &after) {
             return Err(Error::Changed { path: self.path.to_string() });
         }
@@ -332,12 +332,12 @@ struct Opened {
     after: Metadata,
 }
 
-async fn open(client: &Client, path: &HostPath, setbacks: &mut Setbacks) -> Result<Opened, Error> {
+async fn open(client: &Client, path: &HostPath, retries: &mut RetryBudget) -> Result<Opened, Error> {
     const METHOD: &str = "fs/getMetadata";
     loop {
         let opening = async {
             // All at once: the server takes them in order.
-            let look = || client.core().order(get_metadata(path.clone()).into());
+            let look = || client.core().enqueue(get_metadata(path.clone()).into());
             let before = look().await?;
             let (handle, opened) = Handle::open(client, path.clone(), Access::default()).await?;
             let after = look().await?;
@@ -347,7 +347,7 @@ async fn open(client: &Client, path: &HostPath, setbacks: &mut Setbacks) -> Resu
         };
         match opening.await {
             Ok(opened) => return Ok(opened),
-            Err(error) => setbacks.note(error)?,
+            Err(error) => retries.note(error)?,
         }
     }
 }

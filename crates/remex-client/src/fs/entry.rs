@@ -8,7 +8,7 @@ use std::{
 
 use remex_proto::{Blob, ErrorKind, HostPath, fs as wire, sandbox::Sandbox};
 
-use super::{AsHostPath, Fs, LinkTarget, Metadata, handle::Setbacks, is_not_found};
+use super::{AsHostPath, Fs, LinkTarget, Metadata, handle::RetryBudget, is_not_found};
 use crate::Error;
 
 /// Which times of a file to change; what is absent stays.
@@ -297,7 +297,7 @@ impl Fs {
         path: impl AsHostPath,
     ) -> Result<(), Error> {
         let (target, path) = (target.as_ref().as_bytes(), path.as_host_path()?);
-        let mut setbacks = Setbacks::default();
+        let mut retries = RetryBudget::default();
         loop {
             match self.client.call_without_limit(symlink(target, path.clone())).await {
                 Ok(_) => return Ok(()),
@@ -308,7 +308,7 @@ impl Fs {
                         Ok(_) | Err(_) => self.make_way(&path, error).await?,
                     }
                 }
-                Err(error) => setbacks.note(error)?,
+                Err(error) => retries.note(error)?,
             }
         }
     }
@@ -323,10 +323,10 @@ impl Fs {
 
     /// Removes a file or a link, whether it is there or not.
     pub(super) async fn remove_if_there(&self, path: &HostPath) -> Result<(), Error> {
-        let mut setbacks = Setbacks::default();
+        let mut retries = RetryBudget::default();
         loop {
             match self.remove(path).await {
-                Err(error) if !is_not_found(&error) => setbacks.note(error)?,
+                Err(error) if !is_not_found(&error) => retries.note(error)?,
                 _ => return Ok(()),
             }
         }

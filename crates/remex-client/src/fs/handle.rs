@@ -7,16 +7,16 @@ use remex_proto::{
     sandbox::Sandbox,
 };
 
-use crate::{Client, Error, core::Ticket};
+use crate::{Client, Error, core::PendingReply};
 
 /// How long a block is.
 pub(super) const BLOCK: usize = 256 << 10;
 
-/// How many blocks are under way, so that a long way is no brake.
+/// How many blocks are in flight, to hide the latency of the connection.
 pub(super) const WINDOW: usize = 4;
 
 /// How often a transfer may be cut without getting any further.
-const SETBACKS: u32 = 8;
+const MAX_RETRIES: u32 = 8;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,31 +39,31 @@ impl Handle {
         client: &Client,
         path: HostPath,
         access: Access,
-    ) -> Result<(Self, Ticket), Error> {
+    ) -> Result<(Self, PendingReply), Error> {
         let handle = Self { client: client.clone(), id: client.core().name("f") };
         let (handle_id, sandbox) = (handle.id.clone(), Sandbox::default());
         let Access { mode, create_mode, exclusive } = access;
         let open = Open { handle_id, path, mode, atomic: false, create_mode, exclusive, sandbox };
-        let ticket = client.core().order(open.into()).await?;
-        Ok((handle, ticket))
+        let reply = client.core().enqueue(open.into()).await?;
+        Ok((handle, reply))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         let close = Close { handle_id: std::mem::take(&mut self.id), discard: false };
-        self.client.core().order_now(close.into());
+        self.client.core().enqueue_unbounded(close.into());
     }
 }
 
 /// Counts cuts since there was progress.
 #[derive(Debug, Default)]
-pub(super) struct Setbacks(u32);
+pub(super) struct RetryBudget(u32);
 
-impl Setbacks {
+impl RetryBudget {
     /// Takes note of a failure: returns it unless it is a cut after which one more try makes sense.
     pub(super) fn note(&mut self, error: Error) -> Result<(), Error> {
-        if !is_cut(&error) || self.0 >= SETBACKS {
+        if !is_disconnect(&error) || self.0 >= MAX_RETRIES {
             return Err(error);
         }
         self.0 += 1;
@@ -76,7 +76,7 @@ impl Setbacks {
 }
 
 /// Tells whether a cut is the cause: handles end with their connection.
-fn is_cut(error: &Error) -> bool {
+fn is_disconnect(error: &Error) -> bool {
     match error {
         Error::Interrupted { .. } => true,
         Error::Refused(refusal) => {

@@ -10,9 +10,9 @@ use super::{
     destination::{Temporary, hide},
     download::is_same,
     entry::{rename, set_permissions, set_times},
-    handle::{BLOCK, Setbacks},
+    handle::{BLOCK, RetryBudget},
     is_not_found, path,
-    upload::{Blocks, PRIVATE, Way},
+    upload::{Blocks, PRIVATE, WriteMode},
     write_file,
 };
 use crate::Error;
@@ -114,7 +114,7 @@ impl Transfer {
     /// # Ok(()) }
     /// ```
     pub async fn run(&self, progress: impl FnMut(u64)) -> Result<Transferred, Error> {
-        self.run_through(Gathering::OneMessage, progress).await
+        self.run_through(SmallFile::OneMessage, progress).await
     }
 
     /// Copies the file as [`run`](Self::run) does, and lets a small one gather in [`part`](Self::part), too.
@@ -147,7 +147,7 @@ impl Transfer {
     /// # Ok(()) }
     /// ```
     pub async fn run_with_part(&self, progress: impl FnMut(u64)) -> Result<Transferred, Error> {
-        self.run_through(Gathering::Part, progress).await
+        self.run_through(SmallFile::Part, progress).await
     }
 
     /// Returns where the content gathers until it is complete, and where a failed transfer leaves what has arrived.
@@ -183,30 +183,30 @@ impl Transfer {
 
     async fn run_through(
         &self,
-        gathering: Gathering,
+        small_file: SmallFile,
         mut progress: impl FnMut(u64),
     ) -> Result<Transferred, Error> {
-        let mut under_way = UnderWay {
+        let mut running = RunningTransfer {
             transfer: self,
             metadata: self.metadata.clone(),
             part: self.part()?,
             is_reclaimed: false,
             own: None,
         };
-        let (mut setbacks, mut tries) = (Setbacks::default(), TRIES);
+        let (mut retries, mut tries) = (RetryBudget::default(), TRIES);
         loop {
-            let size = under_way.metadata.size;
+            let size = running.metadata.size;
             let is_small = size <= BLOCK as u64;
             // There is nothing in an empty file to continue.
-            let is_one_message = is_small && (gathering == Gathering::OneMessage || size == 0);
+            let is_one_message = is_small && (small_file == SmallFile::OneMessage || size == 0);
             let tried = if is_one_message {
-                Box::pin(under_way.in_one_message(&mut progress)).await
+                Box::pin(running.in_one_message(&mut progress)).await
             } else {
-                Box::pin(under_way.in_blocks(&mut progress)).await
+                Box::pin(running.in_blocks(&mut progress)).await
             };
             let error = match tried {
                 Ok(done) => return Ok(done),
-                Err(error) => hide(under_way.part(), error, &self.destination),
+                Err(error) => hide(running.part(), error, &self.destination),
             };
             let is_of_others = matches!(
                 error.refusal(),
@@ -216,15 +216,15 @@ impl Transfer {
                 // A small file is soon read again; and whoever else wrote to the part has gone on with another.
                 Error::Changed { path } if tries > 0 && (is_small || path != self.source.to_string()) => {
                     tries -= 1;
-                    under_way.metadata = self.from.metadata(&self.source).await?;
+                    running.metadata = self.from.metadata(&self.source).await?;
                 }
-                error if is_of_others && !is_one_message && under_way.reclaim(&error).await => {}
+                error if is_of_others && !is_one_message && running.reclaim(&error).await => {}
                 // The part is somebody else's, or another copy is at work on it.
-                _ if is_of_others && under_way.own.is_none() && !is_one_message => {
-                    under_way.own = Some(Temporary::beside(&self.to.client, &self.destination)?);
+                _ if is_of_others && running.own.is_none() && !is_one_message => {
+                    running.own = Some(Temporary::beside(&self.to.client, &self.destination)?);
                 }
                 // What was asked before a cut may take effect after it, and is then in the way of this try.
-                error => setbacks.note(error)?,
+                error => retries.note(error)?,
             }
         }
     }
@@ -232,7 +232,7 @@ impl Transfer {
 
 /// How a small file gets to its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gathering {
+enum SmallFile {
     /// In one message, under a name of its own.
     OneMessage,
     /// In the part, like a large one.
@@ -240,7 +240,7 @@ enum Gathering {
 }
 
 /// A transfer, and where its content gathers.
-struct UnderWay<'a> {
+struct RunningTransfer<'a> {
     transfer: &'a Transfer,
     /// What the source was when it was looked at last.
     metadata: Metadata,
@@ -252,7 +252,7 @@ struct UnderWay<'a> {
     own: Option<Temporary>,
 }
 
-impl UnderWay<'_> {
+impl RunningTransfer<'_> {
     fn part(&self) -> &HostPath {
         self.own.as_ref().map_or(&self.part, |own| &own.path)
     }
@@ -325,7 +325,7 @@ impl UnderWay<'_> {
     async fn take_up(&self) -> Result<(Blocks, u64), Error> {
         let Transfer { from, source, to, .. } = self.transfer;
         for _ in 0..TRIES {
-            let mut writing = Blocks::open(&to.client, self.part().clone(), Way::Alone).await?;
+            let mut writing = Blocks::open(&to.client, self.part().clone(), WriteMode::Exclusive).await?;
             let len = match to.metadata(self.part()).await {
                 Err(error) if is_not_found(&error) => continue,
                 found => found?.size,
@@ -378,9 +378,9 @@ impl UnderWay<'_> {
         let mode = metadata.mode.unwrap_or(0o644) & PERMISSIONS;
         let core = to.client.core();
         // The server takes requests for one path in order, so one trip is enough.
-        let permitted = core.order(set_permissions(part.clone(), mode).into()).await?;
-        let timed = core.order(set_times(part.clone(), metadata.modified_at_ms).into()).await?;
-        let renamed = core.order(rename(part.clone(), destination.clone()).into()).await?;
+        let permitted = core.enqueue(set_permissions(part.clone(), mode).into()).await?;
+        let timed = core.enqueue(set_times(part.clone(), metadata.modified_at_ms).into()).await?;
+        let renamed = core.enqueue(rename(part.clone(), destination.clone()).into()).await?;
         let earlier = [permitted.await, timed.await];
         match renamed.await {
             Ok(_) => {

@@ -80,7 +80,7 @@ pub struct Summary {
 
 /// Counts what the jobs of a transfer have done.
 #[derive(Debug, Default)]
-struct Tally {
+struct Counters {
     files: AtomicU64,
     directories: AtomicU64,
     links: AtomicU64,
@@ -91,7 +91,7 @@ struct Tally {
     news: Notify,
 }
 
-impl Tally {
+impl Counters {
     fn begin(&self, path: &Path) {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = path.display().to_string();
     }
@@ -146,7 +146,7 @@ impl Tally {
     }
 }
 
-/// Files and links that are under way; they end when this is dropped.
+/// Files and links that are in progress; they end when this is dropped.
 #[derive(Debug, Default)]
 struct Jobs(JoinSet<Result<(), Error>>);
 

@@ -13,10 +13,10 @@ use super::{
     AsHostPath, Fs, Progress, Write,
     destination::{Destination, Temporary, hide},
     entry::set_permissions,
-    handle::{Access, BLOCK, Handle, Setbacks, WINDOW},
+    handle::{Access, BLOCK, Handle, RetryBudget, WINDOW},
     write_file,
 };
-use crate::{Client, Error, core::Ticket};
+use crate::{Client, Error, core::PendingReply};
 
 /// What a file has while it is written that has permissions of its own in the end.
 pub(super) const PRIVATE: u32 = 0o600;
@@ -60,7 +60,7 @@ impl Fs {
     ///
     /// A server of the base dialect cannot do that: there the destination is written in place, and a cut ends it.
     ///
-    /// Any number may be under way: those for which the server would have too many files open wait for others to end.
+    /// Any number may be in progress: those for which the server would have too many files open wait for others to end.
     ///
     /// # Errors
     ///
@@ -126,17 +126,21 @@ impl Fs {
         // Held to the end, as long as the file is open.
         let _room = self.client.core().files().sent.acquire().await;
         let current = destination.asked.to_string();
-        let mut told = Told { so_far: Progress { files: 0, bytes: 0, total: None, current }, progress };
+        let mut reporter =
+            ProgressReporter { so_far: Progress { files: 0, bytes: 0, total: None, current }, progress };
         if self.is_base() {
-            Blocks::open(&self.client, destination.path, Way::InPlace).await?.fill(reader, &mut told).await?;
+            Blocks::open(&self.client, destination.path, WriteMode::InPlace)
+                .await?
+                .fill(reader, &mut reporter)
+                .await?;
         } else {
             let mut temporary = Temporary::beside(&self.client, &destination.path)?;
-            let sent = self.send_beside(reader, &mut temporary, &destination, &mut told).await;
+            let sent = self.send_beside(reader, &mut temporary, &destination, &mut reporter).await;
             sent.map_err(|error| hide(&temporary.path, error, &destination.asked))?;
         }
-        told.so_far.files = 1;
-        told.tell();
-        Ok(told.so_far.bytes)
+        reporter.so_far.files = 1;
+        reporter.report();
+        Ok(reporter.so_far.bytes)
     }
 
     async fn send_beside(
@@ -144,17 +148,17 @@ impl Fs {
         reader: impl AsyncRead + Unpin,
         temporary: &mut Temporary,
         destination: &Destination,
-        told: &mut Told<impl FnMut(&Progress)>,
+        reporter: &mut ProgressReporter<impl FnMut(&Progress)>,
     ) -> Result<(), Error> {
-        let way = Way::Beside { is_private: destination.mode.is_some() };
-        Blocks::open(&self.client, temporary.path.clone(), way).await?.fill(reader, told).await?;
-        if self.metadata(&temporary.path).await?.size != told.so_far.bytes {
+        let write_mode = WriteMode::Temporary { is_private: destination.mode.is_some() };
+        Blocks::open(&self.client, temporary.path.clone(), write_mode).await?.fill(reader, reporter).await?;
+        if self.metadata(&temporary.path).await?.size != reporter.so_far.bytes {
             return Err(Error::Changed { path: temporary.path.to_string() });
         }
         if let Some(mode) = destination.mode {
             self.set_permissions(&temporary.path, mode).await?;
         }
-        temporary.put_in_place(&destination.path, told.so_far.bytes).await
+        temporary.put_in_place(&destination.path, reporter.so_far.bytes).await
     }
 
     /// Writes what fits into one message to its destination.
@@ -180,78 +184,78 @@ impl Fs {
         let mut steps = vec![Call::from(write)];
         steps.extend(destination.mode.map(|mode| set_permissions(temporary.path.clone(), mode).into()));
         // The server takes requests for one path in order, so one trip is enough.
-        let mut tickets = Vec::new();
+        let mut replies = Vec::new();
         for step in steps {
-            tickets.push(self.client.core().order(step).await?);
+            replies.push(self.client.core().enqueue(step).await?);
         }
-        for ticket in tickets {
-            ticket.await?;
+        for reply in replies {
+            reply.await?;
         }
         temporary.put_in_place(&destination.path, size).await
     }
 }
 
 /// What an upload tells of how far it has got.
-struct Told<P> {
+struct ProgressReporter<P> {
     so_far: Progress,
     progress: P,
 }
 
-impl<P: FnMut(&Progress)> Told<P> {
-    fn tell(&mut self) {
+impl<P: FnMut(&Progress)> ProgressReporter<P> {
+    fn report(&mut self) {
         (self.progress)(&self.so_far);
     }
 }
 
 /// How an upload gets to its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum WriteMode {
     /// Over a temporary file, which can be opened again after a cut.
-    Beside {
+    Temporary {
         /// Nobody else may read it before it has its own permissions.
         is_private: bool,
     },
     /// Over a file that nobody else writes to meanwhile, and nobody else can read.
-    Alone,
+    Exclusive,
     /// Directly; opened again it would be empty.
     InPlace,
 }
 
-/// The blocks of a file that is written, a few of them under way.
+/// The blocks of a file that is written, a few of them in flight.
 pub(super) struct Blocks {
     client: Client,
     path: HostPath,
-    way: Way,
+    write_mode: WriteMode,
     handle: Handle,
     /// In order; kept until they are answered, because a cut may have swallowed them.
-    unanswered: VecDeque<Unanswered>,
+    unanswered: VecDeque<UnansweredWrite>,
     /// Where the next block begins.
     offset: u64,
     /// Everything before is written; `done <= offset`.
     done: u64,
-    setbacks: Setbacks,
+    retries: RetryBudget,
 }
 
-struct Unanswered {
+struct UnansweredWrite {
     offset: u64,
     chunk: Bytes,
-    ticket: Ticket,
+    reply: PendingReply,
 }
 
 impl Blocks {
     /// Opens a file to write it from its beginning.
-    pub(super) async fn open(client: &Client, path: HostPath, way: Way) -> Result<Self, Error> {
-        let mut setbacks = Setbacks::default();
-        let handle = open(client, &path, way, &mut setbacks).await?;
+    pub(super) async fn open(client: &Client, path: HostPath, write_mode: WriteMode) -> Result<Self, Error> {
+        let mut retries = RetryBudget::default();
+        let handle = open(client, &path, write_mode, &mut retries).await?;
         Ok(Self {
             client: client.clone(),
             path,
-            way,
+            write_mode,
             handle,
             unanswered: VecDeque::new(),
             offset: 0,
             done: 0,
-            setbacks,
+            retries,
         })
     }
 
@@ -264,35 +268,35 @@ impl Blocks {
     async fn fill(
         mut self,
         mut reader: impl AsyncRead + Unpin,
-        told: &mut Told<impl FnMut(&Progress)>,
+        reporter: &mut ProgressReporter<impl FnMut(&Progress)>,
     ) -> Result<(), Error> {
         loop {
             let chunk = read_block(&mut reader).await.map_err(|error| {
-                Error::local(format!("read what is to be written to `{}`", told.so_far.current), &error)
+                Error::local(format!("read what is to be written to `{}`", reporter.so_far.current), &error)
             })?;
             if chunk.is_empty() {
                 break;
             }
             self.push(chunk).await?;
-            if self.done > told.so_far.bytes {
-                told.so_far.bytes = self.done;
-                told.tell();
+            if self.done > reporter.so_far.bytes {
+                reporter.so_far.bytes = self.done;
+                reporter.report();
             }
         }
-        told.so_far.bytes = self.finish().await?;
-        told.tell();
+        reporter.so_far.bytes = self.finish().await?;
+        reporter.report();
         Ok(())
     }
 
-    /// Writes the next block, when there is room for one more under way.
+    /// Writes the next block, when there is room for one more in flight.
     pub(super) async fn push(&mut self, chunk: Bytes) -> Result<(), Error> {
         while self.unanswered.len() >= WINDOW {
             self.settle().await?;
         }
         let offset = self.offset;
         self.offset += chunk.len() as u64;
-        let ticket = self.send(offset, &chunk).await?;
-        self.unanswered.push_back(Unanswered { offset, chunk, ticket });
+        let reply = self.send(offset, &chunk).await?;
+        self.unanswered.push_back(UnansweredWrite { offset, chunk, reply });
         Ok(())
     }
 
@@ -312,16 +316,16 @@ impl Blocks {
     /// Waits for the oldest answer.
     async fn settle(&mut self) -> Result<(), Error> {
         let Some(oldest) = self.unanswered.front_mut() else { return Ok(()) };
-        match (&mut oldest.ticket).await {
+        match (&mut oldest.reply).await {
             Ok(_) => {
-                self.setbacks.progress();
+                self.retries.progress();
                 self.done = oldest.offset + oldest.chunk.len() as u64;
                 self.unanswered.pop_front();
                 Ok(())
             }
-            Err(error) if self.way == Way::InPlace => Err(error),
+            Err(error) if self.write_mode == WriteMode::InPlace => Err(error),
             Err(error) => {
-                self.setbacks.note(error)?;
+                self.retries.note(error)?;
                 self.reopen().await
             }
         }
@@ -329,31 +333,38 @@ impl Blocks {
 
     /// Opens the file again after a cut, and writes again what was not answered.
     async fn reopen(&mut self) -> Result<(), Error> {
-        self.handle = open(&self.client, &self.path, self.way, &mut self.setbacks).await?;
-        if self.way == Way::Alone && self.client.fs().metadata(&self.path).await?.size < self.done {
+        self.handle = open(&self.client, &self.path, self.write_mode, &mut self.retries).await?;
+        if self.write_mode == WriteMode::Exclusive
+            && self.client.fs().metadata(&self.path).await?.size < self.done
+        {
             // Somebody else has taken it up and moved it to its place, and this is a new one.
             return Err(Error::Interrupted { method: "fs/writeBlock" });
         }
         for (offset, chunk) in std::mem::take(&mut self.unanswered).into_iter().map(|u| (u.offset, u.chunk)) {
-            let ticket = self.send(offset, &chunk).await?;
-            self.unanswered.push_back(Unanswered { offset, chunk, ticket });
+            let reply = self.send(offset, &chunk).await?;
+            self.unanswered.push_back(UnansweredWrite { offset, chunk, reply });
         }
         Ok(())
     }
 
-    async fn send(&self, offset: u64, chunk: &Bytes) -> Result<Ticket, Error> {
+    async fn send(&self, offset: u64, chunk: &Bytes) -> Result<PendingReply, Error> {
         let (handle_id, chunk) = (self.handle.id.clone(), Blob(chunk.clone()));
-        self.client.core().order(wire::WriteBlock { handle_id, offset, chunk }.into()).await
+        self.client.core().enqueue(wire::WriteBlock { handle_id, offset, chunk }.into()).await
     }
 }
 
-async fn open(client: &Client, path: &HostPath, way: Way, setbacks: &mut Setbacks) -> Result<Handle, Error> {
-    let (mode, create_mode) = match way {
-        Way::Beside { is_private } => (wire::OpenMode::Write, is_private.then_some(PRIVATE)),
-        Way::Alone => (wire::OpenMode::Write, Some(PRIVATE)),
-        Way::InPlace => (wire::OpenMode::Replace, None),
+async fn open(
+    client: &Client,
+    path: &HostPath,
+    write_mode: WriteMode,
+    retries: &mut RetryBudget,
+) -> Result<Handle, Error> {
+    let (mode, create_mode) = match write_mode {
+        WriteMode::Temporary { is_private } => (wire::OpenMode::Write, is_private.then_some(PRIVATE)),
+        WriteMode::Exclusive => (wire::OpenMode::Write, Some(PRIVATE)),
+        WriteMode::InPlace => (wire::OpenMode::Replace, None),
     };
-    let access = Access { mode, create_mode, exclusive: way == Way::Alone };
+    let access = Access { mode, create_mode, exclusive: write_mode == WriteMode::Exclusive };
     let patient_until = Instant::now() + PATIENCE;
     loop {
         let opening = async {
@@ -368,7 +379,7 @@ async fn open(client: &Client, path: &HostPath, way: Way, setbacks: &mut Setback
             {
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(error) => setbacks.note(error)?,
+            Err(error) => retries.note(error)?,
         }
     }
 }

@@ -7,7 +7,7 @@ use remex_proto::{HostPath, fs as wire, sandbox::Sandbox};
 use super::{AsHostPath, Change, Fs};
 use crate::{
     Client, Error,
-    core::{Route, RouteKey, Routed},
+    core::{Route, RouteEvent, RouteKey},
 };
 
 /// How far below its path a watch sees.
@@ -51,7 +51,7 @@ pub enum Depth {
 pub struct Changes {
     /// Each path once, however often it changed.
     pub changes: Vec<Change>,
-    /// More may have changed than can be told: look at everything again.
+    /// More may have changed than was reported: look at everything again.
     pub overflow: bool,
 }
 
@@ -130,7 +130,7 @@ impl Watch {
     /// use remex_client::fs::Depth;
     /// use tokio::time::{Duration, timeout};
     ///
-    /// // Nothing happens, so nothing is told.
+    /// // Nothing happens, so nothing is reported.
     /// let mut watch = fs.watch(directory.path(), Depth::Directory).await?;
     /// assert!(timeout(Duration::from_millis(10), watch.next()).await.is_err());
     /// # Ok(()) }
@@ -138,15 +138,15 @@ impl Watch {
     pub async fn next(&mut self) -> Result<Changes, Error> {
         if self.is_set {
             match self.route.next().await {
-                Routed::Changed(wire::Changed { changes, overflow, .. }) => {
+                RouteEvent::Changed(wire::Changed { changes, overflow, .. }) => {
                     return Ok(Changes { changes, overflow });
                 }
-                Routed::Broken(error) => {
+                RouteEvent::Broken(error) => {
                     self.unset();
                     return Err(error);
                 }
-                Routed::Lost(loss) => return Err(loss.into()),
-                Routed::Cut | Routed::Body(_) | Routed::Overrun { .. } => self.unset(),
+                RouteEvent::Lost(loss) => return Err(loss.into()),
+                RouteEvent::Disconnected | RouteEvent::Body(_) | RouteEvent::Overrun { .. } => self.unset(),
             }
         }
         self.set().await?;
@@ -187,7 +187,7 @@ impl Watch {
         let watch_id = std::mem::take(&mut self.id);
         if watch_id != 0 {
             self.client.core().remove_route(&RouteKey::Watch(watch_id));
-            self.client.core().order_now(wire::Unwatch { watch_id }.into());
+            self.client.core().enqueue_unbounded(wire::Unwatch { watch_id }.into());
         }
     }
 }

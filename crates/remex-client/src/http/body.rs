@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::{
     Client, Error,
-    core::{Route, RouteKey, Routed},
+    core::{Route, RouteEvent, RouteKey},
 };
 
 /// After how many parts the server is told how far the reader has got; well within the window that it keeps.
@@ -98,16 +98,18 @@ impl Body {
                 State::Failed(error) => return Poll::Ready(Err(error.clone())),
             }
             match ready!(self.route.poll_next(context)) {
-                Routed::Body(delta) => {
+                RouteEvent::Body(delta) => {
                     let chunk = self.take(delta);
                     if !chunk.is_empty() {
                         return Poll::Ready(Ok(Some(chunk)));
                     }
                 }
-                Routed::Overrun { bytes } => self.fail(Error::Overrun { bytes: bytes as u64 }),
-                Routed::Broken(error) => self.fail(error),
-                Routed::Lost(loss) => self.fail(loss.into()),
-                Routed::Cut | Routed::Changed(_) => self.fail(Error::Interrupted { method: "http/request" }),
+                RouteEvent::Overrun { bytes } => self.fail(Error::Overrun { bytes: bytes as u64 }),
+                RouteEvent::Broken(error) => self.fail(error),
+                RouteEvent::Lost(loss) => self.fail(loss.into()),
+                RouteEvent::Disconnected | RouteEvent::Changed(_) => {
+                    self.fail(Error::Interrupted { method: "http/request" })
+                }
             }
         }
     }

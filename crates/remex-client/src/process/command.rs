@@ -15,7 +15,7 @@ use remex_proto::{
 use super::{Handle, Output, Overflow, Process, Stdin};
 use crate::{
     Client, Error,
-    feed::{Feed, History},
+    event_queue::{EventQueue, History},
     fs::AsHostPath as _,
     shell_word::quoted,
 };
@@ -512,19 +512,19 @@ impl Command {
         let has_stdin = self.input == Input::Piped || self.terminal.is_some();
         let (on_drop, retain) = (self.on_drop, self.retain);
         let cap = Some(core.welcome().limits.retain_bytes).filter(|cap| *cap > 0);
-        let feed = Arc::new(Feed::new(id.clone(), retain.bytes.into_iter().chain(cap).min()));
+        let queue = Arc::new(EventQueue::new(id.clone(), retain.bytes.into_iter().chain(cap).min()));
         let request = self.request(id.clone())?;
-        core.add_feed(&feed)?;
+        core.add_queue(&queue)?;
         // From here on the handle sees to it that the feed leaves with it.
         let stdin = has_stdin.then(|| Stdin::new(client.clone(), id));
         let mut handle =
-            Handle { client: client.clone(), feed, pid: None, on_drop, stdin: std::sync::Mutex::new(stdin) };
-        let cuts = core.cuts();
+            Handle { client: client.clone(), queue, pid: None, on_drop, stdin: std::sync::Mutex::new(stdin) };
+        let disconnects = core.disconnects();
         let started = match client.call(request).await {
             Ok(started) => started,
             // A server of the base dialect does not know `startId`: a start that was sent again finds its own process.
-            Err(error) if is_taken(&error) && core.cuts() != cuts => wire::Started {
-                process_id: handle.feed.id.clone(),
+            Err(error) if is_taken(&error) && core.disconnects() != disconnects => wire::Started {
+                process_id: handle.queue.id.clone(),
                 sandbox_type: wire::SandboxType::None,
                 pid: None,
                 started_at_ms: None,
@@ -540,8 +540,8 @@ impl Command {
             }
         };
         let history = if started.replayed { History::Possible } else { History::None };
-        let order = handle.feed.begin(history);
-        core.obey(&handle.feed, order);
+        let action = handle.queue.on_started(history);
+        core.perform(&handle.queue, action);
         handle.pid = started.pid;
         Ok(Process::new(handle))
     }

@@ -19,7 +19,7 @@ use crate::{
     Error,
     core::Core,
     error::is_unknown_process,
-    feed::{Feed, READ_BYTES},
+    event_queue::{EventQueue, READ_BYTES},
 };
 
 /// The events of one process for one consumer, in order and each once.
@@ -70,14 +70,14 @@ struct Past {
 
 impl Events {
     pub(super) fn new(handle: Arc<Handle>) -> Self {
-        let (number, up_to) = handle.feed.subscribe();
+        let (number, up_to) = handle.queue.subscribe();
         let history = if up_to == 0 { History::Over } else { History::Wanted { after: 0, up_to } };
         Self { handle, number, history }
     }
 
     /// Returns a consumer of what comes from now on.
     pub(super) fn at_end(handle: &Arc<Handle>) -> Self {
-        let number = handle.feed.subscribe_at_end();
+        let number = handle.queue.subscribe_at_end();
         Self { handle: Arc::clone(handle), number, history: History::Over }
     }
 
@@ -121,14 +121,14 @@ impl Events {
         loop {
             match &mut self.history {
                 History::Over => {
-                    let (event, order) = ready!(self.handle.feed.poll(self.number, context));
-                    self.core().obey(&self.handle.feed, order);
+                    let (event, action) = ready!(self.handle.queue.poll(self.number, context));
+                    self.core().perform(&self.handle.queue, action);
                     return Poll::Ready(event);
                 }
                 History::Wanted { after, up_to } => {
                     let core = Arc::clone(self.handle.client.core());
-                    let feed = Arc::clone(&self.handle.feed);
-                    self.history = History::Reading(Box::pin(read_past(core, feed, *after, *up_to)));
+                    let queue = Arc::clone(&self.handle.queue);
+                    self.history = History::Reading(Box::pin(read_past(core, queue, *after, *up_to)));
                 }
                 History::Reading(read) => match ready!(read.as_mut().poll(context)) {
                     Ok(past) => self.history = History::Read(past),
@@ -153,31 +153,31 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        let order = self.handle.feed.unsubscribe(self.number);
-        self.core().obey(&self.handle.feed, order);
+        let action = self.handle.queue.unsubscribe(self.number);
+        self.core().perform(&self.handle.queue, action);
     }
 }
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("process", &self.handle.feed.id).finish_non_exhaustive()
+        f.debug_struct("Events").field("process", &self.handle.queue.id).finish_non_exhaustive()
     }
 }
 
 /// Reads the next piece of what came before.
-async fn read_past(core: Arc<Core>, feed: Arc<Feed>, after: u64, up_to: u64) -> Result<Past, Error> {
+async fn read_past(core: Arc<Core>, queue: Arc<EventQueue>, after: u64, up_to: u64) -> Result<Past, Error> {
     let request = wire::Read {
-        process_id: feed.id.clone(),
+        process_id: queue.id.clone(),
         session_id: None,
         after_seq: Some(after),
         max_bytes: Some(READ_BYTES),
         wait_ms: None,
     };
-    let reply: wire::ReadReply = match core.ask(request.into()).await {
+    let reply: wire::ReadReply = match core.call(request.into()).await {
         Ok(arrived) => arrived.decode("process/read")?,
         Err(error) if is_unknown_process(&error) => {
             let mut past = Past { events: VecDeque::new(), after, up_to };
-            past.pass(&feed, up_to);
+            past.pass(&queue, up_to);
             return Ok(past);
         }
         Err(error) => return Err(error),
@@ -189,23 +189,23 @@ async fn read_past(core: Arc<Core>, feed: Arc<Feed>, after: u64, up_to: u64) -> 
         past.after = to_seq;
     }
     for chunk in reply.chunks.into_iter().filter(|chunk| chunk.seq <= up_to) {
-        past.pass(&feed, chunk.seq - 1);
+        past.pass(&queue, chunk.seq - 1);
         let bytes = chunk.chunk.0;
         past.events.push_back(Event::Output(Chunk { seq: chunk.seq, stream: chunk.stream, bytes }));
         past.after = chunk.seq;
     }
-    past.pass(&feed, up_to.min(reply.next_seq.saturating_sub(1)));
+    past.pass(&queue, up_to.min(reply.next_seq.saturating_sub(1)));
     if past.after == after {
         // The server has nothing up to there.
-        past.pass(&feed, up_to);
+        past.pass(&queue, up_to);
     }
     Ok(past)
 }
 
 impl Past {
     /// Goes on to `seq`; what is between is the exit, the close, or lost.
-    fn pass(&mut self, feed: &Feed, seq: u64) {
-        let known = feed.known();
+    fn pass(&mut self, queue: &EventQueue, seq: u64) {
+        let known = queue.known();
         let exit: Option<(u64, Exit)> = known.exit;
         let closed: Option<(u64, Closed)> = known.closed;
         while self.after < seq {
@@ -317,7 +317,7 @@ impl AsyncRead for Reader {
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader")
-            .field("process", &self.events.handle.feed.id)
+            .field("process", &self.events.handle.queue.id)
             .field("stream", &self.stream)
             .finish_non_exhaustive()
     }

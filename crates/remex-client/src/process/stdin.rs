@@ -17,7 +17,7 @@ use tokio::io::AsyncWrite;
 use super::Process;
 use crate::{
     Client, Error,
-    core::{Core, Lane, Ticket},
+    core::{CallClass, Core, PendingReply},
 };
 
 /// How many writes may be unanswered.
@@ -51,10 +51,10 @@ pub struct Stdin {
     process_id: String,
     state: State,
     /// Writes that are on their way, in order.
-    unanswered: VecDeque<Ticket>,
+    unanswered: VecDeque<PendingReply>,
 }
 
-type Ordering = Pin<Box<dyn Future<Output = Result<Ticket, Error>> + Send + Sync>>;
+type Ordering = Pin<Box<dyn Future<Output = Result<PendingReply, Error>> + Send + Sync>>;
 
 enum State {
     Open,
@@ -80,24 +80,24 @@ impl Stdin {
         let request = request(&core, &self.process_id, bytes);
         let call = request.clone().into();
         // One write of each process never waits for those of others, which may take no input for long.
-        let lane = if self.unanswered.is_empty() { Lane::Control } else { Lane::Parked };
-        State::Ordering(Box::pin(async move { core.order_in(lane, call).await }), request)
+        let lane = if self.unanswered.is_empty() { CallClass::Control } else { CallClass::Parked };
+        State::Ordering(Box::pin(async move { core.enqueue_as(lane, call).await }), request)
     }
 
     /// Waits until the write that waits for room is on its way.
     fn poll_ordered(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let State::Ordering(ordering, _) = &mut self.state {
-            let ticket = ready!(ordering.as_mut().poll(context));
+            let reply = ready!(ordering.as_mut().poll(context));
             self.state = State::Open;
-            self.unanswered.push_back(ticket?);
+            self.unanswered.push_back(reply?);
         }
         Poll::Ready(Ok(()))
     }
 
     /// Takes answers until no more than `left` are missing.
     fn poll_answers(&mut self, context: &mut Context<'_>, left: usize) -> Poll<Result<(), Error>> {
-        while let Some(ticket) = self.unanswered.front_mut() {
-            let answer = match Pin::new(ticket).poll(context) {
+        while let Some(reply) = self.unanswered.front_mut() {
+            let answer = match Pin::new(reply).poll(context) {
                 Poll::Ready(answer) => answer,
                 Poll::Pending if self.unanswered.len() > left => return Poll::Pending,
                 Poll::Pending => break,
@@ -166,16 +166,16 @@ impl AsyncWrite for Stdin {
 impl Drop for Stdin {
     fn drop(&mut self) {
         // What was written arrives, whether somebody waits for the answers or not.
-        for ticket in self.unanswered.drain(..) {
-            ticket.detach();
+        for reply in self.unanswered.drain(..) {
+            reply.detach();
         }
         let core = self.client.core();
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Open => {}
-            State::Ordering(_, write) => core.order_now(write.into()),
+            State::Ordering(_, write) => core.enqueue_unbounded(write.into()),
             State::Closing(_) | State::Closed => return,
         }
-        core.order_now(close(&self.process_id).into());
+        core.enqueue_unbounded(close(&self.process_id).into());
     }
 }
 

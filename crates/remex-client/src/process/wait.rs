@@ -15,10 +15,10 @@ use crate::Error;
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
 /// use std::time::Duration;
-/// use remex_client::process::{Until, Waited};
+/// use remex_client::process::{Until, WaitOutcome};
 ///
 /// let process = client.shell("echo ready; sleep 1000").start().await?;
-/// assert_eq!(process.wait_for(&Until::Idle(Duration::from_millis(50))).await?, Waited::Idle);
+/// assert_eq!(process.wait_for(&Until::Idle(Duration::from_millis(50))).await?, WaitOutcome::Idle);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,17 +44,17 @@ pub enum Until {
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-/// use remex_client::process::{Until, Waited};
+/// use remex_client::process::{Until, WaitOutcome};
 ///
 /// let process = client.shell("echo port 4000; exit 3").start().await?;
-/// let Waited::Matched { bytes, .. } = process.wait_for(&Until::Output("port [0-9]+".to_owned())).await? else {
+/// let WaitOutcome::Matched { bytes, .. } = process.wait_for(&Until::Output("port [0-9]+".to_owned())).await? else {
 ///     panic!("it has ended without telling its port");
 /// };
 /// assert_eq!(bytes, "port 4000");
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitOutcome {
     /// The output matched.
     Matched {
         /// The chunk that completed the match.
@@ -86,11 +86,11 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub async fn wait(&self) -> Result<Exit, Error> {
-        let order = self.handle.feed.release();
-        self.client().core().obey(&self.handle.feed, order);
+        let action = self.handle.queue.release();
+        self.client().core().perform(&self.handle.queue, action);
         let mut events = Events::at_end(&self.handle);
         loop {
-            if let Some((_, exit)) = self.handle.feed.known().exit {
+            if let Some((_, exit)) = self.handle.queue.known().exit {
                 return Ok(exit);
             }
             if events.next().await?.is_none() {
@@ -118,16 +118,16 @@ impl Process {
     /// timeout(Duration::from_secs(10), server.wait_for(&ready)).await??;
     /// # Ok(()) }
     /// ```
-    pub async fn wait_for(&self, until: &Until) -> Result<Waited, Error> {
+    pub async fn wait_for(&self, until: &Until) -> Result<WaitOutcome, Error> {
         match until {
-            Until::Exit => self.wait().await.map(Waited::Exited),
+            Until::Exit => self.wait().await.map(WaitOutcome::Exited),
             Until::Output(pattern) => self.wait_for_output(pattern, 0).await,
             Until::OutputAfter { seq, pattern } => self.wait_for_output(pattern, *seq).await,
             Until::Idle(silence) => self.wait_for_silence(*silence).await,
         }
     }
 
-    async fn wait_for_output(&self, pattern: &str, after_seq: u64) -> Result<Waited, Error> {
+    async fn wait_for_output(&self, pattern: &str, after_seq: u64) -> Result<WaitOutcome, Error> {
         let mut search = Search::new(pattern)?;
         let mut events = self.events();
         let mut exit = None;
@@ -136,31 +136,31 @@ impl Process {
                 Some(Event::Output(chunk)) if chunk.seq <= after_seq => {}
                 Some(Event::Output(chunk)) => {
                     if let Some(found) = search.look_at(chunk.stream, &chunk.bytes) {
-                        return Ok(Waited::Matched { seq: chunk.seq, bytes: found.into() });
+                        return Ok(WaitOutcome::Matched { seq: chunk.seq, bytes: found.into() });
                     }
                 }
                 Some(Event::Gap(_)) => search.restart(),
                 Some(Event::Exited(how)) => exit = Some(how),
                 Some(Event::Closed(_)) | None => match exit {
-                    Some(exit) => return Ok(Waited::Exited(exit)),
-                    None => return self.wait().await.map(Waited::Exited),
+                    Some(exit) => return Ok(WaitOutcome::Exited(exit)),
+                    None => return self.wait().await.map(WaitOutcome::Exited),
                 },
             }
         }
     }
 
-    async fn wait_for_silence(&self, silence: Duration) -> Result<Waited, Error> {
-        let order = self.handle.feed.release();
-        self.client().core().obey(&self.handle.feed, order);
+    async fn wait_for_silence(&self, silence: Duration) -> Result<WaitOutcome, Error> {
+        let action = self.handle.queue.release();
+        self.client().core().perform(&self.handle.queue, action);
         let mut events = Events::at_end(&self.handle);
         loop {
-            let known = self.handle.feed.known();
+            let known = self.handle.queue.known();
             if let Some((_, exit)) = known.exit {
-                return Ok(Waited::Exited(exit));
+                return Ok(WaitOutcome::Exited(exit));
             }
             let due = known.last_output + silence;
             if due <= Instant::now() {
-                return Ok(Waited::Idle);
+                return Ok(WaitOutcome::Idle);
             }
             tokio::select! {
                 event = events.next() => drop(event?),

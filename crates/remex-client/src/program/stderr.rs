@@ -1,4 +1,4 @@
-//! What a program says on standard error: taken all the time, the last of it kept.
+//! Drains the standard error of a program continuously, and keeps its last part.
 //!
 //! Start at [`Stderr`].
 
@@ -18,9 +18,9 @@ use rustix::{
 };
 use tokio::sync::watch;
 
-use super::Life;
+use super::ProgramState;
 
-/// What is kept of what a program says.
+/// How much of the end of standard error is kept, in bytes.
 pub(super) const TAIL_LEN: usize = 64 * 1024;
 
 /// A line in the log is cut after this.
@@ -33,7 +33,7 @@ pub(super) struct Stderr {
     pipe: Option<ChildStderr>,
     /// The beginning of a line whose end has not come.
     line: Vec<u8>,
-    life: watch::Sender<Life>,
+    state: watch::Sender<ProgramState>,
     /// Where a person reads it, too.
     shown_on: Option<File>,
 }
@@ -43,18 +43,18 @@ pub(super) struct Stderr {
 pub(super) struct Tail(VecDeque<u8>);
 
 impl Stderr {
-    pub(super) fn new(pipe: ChildStderr, life: watch::Sender<Life>) -> Self {
-        Self { pipe: Some(pipe), line: Vec::new(), life, shown_on: None }
+    pub(super) fn new(pipe: ChildStderr, state: watch::Sender<ProgramState>) -> Self {
+        Self { pipe: Some(pipe), line: Vec::new(), state, shown_on: None }
     }
 
     /// Returns where news of the program go.
-    pub(super) fn life(&self) -> &watch::Sender<Life> {
-        &self.life
+    pub(super) fn state(&self) -> &watch::Sender<ProgramState> {
+        &self.state
     }
 
     /// Shows what was said so far, and what is said from now on, to a person as well.
     pub(super) fn show_on(&mut self, mut terminal: File) {
-        let _ = terminal.write_all(self.life.borrow().stderr.to_string().as_bytes());
+        let _ = terminal.write_all(self.state.borrow().stderr.to_string().as_bytes());
         self.shown_on = Some(terminal);
     }
 
@@ -106,10 +106,10 @@ impl Stderr {
         if len == 0 {
             self.pipe = None;
             self.log_line();
-            self.life.send_modify(|life| life.silent = true);
+            self.state.send_modify(|state| state.silent = true);
             return;
         }
-        self.life.send_modify(|life| life.stderr.push(&chunk[..len]));
+        self.state.send_modify(|state| state.stderr.push(&chunk[..len]));
         if let Some(terminal) = &mut self.shown_on {
             let _ = terminal.write_all(&chunk[..len]);
         }

@@ -14,7 +14,7 @@ use super::{stderr::TAIL_LEN, *};
 use crate::{
     Target,
     dial::dial,
-    link::{Link, Way},
+    link::{Link, Transport},
 };
 
 /// Prints its number and those of a sleeper in its group, of a shell in another, and of that one's sleeper. All of
@@ -38,7 +38,7 @@ async fn link(script: &str) -> Link {
 
 /// Reads a line; `None` at the end.
 async fn line(link: &mut Link) -> Option<String> {
-    let Way::Wire { reader, .. } = &mut link.way else { panic!("not a wire") };
+    let Transport::Wire { reader, .. } = &mut link.transport else { panic!("not a wire") };
     match reader.next().await {
         Incoming::Message(line) => Some(String::from_utf8(line.to_vec()).unwrap()),
         Incoming::End => None,
@@ -69,8 +69,8 @@ fn assert_ended(processes: &[OwnedFd], within: Duration) {
 
 /// Closes the wire and waits for the end of the program.
 async fn end(link: Link) {
-    let Link { way, child, .. } = link;
-    drop(way);
+    let Link { transport, child, .. } = link;
+    drop(transport);
     child.unwrap().end().await;
 }
 
@@ -85,7 +85,7 @@ async fn a_program_speaks_on_its_streams_with_the_environment_and_directory_it_w
     program.env.insert("GREETING".to_owned(), "there".to_owned());
     program.cwd = Some(cwd.clone());
     let mut link = dial(&Target::Program(program), Prompts::Refuse).await.unwrap();
-    let Way::Wire { writer, .. } = &mut link.way else { panic!("not a wire") };
+    let Transport::Wire { writer, .. } = &mut link.transport else { panic!("not a wire") };
     writer.write_all(b"hello\n").await.unwrap();
     assert_eq!(line(&mut link).await.unwrap(), "hello there");
     assert_eq!(line(&mut link).await.unwrap(), cwd.to_str().unwrap());
@@ -141,7 +141,7 @@ async fn what_a_program_leaves_behind_ends_when_the_program_does() {
     let script = "trap '' TERM; sleep 1000 & echo $!; trap - TERM; sleep 1000 & echo $!; read line";
     let mut link = link(script).await;
     let processes = processes(&mut link, 2).await;
-    let Way::Wire { writer, .. } = &mut link.way else { panic!("not a wire") };
+    let Transport::Wire { writer, .. } = &mut link.transport else { panic!("not a wire") };
     writer.write_all(b"end\n").await.unwrap();
     // The wire is still open on this side, and nobody reads from it.
     assert_ended(&processes, OVERDUE);
@@ -192,7 +192,7 @@ async fn a_runtime_that_goes_takes_the_programs_of_its_tasks_with_it() {
 async fn a_program_that_ends_instead_of_answering_has_its_last_words_shown() {
     let mut link = link("echo no such host >&2; exit 3").await;
     assert_eq!(
-        link.child.as_mut().unwrap().obituary().await,
+        link.child.as_mut().unwrap().exit_error().await,
         Error::ProgramEnded {
             program: "`sh -c 'echo no such host >&2; exit 3'`".to_owned(),
             status: "exit code 3".to_owned(),
@@ -205,14 +205,14 @@ async fn a_program_that_ends_instead_of_answering_has_its_last_words_shown() {
 #[tokio::test]
 async fn a_program_that_is_killed_is_said_to_be() {
     let mut link = link("kill -KILL $$").await;
-    let error = link.child.as_mut().unwrap().obituary().await;
+    let error = link.child.as_mut().unwrap().exit_error().await;
     assert!(matches!(&error, Error::ProgramEnded { status, .. } if status == "signal SIGKILL"), "{error}");
 }
 
 #[tokio::test]
 async fn a_program_that_only_closes_its_output_is_told_from_one_that_ended() {
     let mut link = link("echo what is this >&2; exec >&-; read line").await;
-    let error = link.child.as_mut().unwrap().obituary().await;
+    let error = link.child.as_mut().unwrap().exit_error().await;
     let Error::Unreachable { target, reason } = &error else { panic!("{error}") };
     assert_eq!(target, "`sh -c 'echo what is this >&2; exec >&-; read line'`");
     assert!(reason.starts_with("it closed its output without an answer; "), "{reason}");
@@ -225,7 +225,7 @@ async fn a_program_that_floods_standard_error_is_not_held_up_and_its_last_words_
     let script = "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo done; echo >&2 the end; exit 1";
     let mut link = link(script).await;
     assert_eq!(line(&mut link).await.unwrap(), "done");
-    let error = link.child.as_mut().unwrap().obituary().await;
+    let error = link.child.as_mut().unwrap().exit_error().await;
     let Error::ProgramEnded { stderr, .. } = &error else { panic!("{error}") };
     assert_eq!(stderr, &format!("{}the end\n", "x".repeat(TAIL_LEN - "the end\n".len())));
 }
@@ -290,9 +290,9 @@ fn the_environment_of_a_program_is_never_shown() {
 }
 
 /// Returns a program's questions, and the way to change what became of them.
-fn prompt() -> (Prompt, watch::Sender<Life>) {
-    let (news, life) = watch::channel(Life::default());
-    (Prompt { target: "`way`".to_owned(), by_hand: "`way`".to_owned(), life }, news)
+fn prompt() -> (Prompt, watch::Sender<ProgramState>) {
+    let (state_sender, state) = watch::channel(ProgramState::default());
+    (Prompt { target: "`way`".to_owned(), login_command: "`way`".to_owned(), state }, state_sender)
 }
 
 #[tokio::test(start_paused = true)]
@@ -304,14 +304,14 @@ async fn the_limit_of_a_handshake_does_not_run_while_a_person_answers() {
     assert_eq!((quiet.handshake_overdue(LIMIT).await, begun.elapsed()), (too_late, LIMIT));
 
     let begun = tokio::time::Instant::now();
-    let (asking, news) = prompt();
-    news.send_modify(|life| life.prompt = PromptState::Asking);
-    let too_late = Error::TimedOut { what: "the handshake", after: ANSWER };
-    assert_eq!((asking.handshake_overdue(LIMIT).await, begun.elapsed()), (too_late, ANSWER));
+    let (asking, state_sender) = prompt();
+    state_sender.send_modify(|state| state.prompt = PromptState::Asking);
+    let too_late = Error::TimedOut { what: "the handshake", after: PROMPT_TIMEOUT };
+    assert_eq!((asking.handshake_overdue(LIMIT).await, begun.elapsed()), (too_late, PROMPT_TIMEOUT));
 
     let begun = tokio::time::Instant::now();
-    let (refused, news) = prompt();
-    news.send_modify(|life| life.prompt = PromptState::Refused(Refusal::Background));
+    let (refused, state_sender) = prompt();
+    state_sender.send_modify(|state| state.prompt = PromptState::Refused(PromptRefusal::Background));
     let reason = "it asks something on the terminal, and this process is in the background; run `way` once at a terminal \
                   and answer";
     assert_eq!(refused.handshake_overdue(LIMIT).await, unreachable("`way`", reason));

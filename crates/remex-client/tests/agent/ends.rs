@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use remex_client::{
     Error,
-    agent::{Count, CutText, Limits, Listed, Progress, Refusal, Retained, Write},
+    agent::{Count, Limits, ListedProcess, Progress, Refusal, RetainedOutput, TruncatedText, Write},
 };
 use remex_proto::Blob;
 use serde_json::json;
@@ -19,18 +19,18 @@ async fn the_list_tells_how_each_process_stands() {
     stage.server.say(&mut process, "new").await;
     stage.unseen(3).await;
     let expected = [
-        Listed {
+        ListedProcess {
             handle: done,
             command: "prog".to_owned(),
             progress: ended(0),
-            unused_for: SECOND,
+            idle_for: SECOND,
             unseen_bytes: 0,
         },
-        Listed {
+        ListedProcess {
             handle: running,
             command: r"prog -v 'it'\''s here'".to_owned(),
             progress: Progress::Running,
-            unused_for: Duration::ZERO,
+            idle_for: Duration::ZERO,
             unseen_bytes: 3,
         },
     ];
@@ -106,8 +106,8 @@ async fn what_the_server_has_is_there_again_and_what_is_gone_is_counted() {
     };
     let (retained, ()) = tokio::join!(stage.agent.output(handle, 1000), read);
     let text = "[… 4 bytes omitted …]\ntwo\nthree\n".to_owned();
-    let output = CutText { text, omitted_bytes: 4, total_bytes: 14, count: Count::Exact };
-    assert_eq!(retained, Ok(Retained { output, gone_bytes: 4 }));
+    let output = TruncatedText { text, omitted_bytes: 4, total_bytes: 14, count: Count::Exact };
+    assert_eq!(retained, Ok(RetainedOutput { output, evicted_bytes: 4 }));
 }
 
 #[tokio::test]

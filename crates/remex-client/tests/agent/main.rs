@@ -13,7 +13,7 @@ use std::{num::NonZeroU16, sync::Arc, time::Duration};
 use clock::Manual;
 use remex_client::{
     Client, Command, Error,
-    agent::{Agent, Count, CutText, Handle, Limits, Progress, Step, Window, Write},
+    agent::{Agent, Count, Handle, Limits, Progress, Step, TruncatedText, Window, Write},
     process::Exit,
 };
 use server::{Process, Server};
@@ -110,8 +110,13 @@ fn window(yield_after: Duration) -> Window {
 }
 
 /// Returns output of which nothing is left out.
-fn whole(text: &str) -> CutText {
-    CutText { text: text.to_owned(), omitted_bytes: 0, total_bytes: text.len() as u64, count: Count::Exact }
+fn whole(text: &str) -> TruncatedText {
+    TruncatedText {
+        text: text.to_owned(),
+        omitted_bytes: 0,
+        total_bytes: text.len() as u64,
+        count: Count::Exact,
+    }
 }
 
 fn ended(code: i32) -> Progress {

@@ -33,7 +33,7 @@ impl Server {
             async move { near.map(|(reader, writer)| Link::lines(reader, writer)).ok_or_else(gone) }
         });
         let mut server = Self { lines: BufReader::new(reader).lines(), writer };
-        let options = Options { recover_for: std::time::Duration::ZERO, ..Options::default() };
+        let options = Options { reconnect_timeout: std::time::Duration::ZERO, ..Options::default() };
         let welcome = async {
             let id = server.expect("initialize").await.0;
             server.answer(&id, json!({"sessionId": "s", "capabilities": {}})).await;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use remex_client::agent::{Count, CutText, Limits, Progress, Step, Window, Write};
+use remex_client::agent::{Count, Limits, Progress, Step, TruncatedText, Window, Write};
 
 use super::{SECOND, Stage, ended, whole, window};
 
@@ -23,8 +23,8 @@ async fn a_command_that_takes_longer_returns_when_the_time_is_over() {
     stage.clock.advance(Duration::from_millis(1));
     let step = step.await.unwrap().unwrap();
     assert_eq!(step.handle.to_string(), "1");
-    let Step { output, progress, taken_bytes, waited, .. } = step;
-    assert_eq!((output, progress, taken_bytes, waited), (whole("so far\n"), Progress::Running, 0, SECOND));
+    let Step { output, progress, accepted_bytes, waited, .. } = step;
+    assert_eq!((output, progress, accepted_bytes, waited), (whole("so far\n"), Progress::Running, 0, SECOND));
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_step_shows_as_much_as_it_is_asked_for_and_says_what_it_omits() {
     let step = stage.agent.write_stdin(handle, Write::Nothing, window).await.unwrap();
     let text = "line 000\nline 001\nline 002\n[… 8946 bytes omitted …]\nline 997\nline 998\nline 999\n";
     let expected =
-        CutText { text: text.to_owned(), omitted_bytes: 8946, total_bytes: 9000, count: Count::Exact };
+        TruncatedText { text: text.to_owned(), omitted_bytes: 8946, total_bytes: 9000, count: Count::Exact };
     assert_eq!(step.output, expected);
 }
 
@@ -132,7 +132,7 @@ async fn what_the_server_lost_is_counted() {
     stage.server.say(&mut process, "after").await;
     stage.unseen(111).await;
     let text = "before\n[… 100 bytes omitted …]\nafter".to_owned();
-    let expected = CutText { text, omitted_bytes: 100, total_bytes: 111, count: Count::Exact };
+    let expected = TruncatedText { text, omitted_bytes: 100, total_bytes: 111, count: Count::Exact };
     assert_eq!(stage.step_and_yield(handle).await.output, expected);
 }
 

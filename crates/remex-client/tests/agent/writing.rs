@@ -19,7 +19,7 @@ async fn input_is_written_and_the_step_waits_for_what_comes_of_it() {
     stage.unseen(2).await;
     stage.clock.advance(SECOND);
     let step = step.await.unwrap().unwrap();
-    assert_eq!((step.output, step.progress, step.taken_bytes), (whole("2\n"), Progress::Running, 4));
+    assert_eq!((step.output, step.progress, step.accepted_bytes), (whole("2\n"), Progress::Running, 4));
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn the_end_of_the_input_comes_after_all_of_it_and_is_the_last() {
     let (id, _) = stage.server.expect("process/closeStdin").await;
     stage.server.answer(&id, json!({})).await;
     stage.clock.advance(SECOND);
-    assert_eq!(step.await.unwrap().unwrap().taken_bytes, 3);
+    assert_eq!(step.await.unwrap().unwrap().accepted_bytes, 3);
     let refused = stage.agent.write_stdin(handle, Write::Bytes(b"more"), window(SECOND)).await;
     assert_eq!(refused, Err(Refusal::InputEnded { handle }.into()));
     stage.server.end(&mut process, 0).await;
@@ -47,7 +47,7 @@ async fn the_end_of_the_input_arrives_though_its_step_is_over() {
     let (id, write) = stage.server.expect("process/write").await;
     stage.clock.advance(SECOND);
     let step = step.await.unwrap().unwrap();
-    assert_eq!((step.taken_bytes, step.progress), (3, Progress::Running));
+    assert_eq!((step.accepted_bytes, step.progress), (3, Progress::Running));
     assert_eq!(written(&write), "all");
     stage.server.answer(&id, json!({"status": "accepted", "accepted": true})).await;
     stage.server.expect("process/closeStdin").await;
@@ -66,7 +66,7 @@ async fn a_process_that_does_not_read_holds_up_no_step() {
     }
     stage.clock.advance(SECOND);
     let step = step.await.unwrap().unwrap();
-    assert_eq!((step.taken_bytes, step.progress), (1 << 19, Progress::Running));
+    assert_eq!((step.accepted_bytes, step.progress), (1 << 19, Progress::Running));
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn an_end_while_the_input_is_written_is_the_end_of_the_step() {
     stage.server.expect("process/write").await;
     stage.server.end(&mut process, 0).await;
     let step = step.await.unwrap().unwrap();
-    assert_eq!((step.progress, step.taken_bytes), (ended(0), 5));
+    assert_eq!((step.progress, step.accepted_bytes), (ended(0), 5));
 }
 
 #[tokio::test]

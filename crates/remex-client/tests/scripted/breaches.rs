@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use remex_client::{
-    Condition, Error, Loss,
+    ConnectionState, Error, SessionLost,
     fs::{Changes, Depth},
 };
 use remex_proto::environment::GetStatus;
@@ -38,7 +38,7 @@ async fn a_broken_notification_ends_its_process_with_the_cause_and_nothing_else(
     assert_broken(soon("the cause", events.next()).await, "process/output");
     assert_broken(soon("the cause", broken.wait()).await, "process/output");
     assert_eq!(next_output(&mut others).await, (1, "1".to_owned()));
-    assert_eq!((client.condition(), client.cuts()), (Condition::Connected, 0));
+    assert_eq!((client.connection_state(), client.disconnects()), (ConnectionState::Connected, 0));
     // What nobody sees any more does not hold up the process.
     loop {
         let message = server.next().await;
@@ -69,7 +69,7 @@ async fn a_broken_notification_ends_its_watch_with_the_cause_and_the_next_look_s
         }
     });
     assert_eq!(again, Ok(Changes { changes: Vec::new(), overflow: true }));
-    assert_eq!(client.cuts(), 0);
+    assert_eq!(client.disconnects(), 0);
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_broken_notification_ends_its_body_with_the_cause() {
     let params = json!({"requestId": id, "seq": "first", "deltaBase64": "", "done": false});
     server.send(json!({"method": "http/request/bodyDelta", "params": params})).await;
     assert_broken(soon("the cause", body.chunk()).await, "http/request/bodyDelta");
-    assert_eq!(client.cuts(), 0);
+    assert_eq!(client.disconnects(), 0);
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn an_error_that_does_not_decode_ends_its_call_and_nothing_else() {
         matches!(&status, Err(Error::Protocol { what }) if what.contains("does not decode")),
         "{status:?}"
     );
-    assert_eq!((client.condition(), client.cuts()), (Condition::Connected, 0));
+    assert_eq!((client.connection_state(), client.disconnects()), (ConnectionState::Connected, 0));
 }
 
 #[tokio::test]
@@ -111,10 +111,13 @@ async fn a_server_that_goes_on_breaking_the_protocol_loses_the_session_with_that
         server.send(broken_output("broken", seq)).await;
     }
     let error = soon("the end of the session", other.wait()).await.unwrap_err();
-    let Error::Lost(Loss::Protocol { what }) = &error else { panic!("{error}") };
+    let Error::Lost(SessionLost::Protocol { what }) = &error else { panic!("{error}") };
     assert!(what.starts_with("`process/output` does not decode: "), "{what}");
-    assert_eq!(client.condition(), Condition::Lost(Loss::Protocol { what: what.clone() }));
-    assert_eq!(client.cuts(), 0);
+    assert_eq!(
+        client.connection_state(),
+        ConnectionState::Lost(SessionLost::Protocol { what: what.clone() })
+    );
+    assert_eq!(client.disconnects(), 0);
     assert_broken(soon("the cause", broken.wait()).await, "process/output");
 }
 
@@ -131,7 +134,7 @@ async fn a_server_that_talks_nonsense_is_not_asked_for_ever_and_not_in_haste() {
     }
     server.say("nonsense").await;
     let error = soon("the end of the session", process.wait()).await.unwrap_err();
-    assert!(matches!(&error, Error::Lost(Loss::Protocol { .. })), "{error}");
+    assert!(matches!(&error, Error::Lost(SessionLost::Protocol { .. })), "{error}");
     assert_growing(&pauses);
 }
 
@@ -144,8 +147,10 @@ async fn the_pause_grows_while_connections_do_not_last() {
         server.hang_up();
         server.reconnect().await;
         pauses.push(began.elapsed());
-        let mut conditions = client.conditions();
-        let is_back = |condition: &Condition| *condition == Condition::Connected && client.cuts() == cuts;
+        let mut conditions = client.connection_states();
+        let is_back = |condition: &ConnectionState| {
+            *condition == ConnectionState::Connected && client.disconnects() == cuts
+        };
         soon("the client to be back", conditions.wait_for(is_back)).await.unwrap();
     }
     assert_growing(&pauses);
@@ -155,7 +160,7 @@ async fn the_pause_grows_while_connections_do_not_last() {
     server.hang_up();
     server.reconnect().await;
     assert!(began.elapsed() < Duration::from_millis(10), "{:?}", began.elapsed());
-    assert_eq!(client.cuts(), 10);
+    assert_eq!(client.disconnects(), 10);
 }
 
 /// Each is between half of its length and all of it: 0, 50 ms, twice as long each time, and at most 2 s.

@@ -27,7 +27,7 @@ async fn reordered_notifications_are_put_in_order() {
     server.answer_read(&id, "p", 5).await;
     server.send(output("p", 6)).await;
     assert_eq!(next_output(&mut events).await, (6, "6".to_owned()));
-    assert_eq!(client.cuts(), 0);
+    assert_eq!(client.disconnects(), 0);
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn unknown_notifications_are_passed_over() {
     }
     server.send(output("p", 1)).await;
     assert_eq!(next_output(&mut events).await, (1, "1".to_owned()));
-    assert_eq!(client.cuts(), 0);
+    assert_eq!(client.disconnects(), 0);
 }
 
 #[tokio::test]

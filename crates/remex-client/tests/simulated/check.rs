@@ -3,7 +3,7 @@
 //! Start at [`Check`].
 
 use remex_client::{
-    Error, Loss,
+    Error, SessionLost,
     process::{Event, Stream},
 };
 
@@ -27,13 +27,13 @@ impl Check<'_> {
     /// Checks that a failure is nobody's fault.
     pub(crate) fn failure(&self, error: &Error) {
         match error {
-            Error::Lost(Loss::Forgotten { .. }) => {
+            Error::Lost(SessionLost::Forgotten { .. }) => {
                 assert!(
                     self.world.server.has_forgotten(self.session),
                     "the server knows the session: {error}"
                 );
             }
-            Error::Lost(Loss::GaveUp { .. }) => {
+            Error::Lost(SessionLost::ReconnectTimedOut { .. }) => {
                 assert!(self.may_give_up, "there was a way to the server: {error}");
             }
             other => panic!("nothing may end like this: {other:?}; {}", self.world.server.describe()),

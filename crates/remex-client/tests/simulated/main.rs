@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Client, Condition, Error, Loss, Options, process::Event};
+use remex_client::{Client, ConnectionState, Error, Options, SessionLost, process::Event};
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -130,8 +130,8 @@ impl Tally {
             repeated_starts: server.repeated_starts,
             repeated_writes: server.repeated_writes(),
             gaps: events.filter(|event| matches!(event, Event::Gap(_))).count(),
-            forgotten: failures(|error| matches!(error, Error::Lost(Loss::Forgotten { .. }))),
-            given_up: failures(|error| matches!(error, Error::Lost(Loss::GaveUp { .. }))),
+            forgotten: failures(|error| matches!(error, Error::Lost(SessionLost::Forgotten { .. }))),
+            given_up: failures(|error| matches!(error, Error::Lost(SessionLost::ReconnectTimedOut { .. }))),
             complete: reports.iter().filter(|report| report.outcome.is_ok()).count(),
         }
     }
@@ -168,7 +168,7 @@ async fn live(seed: u64) -> Run {
         return Run { digest: world.lock().digest, tally: Tally::default() };
     };
     let session = client.session_id().to_owned();
-    let conditions = tokio::spawn(watch_conditions(client.conditions()));
+    let conditions = tokio::spawn(watch_conditions(client.connection_states()));
     let (done, others) = watch::channel(false);
     let (mut quick, mut stalled) = (Vec::new(), Vec::new());
     for _ in 0..random.between(1, 5) {
@@ -185,7 +185,7 @@ async fn live(seed: u64) -> Run {
         if random.chance(50) {
             return client.end().await;
         }
-        client.leave().await;
+        client.disconnect().await;
         Ok(())
     });
     let ended = ended.await.expect("a client can be left");
@@ -193,7 +193,10 @@ async fn live(seed: u64) -> Run {
     let saw_recovery = conditions.await.unwrap();
     let check = Check { world: &world.lock(), session: &session, dialect, may_give_up };
     if let Err(error) = ended {
-        assert!(!matches!(error, Error::Lost(Loss::Forgotten { .. })), "a session that is gone has ended");
+        assert!(
+            !matches!(error, Error::Lost(SessionLost::Forgotten { .. })),
+            "a session that is gone has ended"
+        );
         check.failure(&error);
     }
     for report in &reports {
@@ -208,9 +211,21 @@ async fn live(seed: u64) -> Run {
 fn options(random: &mut Random, may_give_up: bool) -> Options {
     let is_alert = random.chance(50);
     Options {
-        recover_for: if may_give_up { random.millis(2_000, 60_000) } else { Duration::from_secs(3_600) },
-        keep_alive: if is_alert { Duration::from_secs(2) } else { Options::default().keep_alive },
-        silence: if is_alert { Duration::from_secs(2) } else { Options::default().silence },
+        reconnect_timeout: if may_give_up {
+            random.millis(2_000, 60_000)
+        } else {
+            Duration::from_secs(3_600)
+        },
+        keep_alive_interval: if is_alert {
+            Duration::from_secs(2)
+        } else {
+            Options::default().keep_alive_interval
+        },
+        keep_alive_timeout: if is_alert {
+            Duration::from_secs(2)
+        } else {
+            Options::default().keep_alive_timeout
+        },
         ..Options::default()
     }
 }
@@ -251,7 +266,7 @@ async fn settle(world: &Shared, client: &Client, reports: &[Report]) {
     let is_settled = || {
         let world = world.lock();
         let left = reports.iter().filter(|report| report.role.leaves());
-        matches!(client.condition(), Condition::Lost(_))
+        matches!(client.connection_state(), ConnectionState::Lost(_))
             || left
                 .filter_map(|report| world.server.process(report.seen.process.as_ref()?))
                 .all(|process| process.log.is_closed())
@@ -266,13 +281,13 @@ async fn settle(world: &Shared, client: &Client, reports: &[Report]) {
 }
 
 /// Follows the conditions to the end; tells whether a recovery was among them.
-async fn watch_conditions(mut conditions: watch::Receiver<Condition>) -> bool {
+async fn watch_conditions(mut conditions: watch::Receiver<ConnectionState>) -> bool {
     let mut saw_recovery = false;
     loop {
         match &*conditions.borrow_and_update() {
-            Condition::Connected => {}
-            Condition::Recovering { .. } => saw_recovery = true,
-            Condition::Lost(_) => return saw_recovery,
+            ConnectionState::Connected => {}
+            ConnectionState::Reconnecting { .. } => saw_recovery = true,
+            ConnectionState::Lost(_) => return saw_recovery,
         }
         if conditions.changed().await.is_err() {
             return saw_recovery;

@@ -52,7 +52,7 @@ impl Snapshot {
             _ => None,
         };
         let contains = |member: &Member| {
-            let tagged = member.tag.is_some_and(|tag| scope.bears(tag));
+            let tagged = member.tag.is_some_and(|tag| scope.matches(tag));
             match scope {
                 Scope::Process(..) => tagged || own_session.is_some() && member.session == own_session,
                 Scope::Group(_, pid) => {
@@ -70,7 +70,7 @@ impl Snapshot {
     }
 
     /// Returns those that bear the mark of a server.
-    pub(super) fn marked(&self, server: Tag) -> Vec<&Member> {
+    pub(super) fn tagged(&self, server: Tag) -> Vec<&Member> {
         let bears = |member: &&Member| member.tag.is_some_and(|tag| tag.same_server(server));
         self.processes.iter().filter(bears).collect()
     }
@@ -152,7 +152,7 @@ mod tests {
         let leader = Leader::new(pid(10));
         let scope = Scope::Process(tag, leader.clone());
         assert_eq!(pids(&snapshot, &scope), [10, 11]);
-        leader.give_up();
+        leader.abandon();
         assert_eq!(pids(&snapshot, &scope), [11], "by now 10 may be a stranger");
     }
 }

@@ -29,8 +29,8 @@ use rustix::{
 use super::{Member, Scope, Survivors, snapshot::Snapshot};
 use crate::{
     Pid, Signal, Tag,
-    descriptors::lift,
-    proc::{self, is_want},
+    descriptors::above_stdio,
+    proc::{self, is_resource_shortage},
     sys,
 };
 
@@ -71,18 +71,18 @@ impl<T: Send + 'static> Done<T> {
 impl<T: Send + 'static> Drop for Done<T> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
-        let desk = DESK.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let killer = KILLER.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let lost =
             || io::Error::other("the thread that ends processes has failed; the log of the server says why");
-        // Without a desk nothing was ever handed over.
-        _ = desk.map(|desk| desk.answers.send(Box::new(move || call(Err(lost())))));
+        // Without the thread no request was ever handed over.
+        _ = killer.map(|killer| killer.answers.send(Box::new(move || call(Err(lost())))));
     }
 }
 
 /// What can be asked of the thread.
 pub(super) enum Request {
     Members { scope: Scope, done: Done<Vec<Member>> },
-    Marked { tag: Tag, done: Done<Vec<Member>> },
+    Tagged { tag: Tag, done: Done<Vec<Member>> },
     Signal { scope: Scope, signals: &'static [Signal], done: Done<usize> },
     Kill(Kill),
 }
@@ -105,7 +105,7 @@ impl Request {
 
     fn fail(self, error: &io::Error) {
         match self {
-            Self::Members { done, .. } | Self::Marked { done, .. } => done.call(Err(copy(error))),
+            Self::Members { done, .. } | Self::Tagged { done, .. } => done.call(Err(copy(error))),
             Self::Signal { done, .. } | Self::Kill(Kill { done, .. }) => done.call(Err(copy(error))),
         }
     }
@@ -116,7 +116,7 @@ impl Request {
             Self::Members { scope, .. } | Self::Signal { scope, .. } | Self::Kill(Kill { scope, .. }) => {
                 !scope.excludes(tag)
             }
-            Self::Marked { tag: server, .. } => tag.is_some_and(|tag| tag.same_server(*server)),
+            Self::Tagged { tag: server, .. } => tag.is_some_and(|tag| tag.same_server(*server)),
         }
     }
 }
@@ -129,7 +129,7 @@ impl fmt::Debug for Request {
 
 /// What the thread shares with those who ask.
 #[derive(Debug)]
-struct Desk {
+struct KillerHandle {
     /// Held to push or to take all. Everybody who asks waits for the answer or has a process that ends, so there are no
     /// more of them than processes, sessions and requests.
     requests: Mutex<Vec<Request>>,
@@ -139,32 +139,32 @@ struct Desk {
 }
 
 /// The one thread of this program; the mutex is held to start it or to clone the handle.
-static DESK: Mutex<Option<Arc<Desk>>> = Mutex::new(None);
+static KILLER: Mutex<Option<Arc<KillerHandle>>> = Mutex::new(None);
 
 /// Starts the thread, once in the life of the program.
 pub(crate) fn start() -> io::Result<()> {
-    desk().map(drop)
+    killer().map(drop)
 }
 
 /// Hands a request over; it fails where the thread cannot be started.
 pub(super) fn push(request: Request) {
-    let desk = match desk() {
-        Ok(desk) => desk,
+    let killer = match killer() {
+        Ok(killer) => killer,
         Err(error) => return request.fail(&error),
     };
-    desk.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+    killer.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
     // Fails only when it rings already.
-    _ = rustix::io::write(&desk.bell, &1_u64.to_ne_bytes());
+    _ = rustix::io::write(&killer.bell, &1_u64.to_ne_bytes());
 }
 
-fn desk() -> io::Result<Arc<Desk>> {
-    let mut started = DESK.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(desk) = &*started {
-        return Ok(desk.clone());
+fn killer() -> io::Result<Arc<KillerHandle>> {
+    let mut started = KILLER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(killer) = &*started {
+        return Ok(killer.clone());
     }
-    let bell = lift(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
+    let bell = above_stdio(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
     let (answers, waiting) = mpsc::channel::<Answering>();
-    let desk = Arc::new(Desk { requests: Mutex::default(), bell, answers });
+    let killer = Arc::new(KillerHandle { requests: Mutex::default(), bell, answers });
     thread::Builder::new().name("remex-answer".into()).spawn(move || {
         sys::block_signals();
         for answer in waiting {
@@ -172,24 +172,24 @@ fn desk() -> io::Result<Arc<Desk>> {
             _ = catch_unwind(AssertUnwindSafe(answer));
         }
     })?;
-    let shared = desk.clone();
+    let shared = killer.clone();
     thread::Builder::new().name("remex-kill".into()).spawn(move || {
         sys::block_signals();
         sys::favour_latency();
         if let Err(error) = sys::own_descriptors(shared.bell.as_fd()) {
             tracing::warn!(%error, "no descriptors are kept for kills: without a free one nothing can be killed");
         }
-        Killer { desk: shared, kills: Vec::new(), dying: Vec::new() }.run();
+        Killer { killer: shared, kills: Vec::new(), dying: Vec::new() }.run();
     })?;
-    *started = Some(desk.clone());
-    Ok(desk)
+    *started = Some(killer.clone());
+    Ok(killer)
 }
 
 type Answering = Box<dyn FnOnce() + Send>;
 
 /// The state of the thread.
 struct Killer {
-    desk: Arc<Desk>,
+    killer: Arc<KillerHandle>,
     kills: Vec<Kill>,
     /// Some of those that were killed in the last round and may not have ended.
     dying: Vec<OwnedFd>,
@@ -215,22 +215,22 @@ impl Killer {
 
     fn take(&self) -> Vec<Request> {
         let mut rings = [0; 8];
-        _ = rustix::io::read(&self.desk.bell, &mut rings);
-        std::mem::take(&mut *self.desk.requests.lock().unwrap_or_else(PoisonError::into_inner))
+        _ = rustix::io::read(&self.killer.bell, &mut rings);
+        std::mem::take(&mut *self.killer.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits for the next look: until somebody asks, or all that were killed have ended, or a pause is over.
     fn rest(&mut self) {
         let Some(pause) = self.kills.iter().map(Kill::pause).min() else {
             self.dying.clear();
-            let mut bell = [PollFd::new(&self.desk.bell, PollFlags::IN)];
+            let mut bell = [PollFd::new(&self.killer.bell, PollFlags::IN)];
             // An interruption is a ring for nothing.
             _ = poll(&mut bell, None);
             return;
         };
         let deadline = Instant::now() + pause;
         let dying = std::mem::take(&mut self.dying);
-        let mut waiting = vec![PollFd::new(&self.desk.bell, PollFlags::IN)];
+        let mut waiting = vec![PollFd::new(&self.killer.bell, PollFlags::IN)];
         waiting.extend(dying.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
         let had_dying = !dying.is_empty();
         loop {
@@ -261,7 +261,7 @@ impl Killer {
                 Request::Members { scope, done } => {
                     self.answer(done, Ok(copies(snapshot.members(&scope))));
                 }
-                Request::Marked { tag, done } => self.answer(done, Ok(copies(snapshot.marked(tag)))),
+                Request::Tagged { tag, done } => self.answer(done, Ok(copies(snapshot.tagged(tag)))),
                 Request::Signal { scope, signals, done } => {
                     let reached = self.sweep(&snapshot.members(&scope), signals);
                     self.answer(done, reached);
@@ -299,7 +299,7 @@ impl Killer {
                 kill.killed.extend(members.iter().map(|member| (member.pid, member.started)));
                 self.kills.push(kill);
             }
-            Err(error) if is_want(&error) && !kill.is_over() => self.kills.push(kill),
+            Err(error) if is_resource_shortage(&error) && !kill.is_over() => self.kills.push(kill),
             Err(error) => self.answer(kill.done, Err(error)),
         }
     }
@@ -308,14 +308,14 @@ impl Killer {
     fn fail(&mut self, requests: Vec<Request>, error: &io::Error) {
         for request in requests {
             match request {
-                Request::Kill(mut kill) if is_want(error) && !kill.is_over() => {
+                Request::Kill(mut kill) if is_resource_shortage(error) && !kill.is_over() => {
                     kill.sweeps += 1;
                     kill.empty_looks = 0;
                     self.kills.push(kill);
                 }
                 request => {
                     let error = copy(error);
-                    _ = self.desk.answers.send(Box::new(move || request.fail(&error)));
+                    _ = self.killer.answers.send(Box::new(move || request.fail(&error)));
                 }
             }
         }
@@ -323,7 +323,7 @@ impl Killer {
 
     fn answer<T: Send + 'static>(&self, done: Done<T>, result: io::Result<T>) {
         // The other thread lives as long as this one.
-        _ = self.desk.answers.send(Box::new(move || done.call(result)));
+        _ = self.killer.answers.send(Box::new(move || done.call(result)));
     }
 
     /// Sends signals to these processes; fails when not one of them may be signalled.
@@ -360,7 +360,7 @@ impl Killer {
         // The descriptor holds on to whoever has the number now; so look at who that is only after it is open.
         let now = loop {
             match proc::member(member.pid, None) {
-                Err(error) if is_want(&error) && !self.dying.is_empty() => self.dying.clear(),
+                Err(error) if is_resource_shortage(&error) && !self.dying.is_empty() => self.dying.clear(),
                 now => break now?,
             }
         };

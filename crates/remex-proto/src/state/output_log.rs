@@ -9,7 +9,7 @@ mod store;
 use std::collections::{TryReserveError, VecDeque};
 
 use kept::Kept;
-use store::{Place, Store};
+use store::{Span, Store};
 
 pub use crate::process::{Produced, Stream};
 
@@ -148,7 +148,7 @@ pub struct OutputLog {
 struct Entry {
     kind: Kind,
     at_ms: u64,
-    place: Place,
+    span: Span,
     /// Bytes of output up to and including this event.
     end: u64,
 }
@@ -216,7 +216,7 @@ impl OutputLog {
     ) -> Result<usize, E> {
         debug_assert!(!self.closed, "nothing follows the close");
         let wanted = usize::try_from(self.total()).unwrap_or(usize::MAX).min(self.limits.chunk_bytes);
-        let (mut place, spare) = self.store.spare(wanted, self.limits.chunk_bytes);
+        let (mut span, spare) = self.store.spare(wanted, self.limits.chunk_bytes);
         let limit = spare.len().min(max);
         let len = fill(&mut spare[..limit])?;
         if len == 0 {
@@ -232,13 +232,13 @@ impl OutputLog {
         self.kept.appended(stream, len);
         let end = self.total();
         let is_current = self.is_crowded || self.is_gathering(now_ms);
-        if is_current && self.may_join(stream, place, len) {
+        if is_current && self.may_join(stream, span, len) {
             let last = self.entries.back_mut().expect("may_join found a last entry");
-            last.place.len += len;
+            last.span.len += len;
             last.end = end;
         } else {
-            place.len = len;
-            self.push(Entry { kind: Kind::Output(stream), at_ms: now_ms, place, end });
+            span.len = len;
+            self.push(Entry { kind: Kind::Output(stream), at_ms: now_ms, span, end });
         }
         Ok(len)
     }
@@ -293,7 +293,7 @@ impl OutputLog {
         self.sealed = self.sealed.max(seq);
         Some(match entry.kind {
             Kind::Output(stream) => {
-                Next::Output { seq, stream, at_ms: entry.at_ms, bytes: self.store.bytes(entry.place) }
+                Next::Output { seq, stream, at_ms: entry.at_ms, bytes: self.store.bytes(entry.span) }
             }
             Kind::Exited => Next::Exited(seq),
             Kind::Closed => Next::Closed(seq),
@@ -302,7 +302,7 @@ impl OutputLog {
 
     /// Returns the length of the output at `cursor`, 0 for exit and close, `None` at the end or a gap.
     pub fn peek_len(&self, cursor: &Cursor) -> Option<usize> {
-        self.entries.get(self.index_after(cursor.seq)?).map(|entry| entry.place.len)
+        self.entries.get(self.index_after(cursor.seq)?).map(|entry| entry.span.len)
     }
 
     /// Returns the bytes that wait behind `cursor`, as far as they are retained.
@@ -352,7 +352,7 @@ impl OutputLog {
         for entry in &self.entries {
             if let Kind::Output(stream) = entry.kind {
                 let index = STREAMS.iter().position(|known| *known == stream).unwrap_or_default();
-                pieces[index].push(self.store.bytes(entry.place));
+                pieces[index].push(self.store.bytes(entry.span));
             }
         }
         let lens = pieces.each_ref().map(|pieces| pieces.iter().map(|bytes| bytes.len()).sum::<usize>());
@@ -442,7 +442,7 @@ impl OutputLog {
 
     fn push_marker(&mut self, kind: Kind, now_ms: u64) -> Seq {
         let end = self.total();
-        self.push(Entry { kind, at_ms: now_ms, place: self.store.tail(), end })
+        self.push(Entry { kind, at_ms: now_ms, span: self.store.tail(), end })
     }
 
     /// Tells whether what is read now belongs to the time of the last chunk; clocks may go back.
@@ -454,16 +454,16 @@ impl OutputLog {
         self.entries.back().is_some_and(|last| {
             matches!(last.kind, Kind::Output(_))
                 && self.next_seq() - 1 > self.sealed
-                && last.place.len < self.limits.chunk_bytes
+                && last.span.len < self.limits.chunk_bytes
         })
     }
 
-    fn may_join(&self, stream: Stream, place: Place, len: usize) -> bool {
+    fn may_join(&self, stream: Stream, span: Span, len: usize) -> bool {
         self.may_join_any()
             && self.entries.back().is_some_and(|last| {
                 last.kind == Kind::Output(stream)
-                    && last.place.is_followed_by(place)
-                    && last.place.len + len <= self.limits.chunk_bytes
+                    && last.span.is_followed_by(span)
+                    && last.span.len + len <= self.limits.chunk_bytes
             })
     }
 
@@ -502,9 +502,9 @@ impl OutputLog {
     fn evict_front(&mut self) {
         let Some(entry) = self.entries.pop_front() else { return };
         if let Kind::Output(stream) = entry.kind {
-            self.kept.evicted(stream, self.store.bytes(entry.place));
-            self.retained -= entry.place.len;
-            self.evicted += entry.place.len as u64;
+            self.kept.evicted(stream, self.store.bytes(entry.span));
+            self.retained -= entry.span.len;
+            self.evicted += entry.span.len as u64;
         }
         self.first_seq += 1;
         if self.evicted_ends.len() == REMEMBERED_ENDS {
@@ -515,7 +515,7 @@ impl OutputLog {
         if room > SMALL_INDEX && self.entries.len() < room / 4 {
             self.entries.shrink_to(room / 2);
         }
-        self.store.release_before(self.entries.front().map(|entry| entry.place));
+        self.store.release_before(self.entries.front().map(|entry| entry.span));
     }
 }
 

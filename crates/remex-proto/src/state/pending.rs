@@ -15,7 +15,7 @@ pub struct Limits {
 
 /// What becomes of a call that was sent and not answered when the connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterCut {
+pub enum AfterDisconnect {
     /// It is sent again: a read, a write with an id, a start with an id.
     Resend,
     /// It fails, because nobody can know whether it took effect.
@@ -40,12 +40,12 @@ pub enum Refused<T> {
 /// [`connect`](Self::connect).
 ///
 /// ```
-/// use remex_proto::state::pending::{AfterCut, Limits, Pending};
+/// use remex_proto::state::pending::{AfterDisconnect, Limits, Pending};
 ///
 /// let mut pending = Pending::new(Limits { calls: 1_024, bytes: 1 << 20 });
 /// assert_eq!(pending.connect().count(), 0);
-/// let read = pending.register("read", 4, AfterCut::Resend)?;
-/// let resize = pending.register("resize", 6, AfterCut::Fail)?;
+/// let read = pending.register("read", 4, AfterDisconnect::Resend)?;
+/// let resize = pending.register("resize", 6, AfterDisconnect::Fail)?;
 /// assert_eq!(pending.disconnect(), [(resize, "resize")]);
 /// assert_eq!(pending.connect().collect::<Vec<_>>(), [(read, &"read")]);
 /// assert_eq!(pending.complete(read), Some("read"));
@@ -96,22 +96,32 @@ impl<T> Pending<T> {
     /// Adds a call of `len` bytes and returns its request id, which is never used again.
     ///
     /// While connected the caller sends it at once.
-    pub fn register(&mut self, call: T, len: usize, after_cut: AfterCut) -> Result<u64, Refused<T>> {
+    pub fn register(
+        &mut self,
+        call: T,
+        len: usize,
+        after_disconnect: AfterDisconnect,
+    ) -> Result<u64, Refused<T>> {
         let bytes = self.bytes.saturating_add(len);
         let is_full = self.calls.len() >= self.limits.calls || bytes > self.limits.bytes;
         if is_full && !self.calls.is_empty() {
             return Err(Refused::Full(call));
         }
-        self.insist(call, len, after_cut)
+        self.register_unbounded(call, len, after_disconnect)
     }
 
     /// Adds a call whatever waits already, for those that must not get lost; only an abandoned table refuses it.
-    pub fn insist(&mut self, call: T, len: usize, after_cut: AfterCut) -> Result<u64, Refused<T>> {
-        let fate = match (self.link, after_cut) {
+    pub fn register_unbounded(
+        &mut self,
+        call: T,
+        len: usize,
+        after_disconnect: AfterDisconnect,
+    ) -> Result<u64, Refused<T>> {
+        let fate = match (self.link, after_disconnect) {
             (Link::Abandoned, _) => return Err(Refused::Abandoned(call)),
-            (_, AfterCut::Resend) => Fate::Stays,
-            (Link::Up, AfterCut::Fail) => Fate::Fails,
-            (Link::Down, AfterCut::Fail) => Fate::Unsent,
+            (_, AfterDisconnect::Resend) => Fate::Stays,
+            (Link::Up, AfterDisconnect::Fail) => Fate::Fails,
+            (Link::Down, AfterDisconnect::Fail) => Fate::Unsent,
         };
         let id = self.next_id;
         self.next_id += 1;
@@ -191,7 +201,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Register { len: usize, after_cut: AfterCut },
+        Register { len: usize, after_disconnect: AfterDisconnect },
         Complete { id: u64 },
         Connect,
         Disconnect,
@@ -199,9 +209,9 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let after_cut = prop_oneof![Just(AfterCut::Resend), Just(AfterCut::Fail)];
+        let after_disconnect = prop_oneof![Just(AfterDisconnect::Resend), Just(AfterDisconnect::Fail)];
         prop_oneof![
-            10 => (0..120usize, after_cut).prop_map(|(len, after_cut)| Step::Register { len, after_cut }),
+            10 => (0..120usize, after_disconnect).prop_map(|(len, after_disconnect)| Step::Register { len, after_disconnect }),
             8 => (0..60u64).prop_map(|id| Step::Complete { id }),
             2 => Just(Step::Connect),
             2 => Just(Step::Disconnect),
@@ -214,7 +224,7 @@ mod tests {
     #[derive(Debug, PartialEq, Eq)]
     struct Call {
         len: usize,
-        after_cut: AfterCut,
+        after_disconnect: AfterDisconnect,
         sent: bool,
         completed: bool,
     }
@@ -227,15 +237,15 @@ mod tests {
             let (mut connected, mut abandoned) = (false, false);
             for step in steps.into_iter().chain([Step::Abandon]) {
                 let left: Vec<u64> = match step {
-                    Step::Register { len, after_cut } => {
+                    Step::Register { len, after_disconnect } => {
                         let waiting = || calls.values().filter(|call| !call.completed);
                         let bytes: usize = waiting().map(|call| call.len).sum();
                         let fits = waiting().count() < LIMITS.calls && bytes + len <= LIMITS.bytes;
                         let fits = fits || waiting().count() == 0;
-                        let id = pending.register(calls.len(), len, after_cut);
+                        let id = pending.register(calls.len(), len, after_disconnect);
                         prop_assert_eq!(id.is_ok(), fits && !abandoned);
                         if let Ok(id) = id {
-                            let call = Call { len, after_cut, sent: connected, completed: false };
+                            let call = Call { len, after_disconnect, sent: connected, completed: false };
                             prop_assert_eq!(calls.insert(id, call), None);
                         }
                         continue;
@@ -258,7 +268,7 @@ mod tests {
                         connected = false;
                         let failed: Vec<u64> = pending.disconnect().into_iter().map(|(id, _)| id).collect();
                         let expected = calls.iter().filter(|(_, call)| {
-                            !call.completed && call.sent && call.after_cut == AfterCut::Fail
+                            !call.completed && call.sent && call.after_disconnect == AfterDisconnect::Fail
                         });
                         prop_assert_eq!(&failed, &expected.map(|(&id, _)| id).collect::<Vec<_>>());
                         failed
@@ -281,18 +291,21 @@ mod tests {
     #[test]
     fn a_refused_call_comes_back() {
         let mut pending = Pending::new(Limits { calls: 1, bytes: 10 });
-        let first = pending.register("first", 1_000, AfterCut::Fail).unwrap();
-        assert_eq!(pending.register("second", 0, AfterCut::Fail), Err(Refused::Full("second")));
+        let first = pending.register("first", 1_000, AfterDisconnect::Fail).unwrap();
+        assert_eq!(pending.register("second", 0, AfterDisconnect::Fail), Err(Refused::Full("second")));
         assert_eq!(pending.complete(first), Some("first"));
         assert_eq!(pending.complete(first), None);
-        assert!(pending.register("second", 0, AfterCut::Fail).is_ok());
-        assert!(pending.insist("third", 0, AfterCut::Fail).is_ok(), "some calls must not get lost");
+        assert!(pending.register("second", 0, AfterDisconnect::Fail).is_ok());
+        assert!(
+            pending.register_unbounded("third", 0, AfterDisconnect::Fail).is_ok(),
+            "some calls must not get lost"
+        );
     }
 
     #[test]
     fn a_call_made_without_a_connection_is_sent_and_only_then_at_risk() {
         let mut pending = Pending::new(LIMITS);
-        let id = pending.register("resize", 1, AfterCut::Fail).unwrap();
+        let id = pending.register("resize", 1, AfterDisconnect::Fail).unwrap();
         assert_eq!(pending.disconnect(), []);
         assert_eq!(pending.connect().collect::<Vec<_>>(), [(id, &"resize")]);
         assert_eq!(pending.disconnect(), [(id, "resize")]);

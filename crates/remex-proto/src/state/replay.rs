@@ -28,7 +28,7 @@ pub enum Step<E> {
     /// Events that the server no longer has.
     Gap(Gap),
     /// An exit or a close that an answer to a read told as state and not as an event.
-    Told {
+    Unlisted {
         /// The first of them.
         from_seq: Seq,
         /// The last of them.
@@ -188,7 +188,7 @@ impl<E> Replay<E> {
                 }
                 let to_seq = arrived.map_or(self.told, |arrived| self.told.min(arrived - 1));
                 self.cursor = to_seq;
-                return Some(Step::Told { from_seq, to_seq });
+                return Some(Step::Unlisted { from_seq, to_seq });
             }
             let held = self.held.pop_front()?;
             self.held_bytes -= held.len;
@@ -369,7 +369,7 @@ mod tests {
                         assert_eq!(gap, Gap { from_seq: from, bytes: Some(bytes), ..gap });
                         self.seen = gap.to_seq;
                     }
-                    Step::Told { from_seq, to_seq } => {
+                    Step::Unlisted { from_seq, to_seq } => {
                         assert_eq!((from_seq, self.bytes(from, to_seq)), (from, 0));
                         self.seen = to_seq;
                     }
@@ -479,7 +479,7 @@ mod tests {
         replay.feed_read(Answer { gap: None, events, next_seq: 4, reach: Reach::Newest });
         assert_eq!(replay.feed(4, 150, "four"), Fed::Dropped);
         assert_eq!(replay.next(), Some(Step::Event { seq: 1, event: "one" }));
-        assert_eq!(replay.next(), Some(Step::Told { from_seq: 2, to_seq: 2 }));
+        assert_eq!(replay.next(), Some(Step::Unlisted { from_seq: 2, to_seq: 2 }));
         assert_eq!(replay.next(), Some(Step::Event { seq: 3, event: "three" }));
         assert_eq!(replay.next(), None);
         assert_eq!(replay.wanted_read(), Some(3));

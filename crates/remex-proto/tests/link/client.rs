@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use remex_proto::state::{
     output_log::Seq,
-    pending::{self, AfterCut, Pending},
+    pending::{self, AfterDisconnect, Pending},
     replay::{self, Reach, Replay, Step},
 };
 
@@ -138,9 +138,9 @@ impl Client {
     }
 
     /// Makes a call, now or with the next connection, unless too many wait.
-    pub(crate) fn call(&mut self, call: Call, after_cut: AfterCut) -> bool {
+    pub(crate) fn call(&mut self, call: Call, after_disconnect: AfterDisconnect) -> bool {
         let len = if let Call::Write { chunk, .. } = &call { chunk.len() } else { 0 };
-        let Ok(id) = self.pending.register(call.clone(), len, after_cut) else { return false };
+        let Ok(id) = self.pending.register(call.clone(), len, after_disconnect) else { return false };
         self.calls_made += 1;
         if let State::Up(_) = self.state {
             self.outbox.push(ToServer::Call { id, call });
@@ -150,7 +150,7 @@ impl Client {
 
     pub(crate) fn write(&mut self, process: usize, chunk: Vec<u8>) {
         let write_id = format!("w{}", self.calls_made);
-        if self.call(Call::Write { process, write_id, chunk: chunk.clone() }, AfterCut::Resend) {
+        if self.call(Call::Write { process, write_id, chunk: chunk.clone() }, AfterDisconnect::Resend) {
             self.written[process].extend(chunk);
         }
     }
@@ -170,7 +170,7 @@ impl Client {
             if let Some(after_seq) = consumer.replay.wanted_read() {
                 assert_eq!(after_seq, consumer.seen);
                 let read = Call::Read { process, after_seq, max_bytes: READ_BYTES };
-                if !self.call(read, AfterCut::Fail) {
+                if !self.call(read, AfterDisconnect::Fail) {
                     self.consumers[process].replay.interrupt();
                 }
             }
@@ -207,7 +207,7 @@ impl Consumer {
                     self.gaps.push(gap.from_seq..=gap.to_seq);
                     (gap.from_seq, gap.to_seq)
                 }
-                Step::Told { from_seq, to_seq } => {
+                Step::Unlisted { from_seq, to_seq } => {
                     self.ends.extend(from_seq..=to_seq);
                     (from_seq, to_seq)
                 }

@@ -14,7 +14,7 @@ use std::{
 use remex_proto::state::{
     line_framer::{Line, LineFramer},
     output_log::Stream,
-    pending::AfterCut,
+    pending::AfterDisconnect,
     session_table::{OnDetach, Takeover},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -97,7 +97,7 @@ impl World {
                 self.client.write(process, chunk);
             }
             175..185 => self.server.read_stdin(process, self.random.below(40)),
-            185..187 => _ = self.client.call(Call::Ping, AfterCut::Fail),
+            185..187 => _ = self.client.call(Call::Ping, AfterDisconnect::Fail),
             187..190 => self.server.pass_time(self.random.below(100) as u64),
             190 => self.cut(),
             191..195 => self.notice(50),

@@ -239,7 +239,7 @@ impl Calls {
             let making = Arc::new(responder.outbox().room_for_answer().await);
             // One look for all of them: there may be as many sessions as processes on this host.
             let members = match sessions.first() {
-                Some(session) => tree::marked(session.tag()).await.unwrap_or_default(),
+                Some(session) => tree::tagged(session.tag()).await.unwrap_or_default(),
                 None => Vec::new(),
             };
             // There may be tens of thousands of them, too many for a worker.

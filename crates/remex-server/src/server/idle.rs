@@ -23,7 +23,7 @@ impl Server {
             while activity.changed().await.is_ok() {
                 let latest = Instant::now() + LONGEST_UNREST;
                 while timeout_at(latest.min(Instant::now() + QUIET), activity.changed()).await.is_ok() {}
-                self.host.compute().run(remex_process::give_memory_back).await;
+                self.host.compute().run(remex_process::trim_heap).await;
             }
         };
         tokio::select! {

@@ -14,7 +14,7 @@ use clap::Args;
 use remex::environments::{self, Configured, Problem};
 use remex_client::{
     Program, Target,
-    environment::{Fault, Id, Mistake},
+    environment::{DefinitionError, DefinitionErrorKind, Id},
 };
 use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value, value};
 
@@ -612,12 +612,12 @@ impl EnvironmentsFile {
                     if mistakes.0.iter().any(|mistake| is_about(mistake, id)) =>
                 {
                     let mistake = mistakes.0.iter().find(|mistake| is_about(mistake, id));
-                    refused(id, mistake.map(|mistake| &mistake.fault))
+                    refused(id, mistake.map(|mistake| &mistake.kind))
                 }
                 _ => Failure::sentence(Kind::Usage, &problem.to_string()),
             })?;
         if let Some((id, obstacle)) = added.and_then(|id| Some((id, configured.obstacle(id)?))) {
-            return Err(refused(id, Some(&obstacle.fault)));
+            return Err(refused(id, Some(&obstacle.kind)));
         }
         for warning in &configured.warnings {
             print::note(warning.to_string());
@@ -640,16 +640,16 @@ impl EnvironmentsFile {
     }
 }
 
-fn is_about(mistake: &Mistake, id: &Id) -> bool {
+fn is_about(mistake: &DefinitionError, id: &Id) -> bool {
     mistake.environment.as_deref() == Some(id.as_str())
 }
 
 /// Says why an environment is not added; the line it would have had is of no use, for it was never written.
-fn refused(id: &Id, fault: Option<&Fault>) -> Failure {
+fn refused(id: &Id, fault: Option<&DefinitionErrorKind>) -> Failure {
     let why = fault.map(ToString::to_string).unwrap_or_default();
     let failure = Failure::sentence(Kind::Usage, &format!("cannot add `{id}`: {why}"));
     match fault {
-        Some(Fault::TokenFile { .. }) if failure.todo().is_none() => {
+        Some(DefinitionErrorKind::TokenFile { .. }) if failure.todo().is_none() => {
             failure.hint("write the token to that file first, or check its path")
         }
         _ => failure,

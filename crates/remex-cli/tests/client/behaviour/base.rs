@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use remex_client::{
     ErrorKind,
-    process::{Event, Input, OnDrop, Stream, Until, Waited},
+    process::{Event, Input, OnDrop, Stream, Until, WaitOutcome},
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -82,15 +82,16 @@ pub(crate) async fn a_wait_finds_a_text_that_arrives_in_pieces(place: Place) {
     process.wait_for(&Until::Output("not re$".to_owned())).await.unwrap();
     process.stdin().unwrap().write_all(b"\n").await.unwrap();
     match process.wait_for(&Until::Output("re+ady".to_owned())).await.unwrap() {
-        Waited::Matched { bytes, .. } => assert_eq!(bytes, "ready"),
+        WaitOutcome::Matched { bytes, .. } => assert_eq!(bytes, "ready"),
         other => panic!("{other:?}"),
     }
-    let Waited::Matched { seq, .. } = process.wait_for(&Until::Output("re".to_owned())).await.unwrap() else {
+    let WaitOutcome::Matched { seq, .. } = process.wait_for(&Until::Output("re".to_owned())).await.unwrap()
+    else {
         panic!("it has been said")
     };
     let later = Until::OutputAfter { seq, pattern: "[a-z]+".to_owned() };
     assert!(
-        matches!(process.wait_for(&later).await.unwrap(), Waited::Matched { bytes, .. } if bytes == "ady")
+        matches!(process.wait_for(&later).await.unwrap(), WaitOutcome::Matched { bytes, .. } if bytes == "ady")
     );
     let error = process.wait_for(&Until::Output("(".to_owned())).await.unwrap_err();
     assert_eq!(error.refusal(), Some(ErrorKind::InvalidParams));
@@ -100,7 +101,7 @@ pub(crate) async fn a_wait_ends_with_the_process(place: Place) {
     let client = place.client().await;
     let process = client.shell("echo something else; exit 4").start().await.unwrap();
     match process.wait_for(&Until::Output("never said".to_owned())).await.unwrap() {
-        Waited::Exited(exit) => assert_eq!(exit.code, 4),
+        WaitOutcome::Exited(exit) => assert_eq!(exit.code, 4),
         other => panic!("{other:?}"),
     }
     assert_eq!(process.wait().await.unwrap().code, 4);

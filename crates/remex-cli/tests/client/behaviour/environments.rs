@@ -7,7 +7,7 @@ use std::sync::{
 
 use remex::Local;
 use remex_client::{
-    Condition, Error, Options, Target,
+    ConnectionState, Error, Options, Target,
     environment::{Definitions, Environment, Environments, Id},
     process::Until,
 };
@@ -50,8 +50,8 @@ async fn a_place_that_was_lost_is_connected_anew() {
     let process = first.shell("echo here; exec sleep 1000").start().await.unwrap();
     process.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     let gone = first.clone();
-    first.leave().await;
-    assert!(matches!(gone.condition(), Condition::Lost(_)));
+    first.disconnect().await;
+    assert!(matches!(gone.connection_state(), ConnectionState::Lost(_)));
     assert!(matches!(process.wait().await, Err(Error::Lost(_))), "what was in the old session is told so");
     assert_eq!(place.command("echo").await.unwrap().arg("again").output().await.unwrap().stdout, b"again\n");
     assert_eq!(dials.load(Ordering::Relaxed), 2);
@@ -83,7 +83,7 @@ async fn the_places_of_a_file_are_there_with_this_machine_first() {
     let places = Environments::new(definitions, Some(local), &Options::default());
     let ids: Vec<_> = places.all().iter().map(|place| place.id().as_str()).collect();
     assert_eq!(ids, ["local", "a", "b"]);
-    assert_eq!(places.default_place().unwrap().id().as_str(), "b");
+    assert_eq!(places.default_environment().unwrap().id().as_str(), "b");
     let here = places.find(&Id::local()).unwrap();
     assert_eq!(here.shell("echo $0").await.unwrap().output().await.unwrap().stdout, b"/bin/sh\n");
 }

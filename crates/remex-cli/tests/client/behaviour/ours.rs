@@ -3,8 +3,8 @@
 use std::{num::NonZeroU16, time::Duration};
 
 use remex_client::{
-    Condition, Error, Loss,
-    process::{Event, ExitCause, Input, OnDrop, Overflow, Retain, SignalName, Until, Waited},
+    ConnectionState, Error, SessionLost,
+    process::{Event, ExitCause, Input, OnDrop, Overflow, Retain, SignalName, Until, WaitOutcome},
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -104,10 +104,10 @@ pub(crate) async fn silence_can_be_waited_for(place: Place) {
     let process =
         client.shell("seq 1 100; exec sleep 1000").on_drop(OnDrop::Terminate).start().await.unwrap();
     let waited = process.wait_for(&Until::Idle(Duration::from_millis(50))).await.unwrap();
-    assert_eq!(waited, Waited::Idle);
+    assert_eq!(waited, WaitOutcome::Idle);
     process.kill().await.unwrap();
     let waited = process.wait_for(&Until::Idle(Duration::from_secs(1000))).await.unwrap();
-    assert!(matches!(waited, Waited::Exited(_)), "{waited:?}");
+    assert!(matches!(waited, WaitOutcome::Exited(_)), "{waited:?}");
 }
 
 pub(crate) async fn a_snapshot_has_the_beginning_and_the_end(place: Place) {
@@ -154,9 +154,9 @@ pub(crate) async fn the_end_of_a_session_ends_its_processes(place: Place) {
     process.wait_for(&Until::Output("here".to_owned())).await.unwrap();
     let other = client.clone();
     client.end().await.unwrap();
-    assert_eq!(other.condition(), Condition::Lost(Loss::Closed));
+    assert_eq!(other.connection_state(), ConnectionState::Lost(SessionLost::Closed));
     let error = other.command("true").output().await.unwrap_err();
-    assert_eq!(error, Error::Lost(Loss::Closed));
+    assert_eq!(error, Error::Lost(SessionLost::Closed));
     let alive = std::path::Path::new("/proc").join(process.pid().unwrap().to_string());
     assert!(!alive.exists(), "the process is gone with its session");
 }

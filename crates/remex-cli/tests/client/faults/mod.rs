@@ -100,8 +100,8 @@ fn options() -> Options {
         detach_ttl: Some(Duration::from_secs(60)),
         connect_timeout: Duration::from_secs(1),
         initialize_timeout: Duration::from_secs(3),
-        keep_alive: Duration::from_millis(300),
-        silence: Duration::from_millis(300),
+        keep_alive_interval: Duration::from_millis(300),
+        keep_alive_timeout: Duration::from_millis(300),
         ..Options::default()
     }
 }
@@ -144,7 +144,7 @@ async fn run(seed: u64, server: String, tally: Arc<Tally>) {
     let mut chance = Chance::new(seed);
     let proxy = Proxy::before(&server, Course::draw(&mut chance), &tally).await;
     let client = connect(&proxy).await;
-    let absence = tokio::spawn(longest_absence(client.conditions()));
+    let absence = tokio::spawn(longest_absence(client.connection_states()));
     let mut scene = Scene::new(client.clone(), chance.branch());
     let mut stories = JoinSet::new();
     for number in 0..chance.within(3, 6) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use remex_client::{
-    Client, Error, Loss,
+    Client, Error, SessionLost,
     process::{Event, Input, Process, Until},
 };
 use rustix::process::Signal;
@@ -35,14 +35,14 @@ pub(crate) async fn run(seed: u64, start: fn() -> Server) {
     proxy.lead_to(replacement.address());
     while let Some(ended) = waiting.join_next().await {
         match (signal, ended.unwrap()) {
-            (_, Err(Error::Lost(Loss::Forgotten { .. }))) => {}
+            (_, Err(Error::Lost(SessionLost::Forgotten { .. }))) => {}
             // In order, a server ends its processes first, and its clients may hear of it.
             (Signal::TERM, _) => {}
             (_, other) => panic!("{other:?}"),
         }
     }
     let error = client.command("true").output().await.unwrap_err();
-    assert!(matches!(error, Error::Lost(Loss::Forgotten { .. })), "{error}");
+    assert!(matches!(error, Error::Lost(SessionLost::Forgotten { .. })), "{error}");
     tokio::task::block_in_place(|| scene.assert_nothing_is_left());
     drop(proxy);
 }

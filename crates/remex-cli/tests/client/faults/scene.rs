@@ -12,7 +12,7 @@ use std::{
 };
 
 use remex_client::{
-    Client, Condition,
+    Client, ConnectionState,
     process::{Command, Retain},
 };
 use rustix::process::Pid;
@@ -131,16 +131,16 @@ impl Scene {
 }
 
 /// Returns the longest time that a client was without a connection, when it is lost or closed.
-pub(crate) async fn longest_absence(mut conditions: watch::Receiver<Condition>) -> Duration {
+pub(crate) async fn longest_absence(mut conditions: watch::Receiver<ConnectionState>) -> Duration {
     let mut longest = Duration::ZERO;
     let mut away = None;
     loop {
         let condition = conditions.borrow_and_update().clone();
         longest = longest.max(away.take().map_or(Duration::ZERO, |since: Instant| since.elapsed()));
         match condition {
-            Condition::Connected => {}
-            Condition::Recovering { since } => away = Some(since),
-            Condition::Lost(_) => return longest,
+            ConnectionState::Connected => {}
+            ConnectionState::Reconnecting { since } => away = Some(since),
+            ConnectionState::Lost(_) => return longest,
         }
         if conditions.changed().await.is_err() {
             return longest;

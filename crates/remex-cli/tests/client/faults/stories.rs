@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, time::Duration};
 
 use remex_client::{
     Error,
-    process::{Input, OnDrop, SignalName, Until, Waited},
+    process::{Input, OnDrop, SignalName, Until, WaitOutcome},
 };
 use remex_proto::process::List;
 use tokio::io::AsyncWriteExt as _;
@@ -139,7 +139,7 @@ async fn a_text_is_waited_for(mut scene: Scene) {
     let line = "for i in $(seq 1 20); do echo step $i; sleep 0.01; done; exec sleep 1000";
     let process = scene.shell(line).start().await.unwrap();
     let waited = process.wait_for(&Until::Output("step 20\n".to_owned())).await.unwrap();
-    let Waited::Matched { bytes, .. } = waited else { panic!("{waited:?}") };
+    let WaitOutcome::Matched { bytes, .. } = waited else { panic!("{waited:?}") };
     assert_eq!(&*bytes, b"step 20\n");
     let signal = scene.chance.pick(&[SignalName::Term, SignalName::Int, SignalName::Kill]);
     // A signal that may have been sent is not sent twice, unless somebody says so.
@@ -202,5 +202,5 @@ async fn much_is_written_and_read(mut scene: Scene) {
     assert!(output.stdout == input, "{} of {} bytes come back", output.stdout.len(), input.len());
     assert!(output.exit.is_success() && output.stderr.is_empty());
     let waited = process.wait_for(&Until::Idle(Duration::from_secs(1000))).await.unwrap();
-    assert!(matches!(waited, Waited::Exited(_)), "{waited:?}");
+    assert!(matches!(waited, WaitOutcome::Exited(_)), "{waited:?}");
 }

@@ -14,7 +14,7 @@ use std::{
 use remex_proto::fs::MetadataKind;
 use tokio::{fs as local, io::AsyncWriteExt as _};
 
-use super::{Jobs, OWNER, Progress, SMALL, Summary, Tally};
+use super::{Counters, Jobs, OWNER, Progress, SMALL, Summary};
 use crate::{
     Error,
     core::random_word,
@@ -59,16 +59,16 @@ impl Fs {
         progress: impl FnMut(&Progress),
     ) -> Result<Summary, Error> {
         let from = native(&from.as_host_path()?)?.to_owned();
-        let tally = Arc::new(Tally::default());
-        let download = Download { fs: self.clone(), tally: Arc::clone(&tally) };
-        tally.follow(Box::pin(download.tree(from, to.as_ref().to_owned())), progress).await
+        let counters = Arc::new(Counters::default());
+        let download = Download { fs: self.clone(), counters: Arc::clone(&counters) };
+        counters.follow(Box::pin(download.tree(from, to.as_ref().to_owned())), progress).await
     }
 }
 
 #[derive(Clone)]
 struct Download {
     fs: Fs,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
 }
 
 /// A directory that is being read.
@@ -105,7 +105,7 @@ impl Download {
             match kind(&metadata) {
                 Some(MetadataKind::Directory) => {
                     frames.push(self.enter(from, to, metadata.mode).await?);
-                    self.tally.count(&self.tally.directories, 1);
+                    self.counters.count(&self.counters.directories, 1);
                 }
                 Some(MetadataKind::File) => {
                     jobs.begin(async move { download.file(&from, &to, &metadata).await }).await?;
@@ -113,7 +113,7 @@ impl Download {
                 Some(MetadataKind::Symlink) if !self.fs.is_base() => {
                     jobs.begin(async move { download.link(&from, &to).await }).await?;
                 }
-                _ => self.tally.count(&self.tally.skipped, 1),
+                _ => self.counters.count(&self.counters.skipped, 1),
             }
         }
         jobs.finish().await
@@ -161,7 +161,7 @@ impl Download {
     }
 
     async fn file(&self, from: &Path, to: &Path, metadata: &Metadata) -> Result<(), Error> {
-        self.tally.begin(from);
+        self.counters.begin(from);
         let failed = unwritable(to);
         let mut options = std::fs::OpenOptions::new();
         // In place of a link, never through it.
@@ -172,9 +172,9 @@ impl Download {
         if metadata.size <= SMALL as u64 {
             let content = self.fs.read(from).await?;
             file.write_all(&content).await.map_err(&failed)?;
-            self.tally.count(&self.tally.bytes, content.len() as u64);
+            self.counters.count(&self.counters.bytes, content.len() as u64);
         } else {
-            self.fs.download(from, &mut file, self.tally.bytes_of_file()).await?;
+            self.fs.download(from, &mut file, self.counters.bytes_of_file()).await?;
         }
         file.flush().await.map_err(&failed)?;
         if let Some(mode) = metadata.mode {
@@ -182,12 +182,12 @@ impl Download {
         }
         local::rename(&temporary.0, to).await.map_err(&failed)?;
         temporary.moved();
-        self.tally.count(&self.tally.files, 1);
+        self.counters.count(&self.counters.files, 1);
         Ok(())
     }
 
     async fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        self.tally.begin(from);
+        self.counters.begin(from);
         let link = self.fs.read_link(from).await?;
         let target = PathBuf::from(std::ffi::OsString::from_vec(link.target_base64.to_vec()));
         let failed = unwritable(to);
@@ -195,7 +195,7 @@ impl Download {
         let (temporary, ()) = made.map_err(&failed)?;
         local::rename(&temporary.0, to).await.map_err(&failed)?;
         temporary.moved();
-        self.tally.count(&self.tally.links, 1);
+        self.counters.count(&self.counters.links, 1);
         Ok(())
     }
 }

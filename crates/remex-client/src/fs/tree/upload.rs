@@ -13,7 +13,7 @@ use tokio::{
     io::AsyncReadExt as _,
 };
 
-use super::{Jobs, OWNER, Progress, SMALL, Summary, Tally};
+use super::{Counters, Jobs, OWNER, Progress, SMALL, Summary};
 use crate::{
     Error,
     fs::{AsHostPath, Fs, path::native},
@@ -49,16 +49,16 @@ impl Fs {
         progress: impl FnMut(&Progress),
     ) -> Result<Summary, Error> {
         let to = native(&to.as_host_path()?)?.to_owned();
-        let tally = Arc::new(Tally::default());
-        let upload = Upload { fs: self.clone(), tally: Arc::clone(&tally) };
-        tally.follow(Box::pin(upload.tree(from.as_ref().to_owned(), to)), progress).await
+        let counters = Arc::new(Counters::default());
+        let upload = Upload { fs: self.clone(), counters: Arc::clone(&counters) };
+        counters.follow(Box::pin(upload.tree(from.as_ref().to_owned(), to)), progress).await
     }
 }
 
 #[derive(Clone)]
 struct Upload {
     fs: Fs,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
 }
 
 /// A directory that is being read.
@@ -87,7 +87,7 @@ impl Upload {
             let kind = entry.file_type().await.map_err(unreadable(&from))?;
             if kind.is_dir() {
                 frames.push(self.enter(from, to).await?);
-                self.tally.count(&self.tally.directories, 1);
+                self.counters.count(&self.counters.directories, 1);
             } else if kind.is_file() {
                 let upload = self.clone();
                 jobs.begin(async move { upload.file(&from, to.into()).await }).await?;
@@ -95,7 +95,7 @@ impl Upload {
                 let upload = self.clone();
                 jobs.begin(async move { upload.link(&from, to.into()).await }).await?;
             } else {
-                self.tally.count(&self.tally.skipped, 1);
+                self.counters.count(&self.counters.skipped, 1);
             }
         }
         jobs.finish().await
@@ -133,7 +133,7 @@ impl Upload {
     }
 
     async fn file(&self, from: &Path, to: HostPath) -> Result<(), Error> {
-        self.tally.begin(from);
+        self.counters.begin(from);
         let mut file = local::File::open(from).await.map_err(unreadable(from))?;
         let metadata = file.metadata().await.map_err(unreadable(from))?;
         let mode = metadata.permissions().mode() & 0o7777;
@@ -142,21 +142,21 @@ impl Upload {
         let destination = self.fs.destination_in_tree(to, mode).await?;
         if start.len() > SMALL {
             let whole = start.as_slice().chain(file);
-            self.fs.send(whole, destination, self.tally.bytes_of_file()).await?;
+            self.fs.send(whole, destination, self.counters.bytes_of_file()).await?;
         } else {
             let len = start.len() as u64;
             self.fs.send_small(start.into(), destination).await?;
-            self.tally.count(&self.tally.bytes, len);
+            self.counters.count(&self.counters.bytes, len);
         }
-        self.tally.count(&self.tally.files, 1);
+        self.counters.count(&self.counters.files, 1);
         Ok(())
     }
 
     async fn link(&self, from: &Path, to: HostPath) -> Result<(), Error> {
-        self.tally.begin(from);
+        self.counters.begin(from);
         let target = local::read_link(from).await.map_err(unreadable(from))?;
         self.fs.replace_with_symlink(target, to).await?;
-        self.tally.count(&self.tally.links, 1);
+        self.counters.count(&self.counters.links, 1);
         Ok(())
     }
 }

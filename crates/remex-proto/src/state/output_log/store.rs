@@ -10,15 +10,15 @@ const SMALLEST_SEGMENT: usize = 1 << 10;
 
 /// A range of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Span {
     /// Number of the segment since the log began.
     segment: u64,
     start: usize,
     pub(super) len: usize,
 }
 
-impl Place {
-    pub(super) fn is_followed_by(self, next: Place) -> bool {
+impl Span {
+    pub(super) fn is_followed_by(self, next: Span) -> bool {
         self.segment == next.segment && self.start + self.len == next.start
     }
 }
@@ -41,7 +41,7 @@ struct Segment {
 
 impl Store {
     /// Returns the place of the next byte and the memory behind it, never empty.
-    pub(super) fn spare(&mut self, wanted: usize, largest: usize) -> (Place, &mut [u8]) {
+    pub(super) fn spare(&mut self, wanted: usize, largest: usize) -> (Span, &mut [u8]) {
         if self.segments.back().is_none_or(|last| last.used == last.bytes.len()) {
             let size = wanted.next_power_of_two().max(SMALLEST_SEGMENT).min(largest);
             let bytes = match self.recycled.take() {
@@ -50,9 +50,9 @@ impl Store {
             };
             self.segments.push_back(Segment { bytes, used: 0 });
         }
-        let place = self.tail();
+        let span = self.tail();
         let last = self.segments.back_mut().expect("a segment was pushed when there was none");
-        (place, &mut last.bytes[last.used..])
+        (span, &mut last.bytes[last.used..])
     }
 
     /// Counts `len` bytes of the spare memory as written.
@@ -64,25 +64,25 @@ impl Store {
     }
 
     /// Returns the empty place at the end.
-    pub(super) fn tail(&self) -> Place {
+    pub(super) fn tail(&self) -> Span {
         match self.segments.back() {
             Some(last) => {
-                Place { segment: self.first + self.segments.len() as u64 - 1, start: last.used, len: 0 }
+                Span { segment: self.first + self.segments.len() as u64 - 1, start: last.used, len: 0 }
             }
-            None => Place { segment: self.first, start: 0, len: 0 },
+            None => Span { segment: self.first, start: 0, len: 0 },
         }
     }
 
-    pub(super) fn bytes(&self, place: Place) -> &[u8] {
-        match self.segments.get((place.segment - self.first) as usize) {
-            Some(segment) => &segment.bytes[place.start..place.start + place.len],
+    pub(super) fn bytes(&self, span: Span) -> &[u8] {
+        match self.segments.get((span.segment - self.first) as usize) {
+            Some(segment) => &segment.bytes[span.start..span.start + span.len],
             None => &[],
         }
     }
 
     /// Gives up the segments before `oldest`; all of them when nothing is retained.
-    pub(super) fn release_before(&mut self, oldest: Option<Place>) {
-        let keep_from = oldest.map_or(self.first + self.segments.len() as u64, |place| place.segment);
+    pub(super) fn release_before(&mut self, oldest: Option<Span>) {
+        let keep_from = oldest.map_or(self.first + self.segments.len() as u64, |span| span.segment);
         while self.first < keep_from {
             let Some(segment) = self.segments.pop_front() else { break };
             self.first += 1;

@@ -6,7 +6,7 @@ use remex_proto::environment::Info;
 use tokio::sync::Mutex;
 
 use super::{Definition, Definitions, Id, Local};
-use crate::{Client, Command, Condition, Error, Options, Target, fs::Fs, http::Http};
+use crate::{Client, Command, ConnectionState, Error, Options, Target, fs::Fs, http::Http};
 
 /// A named place to run things: this machine, or another.
 ///
@@ -26,11 +26,11 @@ use crate::{Client, Command, Condition, Error, Options, Target, fs::Fs, http::Ht
 /// ```
 #[derive(Debug, Clone)]
 pub struct Environment {
-    place: Arc<Place>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Shared {
     id: Id,
     target: Target,
     options: Options,
@@ -45,13 +45,13 @@ struct Connection {
     failed: Option<Error>,
 }
 
-/// When a caller came.
+/// What a caller of [`Environment::client`] does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Came {
-    /// Before anybody else.
-    First,
-    /// While somebody connected: their outcome is this one's, too.
-    Later,
+enum Caller {
+    /// It connects.
+    Connects,
+    /// Another caller was connecting, and this one shares the outcome.
+    Waited,
 }
 
 impl Environment {
@@ -67,17 +67,17 @@ impl Environment {
     /// ```
     pub fn new(id: Id, target: Target, options: Options) -> Self {
         let connection = Mutex::new(Connection::default());
-        Self { place: Arc::new(Place { id, target, options, connection }) }
+        Self { shared: Arc::new(Shared { id, target, options, connection }) }
     }
 
     /// Returns its name.
     pub fn id(&self) -> &Id {
-        &self.place.id
+        &self.shared.id
     }
 
     /// Returns where its server is.
     pub fn target(&self) -> &Target {
-        &self.place.target
+        &self.shared.target
     }
 
     /// Returns the client that all its users share, and connects if there is none.
@@ -95,22 +95,22 @@ impl Environment {
     /// # Ok(()) }
     /// ```
     pub async fn client(&self) -> Result<Client, Error> {
-        let (mut connection, came) = match self.place.connection.try_lock() {
-            Ok(connection) => (connection, Came::First),
-            Err(_) => (self.place.connection.lock().await, Came::Later),
+        let (mut connection, caller) = match self.shared.connection.try_lock() {
+            Ok(connection) => (connection, Caller::Connects),
+            Err(_) => (self.shared.connection.lock().await, Caller::Waited),
         };
         if let Some(client) = &connection.client
-            && !matches!(client.condition(), Condition::Lost(_))
+            && !matches!(client.connection_state(), ConnectionState::Lost(_))
         {
             return Ok(client.clone());
         }
-        if came == Came::Later
+        if caller == Caller::Waited
             && let Some(error) = &connection.failed
         {
             return Err(error.clone());
         }
         *connection = Connection::default();
-        match Client::connect_with(self.place.target.clone(), self.place.options.clone()).await {
+        match Client::connect_with(self.shared.target.clone(), self.shared.options.clone()).await {
             Ok(client) => {
                 connection.failed = None;
                 connection.client = Some(client.clone());
@@ -220,14 +220,14 @@ impl Environment {
 ///
 /// let definitions = Definitions::from_url(Some("ws://127.0.0.1:4000"), "REMEX_URL")?;
 /// let environments = Environments::new(definitions, None, &Options::default());
-/// let remote = environments.default_place().expect("a URL makes a default");
+/// let remote = environments.default_environment().expect("a URL makes a default");
 /// assert_eq!(remote.id().as_str(), "remote");
-/// assert_eq!(environments.find(&Id::new("remote")?).map(|place| place.id()), Some(remote.id()));
+/// assert_eq!(environments.find(&Id::new("remote")?).map(|environment| environment.id()), Some(remote.id()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Environments {
-    places: Vec<Environment>,
+    environments: Vec<Environment>,
     default: Option<Id>,
 }
 
@@ -240,14 +240,15 @@ impl Environments {
     ///
     /// let here = remex::Local::here()?.target();
     /// let places = Environments::new(Definitions::local(), Some(here), &Options::default());
-    /// assert_eq!(places.default_place().map(|place| place.id().as_str()), Some("local"));
+    /// assert_eq!(places.default_environment().map(|environment| environment.id().as_str()), Some("local"));
     /// # Ok(()) }
     /// ```
     pub fn new(definitions: Definitions, local: Option<Target>, options: &Options) -> Self {
         let here = local.filter(|_| definitions.local == Local::Included);
         let here = here.map(|target| Environment::new(Id::local(), target, options.clone()));
-        let elsewhere = definitions.environments.into_iter().map(|definition| place(definition, options));
-        Self { places: here.into_iter().chain(elsewhere).collect(), default: definitions.default }
+        let elsewhere =
+            definitions.environments.into_iter().map(|definition| environment(definition, options));
+        Self { environments: here.into_iter().chain(elsewhere).collect(), default: definitions.default }
     }
 
     /// Returns all of them, this machine first.
@@ -257,11 +258,11 @@ impl Environments {
     ///
     /// let definitions = Definitions::from_url(Some("ws://127.0.0.1:4000"), "REMEX_URL")?;
     /// let places = Environments::new(definitions, None, &Options::default());
-    /// assert_eq!(places.all().iter().map(|place| place.id().as_str()).collect::<Vec<_>>(), ["remote"]);
+    /// assert_eq!(places.all().iter().map(|environment| environment.id().as_str()).collect::<Vec<_>>(), ["remote"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn all(&self) -> &[Environment] {
-        &self.places
+        &self.environments
     }
 
     /// Returns the one with a name.
@@ -273,7 +274,7 @@ impl Environments {
     /// assert!(places.find(&Id::local()).is_none());
     /// ```
     pub fn find(&self, id: &Id) -> Option<&Environment> {
-        self.places.iter().find(|place| place.id() == id)
+        self.environments.iter().find(|environment| environment.id() == id)
     }
 
     /// Returns where things run when nobody says where.
@@ -282,14 +283,14 @@ impl Environments {
     /// use remex_client::{Options, environment::{Definitions, Environments}};
     ///
     /// let places = Environments::new(Definitions::nothing(), None, &Options::default());
-    /// assert!(places.default_place().is_none());
+    /// assert!(places.default_environment().is_none());
     /// ```
-    pub fn default_place(&self) -> Option<&Environment> {
+    pub fn default_environment(&self) -> Option<&Environment> {
         self.find(self.default.as_ref()?)
     }
 }
 
-fn place(definition: Definition, options: &Options) -> Environment {
+fn environment(definition: Definition, options: &Options) -> Environment {
     let Definition { id, target, connect_timeout, initialize_timeout } = definition;
     let options = Options {
         connect_timeout: connect_timeout.unwrap_or(options.connect_timeout),

@@ -1,6 +1,6 @@
-//! The terminal of this process, lent to a program that asks a person something.
+//! Puts a program that prompts the user in the foreground of the terminal.
 //!
-//! Start at [`Loan`].
+//! Start at [`ForegroundTerminal`].
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,49 +16,49 @@ use rustix::{
     termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp},
 };
 
-use super::Refusal;
+use super::PromptRefusal;
 
 /// The terminal while a program is in its foreground; dropped, this process is, with the settings of before.
 ///
 /// It is dropped in the thread that has made it.
 #[derive(Debug)]
-pub(super) struct Loan {
+pub(super) struct ForegroundTerminal {
     terminal: File,
     settings: Termios,
     program: Pid,
     owner: Pid,
     /// The signals that the thread blocked before.
     mask: SigSet,
-    _turn: Turn,
+    _turn: TerminalLock,
 }
 
-/// Why the terminal is not lent.
+/// Why the terminal could not be acquired.
 #[derive(Debug)]
 pub(super) enum Denied {
     /// Another program of this process has it; the pipe ends when that may have changed.
     Taken(PipeReader),
-    Refused(Refusal),
+    Refused(PromptRefusal),
 }
 
-impl Loan {
+impl ForegroundTerminal {
     /// Puts the process group of a program in the foreground, if this process is there.
-    pub(super) fn lend(program: Pid) -> Result<Self, Denied> {
-        let turn = Turn::take()?;
-        let unusable = |_| Denied::Refused(Refusal::NoTerminal);
+    pub(super) fn acquire(program: Pid) -> Result<Self, Denied> {
+        let turn = TerminalLock::take()?;
+        let unusable = |_| Denied::Refused(PromptRefusal::NoTerminal);
         let flags = OFlags::NOCTTY.bits().cast_signed();
         let terminal = OpenOptions::new().read(true).write(true).custom_flags(flags).open("/dev/tty");
         let terminal = terminal.map_err(unusable)?;
         let owner = getpgrp();
         if tcgetpgrp(&terminal) != Ok(owner) {
-            return Err(Denied::Refused(Refusal::Background));
+            return Err(Denied::Refused(PromptRefusal::Background));
         }
-        let unusable = |_| Denied::Refused(Refusal::NoTerminal);
+        let unusable = |_| Denied::Refused(PromptRefusal::NoTerminal);
         let settings = tcgetattr(&terminal).map_err(unusable)?;
         // Whoever changes a terminal from the background, as a loan is ended, is stopped by SIGTTOU unless it is blocked.
         let block = SigSet::from(Signal::SIGTTOU);
         let mask = block
             .thread_swap_mask(SigmaskHow::SIG_BLOCK)
-            .map_err(|_| Denied::Refused(Refusal::NoTerminal))?;
+            .map_err(|_| Denied::Refused(PromptRefusal::NoTerminal))?;
         let loan = Self { terminal, settings, program, owner, mask, _turn: turn };
         tcsetpgrp(&loan.terminal, program).map_err(unusable)?;
         Ok(loan)
@@ -70,7 +70,7 @@ impl Loan {
     }
 }
 
-impl Drop for Loan {
+impl Drop for ForegroundTerminal {
     fn drop(&mut self) {
         // A shell that has stopped this job, or has seen its end, has taken the terminal itself.
         if tcgetpgrp(&self.terminal) == Ok(self.program) {
@@ -93,33 +93,34 @@ pub(super) fn suspend() {
 
 /// One program at a time asks.
 #[derive(Debug)]
-struct Turn(());
+struct TerminalLock(());
 
 #[derive(Debug)]
-struct Turns {
+struct TerminalLockState {
     taken: bool,
     /// Closed when it is no longer taken.
     waiting: Vec<PipeWriter>,
 }
 
-static TURNS: Mutex<Turns> = Mutex::new(Turns { taken: false, waiting: Vec::new() });
+static TERMINAL_LOCK: Mutex<TerminalLockState> =
+    Mutex::new(TerminalLockState { taken: false, waiting: Vec::new() });
 
-impl Turn {
+impl TerminalLock {
     fn take() -> Result<Self, Denied> {
-        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = TERMINAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         if !turns.taken {
             turns.taken = true;
             return Ok(Self(()));
         }
-        let (free, taken) = io::pipe().map_err(|_| Denied::Refused(Refusal::NoTerminal))?;
+        let (free, taken) = io::pipe().map_err(|_| Denied::Refused(PromptRefusal::NoTerminal))?;
         turns.waiting.push(taken);
         Err(Denied::Taken(free))
     }
 }
 
-impl Drop for Turn {
+impl Drop for TerminalLock {
     fn drop(&mut self) {
-        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = TERMINAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         turns.taken = false;
         turns.waiting.clear();
     }

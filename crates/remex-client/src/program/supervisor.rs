@@ -18,8 +18,8 @@ use rustix::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    Life, PromptState, Refusal,
-    loan::{self, Denied, Loan},
+    ProgramState, PromptRefusal, PromptState,
+    foreground::{self, Denied, ForegroundTerminal},
     pidfd,
     stderr::Stderr,
     tree::Tree,
@@ -42,26 +42,26 @@ pub(super) struct Streams {
 /// Starts a program, tells about it, and ends it with its tree as soon as `orders` has no writer any more.
 ///
 /// A program that ends by itself takes its tree with it at once.
-pub(super) fn keep(
+pub(super) fn supervise(
     mut command: process::Command,
     orders: &PipeReader,
     prompts: Prompts,
-    life: watch::Sender<Life>,
-    born: oneshot::Sender<io::Result<Streams>>,
+    state: watch::Sender<ProgramState>,
+    started: oneshot::Sender<io::Result<Streams>>,
 ) {
-    match Keeper::start(&mut command, prompts, life) {
-        Ok((keeper, streams)) => {
+    match Supervisor::start(&mut command, prompts, state) {
+        Ok((supervisor, streams)) => {
             // When nobody waits for them any more, the streams are closed here, and the hangup has come.
-            let _ = born.send(Ok(streams));
-            keeper.run(orders);
+            let _ = started.send(Ok(streams));
+            supervisor.run(orders);
         }
         Err(error) => {
-            let _ = born.send(Err(error));
+            let _ = started.send(Err(error));
         }
     }
 }
 
-struct Keeper {
+struct Supervisor {
     leader: process::Child,
     tree: Tree,
     stderr: Stderr,
@@ -70,7 +70,7 @@ struct Keeper {
     /// One byte for each stop of the leader, the signal that did it; `None` where that cannot be told.
     stops: Option<PipeReader>,
     /// The terminal while the program asks a person something.
-    loan: Option<Loan>,
+    foreground: Option<ForegroundTerminal>,
     /// Ends when another program may be done with the terminal.
     turn: Option<PipeReader>,
 }
@@ -82,20 +82,20 @@ enum State {
     Exited,
 }
 
-/// What a keeper waits for.
+/// What a supervisor waits for.
 #[derive(Clone, Copy)]
 enum Event {
     Order,
     Exit,
     Stop,
-    Turn,
+    TerminalFree,
 }
 
-impl Keeper {
+impl Supervisor {
     fn start(
         command: &mut process::Command,
         prompts: Prompts,
-        life: watch::Sender<Life>,
+        state: watch::Sender<ProgramState>,
     ) -> io::Result<(Self, Streams)> {
         let mut leader = command.spawn()?;
         let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
@@ -112,17 +112,17 @@ impl Keeper {
             }
         };
         tracing::debug!(pid = pid.as_raw_pid(), "program started");
-        let keeper = Self {
+        let supervisor = Self {
             leader,
             tree: Tree::new(pid, exit),
-            stderr: Stderr::new(stderr, life),
+            stderr: Stderr::new(stderr, state),
             state: State::Connecting,
             prompts,
             stops: stops_of(pid).ok(),
-            loan: None,
+            foreground: None,
             turn: None,
         };
-        Ok((keeper, Streams { stdin, stdout }))
+        Ok((supervisor, Streams { stdin, stdout }))
     }
 
     fn run(mut self, orders: &PipeReader) {
@@ -134,9 +134,9 @@ impl Keeper {
                 },
                 Event::Exit => self.on_exit(),
                 Event::Stop => self.on_stop(),
-                Event::Turn => {
+                Event::TerminalFree => {
                     self.turn = None;
-                    self.lend();
+                    self.grant_terminal();
                 }
             }
         }
@@ -147,19 +147,19 @@ impl Keeper {
     fn next_event(&mut self, orders: &PipeReader) -> Option<Event> {
         let exit = (self.state != State::Exited).then(|| (Event::Exit, self.tree.exit()));
         let stop = self.stops.as_ref().map(|stops| (Event::Stop, stops.as_fd()));
-        let turn = self.turn.as_ref().map(|turn| (Event::Turn, turn.as_fd()));
+        let turn = self.turn.as_ref().map(|turn| (Event::TerminalFree, turn.as_fd()));
         let (events, sources): (Vec<_>, Vec<_>) =
             [Some((Event::Order, orders.as_fd())), exit, stop, turn].into_iter().flatten().unzip();
         self.stderr.drain_until(&sources, None).map(|index| events[index])
     }
 
     fn on_connected(&mut self) {
-        self.take_back();
+        self.reclaim_terminal();
         (self.stops, self.turn) = (None, None);
         if self.state == State::Connecting {
             self.state = State::Connected;
         }
-        self.stderr.life().send_modify(|life| life.prompt = PromptState::Connected);
+        self.stderr.state().send_modify(|state| state.prompt = PromptState::Connected);
     }
 
     fn on_exit(&mut self) {
@@ -168,12 +168,12 @@ impl Keeper {
         let status = self.tree.status().ok().flatten();
         let interrupted =
             status.as_ref().and_then(WaitIdStatus::terminating_signal) == Some(Signal::INT.as_raw());
-        if self.take_back() && interrupted {
+        if self.reclaim_terminal() && interrupted {
             // Without the loan, Ctrl-C would have reached this process as well.
             let _ = kill_process_group(getpgrp(), Signal::INT);
         }
         let status = status.as_ref().map_or_else(|| UNKNOWN.to_owned(), describe);
-        self.stderr.life().send_modify(|life| life.status = Some(status));
+        self.stderr.state().send_modify(|state| state.status = Some(status));
         // What it has started serves nobody any more, whether or not its connection is still held open.
         self.finish(Signal::TERM);
         self.finish(Signal::KILL);
@@ -189,29 +189,29 @@ impl Keeper {
         }
         match Signal::from_named_raw(i32::from(signal[0])) {
             Some(Signal::TTIN | Signal::TTOU) => {
-                self.take_back();
-                self.lend();
+                self.reclaim_terminal();
+                self.grant_terminal();
             }
-            Some(Signal::TSTP) if self.take_back() => {
-                loan::suspend();
-                self.lend();
+            Some(Signal::TSTP) if self.reclaim_terminal() => {
+                foreground::suspend();
+                self.grant_terminal();
             }
             _ => {}
         }
     }
 
     /// Lets the program use the terminal, if it may.
-    fn lend(&mut self) {
-        let lent = match self.prompts {
-            Prompts::Allow => Loan::lend(self.tree.group()),
-            Prompts::Refuse => Err(Denied::Refused(Refusal::Unwanted)),
+    fn grant_terminal(&mut self) {
+        let acquired = match self.prompts {
+            Prompts::Allow => ForegroundTerminal::acquire(self.tree.group()),
+            Prompts::Refuse => Err(Denied::Refused(PromptRefusal::NotAllowed)),
         };
-        let prompt = match lent {
+        let prompt = match acquired {
             Ok(loan) => {
                 if let Ok(terminal) = loan.terminal() {
                     self.stderr.show_on(terminal);
                 }
-                self.loan = Some(loan);
+                self.foreground = Some(loan);
                 PromptState::Asking
             }
             Err(Denied::Taken(free)) => {
@@ -220,22 +220,22 @@ impl Keeper {
             }
             Err(Denied::Refused(refusal)) => PromptState::Refused(refusal),
         };
-        self.stderr.life().send_modify(|life| life.prompt = prompt);
-        if self.loan.is_some() {
+        self.stderr.state().send_modify(|state| state.prompt = prompt);
+        if self.foreground.is_some() {
             let _ = kill_process_group(self.tree.group(), Signal::CONT);
         }
     }
 
     /// Takes the terminal back, and tells whether the program had it.
-    fn take_back(&mut self) -> bool {
+    fn reclaim_terminal(&mut self) -> bool {
         self.stderr.hide();
-        self.loan.take().is_some()
+        self.foreground.take().is_some()
     }
 
     fn end(mut self) {
         let asks =
-            matches!(self.stderr.life().borrow().prompt, PromptState::Asking | PromptState::Refused(_));
-        self.take_back();
+            matches!(self.stderr.state().borrow().prompt, PromptState::Asking | PromptState::Refused(_));
+        self.reclaim_terminal();
         // One that waits for a person, or is stopped, does not notice the end of its input.
         if !asks {
             self.stderr.drain_until(&[self.tree.exit()], Some(Instant::now() + GRACE));

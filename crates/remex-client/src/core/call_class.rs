@@ -4,7 +4,7 @@ use remex_proto::Call;
 
 /// A kind of calls that share their room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum CallClass {
     /// Never waits: what ends, signals, or asks what there is.
     Control,
     /// Answered soon.
@@ -16,7 +16,7 @@ pub(crate) enum Lane {
 }
 
 /// Returns the lane of a call.
-pub(super) fn lane(call: &Call) -> Lane {
+pub(super) fn class(call: &Call) -> CallClass {
     match call {
         Call::ProcessSignal(_)
         | Call::ProcessTerminate(_)
@@ -29,14 +29,14 @@ pub(super) fn lane(call: &Call) -> Lane {
         | Call::SessionEnd(_)
         | Call::SessionObserve(_)
         | Call::SessionUnobserve(_)
-        | Call::EnvironmentStatus(_) => Lane::Control,
-        Call::ProcessWrite(_) | Call::ProcessWait(_) | Call::HttpRequest(_) => Lane::Parked,
-        Call::ProcessRead(read) if read.wait_ms.is_some() => Lane::Parked,
+        | Call::EnvironmentStatus(_) => CallClass::Control,
+        Call::ProcessWrite(_) | Call::ProcessWait(_) | Call::HttpRequest(_) => CallClass::Parked,
+        Call::ProcessRead(read) if read.wait_ms.is_some() => CallClass::Parked,
         Call::Initialize(_)
         | Call::ProcessStart(_)
         | Call::ProcessRead(_)
         | Call::ProcessSnapshot(_)
-        | Call::EnvironmentInfo(_) => Lane::Plain,
+        | Call::EnvironmentInfo(_) => CallClass::Plain,
         Call::FsReadFile(_)
         | Call::FsWriteFile(_)
         | Call::FsCreateDirectory(_)
@@ -59,6 +59,6 @@ pub(super) fn lane(call: &Call) -> Lane {
         | Call::FsHash(_)
         | Call::FsWatch(_)
         | Call::FsUnwatch(_)
-        | Call::EnvironmentConfigRead(_) => Lane::Files,
+        | Call::EnvironmentConfigRead(_) => CallClass::Files,
     }
 }

@@ -1,25 +1,25 @@
-//! How often a server has broken the protocol.
+//! Counts protocol errors of a server.
 //!
-//! Pure: time is an argument. Start at [`Breaches`].
+//! Pure: time is an argument. Start at [`ProtocolErrors`].
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many breaches within [`WITHIN`] are no accident any more.
+/// This many protocol errors within [`WITHIN`] end the session.
 const MOST: u32 = 8;
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Counts the breaches of the protocol, to tell an accident from a server that speaks another language.
+/// Counts protocol errors, to distinguish an isolated error from a server that speaks another protocol.
 #[derive(Debug, Default)]
-pub(super) struct Breaches {
-    /// The first of those that count together.
+pub(super) struct ProtocolErrors {
+    /// When the first error of the current window occurred.
     first: Option<Instant>,
     count: u32,
 }
 
-impl Breaches {
-    /// Counts one, and tells whether it is one too many.
+impl ProtocolErrors {
+    /// Counts one error; returns whether the limit is reached.
     pub(super) fn add(&mut self, now: Instant) -> bool {
         if self.first.is_none_or(|first| now.duration_since(first) > WITHIN) {
             *self = Self { first: Some(now), count: 0 };
@@ -35,18 +35,18 @@ mod tests {
 
     #[test]
     fn accidents_that_lie_far_apart_are_forgiven() {
-        let mut breaches = Breaches::default();
+        let mut protocol_errors = ProtocolErrors::default();
         let mut now = Instant::now();
         for _ in 0..3 * MOST {
-            assert!(!breaches.add(now));
+            assert!(!protocol_errors.add(now));
             now += WITHIN / (MOST - 2);
         }
         for _ in 0..MOST {
             now += Duration::from_millis(1);
-            if breaches.add(now) {
+            if protocol_errors.add(now) {
                 return;
             }
         }
-        panic!("{MOST} breaches in a row are too many");
+        panic!("{MOST} protocol_errors in a row are too many");
     }
 }

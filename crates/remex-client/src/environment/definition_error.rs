@@ -1,6 +1,6 @@
 //! What is wrong in an environments file or a variable: where, what, and what to do.
 //!
-//! Never shows a token. Start at [`Mistakes`].
+//! Never shows a token. Start at [`DefinitionErrors`].
 
 use std::{fmt, io, path::PathBuf};
 
@@ -13,25 +13,25 @@ use super::InvalidId;
 /// use remex_client::environment::Definitions;
 ///
 /// let text = "[[environments]]\nid = 'a b'\nurl = 'ws://a'\n[[environments]]\nid = 'b'\n";
-/// let mistakes = Definitions::parse(text, Path::new("environments.toml")).unwrap_err();
-/// assert_eq!(mistakes.0.iter().map(|mistake| mistake.line).collect::<Vec<_>>(), [2, 4]);
+/// let errors = Definitions::parse(text, Path::new("environments.toml")).unwrap_err();
+/// assert_eq!(errors.0.iter().map(|error| error.line).collect::<Vec<_>>(), [2, 4]);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistakes(pub Vec<Mistake>);
+pub struct DefinitionErrors(pub Vec<DefinitionError>);
 
 /// One thing that is wrong in a file.
 ///
 /// ```
 /// use std::path::Path;
-/// use remex_client::environment::{Definitions, Fault};
+/// use remex_client::environment::{Definitions, DefinitionErrorKind};
 ///
-/// let mistakes = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
-/// assert_eq!(mistakes.0[0].line, 1);
-/// assert!(matches!(mistakes.0[0].fault, Fault::UnknownDefault { .. }));
+/// let errors = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
+/// assert_eq!(errors.0[0].line, 1);
+/// assert!(matches!(errors.0[0].kind, DefinitionErrorKind::UnknownDefault { .. }));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {}{fault}", file.display(), subject(environment.as_deref()))]
-pub struct Mistake {
+#[error("{}:{line}: {}{kind}", file.display(), subject(environment.as_deref()))]
+pub struct DefinitionError {
     /// The file, as it was named to the parser.
     pub file: PathBuf,
     /// The line, from 1.
@@ -39,12 +39,12 @@ pub struct Mistake {
     /// The id of the environment that it is about, as written.
     pub environment: Option<String>,
     /// What is wrong.
-    pub fault: Fault,
+    pub kind: DefinitionErrorKind,
 }
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum DefinitionErrorKind {
     /// The file is not TOML.
     #[error("{message}; correct the TOML")]
     Syntax {
@@ -57,7 +57,7 @@ pub enum Fault {
         /// The key.
         key: &'static str,
         /// What it has to be.
-        expected: Kind,
+        expected: ValueType,
     },
     /// `environments` is something else than tables.
     #[error("`environments` is not a list of tables; begin each environment with `[[environments]]`")]
@@ -186,7 +186,7 @@ pub enum Fault {
 
 /// What kind of value a key has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueType {
     /// One string.
     String,
     /// A list of them.
@@ -216,7 +216,7 @@ pub struct InvalidVariable {
     pub reason: String,
 }
 
-impl Kind {
+impl ValueType {
     fn example(self) -> &'static str {
         match self {
             Self::String => "\"…\"",
@@ -227,7 +227,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ValueType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::String => "a string",
@@ -238,7 +238,7 @@ impl fmt::Display for Kind {
     }
 }
 
-impl Fault {
+impl DefinitionErrorKind {
     /// Tells whether the file can be used all the same.
     ///
     /// ```
@@ -246,24 +246,24 @@ impl Fault {
     /// use remex_client::environment::Definitions;
     ///
     /// let draft = Definitions::parse("include_locale = true", Path::new("environments.toml")).unwrap();
-    /// assert!(draft.warnings.iter().all(|warning| warning.fault.is_mild()));
+    /// assert!(draft.warnings.iter().all(|warning| warning.kind.is_warning()));
     /// ```
-    pub fn is_mild(&self) -> bool {
+    pub fn is_warning(&self) -> bool {
         matches!(self, Self::UnknownKey { .. } | Self::Tls { .. })
     }
 }
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for DefinitionErrors {
     /// Writes one line for each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, mistake) in self.0.iter().enumerate() {
-            write!(f, "{}{mistake}", if at == 0 { "" } else { "\n" })?;
+        for (at, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if at == 0 { "" } else { "\n" })?;
         }
         Ok(())
     }
 }
 
-impl std::error::Error for Mistakes {}
+impl std::error::Error for DefinitionErrors {}
 
 fn subject(environment: Option<&str>) -> String {
     environment.map_or_else(String::new, |id| format!("environment {}: ", quoted(id)))

@@ -1,8 +1,8 @@
-//! The events of one process on their way from the connection to its consumers.
+//! The events of one process, queued between the connection and the consumers.
 //!
-//! The connection's task puts them in, in whatever order they come; consumers take them out in order, each at its
-//! own pace. What all have taken is dropped, and the server is told. It does no I/O: what it wants done it returns
-//! as an [`Order`]. Start at [`Feed`].
+//! The connection task adds events in the order of arrival; consumers take them in sequence, each at its own pace.
+//! Events that every consumer has taken are dropped and reported to the server. The queue does no I/O: it returns what
+//! is to be done as a [`QueueAction`]. Start at [`EventQueue`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -36,13 +36,13 @@ const QUEUE_EVENTS: usize = 16 << 10;
 /// How much one read asks for.
 pub(crate) const READ_BYTES: u64 = WINDOW_BYTES;
 
-/// Consumption is told when this much of the window is used up.
-const TELL_BYTES: u64 = WINDOW_BYTES / 4;
-const TELL_EVENTS: u64 = WINDOW_EVENTS / 4;
+/// Consumption is reported when this much of the window is used.
+const REPORT_BYTES: u64 = WINDOW_BYTES / 4;
+const REPORT_EVENTS: u64 = WINDOW_EVENTS / 4;
 
 /// The events of one process.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct EventQueue {
     pub(crate) id: String,
     /// The connection's task puts in, consumers take out; held for moments only.
     state: Mutex<State>,
@@ -51,22 +51,22 @@ pub(crate) struct Feed {
 #[derive(Debug)]
 struct State {
     replay: Replay<Event>,
-    /// In order, each with the last seq it covers; what every consumer has taken is gone.
+    /// In order, each with the last seq it covers; events that every consumer has taken are removed.
     queue: VecDeque<(u64, Event)>,
     queued_bytes: usize,
     /// How many events have left the queue; the index of its first.
-    gone: u64,
+    dropped: u64,
     /// The last seq that has left the queue.
-    gone_seq: u64,
+    dropped_seq: u64,
     /// Where each consumer stands, as an index, and how to wake it.
     consumers: BTreeMap<u64, Consumer>,
     next_consumer: u64,
     hold: Hold,
-    /// Left the queue since the server was told.
-    untold_bytes: u64,
-    untold_events: u64,
+    /// Removed from the queue since the last report to the server.
+    unreported_bytes: u64,
+    unreported_events: u64,
     /// How much of that is too much to be silent about.
-    tell_bytes: u64,
+    report_bytes: u64,
     exit: Option<(u64, Exit)>,
     closed: Option<(u64, Closed)>,
     failed: Option<Error>,
@@ -80,7 +80,7 @@ struct State {
 
 #[derive(Debug)]
 struct Consumer {
-    /// gone <= next <= gone + queue.len()
+    /// dropped <= next <= dropped + queue.len()
     next: u64,
     waker: Option<Waker>,
 }
@@ -89,7 +89,7 @@ struct Consumer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
     /// They do: the first consumer sees everything, but for what a caller of `process/read` has got by itself.
-    ForTheFirst {
+    ForFirstConsumer {
         /// How far that one has come.
         polled: u64,
     },
@@ -97,7 +97,7 @@ enum Hold {
     Released,
 }
 
-/// Whether a process may have said something that nobody here has heard.
+/// Whether a process may have produced output before this client followed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum History {
     None,
@@ -106,55 +106,55 @@ pub(crate) enum History {
 
 /// What a feed wants done.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct QueueAction {
     /// A read that brings what is missing.
     pub(crate) read: Option<wire::Read>,
     /// The server may forget everything up to here.
     pub(crate) consumed: Option<u64>,
 }
 
-/// What a server told about a process of this session.
+/// A notification about a process of this session.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ProcessEvent {
     Output(wire::Output),
     Exited(wire::Exited),
     Closed(wire::Closed),
     Gap(wire::Gap),
 }
 
-impl Heard {
+impl ProcessEvent {
     /// Tells whether it is about another session, whose processes may have the same names.
     pub(crate) fn is_observed(&self) -> bool {
         let session_id = match self {
-            Heard::Output(note) => &note.session_id,
-            Heard::Exited(note) => &note.session_id,
-            Heard::Closed(note) => &note.session_id,
-            Heard::Gap(note) => &note.session_id,
+            ProcessEvent::Output(note) => &note.session_id,
+            ProcessEvent::Exited(note) => &note.session_id,
+            ProcessEvent::Closed(note) => &note.session_id,
+            ProcessEvent::Gap(note) => &note.session_id,
         };
         session_id.is_some()
     }
 
     /// Returns the process, and the last event that this is about.
-    pub(crate) fn place(&self) -> (&str, u64) {
+    pub(crate) fn position(&self) -> (&str, u64) {
         match self {
-            Heard::Output(note) => (&note.process_id, note.seq),
-            Heard::Exited(note) => (&note.process_id, note.seq),
-            Heard::Closed(note) => (&note.process_id, note.seq),
-            Heard::Gap(note) => (&note.process_id, note.range.to_seq),
+            ProcessEvent::Output(note) => (&note.process_id, note.seq),
+            ProcessEvent::Exited(note) => (&note.process_id, note.seq),
+            ProcessEvent::Closed(note) => (&note.process_id, note.seq),
+            ProcessEvent::Gap(note) => (&note.process_id, note.range.to_seq),
         }
     }
 }
 
 /// What has come of a process by now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct ProcessState {
     pub(crate) exit: Option<(u64, Exit)>,
     pub(crate) closed: Option<(u64, Closed)>,
     pub(crate) failed: Option<Error>,
     pub(crate) last_output: Instant,
 }
 
-impl Feed {
+impl EventQueue {
     pub(crate) fn new(id: String, retain_bytes: Option<u64>) -> Self {
         Self {
             id,
@@ -162,14 +162,14 @@ impl Feed {
                 replay: Replay::new(AHEAD),
                 queue: VecDeque::new(),
                 queued_bytes: 0,
-                gone: 0,
-                gone_seq: 0,
+                dropped: 0,
+                dropped_seq: 0,
                 consumers: BTreeMap::new(),
                 next_consumer: 0,
-                hold: Hold::ForTheFirst { polled: 0 },
-                untold_bytes: 0,
-                untold_events: 0,
-                tell_bytes: retain_bytes.map_or(TELL_BYTES, |retain| (retain / 4).min(TELL_BYTES)),
+                hold: Hold::ForFirstConsumer { polled: 0 },
+                unreported_bytes: 0,
+                unreported_events: 0,
+                report_bytes: retain_bytes.map_or(REPORT_BYTES, |retain| (retain / 4).min(REPORT_BYTES)),
                 exit: None,
                 closed: None,
                 failed: None,
@@ -181,59 +181,59 @@ impl Feed {
     }
 
     /// Notes that the server has the process; `history` says whether something was said before.
-    pub(crate) fn begin(&self, history: History) -> Order {
+    pub(crate) fn on_started(&self, history: History) -> QueueAction {
         let mut state = self.lock();
         state.is_started = true;
         if history == History::Possible {
             state.interrupt();
         }
-        state.order(&self.id)
+        state.action(&self.id)
     }
 
     // What the connection's task does.
 
-    /// Takes what the server told.
-    pub(crate) fn hear(&self, heard: Heard) -> Order {
+    /// Handles a notification of the server.
+    pub(crate) fn on_event(&self, event: ProcessEvent) -> QueueAction {
         let mut state = self.lock();
         if state.failed.is_some() {
             // Nobody will see it, so it may not hold up the process.
-            return Order { consumed: Some(heard.place().1), ..Order::default() };
+            return QueueAction { consumed: Some(event.position().1), ..QueueAction::default() };
         }
         if state.is_full() {
             // Only a foreign server sends beyond the window. What it sends now a read brings later.
             state.interrupt();
-            return Order::default();
+            return QueueAction::default();
         }
-        state.live_from.get_or_insert(heard.place().1);
-        match heard {
-            Heard::Output(note) => {
+        state.live_from.get_or_insert(event.position().1);
+        match event {
+            ProcessEvent::Output(note) => {
                 state.last_output = Instant::now();
                 let (seq, len) = (note.seq, note.chunk.len());
                 let chunk = Chunk { seq, stream: note.stream, bytes: note.chunk.0 };
                 state.replay.feed(seq, len, Event::Output(chunk));
             }
-            Heard::Exited(note) => {
+            ProcessEvent::Exited(note) => {
                 state.replay.feed(note.seq, 0, Event::Exited(note.into()));
             }
-            Heard::Closed(note) => {
+            ProcessEvent::Closed(note) => {
                 let closed = Closed { produced: note.produced, evicted_bytes: note.evicted_bytes };
                 state.replay.feed(note.seq, 0, Event::Closed(closed));
             }
-            Heard::Gap(note) => {
+            ProcessEvent::Gap(note) => {
                 state.replay.feed_gap(gap(note.range));
             }
         }
-        state.go_on(None);
-        state.order(&self.id)
+        state.deliver_ready(None);
+        state.action(&self.id)
     }
 
     /// Takes the answer to a read.
-    pub(crate) fn hear_read(&self, answer: Result<wire::ReadReply, Error>) -> Order {
+    pub(crate) fn on_read_reply(&self, answer: Result<wire::ReadReply, Error>) -> QueueAction {
         let mut state = self.lock();
         match answer {
             Ok(_) if state.failed.is_some() => {}
             Ok(reply) => {
-                let told = Told::of(&reply);
+                let state_read = ReadState::of(&reply);
                 let bytes: usize = reply.chunks.iter().map(|chunk| chunk.chunk.len()).sum();
                 if bytes > 0 {
                     state.last_output = Instant::now();
@@ -252,7 +252,7 @@ impl Feed {
                     next_seq: reply.next_seq,
                     reach: if is_complete { Reach::Newest } else { Reach::Partial },
                 });
-                state.go_on(Some(&told));
+                state.deliver_ready(Some(&state_read));
             }
             Err(Error::Interrupted { .. }) => state.interrupt(),
             // A start of the base dialect that was sent again is answered before the process is there.
@@ -260,32 +260,32 @@ impl Feed {
             Err(error) if is_unknown_process(&error) && state.closed.is_some() => {}
             Err(error) => state.fail(error),
         }
-        state.order(&self.id)
+        state.action(&self.id)
     }
 
     /// Notes that the connection was cut: events may be missing.
-    pub(crate) fn interrupt(&self) {
+    pub(crate) fn on_disconnect(&self) {
         self.lock().interrupt();
     }
 
     /// Notes that there is a connection again.
-    pub(crate) fn resume(&self) -> Order {
+    pub(crate) fn on_reconnect(&self) -> QueueAction {
         let mut state = self.lock();
-        let mut order = state.order(&self.id);
-        // The server may not have heard what it was told last.
-        order.consumed = Some(state.consumed()).filter(|seq| *seq > 0);
-        order
+        let mut action = state.action(&self.id);
+        // The last report may not have reached the server.
+        action.consumed = Some(state.consumed()).filter(|seq| *seq > 0);
+        action
     }
 
     /// Notes that the server said something about the process that makes no sense: nothing that follows is seen.
-    pub(crate) fn break_off(&self, error: Error) -> Order {
+    pub(crate) fn on_protocol_error(&self, error: Error) -> QueueAction {
         let mut state = self.lock();
         if state.closed.is_some() {
-            return Order::default();
+            return QueueAction::default();
         }
         state.fail(error);
-        let newest = state.queue.back().map_or(state.gone_seq, |(seq, _)| *seq);
-        Order { consumed: Some(newest).filter(|seq| *seq > 0), ..Order::default() }
+        let newest = state.queue.back().map_or(state.dropped_seq, |(seq, _)| *seq);
+        QueueAction { consumed: Some(newest).filter(|seq| *seq > 0), ..QueueAction::default() }
     }
 
     /// Notes that nothing will come any more.
@@ -296,16 +296,16 @@ impl Feed {
     // What consumers do.
 
     /// Notes that somebody has read everything up to `seq` without being a consumer.
-    pub(crate) fn on_poll(&self, seq: u64) -> Order {
+    pub(crate) fn on_poll(&self, seq: u64) -> QueueAction {
         let mut state = self.lock();
         match &mut state.hold {
-            Hold::ForTheFirst { polled } if *polled < seq => *polled = seq,
-            Hold::ForTheFirst { .. } | Hold::Released => return Order::default(),
+            Hold::ForFirstConsumer { polled } if *polled < seq => *polled = seq,
+            Hold::ForFirstConsumer { .. } | Hold::Released => return QueueAction::default(),
         }
-        state.drop_taken();
-        let mut order = state.order(&self.id);
-        order.consumed = Some(state.consumed());
-        order
+        state.drop_consumed();
+        let mut action = state.action(&self.id);
+        action.consumed = Some(state.consumed());
+        action
     }
 
     /// Adds a consumer; returns its number, and the events up to which it has to read the history itself.
@@ -313,10 +313,10 @@ impl Feed {
         let mut state = self.lock();
         let number = state.next_consumer;
         state.next_consumer += 1;
-        let next = state.gone;
+        let next = state.dropped;
         state.consumers.insert(number, Consumer { next, waker: None });
         state.hold = Hold::Released;
-        (number, state.gone_seq)
+        (number, state.dropped_seq)
     }
 
     /// Adds a consumer of what comes from now on.
@@ -324,16 +324,16 @@ impl Feed {
         let mut state = self.lock();
         let number = state.next_consumer;
         state.next_consumer += 1;
-        let next = state.gone + state.queue.len() as u64;
+        let next = state.dropped + state.queue.len() as u64;
         state.consumers.insert(number, Consumer { next, waker: None });
         number
     }
 
-    pub(crate) fn unsubscribe(&self, number: u64) -> Order {
+    pub(crate) fn unsubscribe(&self, number: u64) -> QueueAction {
         let mut state = self.lock();
         state.consumers.remove(&number);
-        state.drop_taken();
-        state.order(&self.id)
+        state.drop_consumed();
+        state.action(&self.id)
     }
 
     /// Takes the next event for a consumer; `None` after the last.
@@ -341,41 +341,41 @@ impl Feed {
         &self,
         number: u64,
         context: &mut Context<'_>,
-    ) -> Poll<(Result<Option<Event>, Error>, Order)> {
+    ) -> Poll<(Result<Option<Event>, Error>, QueueAction)> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let Some(consumer) = state.consumers.get_mut(&number) else {
-            return Poll::Ready((Ok(None), Order::default()));
+            return Poll::Ready((Ok(None), QueueAction::default()));
         };
-        let at = usize::try_from(consumer.next - state.gone).unwrap_or(usize::MAX);
+        let at = usize::try_from(consumer.next - state.dropped).unwrap_or(usize::MAX);
         let Some((_, event)) = state.queue.get(at) else {
             if let Some(error) = &state.failed {
-                return Poll::Ready((Err(error.clone()), Order::default()));
+                return Poll::Ready((Err(error.clone()), QueueAction::default()));
             }
             if state.closed.is_some() {
-                return Poll::Ready((Ok(None), Order::default()));
+                return Poll::Ready((Ok(None), QueueAction::default()));
             }
             consumer.waker = Some(context.waker().clone());
             return Poll::Pending;
         };
         let event = event.clone();
         consumer.next += 1;
-        state.drop_taken();
-        Poll::Ready((Ok(Some(event)), state.order(&self.id)))
+        state.drop_consumed();
+        Poll::Ready((Ok(Some(event)), state.action(&self.id)))
     }
 
     /// Stops keeping events for a first consumer that may never come.
-    pub(crate) fn release(&self) -> Order {
+    pub(crate) fn release(&self) -> QueueAction {
         let mut state = self.lock();
         state.hold = Hold::Released;
-        state.drop_taken();
-        state.order(&self.id)
+        state.drop_consumed();
+        state.action(&self.id)
     }
 
     /// Returns what is known by now.
-    pub(crate) fn known(&self) -> Known {
+    pub(crate) fn known(&self) -> ProcessState {
         let state = self.lock();
-        Known {
+        ProcessState {
             exit: state.exit.clone(),
             closed: state.closed.clone(),
             failed: state.failed.clone(),
@@ -389,12 +389,12 @@ impl Feed {
 }
 
 /// What the answer to a read tells as state and not as an event.
-struct Told {
+struct ReadState {
     exit: Option<Exit>,
     closed: Option<Closed>,
 }
 
-impl Told {
+impl ReadState {
     fn of(reply: &wire::ReadReply) -> Self {
         let exit = Exit {
             code: reply.exit_code.unwrap_or(-1),
@@ -403,7 +403,7 @@ impl Told {
             usage: reply.usage,
         };
         let closed = Closed { produced: reply.produced, evicted_bytes: reply.evicted_bytes };
-        Told { exit: reply.exited.then_some(exit), closed: reply.closed.then_some(closed) }
+        ReadState { exit: reply.exited.then_some(exit), closed: reply.closed.then_some(closed) }
     }
 }
 
@@ -416,8 +416,8 @@ impl State {
     /// Returns how far nothing has to be kept by the server.
     fn consumed(&self) -> u64 {
         match self.hold {
-            Hold::ForTheFirst { polled } => self.gone_seq.max(polled),
-            Hold::Released => self.gone_seq,
+            Hold::ForFirstConsumer { polled } => self.dropped_seq.max(polled),
+            Hold::Released => self.dropped_seq,
         }
     }
 
@@ -426,28 +426,29 @@ impl State {
     }
 
     /// Moves what is next in order to the consumers.
-    fn go_on(&mut self, told: Option<&Told>) {
+    fn deliver_ready(&mut self, state_read: Option<&ReadState>) {
         while let Some(step) = self.replay.next() {
             match step {
                 Step::Event { seq, event } => self.push(seq, event),
                 Step::Gap(log::Gap { from_seq, to_seq, bytes }) => {
                     self.push(to_seq, Event::Gap(Gap { from_seq, to_seq, bytes }));
                 }
-                Step::Told { from_seq, to_seq } => self.push_told(from_seq, to_seq, told),
+                Step::Unlisted { from_seq, to_seq } => self.push_state_changes(from_seq, to_seq, state_read),
             }
         }
-        self.drop_taken();
+        self.drop_consumed();
         for consumer in self.consumers.values_mut() {
-            if consumer.next < self.gone + self.queue.len() as u64 || self.closed.is_some() {
+            if consumer.next < self.dropped + self.queue.len() as u64 || self.closed.is_some() {
                 consumer.waker.take().inspect(Waker::wake_by_ref);
             }
         }
     }
 
     /// Makes events of numbers that a read passed over: an exit, a close, or output that a foreign server dropped.
-    fn push_told(&mut self, from_seq: u64, to_seq: u64, told: Option<&Told>) {
-        let exit = told.and_then(|told| told.exit.clone()).filter(|_| self.exit.is_none());
-        let closed = told.and_then(|told| told.closed.clone()).filter(|_| self.closed.is_none());
+    fn push_state_changes(&mut self, from_seq: u64, to_seq: u64, state_read: Option<&ReadState>) {
+        let exit = state_read.and_then(|state_read| state_read.exit.clone()).filter(|_| self.exit.is_none());
+        let closed =
+            state_read.and_then(|state_read| state_read.closed.clone()).filter(|_| self.closed.is_none());
         let states = u64::from(exit.is_some()) + u64::from(closed.is_some());
         let mut next = from_seq;
         let surplus = (to_seq + 1 - from_seq).saturating_sub(states);
@@ -475,31 +476,33 @@ impl State {
     }
 
     /// Lets go of what every consumer has taken.
-    fn drop_taken(&mut self) {
-        let end = self.gone + self.queue.len() as u64;
+    fn drop_consumed(&mut self) {
+        let end = self.dropped + self.queue.len() as u64;
         let slowest = match self.hold {
-            Hold::ForTheFirst { polled } => {
-                self.gone + self.queue.partition_point(|(seq, _)| *seq <= polled) as u64
+            Hold::ForFirstConsumer { polled } => {
+                self.dropped + self.queue.partition_point(|(seq, _)| *seq <= polled) as u64
             }
             Hold::Released => self.consumers.values().map(|consumer| consumer.next).min().unwrap_or(end),
         };
-        while self.gone < slowest {
+        while self.dropped < slowest {
             let Some((seq, event)) = self.queue.pop_front() else { break };
-            self.gone += 1;
-            self.gone_seq = seq;
+            self.dropped += 1;
+            self.dropped_seq = seq;
             self.queued_bytes -= event.len();
-            self.untold_bytes += event.len() as u64;
-            self.untold_events += 1;
+            self.unreported_bytes += event.len() as u64;
+            self.unreported_events += 1;
         }
     }
 
     /// Returns what is to be done now.
-    fn order(&mut self, process_id: &str) -> Order {
-        let mut order = Order::default();
-        let is_news = self.untold_events > 0;
-        if is_news && (self.untold_bytes >= self.tell_bytes || self.untold_events >= TELL_EVENTS) {
-            (self.untold_bytes, self.untold_events) = (0, 0);
-            order.consumed = Some(self.gone_seq);
+    fn action(&mut self, process_id: &str) -> QueueAction {
+        let mut action = QueueAction::default();
+        let has_unreported = self.unreported_events > 0;
+        if has_unreported
+            && (self.unreported_bytes >= self.report_bytes || self.unreported_events >= REPORT_EVENTS)
+        {
+            (self.unreported_bytes, self.unreported_events) = (0, 0);
+            action.consumed = Some(self.dropped_seq);
         }
         let has_room = self.queued_bytes < QUEUE_BYTES / 2 && self.queue.len() < QUEUE_EVENTS / 2;
         let is_over = self.closed.is_some() || self.failed.is_some();
@@ -508,7 +511,7 @@ impl State {
             && !is_over
             && let Some(after) = self.replay.wanted_read()
         {
-            order.read = Some(wire::Read {
+            action.read = Some(wire::Read {
                 process_id: process_id.to_owned(),
                 session_id: None,
                 after_seq: Some(after),
@@ -516,7 +519,7 @@ impl State {
                 wait_ms: None,
             });
         }
-        order
+        action
     }
 
     fn fail(&mut self, error: Error) {

@@ -1,6 +1,6 @@
 //! Output, cut to what a model is given to read.
 //!
-//! Pure: no I/O, no clock. Start at [`Cut`].
+//! Pure: no I/O, no clock. Start at [`Truncator`].
 
 use std::collections::VecDeque;
 
@@ -9,18 +9,18 @@ use std::collections::VecDeque;
 /// It may be fed in any pieces, which may end within a character, and never holds more than twice the budget.
 ///
 /// ```
-/// use remex_client::agent::Cut;
+/// use remex_client::agent::Truncator;
 ///
-/// let mut cut = Cut::new(64);
+/// let mut truncator = Truncator::new(64);
 /// for line in 1..=1000 {
-///     cut.push(format!("line {line}\n").as_bytes());
+///     truncator.push(format!("line {line}\n").as_bytes());
 /// }
-/// let cut = cut.finish();
+/// let text = truncator.finish();
 /// assert_eq!(cut.text, "line 1\nline 2\n[… 8860 bytes omitted …]\nline 999\nline 1000\n");
-/// assert_eq!((cut.omitted_bytes, cut.total_bytes), (8860, 8893));
+/// assert_eq!((text.omitted_bytes, text.total_bytes), (8860, 8893));
 /// ```
 #[derive(Debug, Clone)]
-pub struct Cut {
+pub struct Truncator {
     /// In bytes of text.
     budget: usize,
     /// The first bytes, at most `budget`.
@@ -44,15 +44,15 @@ enum Gap {
 /// Output as a model is given it.
 ///
 /// ```
-/// use remex_client::agent::{Count, Cut, CutText};
+/// use remex_client::agent::{Count, Truncator, TruncatedText};
 ///
-/// let mut cut = Cut::new(64);
-/// cut.push(b"hello\n");
-/// let expected = CutText { text: "hello\n".to_owned(), omitted_bytes: 0, total_bytes: 6, count: Count::Exact };
-/// assert_eq!(cut.finish(), expected);
+/// let mut truncator = Truncator::new(64);
+/// truncator.push(b"hello\n");
+/// let expected = TruncatedText { text: "hello\n".to_owned(), omitted_bytes: 0, total_bytes: 6, count: Count::Exact };
+/// assert_eq!(truncator.finish(), expected);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutText {
+pub struct TruncatedText {
     /// The output, or its beginning, a line that tells how much is left out, and its end.
     ///
     /// What is not UTF-8 is shown as `U+FFFD`.
@@ -68,12 +68,12 @@ pub struct CutText {
 /// How far a number of bytes can be trusted.
 ///
 /// ```
-/// use remex_client::agent::{Count, Cut};
+/// use remex_client::agent::{Count, Truncator};
 ///
-/// let mut cut = Cut::new(64);
-/// cut.skip(None);
-/// cut.push(b"the end");
-/// assert_eq!(cut.finish().count, Count::AtLeast);
+/// let mut truncator = Truncator::new(64);
+/// truncator.skip(None);
+/// truncator.push(b"the end");
+/// assert_eq!(truncator.finish().count, Count::AtLeast);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
@@ -83,15 +83,15 @@ pub enum Count {
     AtLeast,
 }
 
-impl Cut {
+impl Truncator {
     /// Begins with nothing; the text will have at most `budget` bytes.
     ///
     /// A budget that cannot take the line about what is left out is exceeded by that line alone.
     ///
     /// ```
-    /// use remex_client::agent::Cut;
+    /// use remex_client::agent::Truncator;
     ///
-    /// assert_eq!(Cut::new(64).finish().text, "");
+    /// assert_eq!(Truncator::new(64).finish().text, "");
     /// ```
     pub fn new(budget: usize) -> Self {
         Self { budget, head: Vec::new(), tail: VecDeque::new(), total_bytes: 0, gap: Gap::None }
@@ -100,12 +100,12 @@ impl Cut {
     /// Adds output.
     ///
     /// ```
-    /// use remex_client::agent::Cut;
+    /// use remex_client::agent::Truncator;
     ///
-    /// let mut cut = Cut::new(64);
-    /// cut.push(b"hello, ");
-    /// cut.push(b"world");
-    /// assert_eq!(cut.finish().text, "hello, world");
+    /// let mut truncator = Truncator::new(64);
+    /// truncator.push(b"hello, ");
+    /// truncator.push(b"world");
+    /// assert_eq!(truncator.finish().text, "hello, world");
     /// ```
     pub fn push(&mut self, bytes: &[u8]) {
         self.total_bytes += bytes.len() as u64;
@@ -124,13 +124,13 @@ impl Cut {
     /// What is kept is what came before the first gap and what came after the last one.
     ///
     /// ```
-    /// use remex_client::agent::Cut;
+    /// use remex_client::agent::Truncator;
     ///
-    /// let mut cut = Cut::new(64);
-    /// cut.push(b"begin\n");
-    /// cut.skip(Some(1000));
-    /// cut.push(b"end\n");
-    /// assert_eq!(cut.finish().text, "begin\n[… 1000 bytes omitted …]\nend\n");
+    /// let mut truncator = Truncator::new(64);
+    /// truncator.push(b"begin\n");
+    /// truncator.skip(Some(1000));
+    /// truncator.push(b"end\n");
+    /// assert_eq!(truncator.finish().text, "begin\n[… 1000 bytes omitted …]\nend\n");
     /// ```
     pub fn skip(&mut self, bytes: Option<u64>) {
         self.total_bytes += bytes.unwrap_or(0);
@@ -154,11 +154,11 @@ impl Cut {
     /// Returns how many bytes of output there were so far.
     ///
     /// ```
-    /// use remex_client::agent::Cut;
+    /// use remex_client::agent::Truncator;
     ///
-    /// let mut cut = Cut::new(64);
-    /// cut.push(&[b'x'; 1000]);
-    /// assert_eq!(cut.total_bytes(), 1000);
+    /// let mut truncator = Truncator::new(64);
+    /// truncator.push(&[b'x'; 1000]);
+    /// assert_eq!(truncator.total_bytes(), 1000);
     /// ```
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
@@ -167,14 +167,14 @@ impl Cut {
     /// Returns the text.
     ///
     /// ```
-    /// use remex_client::agent::Cut;
+    /// use remex_client::agent::Truncator;
     ///
-    /// let mut cut = Cut::new(64);
-    /// cut.push(&[b'x'; 1000]);
-    /// let text = cut.finish().text;
+    /// let mut truncator = Truncator::new(64);
+    /// truncator.push(&[b'x'; 1000]);
+    /// let text = truncator.finish().text;
     /// assert!(text.len() <= 64 && text.contains("bytes omitted"));
     /// ```
-    pub fn finish(self) -> CutText {
+    pub fn finish(self) -> TruncatedText {
         let budget = self.budget;
         self.finish_within(budget)
     }
@@ -182,19 +182,19 @@ impl Cut {
     /// Returns the text cut to another budget; a larger one than it was collected with makes no difference.
     ///
     /// ```
-    /// use remex_client::agent::Cut;
+    /// use remex_client::agent::Truncator;
     ///
-    /// let mut cut = Cut::new(1 << 20);
-    /// cut.push(&[b'x'; 1000]);
-    /// assert!(cut.finish_within(64).text.len() <= 64);
+    /// let mut truncator = Truncator::new(1 << 20);
+    /// truncator.push(&[b'x'; 1000]);
+    /// assert!(truncator.finish_within(64).text.len() <= 64);
     /// ```
-    pub fn finish_within(self, budget: usize) -> CutText {
+    pub fn finish_within(self, budget: usize) -> TruncatedText {
         let budget = budget.min(self.budget);
         let total_bytes = self.total_bytes;
         if self.gap == Gap::None && total_bytes == self.head.len() as u64 {
             let text = String::from_utf8_lossy(&self.head);
             if text.len() <= budget {
-                return CutText {
+                return TruncatedText {
                     text: text.into_owned(),
                     omitted_bytes: 0,
                     total_bytes,
@@ -205,7 +205,7 @@ impl Cut {
         let count = if self.gap == Gap::Unknown { Count::AtLeast } else { Count::Exact };
         // Every number of bytes left out is at most as long as the total; a line end may be needed before and after.
         let Some(room) = budget.checked_sub(notice(total_bytes, count).len() + 2) else {
-            return CutText {
+            return TruncatedText {
                 text: notice(total_bytes, count),
                 omitted_bytes: total_bytes,
                 total_bytes,
@@ -220,7 +220,7 @@ impl Cut {
         let before = if head.is_empty() || head.ends_with(b"\n") { "" } else { "\n" };
         let notice = notice(omitted_bytes, count);
         let text = format!("{head_text}{before}{notice}\n{}", String::from_utf8_lossy(tail));
-        CutText { text, omitted_bytes, total_bytes, count }
+        TruncatedText { text, omitted_bytes, total_bytes, count }
     }
 
     /// Returns the last bytes, a few more than `len` if there are.
@@ -322,21 +322,21 @@ mod tests {
 
     use super::*;
 
-    fn cut(budget: usize, output: &[u8]) -> CutText {
-        let mut cut = Cut::new(budget);
-        cut.push(output);
-        cut.finish()
+    fn truncated(budget: usize, output: &[u8]) -> TruncatedText {
+        let mut truncator = Truncator::new(budget);
+        truncator.push(output);
+        truncator.finish()
     }
 
-    fn exact(text: &str, omitted_bytes: u64, total_bytes: u64) -> CutText {
-        CutText { text: text.to_owned(), omitted_bytes, total_bytes, count: Count::Exact }
+    fn exact(text: &str, omitted_bytes: u64, total_bytes: u64) -> TruncatedText {
+        TruncatedText { text: text.to_owned(), omitted_bytes, total_bytes, count: Count::Exact }
     }
 
     #[test]
     fn what_fits_is_left_as_it_is() {
         for output in ["", "a", "grüße\n"] {
             let expected = exact(output, 0, output.len() as u64);
-            assert_eq!(cut(output.len(), output.as_bytes()), expected);
+            assert_eq!(truncated(output.len(), output.as_bytes()), expected);
         }
     }
 
@@ -344,56 +344,56 @@ mod tests {
     fn the_middle_goes_and_the_ends_of_lines_are_preferred() {
         let output: String = (0..1000).map(|line| format!("line {line:03}\n")).collect();
         let text = "line 000\nline 001\nline 002\n[… 8946 bytes omitted …]\nline 997\nline 998\nline 999\n";
-        assert_eq!(cut(90, output.as_bytes()), exact(text, 8946, 9000));
+        assert_eq!(truncated(90, output.as_bytes()), exact(text, 8946, 9000));
     }
 
     #[test]
     fn a_single_line_is_cut_within() {
         let text = format!("{}\n[… 960 bytes omitted …]\n{}", "x".repeat(20), "x".repeat(20));
-        assert_eq!(cut(70, "x".repeat(1000).as_bytes()).text, text);
+        assert_eq!(truncated(70, "x".repeat(1000).as_bytes()).text, text);
     }
 
     #[test]
     fn a_budget_too_small_for_the_notice_gives_the_notice() {
         let expected = exact("[… 1000 bytes omitted …]", 1000, 1000);
         for budget in [0, 1, 29] {
-            assert_eq!(cut(budget, &[b'x'; 1000]), expected);
+            assert_eq!(truncated(budget, &[b'x'; 1000]), expected);
         }
     }
 
     #[test]
     fn what_is_not_utf_8_counts_as_it_is_shown() {
-        let cut = cut(60, &[0xff; 60]);
-        assert!(cut.text.len() <= 60, "{cut:?}");
-        assert_eq!(cut.text.matches('\u{fffd}').count() as u64, 60 - cut.omitted_bytes);
+        let truncator = truncated(60, &[0xff; 60]);
+        assert!(truncator.text.len() <= 60, "{truncator:?}");
+        assert_eq!(truncator.text.matches('\u{fffd}').count() as u64, 60 - truncator.omitted_bytes);
     }
 
     #[test]
     fn memory_does_not_grow_with_the_output() {
-        let mut cut = Cut::new(1000);
+        let mut truncator = Truncator::new(1000);
         for len in [1, 7, 999, 5000, 3] {
             for _ in 0..100 {
-                cut.push(&vec![b'x'; len]);
-                assert!(cut.head.capacity() + cut.tail.capacity() <= 2000);
+                truncator.push(&vec![b'x'; len]);
+                assert!(truncator.head.capacity() + truncator.tail.capacity() <= 2000);
             }
         }
-        Cut::new(usize::MAX).push(b"no budget at all");
+        Truncator::new(usize::MAX).push(b"no budget at all");
     }
 
     #[test]
     fn a_gap_is_between_what_came_before_the_first_and_after_the_last() {
-        let mut cut = Cut::new(100);
-        cut.push(b"one\ntw");
-        cut.skip(Some(10));
-        cut.push(b"between");
-        cut.skip(Some(0));
-        cut.skip(Some(3));
-        cut.push(b"o\nthree\n");
-        assert_eq!(cut.clone().finish(), exact("one\ntw\n[… 20 bytes omitted …]\no\nthree\n", 20, 34));
-        cut.skip(None);
+        let mut truncator = Truncator::new(100);
+        truncator.push(b"one\ntw");
+        truncator.skip(Some(10));
+        truncator.push(b"between");
+        truncator.skip(Some(0));
+        truncator.skip(Some(3));
+        truncator.push(b"o\nthree\n");
+        assert_eq!(truncator.clone().finish(), exact("one\ntw\n[… 20 bytes omitted …]\no\nthree\n", 20, 34));
+        truncator.skip(None);
         let text = "one\ntw\n[… more than 28 bytes omitted …]\n".to_owned();
-        let expected = CutText { text, omitted_bytes: 28, total_bytes: 34, count: Count::AtLeast };
-        assert_eq!(cut.finish(), expected);
+        let expected = TruncatedText { text, omitted_bytes: 28, total_bytes: 34, count: Count::AtLeast };
+        assert_eq!(truncator.finish(), expected);
     }
 
     /// Text with characters of every length, line ends, and bytes that are no text.
@@ -413,7 +413,7 @@ mod tests {
             output in output(),
             budget in 0_usize..200,
         ) {
-            let CutText { text, omitted_bytes, total_bytes, .. } = cut(budget, &output);
+            let TruncatedText { text, omitted_bytes, total_bytes, .. } = truncated(budget, &output);
             let whole = String::from_utf8_lossy(&output);
             prop_assert_eq!(total_bytes, output.len() as u64);
             if whole.len() <= budget {
@@ -435,13 +435,13 @@ mod tests {
 
         #[test]
         fn nothing_is_omitted_but_what_the_notice_counts(text in "[a-zäß€漢🦀\n]{0,300}", budget in 40_usize..200) {
-            let cut = cut(budget, text.as_bytes());
-            if cut.omitted_bytes == 0 {
+            let truncator = truncated(budget, text.as_bytes());
+            if truncator.omitted_bytes == 0 {
                 return Ok(());
             }
-            let notice = notice(cut.omitted_bytes, Count::Exact);
-            let (head, tail) = cut.text.split_once(&notice).unwrap();
-            let shown = head.len() as u64 + tail.len() as u64 + cut.omitted_bytes;
+            let notice = notice(truncator.omitted_bytes, Count::Exact);
+            let (head, tail) = truncator.text.split_once(&notice).unwrap();
+            let shown = head.len() as u64 + tail.len() as u64 + truncator.omitted_bytes;
             // One line end before and one after the notice may be ours.
             prop_assert!((text.len() as u64..=text.len() as u64 + 2).contains(&shown));
         }
@@ -455,12 +455,12 @@ mod tests {
             let mut ends: Vec<_> = ends.iter().map(|end| end.index(output.len() + 1)).collect();
             ends.sort_unstable();
             ends.push(output.len());
-            let (mut pieces, mut start) = (Cut::new(budget), 0);
+            let (mut pieces, mut start) = (Truncator::new(budget), 0);
             for end in ends {
                 pieces.push(&output[start..end]);
                 start = end;
             }
-            prop_assert_eq!(pieces.finish(), cut(budget, &output));
+            prop_assert_eq!(pieces.finish(), truncated(budget, &output));
         }
 
         #[test]
@@ -469,9 +469,9 @@ mod tests {
             budget in 0_usize..200,
             more in 0_usize..200,
         ) {
-            let mut collected = Cut::new(budget + more);
+            let mut collected = Truncator::new(budget + more);
             collected.push(&output);
-            prop_assert_eq!(collected.finish_within(budget), cut(budget, &output));
+            prop_assert_eq!(collected.finish_within(budget), truncated(budget, &output));
         }
     }
 }
