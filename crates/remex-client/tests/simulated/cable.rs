@@ -53,14 +53,14 @@ pub(crate) struct Way {
     bytes: VecDeque<u8>,
     carried: u64,
     /// In order of `at`.
-    faults: VecDeque<DefinitionErrorKind>,
+    faults: VecDeque<Fault>,
     stalled_until: Option<Instant>,
     vanishes: bool,
 }
 
 /// Something that goes wrong after so many bytes of one direction.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DefinitionErrorKind {
+pub(crate) struct Fault {
     pub(crate) at: u64,
     pub(crate) kind: FaultKind,
 }
@@ -85,8 +85,8 @@ pub(crate) enum Sight {
 /// What is to go wrong on a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    pub(crate) to_server: Vec<DefinitionErrorKind>,
-    pub(crate) to_client: Vec<DefinitionErrorKind>,
+    pub(crate) to_server: Vec<Fault>,
+    pub(crate) to_client: Vec<Fault>,
     pub(crate) notice: Duration,
     pub(crate) split_until: u64,
 }
@@ -117,7 +117,7 @@ impl Plan {
                 _ => FaultKind::Stall(random.millis(4_000, 60_000)),
             };
             let way = if random.chance(50) { &mut plan.to_server } else { &mut plan.to_client };
-            way.push(DefinitionErrorKind { at: at as u64, kind });
+            way.push(Fault { at: at as u64, kind });
         }
         plan.to_server.sort_by_key(|fault| fault.at);
         plan.to_client.sort_by_key(|fault| fault.at);
@@ -127,7 +127,7 @@ impl Plan {
 
 impl Cable {
     pub(crate) fn new(plan: Plan, random: Random) -> Self {
-        let way = |faults: Vec<DefinitionErrorKind>| Way { faults: faults.into(), ..Way::default() };
+        let way = |faults: Vec<Fault>| Way { faults: faults.into(), ..Way::default() };
         Cable {
             random,
             to_server: way(plan.to_server),

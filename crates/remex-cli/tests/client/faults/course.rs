@@ -10,7 +10,7 @@ const LATEST_FAULT: u64 = 1 << 20;
 /// How a connection goes.
 #[derive(Debug, Clone)]
 pub(crate) struct Course {
-    pub(crate) fault: DefinitionErrorKind,
+    pub(crate) fault: Fault,
     /// The first bytes travel in pieces of this length.
     pub(crate) piece: usize,
     /// How many bytes do.
@@ -23,7 +23,7 @@ pub(crate) struct Course {
 
 /// How a connection ends before its time. Bytes are those of both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DefinitionErrorKind {
+pub(crate) enum Fault {
     None,
     /// It is taken, and dropped at once.
     Refused,
@@ -83,7 +83,7 @@ impl Course {
     /// A connection without a fault.
     pub(crate) fn smooth() -> Self {
         Self {
-            fault: DefinitionErrorKind::None,
+            fault: Fault::None,
             piece: 1,
             in_pieces: 0,
             stall_percent: 0,
@@ -94,7 +94,7 @@ impl Course {
 
     /// A connection that is refused.
     fn refused() -> Self {
-        Self { fault: DefinitionErrorKind::Refused, ..Self::smooth() }
+        Self { fault: Fault::Refused, ..Self::smooth() }
     }
 
     /// Draws the connections of one run; those that come after them are smooth.
@@ -113,9 +113,9 @@ impl Course {
     fn faulty(chance: &mut Chance) -> Self {
         let after = chance.magnitude(LATEST_FAULT);
         let fault = if chance.percent(70) {
-            DefinitionErrorKind::Cut { after, how: chance.pick(&[Cut::Finish, Cut::Reset]) }
+            Fault::Cut { after, how: chance.pick(&[Cut::Finish, Cut::Reset]) }
         } else {
-            DefinitionErrorKind::Mute {
+            Fault::Mute {
                 after,
                 ways: chance.pick(&[Ways::Up, Ways::Down, Ways::Both]),
                 server: chance.pick(&[

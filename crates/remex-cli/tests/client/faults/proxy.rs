@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     chance::Chance,
-    course::{Course, Cut, DefinitionErrorKind, ServerEnd, Way},
+    course::{Course, Cut, Fault, ServerEnd, Way},
 };
 
 /// How much is carried at once.
@@ -168,9 +168,9 @@ impl Plan {
             Door::Shut => Course::smooth(),
         };
         if state.door == Door::Shut {
-            course.kind = DefinitionErrorKind::Refused;
+            course.fault = Fault::Refused;
         }
-        if course.kind == DefinitionErrorKind::Refused {
+        if course.fault == Fault::Refused {
             self.tally.refused.fetch_add(1, Ordering::Relaxed);
         }
         (course, state.server.clone())
@@ -192,7 +192,7 @@ async fn listen_tcp(listener: TcpListener, plan: Arc<Plan>) {
         connections.spawn(async move {
             let Address::Tcp(address) = address else { panic!("a WebSocket stays one") };
             match TcpStream::connect(&*address).await {
-                Ok(server) if course.kind != DefinitionErrorKind::Refused => {
+                Ok(server) if course.fault != Fault::Refused => {
                     server.set_nodelay(true).unwrap();
                     connect(client, server, course, &plan).await;
                 }
@@ -210,7 +210,7 @@ async fn listen_unix(listener: UnixListener, plan: Arc<Plan>) {
         let plan = Arc::clone(&plan);
         connections.spawn(async move {
             let Address::Unix(path) = address else { panic!("a unix socket stays one") };
-            if course.kind != DefinitionErrorKind::Refused
+            if course.fault != Fault::Refused
                 && let Ok(server) = UnixStream::connect(path).await
             {
                 connect(client, server, course, &plan).await;
@@ -316,12 +316,12 @@ impl Passage<'_> {
         }
         let before = self.carried.fetch_add(len as u64, Ordering::Relaxed);
         let up_to = |after: u64| usize::try_from(after.saturating_sub(before)).unwrap_or(len).min(len);
-        match self.course.kind {
-            DefinitionErrorKind::Cut { after, how } if before + len as u64 >= after => {
+        match self.course.fault {
+            Fault::Cut { after, how } if before + len as u64 >= after => {
                 tally.cut.fetch_add(1, Ordering::Relaxed);
                 (up_to(after), Some(Over::Cut(how)))
             }
-            DefinitionErrorKind::Mute { after, ways, server } if before + len as u64 >= after => {
+            Fault::Mute { after, ways, server } if before + len as u64 >= after => {
                 if !self.is_mute.swap(true, Ordering::Relaxed) {
                     tally.mute.fetch_add(1, Ordering::Relaxed);
                 }
@@ -335,7 +335,7 @@ impl Passage<'_> {
     /// Tells whether the server does not notice that the client has gone.
     fn leaves_the_server(&self) -> bool {
         self.is_mute.load(Ordering::Relaxed)
-            && matches!(self.course.kind, DefinitionErrorKind::Mute { server: ServerEnd::Left, .. })
+            && matches!(self.course.fault, Fault::Mute { server: ServerEnd::Left, .. })
     }
 }
 
