@@ -5,6 +5,7 @@
 mod command;
 mod events;
 mod output;
+mod reference;
 mod stdin;
 mod wait;
 
@@ -16,9 +17,11 @@ pub use crate::event::{Chunk, Closed, Event, Exit, Gap};
 pub use command::{Command, Input, OnDrop, Retain, Secrets};
 pub use events::{Events, Reader};
 pub use output::Output;
+pub use reference::{OutputBatch, ProcessRef, ReadWait, Termination, TimedChunk};
 pub use remex_proto::{
     environment::Inherit,
-    process::{ExitCause, Overflow, Produced, SignalName, SnapshotReply, Stream, Usage},
+    process::{Entry, ExitCause, Overflow, Produced, SignalName, SnapshotReply, State, Stream, Usage},
+    session::Entry as SessionEntry,
 };
 pub use stdin::Stdin;
 pub use wait::{Until, WaitOutcome};

@@ -108,7 +108,7 @@ impl Body {
                 RouteEvent::Broken(error) => self.fail(error),
                 RouteEvent::Lost(loss) => self.fail(loss.into()),
                 RouteEvent::Disconnected | RouteEvent::Changed(_) => {
-                    self.fail(Error::Interrupted { method: "http/request" })
+                    self.fail(Error::Interrupted { method: "http/request" });
                 }
             }
         }
