@@ -1,8 +1,9 @@
-//! Memory that all connections share: a number of bytes, of which everything long takes its share first.
+//! Memory budgets shared by all connections: every long answer or message takes a share before it is built or
+//! received.
 //!
-//! Short things need none, because the bounds of their connection are enough for them. Whoever needs a share takes
-//! all of it at once and never waits for a second one while it holds the first, so nobody waits in a circle. Start at
-//! [`Budget`].
+//! Short ones need no share, because the limits of their connection already bound them. A task takes its whole
+//! share at once and never waits for a second one while holding the first, so tasks cannot deadlock on a
+//! budget. Start at [`Budget`].
 
 use std::{
     sync::{
@@ -15,23 +16,23 @@ use std::{
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::{Notify, futures::Notified};
 
-/// Up to here neither an answer nor a message needs a share.
+/// Answers and messages up to this length need no share.
 pub(crate) const SHORT: u64 = 1 << 20;
 
-/// How long an answer waits for its share. A client that takes nothing has lost its connection by then.
+/// How long an answer waits for its share. By then, the server has disconnected any client that reads nothing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where others wait, whoever holds a share for something that is still arriving must get so much in
-/// [`slow_transfer`](crate::Limits::slow_transfer).
+/// How much the holder of a share for incoming data must receive per
+/// [`slow_transfer`](crate::Limits::slow_transfer) while others wait.
 pub(crate) const PROGRESS: u64 = 1 << 20;
 
-/// What the whole server has for one purpose.
+/// A number of bytes that the whole server may use for one purpose.
 ///
-/// Nobody queues for it: something long that waits must not keep something shorter from what is free.
+/// There is no queue: a long request that waits must not block a shorter one that fits into what is free.
 #[derive(Debug)]
 pub(crate) struct Budget {
     total: u64,
-    /// Shared by threads that hold shares and tasks that wait for one; held for moments only.
+    /// Shared by threads that hold shares and tasks that wait for one; held briefly.
     state: Mutex<State>,
     returned: Notify,
 }
@@ -40,7 +41,7 @@ pub(crate) struct Budget {
 struct State {
     /// In bytes; free <= total
     free: u64,
-    /// How many wait for a share.
+    /// Number of tasks that wait for a share.
     waiting: usize,
 }
 
@@ -49,7 +50,7 @@ impl Budget {
         Budget { total: bytes, state: Mutex::new(State { free: bytes, waiting: 0 }), returned: Notify::new() }
     }
 
-    /// Returns what there is when nobody holds a share.
+    /// Returns the size of the whole budget.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
@@ -60,12 +61,12 @@ impl Budget {
         Some(Share { budget: Arc::clone(self), bytes })
     }
 
-    /// Waits for a share of so many bytes, or of everything if that is less.
+    /// Waits for a share of `bytes`, or of the whole budget if that is less.
     pub(crate) async fn take(self: &Arc<Self>, bytes: u64) -> Share {
         let bytes = bytes.min(self.total);
         let mut waiting = None;
         loop {
-            // Before the attempt, so that nothing that is returned after it is missed.
+            // Registered before the attempt, so that no share returned in between is missed.
             let returned = self.returned.notified();
             if let Some(share) = self.try_take(bytes) {
                 return share;
@@ -75,14 +76,14 @@ impl Budget {
         }
     }
 
-    /// Tells whether somebody waits for a share.
+    /// Returns whether a task waits for a share.
     pub(crate) fn is_wanted(&self) -> bool {
         self.state().waiting > 0
     }
 
-    /// Returns when others have waited while too little has come for the holder of a share.
+    /// Completes when the holder of a share has received too little while others wait.
     ///
-    /// `received` tells how many bytes have come so far; nothing before there is a share.
+    /// `received` returns the number of bytes received so far, or `None` while there is no share yet.
     pub(crate) async fn too_slow(&self, period: Duration, received: impl Fn() -> Option<u64>) {
         loop {
             let before = received();
@@ -109,7 +110,7 @@ impl Budget {
     }
 }
 
-/// Counts as waiting until it is dropped.
+/// Counts as a waiter until dropped.
 struct WaitGuard<'a>(&'a Budget);
 
 impl<'a> WaitGuard<'a> {
@@ -125,7 +126,7 @@ impl Drop for WaitGuard<'_> {
     }
 }
 
-/// A part of the budget, returned when dropped.
+/// A part of a budget, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<Budget>,
@@ -137,24 +138,24 @@ impl Share {
         self.bytes
     }
 
-    /// Returns how much may be made with it: whoever has everything that there is may be longer.
+    /// Returns how many bytes may be built with this share; the holder of the whole budget may exceed it.
     pub(crate) fn room(&self) -> u64 {
         if self.bytes == self.budget.total { u64::MAX } else { self.bytes }
     }
 
-    /// Tells whether somebody waits for a share of the same budget.
+    /// Returns whether a task waits for a share of the same budget.
     pub(crate) fn is_wanted(&self) -> bool {
         self.budget.is_wanted()
     }
 
-    /// Takes more from the budget; `false` when there is not enough.
+    /// Takes more from the budget; returns `false` if too little is free.
     pub(crate) fn grow(&mut self, bytes: u64) -> bool {
         let Some(mut more) = self.budget.try_take(bytes) else { return false };
         self.bytes += std::mem::take(&mut more.bytes);
         true
     }
 
-    /// Returns all but so many bytes to the budget.
+    /// Returns all but `bytes` to the budget.
     pub(crate) fn shrink(&mut self, bytes: u64) {
         let returned = self.bytes.saturating_sub(bytes);
         self.bytes -= returned;
@@ -169,9 +170,10 @@ impl Drop for Share {
     }
 }
 
-/// What all connections have under way in requests, beyond what each may have in any case.
+/// Bytes of requests in progress on all connections, beyond what each connection may have in any case.
 ///
-/// It is no [`Budget`], because a request that was read is there: at its limit, connections are not read.
+/// This is not a [`Budget`], because a request that was read already takes its memory. At the limit, the server
+/// stops reading from connections.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLoad {
     limit: u64,
@@ -184,7 +186,7 @@ impl RequestLoad {
         RequestLoad { limit, ..RequestLoad::default() }
     }
 
-    /// Notes that the requests of a connection that are under way have so many bytes now.
+    /// Records that the requests in progress on a connection changed from `before` to `now` bytes.
     pub(crate) fn change(&self, before: usize, now: usize) {
         let [before, now] = [before, now].map(|bytes| (bytes as u64).saturating_sub(SHORT));
         if now >= before {
@@ -195,31 +197,31 @@ impl RequestLoad {
         }
     }
 
-    /// Tells whether a connection with so many bytes under way may be read.
+    /// Returns whether a connection with `bytes` in progress may be read.
     pub(crate) fn admits(&self, bytes: usize) -> bool {
         (bytes as u64) < SHORT || self.bytes.load(Ordering::SeqCst) < self.limit
     }
 
-    /// Rings when there may be less.
+    /// Notified when the load may have decreased.
     pub(crate) fn relieved(&self) -> Notified<'_> {
         self.relieved.notified()
     }
 }
 
-/// Tells whether there is memory for so much in one piece, before much of it is used up for parts.
+/// Returns whether a single allocation of `len` bytes succeeds, before much of the memory is used for parts.
 pub(crate) fn has_memory(len: usize) -> bool {
     let mut piece = Vec::<u8>::new();
-    // Looked at, because an allocation that nobody uses may be left out.
+    // Inspected, because the compiler may remove an unused allocation.
     piece.try_reserve_exact(len).is_ok() && std::hint::black_box(&piece).capacity() >= len
 }
 
-/// The error where the server has no room for an answer.
+/// Returns the error for an answer that does not fit into the server's budget.
 pub(crate) fn no_room(hint: &str) -> RpcError {
     RpcError::new(ErrorKind::LimitExceeded, "the server has no room for such a long answer now")
         .with_hint(hint)
 }
 
-/// The error where the host has no memory for an answer.
+/// Returns the error for an answer that the host has no memory for.
 pub(crate) fn no_memory(hint: &str) -> RpcError {
     RpcError::new(ErrorKind::LimitExceeded, "the server has no memory for such a long answer").with_hint(hint)
 }

@@ -1,4 +1,4 @@
-//! What each call does: one exhaustive match from the method table to the area that owns it.
+//! Dispatches each call: one exhaustive match from the method table to the module that owns the method.
 //!
 //! Start at [`Calls`].
 
@@ -40,26 +40,26 @@ pub(crate) struct Calls {
     sessions: Arc<SessionRegistry>,
     identity: Identity,
     handshake: Handshake,
-    /// Bounds waits for a text in the output.
+    /// Limits waits for text in output.
     searches: Arc<Semaphore>,
 }
 
-/// How far the handshake of a connection has got.
+/// How far the handshake of a connection has progressed.
 #[derive(Debug)]
 enum Handshake {
     /// `initialize` has not succeeded yet.
     Expected,
-    /// `initialized` has not come yet.
+    /// The client has not sent `initialized` yet.
     Answered(Box<Ready>),
     Complete(Box<Ready>),
 }
 
-/// What a connection has after `initialize`.
+/// State of a connection after `initialize`.
 #[derive(Debug)]
 struct Ready {
     session: Arc<Session>,
     capabilities: BTreeSet<Capability>,
-    /// Sessions that this connection looks at.
+    /// Sessions that this connection observes.
     observed: Vec<Arc<Session>>,
     files: FileCalls,
     watches: Watches,
@@ -84,7 +84,7 @@ impl Ready {
 }
 
 impl Handshake {
-    /// Notes `initialized`; `false` when it came too early.
+    /// Records `initialized`; returns `false` if it came before `initialize`.
     fn complete(&mut self) -> bool {
         match std::mem::replace(self, Handshake::Expected) {
             Handshake::Expected => false,
@@ -132,7 +132,7 @@ impl Calls {
         }
     }
 
-    /// Carries out one call. Only the handshake and long command lines make the caller wait.
+    /// Carries out one call. The caller waits only for the handshake and for long command lines.
     pub(crate) async fn call(&mut self, id: RequestId, call: Call, responder: Responder) {
         let responder = responder.promising(call.reply_type());
         if let Call::Initialize(request) = call {
@@ -217,11 +217,11 @@ impl Calls {
         }
     }
 
-    /// Takes a notification.
+    /// Handles a notification.
     ///
     /// # Errors
     ///
-    /// When the client must not send it, with what it did wrong.
+    /// If the client must not send it, with the reason.
     pub(crate) fn note(&mut self, note: ClientNote) -> Result<(), &'static str> {
         let has = |capability| self.handshake.ready().is_some_and(|ready| ready.has(capability));
         match note {
@@ -271,23 +271,23 @@ impl Calls {
         if source.is_some_and(|source| source.cancel_input(&|responder| responder.is_for(connection, id))) {
             return;
         }
-        // Of a request that has its answer only a stream can be left.
+        // Only a stream can remain of a request that was answered.
         if !outbox.cancel(id) && !is_found {
             cancel_stream(true);
         }
     }
 
-    /// Forgets the calls that have ended.
+    /// Removes the calls that have ended.
     pub(crate) fn reap(&mut self) {
         self.context.reap();
     }
 
-    /// Answers what was asked before the end of input; whoever only waits is told that it is over.
+    /// Answers everything received before the end of input; pending reads and waits end early.
     pub(crate) async fn finish(&mut self) {
         self.context.finish().await;
     }
 
-    /// Ends the calls and leaves the session, which may be resumed by another connection.
+    /// Ends the calls and detaches the session, which another connection may resume.
     pub(crate) async fn end(&mut self) {
         let connection = self.context.connection();
         self.context.outbox().let_go();
@@ -301,7 +301,7 @@ impl Calls {
         }
     }
 
-    /// Leaves the session and those that are observed.
+    /// Detaches the session and stops observing others.
     pub(crate) fn leave(&self) {
         let Some(ready) = self.handshake.ready() else { return };
         self.sessions.detach(&ready.session, self.context.connection());
@@ -356,14 +356,15 @@ impl Calls {
             },
             environment_info: Some(self.context.host().info().info.clone()),
         };
-        // The answer is on its way before the first event can be.
+        // The answer must precede the first event.
         responder.ok(reply);
         let outbox = Arc::clone(self.context.outbox());
         self.sessions.attach(&opened.session, Listener { outbox, capabilities: capabilities.clone() });
         self.handshake = Handshake::Answered(Box::new(Ready::new(opened.session, capabilities, limits)));
     }
 
-    /// Returns the session a request is about: the connection's own unless it names another of its identity.
+    /// Returns the session that a request is about: the connection's own, unless it names another one of its
+    /// identity.
     fn session(&self, own: &Arc<Session>, named: Option<&str>) -> Result<Arc<Session>, RpcError> {
         match named {
             None => Ok(Arc::clone(own)),
@@ -378,7 +379,7 @@ impl Calls {
 
     fn end_session(&self, request: wire_session::End, responder: Responder) {
         let (sessions, identity) = (Arc::clone(&self.sessions), self.identity.clone());
-        // Ending goes on even if the connection that asked for it is gone, which it may end itself.
+        // Runs to completion even if the connection closes, which ending the session may itself cause.
         self.context.host().spawn(async move {
             let result = sessions.end(&request.session_id, &identity).await;
             let controller = result.as_ref().ok().cloned().flatten();

@@ -1,4 +1,5 @@
-//! The wall clock, for what people read; deadlines use [`std::time::Instant`], or [`steady_ms`] where people read them too.
+//! The wall clock, for times shown to people. Deadlines use [`std::time::Instant`], or [`steady_ms`] if people
+//! see them too.
 
 use std::{
     sync::OnceLock,
@@ -12,9 +13,9 @@ pub(crate) fn now_ms() -> u64 {
         .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Returns milliseconds since the Unix epoch as they would be if nobody had set the clock meanwhile.
+/// Returns milliseconds since the Unix epoch, unaffected by changes to the clock since the server started.
 ///
-/// A clock that is set must not end every session that waits for its client.
+/// Setting the clock must not expire every detached session.
 pub(crate) fn steady_ms() -> u64 {
     static BEGIN: OnceLock<(Instant, u64)> = OnceLock::new();
     let (begin, begin_ms) = BEGIN.get_or_init(|| (Instant::now(), now_ms()));

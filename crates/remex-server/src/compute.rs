@@ -1,7 +1,7 @@
-//! Threads for work that keeps a core busy: parsing and encoding of large messages.
+//! Threads for CPU-bound work: parsing and encoding large messages.
 //!
-//! The workers of the runtime serve every connection, so none of them may be busy for long with one message. Start at
-//! [`ComputePool`].
+//! The workers of the runtime serve every connection, so a single message must not occupy one for long. Start
+//! at [`ComputePool`].
 
 use std::{
     io,
@@ -12,31 +12,31 @@ use tokio::runtime::Handle;
 
 use crate::threads::Threads;
 
-/// Messages of more bytes than this are parsed and encoded here.
+/// Messages longer than this are parsed and encoded on the pool.
 pub(crate) const LARGE_MESSAGE: usize = 64 << 10;
 
 /// A few threads with one queue.
 ///
-/// The queue is bounded by its callers: a connection parses one message at a time and makes one large answer at a time.
+/// Callers bound the queue: each connection parses one message and builds one large answer at a time.
 #[derive(Debug)]
 pub(crate) struct ComputePool {
     threads: Threads,
 }
 
 impl ComputePool {
-    /// Makes a pool of up to so many threads.
+    /// Creates a pool of up to `threads` threads.
     ///
     /// # Errors
     ///
-    /// When the host has no room for the first one.
+    /// If the first thread cannot be created.
     pub(crate) fn new(threads: usize) -> io::Result<Self> {
         Ok(ComputePool { threads: Threads::new("remex-compute", threads)? })
     }
 
-    /// Does `work` on one of the threads, within the caller's runtime, unless nobody waits for it any more when its turn
-    /// has come.
+    /// Runs `work` on a thread of the pool, inside the caller's runtime context. The work is skipped if the
+    /// caller has stopped waiting before a thread is free.
     ///
-    /// A panic of `work` is the caller's.
+    /// A panic in `work` propagates to the caller.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let runtime = Handle::current();
         let work = move || {

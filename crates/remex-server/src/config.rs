@@ -1,4 +1,4 @@
-//! What a server is told when it is made: plain values, no files and no environment read here.
+//! The configuration of a server: plain values; nothing here reads files or the environment.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -7,53 +7,53 @@ use remex_proto::{ErrorKind, RpcError, environment, state::output_log};
 /// Everything a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Caps and times.
+    /// Limits and timeouts.
     pub limits: Limits,
-    /// The environment that an `envPolicy` may let through to children.
+    /// The environment that an `envPolicy` may pass on to children.
     pub host_env: Vec<(OsString, OsString)>,
-    /// Who gets in over WebSocket.
+    /// Who may connect over WebSocket.
     pub auth: Auth,
-    /// What clients may know about the host.
+    /// Facts about the host that clients may see.
     pub host: HostInfo,
-    /// The way to the web.
+    /// Proxies for HTTP requests.
     pub proxies: Proxies,
-    /// Whose certificates are believed there.
+    /// Root certificates for HTTP requests.
     pub trust: Trust,
 }
 
-/// What clients may know about the host.
+/// Facts about the host that clients may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostInfo {
     /// The answer to `environment/info`.
     pub info: environment::Info,
-    /// The host's name.
+    /// The host name.
     pub hostname: String,
-    /// Where the user's configuration of Codex is, when it was named explicitly (`CODEX_HOME`).
+    /// The user's Codex configuration directory, if set explicitly (`CODEX_HOME`).
     pub codex_home: Option<PathBuf>,
-    /// Where the administrators' configuration of Codex is.
+    /// The administrators' Codex configuration directory.
     pub codex_system_dir: PathBuf,
 }
 
-/// Which proxies HTTP requests go through, as the usual variables of the environment name them.
+/// Proxies for HTTP requests, named like the usual environment variables.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Proxies {
     /// For `http` URLs: `http_proxy`.
     pub http: Option<String>,
     /// For `https` URLs: `HTTPS_PROXY`.
     pub https: Option<String>,
-    /// For both, where there is none of their own: `ALL_PROXY`.
+    /// For both, unless they have a proxy of their own: `ALL_PROXY`.
     pub all: Option<String>,
-    /// Hosts that are reached directly: `NO_PROXY`.
+    /// Hosts to connect to directly: `NO_PROXY`.
     pub none: Option<String>,
 }
 
-/// Whose certificates HTTP requests believe.
+/// Root certificates that HTTP requests trust.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Trust {
-    /// The roots of the host.
+    /// The host's root certificates.
     #[default]
     System,
-    /// These instead.
+    /// Only these certificates.
     Only {
         /// A file with certificates: `SSL_CERT_FILE`.
         file: Option<PathBuf>,
@@ -62,47 +62,50 @@ pub enum Trust {
     },
 }
 
-/// Who gets in over WebSocket.
+/// Who may connect over WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Auth {
-    /// Everybody who can reach the port: for loopback only.
+    /// Everyone who can reach the port; for loopback only.
     Open,
-    /// Who presents the token with this SHA-256 digest.
+    /// Clients that present the token with this SHA-256 digest.
     Token([u8; 32]),
 }
 
-/// The caps and times of a server; every queue has its bound here.
+/// Limits and timeouts of a server; the bound of every queue is defined here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest message, in bytes.
     pub message_bytes: usize,
-    /// The longest id, name or label that a client may choose, in bytes: they are kept, and repeated in every event.
+    /// The longest id, name or label that a client may choose, in bytes. The server stores them and repeats
+    /// them in every event.
     pub id_bytes: usize,
-    /// Requests of one connection that run at once; parked reads and waits do not count.
+    /// Requests of one connection that run at once; pending reads and waits do not count.
     pub concurrent_requests: usize,
     /// Unanswered requests of one connection before the server stops reading from it.
     pub unanswered_requests: usize,
-    /// Bytes of messages whose requests wait, per connection, before the server stops reading from it.
+    /// Bytes of messages with waiting requests, per connection, before the server stops reading from it.
     pub waiting_request_bytes: usize,
-    /// Waits for a text in the output that one connection may have at once; each keeps about 1 MiB at most.
+    /// Waits for text in output that one connection may have at once; each uses at most about 1 MiB.
     pub output_waits: usize,
     /// Bytes of answers waiting for one connection before the server stops reading from it.
     pub waiting_answer_bytes: usize,
-    /// File requests of one connection that run at once; when all of them hang, others go on after a second.
+    /// File requests of one connection that run at once; if all of them hang, others proceed after a second.
     pub file_requests: usize,
-    /// File requests of one session that wait for others on the same paths; further ones that would have to are refused.
+    /// File requests of one session that wait for others on the same paths; beyond this, a request that would
+    /// have to wait is refused.
     pub waiting_file_requests: usize,
-    /// Large answers about files that one connection has in the making, in bytes; a longer one is made alone.
+    /// Large answers about files that one connection builds at once, in bytes; a longer one is built alone.
     pub making_bytes: usize,
-    /// Long answers that all connections have in the making or waiting to be sent, in bytes: whole files longer than
-    /// `making_bytes`, and output, lists of processes and bodies of HTTP responses of more than 1 MiB.
+    /// Long answers that all connections are building or sending, in bytes: whole files longer than
+    /// `making_bytes`, and output, lists of processes and HTTP bodies of more than 1 MiB.
     pub answer_bytes: usize,
     /// Messages of more than 1 MiB that all connections are receiving, in bytes.
     pub incoming_bytes: usize,
-    /// Bytes of messages whose requests wait, of all connections; one with more than 1 MiB is not read beyond it.
+    /// Bytes of messages with waiting requests, for all connections; beyond it, connections with more than 1
+    /// MiB are not read.
     pub server_request_bytes: usize,
-    /// In this time 1 MiB of a long message or body must come, or of long answers be taken, while others wait for the
-    /// memory that is kept for it.
+    /// How long a peer may take for 1 MiB of a long message, body or answer while others wait for the memory
+    /// reserved for it.
     pub slow_transfer: Duration,
     /// Open file handles of one connection.
     pub handles: usize,
@@ -114,54 +117,56 @@ pub struct Limits {
     pub http_streams: usize,
     /// The longest body of a response that is not streamed.
     pub http_body_bytes: usize,
-    /// How long a connection may take no byte while an answer waits, or the rest of one, before it is closed.
+    /// How long a client may read nothing while an answer, or the rest of one, waits to be sent; then its
+    /// connection is closed.
     pub stalled_writer: Duration,
-    /// After how many bytes of output an acknowledgement is asked for.
+    /// Bytes of output after which the server requests an acknowledgement.
     pub mark_bytes: usize,
-    /// Bytes accepted for the stdin of one process and not yet taken by it.
+    /// Bytes accepted for the stdin of one process that it has not read yet.
     pub stdin_bytes: usize,
     /// Write ids remembered per process.
     pub write_ids: usize,
     /// Start ids remembered per session.
     pub start_ids: usize,
-    /// Retention of one process unless the client asks for another.
+    /// Retention of one process unless the client chooses another.
     pub retain: output_log::Limits,
-    /// The most a client may ask for with `output.retainBytes`.
+    /// The maximum for `output.retainBytes`.
     pub retain_bytes_max: usize,
-    /// Output retained for all processes of a session, in bytes.
+    /// Retained output of all processes of a session, in bytes.
     pub session_retain_bytes: usize,
-    /// Output retained for all sessions, in bytes.
+    /// Retained output of all sessions, in bytes.
     pub server_retain_bytes: usize,
-    /// How long a closed process stays readable unless the client asks for another time.
+    /// How long a closed process stays readable unless the client chooses another time.
     pub closed_ttl: Duration,
-    /// The most a client may ask for with `output.retainMs`.
+    /// The maximum for `output.retainMs`.
     pub closed_ttl_max: Duration,
-    /// Processes of one session that have not closed.
+    /// Processes of one session that are not closed.
     pub processes: usize,
-    /// Closed processes of one session that are still readable; the oldest is forgotten early beyond it.
+    /// Closed processes of one session that are still readable; beyond it, the oldest is forgotten early.
     pub closed_processes: usize,
-    /// What they keep beside their output (ids, command lines, labels), in bytes; the same happens beyond it.
+    /// Bytes that they keep besides their output (ids, command lines, labels); beyond it, the oldest is
+    /// forgotten early.
     pub closed_bytes: usize,
     /// Sessions of the whole server.
     pub sessions: usize,
-    /// Connections of the whole server, those that have not finished their HTTP handshake included.
+    /// Connections of the whole server, including those that have not finished their HTTP handshake.
     pub connections: usize,
-    /// How long a session lives without a connection unless the client asks for another time.
+    /// How long a session survives without a connection unless the client chooses another time.
     pub detach_ttl: Duration,
-    /// The most a client may ask for with `detachTtlMs`; `None` is until the server ends.
+    /// The maximum for `detachTtlMs`; `None` means until the server ends.
     pub detach_ttl_max: Option<Duration>,
-    /// How long after a cut output that the client did not acknowledge is held for it, pausing the child.
+    /// How long the server holds unacknowledged output after a disconnect, pausing the child.
     pub resume_hold: Duration,
-    /// How long the holder of a session may be silent when somebody else wants to resume it.
+    /// How long the holder of a session may stay silent before a resume by another client takes the session.
     pub holder_silence: Duration,
-    /// How long an idle WebSocket stays without a ping.
+    /// How long a WebSocket may be idle before the server sends a ping.
     pub keep_alive: Duration,
-    /// How long processes get between TERM and KILL when the server ends.
+    /// How long processes get between TERM and KILL when the server shuts down.
     pub shutdown_grace: Duration,
 }
 
 impl Limits {
-    /// Refuses an id, a name or a label that is longer than [`id_bytes`](Self::id_bytes).
+    /// Rejects an id, name or label longer than [`id_bytes`](Self::id_bytes).
     pub(crate) fn check_id(&self, what: &str, text: &str) -> Result<(), RpcError> {
         if text.len() <= self.id_bytes {
             return Ok(());
@@ -172,7 +177,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// The base dialect's values where it has them; see each line.
+    /// Uses the values of the base dialect where it defines them.
     fn default() -> Self {
         const MIB: usize = 1 << 20;
         Limits {
@@ -180,16 +185,16 @@ impl Default for Limits {
             id_bytes: 1 << 10,
             concurrent_requests: 256,
             unanswered_requests: 1024,
-            // One message of full length and as much again for those that wait behind it.
+            // One message of maximum length, and as much again for those that wait behind it.
             waiting_request_bytes: 128 * MIB,
             output_waits: 64,
             waiting_answer_bytes: 16 * MIB,
             file_requests: 64,
             waiting_file_requests: 4096,
             making_bytes: 8 * MIB,
-            // Two of the longest files that are read whole.
+            // Two of the longest files that can be read whole.
             answer_bytes: 1024 * MIB + 2 * MIB,
-            // Sixteen of full length.
+            // Sixteen messages of maximum length.
             incoming_bytes: 1024 * MIB,
             server_request_bytes: 1024 * MIB,
             slow_transfer: Duration::from_secs(10),
@@ -197,7 +202,7 @@ impl Default for Limits {
             watches: 128,
             http_requests: 128,
             http_streams: 128,
-            // With base64 it is well below the longest message.
+            // Encoded as base64, it is well below the longest message.
             http_body_bytes: 32 * MIB,
             stalled_writer: Duration::from_secs(30),
             mark_bytes: 64 << 10,

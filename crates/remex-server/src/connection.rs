@@ -1,9 +1,9 @@
 //! One connection: a reader that turns messages into calls, and a writer that empties the outbox.
 //!
-//! A client in the same process says values instead of messages; everything behind the reader is the same.
+//! A client in the same process sends values instead of messages; everything after the reader is the same.
 //!
-//! The two never wait for each other, except that the reader stops while too much is waiting to be
-//! sent. Start at [`run`].
+//! Reader and writer never wait for each other, except that the reader stops while too much waits to be sent.
+//! Start at [`run`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,19 +33,19 @@ use crate::{
     supervise::supervise,
 };
 
-/// How long a client gets to take what is left when its connection ends.
+/// How long a client gets to read what is left when its connection closes.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// How long requests that were read before the end of input may take to be answered.
+/// How long requests received before the end of input may take to be answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// A connection as it comes from a transport.
+/// A connection as a transport delivers it.
 pub(crate) struct Link {
     pub(crate) transport: Transport,
     pub(crate) identity: Identity,
 }
 
-/// What a connection runs over.
+/// What a connection runs on.
 pub(crate) enum Transport {
     Wire { reader: FrameReader, writer: WriteHalf, framing: Framing, source: Source },
     Memory(ServerEnd),
@@ -67,12 +67,13 @@ impl Reader {
         }
     }
 
-    /// Tells whether the client may still listen when nothing can be read any more.
+    /// Returns whether the client may still read after it has stopped sending.
     fn is_half(&self) -> bool {
         matches!(self, Reader::Wire(_, Source::Stdio | Source::Unix))
     }
 
-    /// Takes what still comes: a TCP socket that is closed with unread bytes takes our last words with it.
+    /// Reads and discards what still arrives: closing a TCP socket with unread bytes would discard our last
+    /// messages.
     async fn drain(&mut self, stop: Stop) {
         match (self, stop) {
             (Reader::Wire(reader, _), Stop::Violation) => reader.discard().await,
@@ -80,7 +81,7 @@ impl Reader {
                 loop {
                     match reader.next().await {
                         Incoming::End | Incoming::Failed(_) => break,
-                        // No memory is kept for what nobody will read.
+                        // Discarded without buffering, because nothing will parse it.
                         Incoming::Long { .. } => break reader.discard().await,
                         _ => {}
                     }
@@ -91,7 +92,7 @@ impl Reader {
     }
 }
 
-/// One connection, as its reader has it.
+/// One connection, as its reader sees it.
 struct Connection {
     sessions: Arc<SessionRegistry>,
     outbox: Arc<Outbox>,
@@ -100,17 +101,17 @@ struct Connection {
 
 /// Why the reader stopped.
 enum Stop {
-    /// The client sends no more but may still listen.
+    /// The client sends no more but may still read.
     EndOfInput,
-    /// We or the client said goodbye.
+    /// The server or the client closed the connection.
     Goodbye,
-    /// The client broke the framing: what follows makes no sense.
+    /// The client broke the framing, so the rest cannot be parsed.
     Violation,
-    /// Nobody is there any more.
+    /// The peer is gone.
     Lost,
 }
 
-/// Serves one connection until it ends; then its session is detached.
+/// Serves one connection until it ends, then detaches its session.
 pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     let Link { transport, identity } = link;
     let (mut reader, sink) = match transport {
@@ -157,12 +158,13 @@ impl Connection {
                     let incoming = tokio::select! {
                         biased;
                         () = self.outbox.leaving() => return Stop::Goodbye,
-                        // Before the next frame: pings and empty fragments may come without end.
+                        // Checked before the next frame, because pings and empty fragments may arrive without
+                        // end.
                         () = Receiving::due(receiving.as_ref()) => {
                             let period = self.sessions.host().limits().slow_transfer;
                             let len = reader.unfinished_len();
                             if len <= SHORT as usize {
-                                // It was a blank line, which is no message.
+                                // It was a blank line, not a message.
                                 receiving = None;
                             }
                             if receiving.as_mut().is_some_and(|receiving| !receiving.gets_on(len, period)) {
@@ -173,9 +175,9 @@ impl Connection {
                         incoming = reader.next() => incoming,
                     };
                     if let Incoming::Long { max_len } = incoming {
-                        // Of a blank line, if any: nobody waits for a share while it holds one.
+                        // Left over from a blank line: a task must not wait for a share while it holds one.
                         drop(receiving.take());
-                        // Nothing is read meanwhile: what a client sends beyond this waits on its side.
+                        // The server reads nothing meanwhile, so backpressure reaches the client.
                         let share = tokio::select! {
                             () = self.outbox.leaving() => return Stop::Goodbye,
                             share = self.sessions.host().incoming().take(max_len as u64) => share,
@@ -188,7 +190,7 @@ impl Connection {
                     let is_message = !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_));
                     let stop = self.frame(incoming, *source).await;
                     if is_message {
-                        // Parsed by now.
+                        // The message has been parsed.
                         receiving = None;
                     }
                     stop
@@ -209,7 +211,7 @@ impl Connection {
         }
     }
 
-    /// Takes what came over a wire; returns why nothing more is to be read, if so.
+    /// Handles what arrived over a wire; returns why reading must stop, if it must.
     async fn frame(&mut self, incoming: Incoming, source: Source) -> Option<Stop> {
         if !matches!(incoming, Incoming::End | Incoming::Failed(_)) {
             self.outbox.heard();
@@ -218,7 +220,7 @@ impl Connection {
             Incoming::Message(bytes) => self.message(bytes, source).await,
             Incoming::TooLong { limit } => return self.too_long(limit, source),
             Incoming::NoMemory { .. } => return self.no_memory(source),
-            // The reader has taken note.
+            // The reader has recorded it.
             Incoming::Long { .. } => {}
             Incoming::Ping(payload) => self.outbox.pong(payload),
             Incoming::Pong(payload) => self.pong(&payload),
@@ -241,7 +243,7 @@ impl Connection {
         None
     }
 
-    /// Takes what a client in this process said; without an end of its own, the link is gone.
+    /// Handles a value from a client in this process; `None` means that the link has closed.
     async fn value(&mut self, value: Option<ToServer>) -> Option<Stop> {
         let Some(value) = value else { return Some(Stop::Lost) };
         self.outbox.heard();
@@ -321,7 +323,7 @@ impl Connection {
         None
     }
 
-    /// Ends a connection that keeps memory for a message which does not come.
+    /// Closes a connection that reserves memory for a message that does not arrive.
     fn too_slow(&self, period: Duration, source: Source) -> Stop {
         let message = format!(
             "less than 1 MiB of a long message came in {period:?} while others waited to send theirs; send it in shorter ones"
@@ -358,7 +360,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Sees to it that a defect of ours ends the one connection that met it, and leaves its session to be resumed.
+    /// After a panic, closes this connection only and leaves its session to be resumed.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -370,10 +372,10 @@ impl Drop for Connection {
     }
 }
 
-/// A long message on its way, with the memory that is kept for it.
+/// A long message that is being received, with the memory reserved for it.
 struct Receiving {
     share: Share,
-    /// How much of it had come when it was last looked at.
+    /// Bytes received at the last check.
     len: usize,
     next_look: Instant,
 }
@@ -383,7 +385,7 @@ impl Receiving {
         Receiving { share, len, next_look: Instant::now() + period }
     }
 
-    /// Waits until it is to be looked at again.
+    /// Waits until the next check is due.
     async fn due(receiving: Option<&Self>) {
         match receiving {
             Some(receiving) => tokio::time::sleep_until(receiving.next_look).await,
@@ -391,7 +393,7 @@ impl Receiving {
         }
     }
 
-    /// Tells whether enough has come, or nobody else waits for the memory.
+    /// Returns whether enough has arrived, or no other connection waits for the memory.
     fn gets_on(&mut self, len: usize, period: Duration) -> bool {
         let is_slow = (len.saturating_sub(self.len) as u64) < PROGRESS;
         (self.len, self.next_look) = (len, Instant::now() + period);
@@ -399,20 +401,21 @@ impl Receiving {
     }
 }
 
-/// How a client takes long answers, looked at now and then while something is being sent.
+/// Checks from time to time whether a client reads the long answers it requested.
 struct Taking {
-    /// How much it had taken at the last look, if it was owed a long answer then.
+    /// Bytes written at the last check, if a long answer was pending then.
     written: Option<u64>,
     next_look: Instant,
 }
 
 impl Taking {
-    /// Begins anew: nothing is owed.
+    /// Starts over with nothing pending.
     fn new() -> Self {
         Taking { written: None, next_look: Instant::now() }
     }
 
-    /// Tells whether the client has taken enough since the last look, or was not owed a long answer all the time.
+    /// Returns whether the client has read enough since the last check, or no long answer was pending
+    /// throughout.
     fn gets_on(&mut self, outbox: &Outbox, sink: &Sink, period: Duration) -> bool {
         let written = outbox.owes_more_than(SHORT, sink).then(|| outbox.written());
         let is_slow = self.written.zip(written).is_some_and(|(before, now)| now < before + PROGRESS);
@@ -421,7 +424,7 @@ impl Taking {
     }
 }
 
-/// Closes an outbox, however its writer ends.
+/// Closes an outbox when its writer ends, for whatever reason.
 struct Closing(Arc<Outbox>);
 
 impl Drop for Closing {
@@ -430,10 +433,10 @@ impl Drop for Closing {
     }
 }
 
-/// What a client said.
+/// A parsed message.
 enum Parsed {
     Malformed(Malformed),
-    /// There is no memory for what it says.
+    /// The message was valid, but there is no memory for its contents.
     NoMemory {
         id: RequestId,
     },
@@ -454,7 +457,7 @@ impl Parsed {
     fn of(bytes: &[u8]) -> Self {
         match Message::parse(bytes, MessageLimits::WIRE) {
             Err(malformed) => Parsed::Malformed(malformed),
-            // What it says is copied out of it. To see at once whether there is memory for that.
+            // Parsing copies the contents out of the message, so check now whether there is memory for them.
             Ok(Message::Request { id, .. })
                 if bytes.len() > LARGE_MESSAGE && !budget::has_memory(bytes.len()) =>
             {
@@ -472,7 +475,7 @@ impl Parsed {
     }
 }
 
-/// Empties the outbox into the connection until it ends.
+/// Writes the outbox to the connection until it closes.
 async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc<Budget>) {
     let closing = Closing(Arc::clone(&outbox));
     let mut taking = Taking::new();
@@ -496,7 +499,7 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc
         let is_sent = tokio::select! {
             biased;
             is_sent = sink.send() => is_sent,
-            // Once it is over, a client that takes nothing has a moment left.
+            // After a close was requested, a client that reads nothing gets only a short time.
             () = overdue(&outbox) => false,
             () = outbox.stalled() => {
                 let reason = format!("nothing was read for {:?} while answers were waiting", limits.stalled_writer);
@@ -524,7 +527,7 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc
     drop(closing);
 }
 
-/// Waits until the farewell has taken too long.
+/// Waits until closing has taken too long.
 async fn overdue(outbox: &Outbox) {
     outbox.leaving().await;
     tokio::time::sleep(FAREWELL).await;

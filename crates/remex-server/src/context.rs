@@ -1,4 +1,4 @@
-//! What a handler gets of its connection: the host, the outbox, and tasks that can be cancelled.
+//! What a call handler needs from its connection: the host, the outbox, and tasks that can be cancelled.
 //!
 //! Start at [`CallContext`].
 
@@ -17,21 +17,21 @@ use crate::{
     supervise::supervise,
 };
 
-/// Why a connection ends that met a panic.
+/// Why a connection closes after a panic.
 pub(crate) const FAILED: &str = "the server failed on a request; its log says why";
 
-/// What a handler gets of its connection.
+/// What a call handler needs from its connection.
 #[derive(Debug)]
 pub(crate) struct CallContext {
     host: Arc<Host>,
     outbox: Arc<Outbox>,
-    /// Calls that take their time; they end with the connection.
+    /// Long-running calls; they end with the connection.
     tasks: JoinSet<()>,
-    /// How to cancel them.
+    /// Abort handles of these calls.
     cancels: Vec<(RequestId, AbortHandle)>,
-    /// Cancelled when the client sends no more.
+    /// Cancelled when the client stops sending.
     end_of_input: CancellationToken,
-    /// Bounds what runs at once.
+    /// Limits the calls that run at once.
     slots: Arc<Semaphore>,
 }
 
@@ -59,26 +59,27 @@ impl CallContext {
         self.outbox.id
     }
 
-    /// Returns what bounds the calls of this connection that run at once.
+    /// Returns the semaphore that limits the concurrent calls of this connection.
     pub(crate) fn slots(&self) -> &Arc<Semaphore> {
         &self.slots
     }
 
-    /// Returns what is cancelled when the client sends no more: reads and waits end then.
+    /// Returns the token that is cancelled when the client stops sending; reads and waits end then.
     pub(crate) fn end_of_input(&self) -> &CancellationToken {
         &self.end_of_input
     }
 
-    /// Runs a call that may take its time, beside the others; `request/cancel` with `id` aborts it.
+    /// Runs a call concurrently with others; `request/cancel` with `id` aborts it.
     pub(crate) fn spawn_call(&mut self, id: RequestId, call: impl Future<Output = ()> + Send + 'static) {
         let handle = self.tasks.spawn(async {
-            // Its responder has answered.
+            // On a panic, its responder has already answered.
             let _ = supervise(call).await;
         });
         self.cancels.push((id, handle));
     }
 
-    /// Runs what goes on after its request was answered; if it panics, only the end of the connection tells the client.
+    /// Runs work that continues after its request was answered. If it panics, closing the connection is the
+    /// only way to tell the client.
     pub(crate) fn spawn_stream(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let outbox = Arc::clone(&self.outbox);
         self.tasks.spawn(async move {
@@ -88,27 +89,27 @@ impl CallContext {
         });
     }
 
-    /// Aborts the newest call with this id; `false` when none runs.
+    /// Aborts the newest call with this id; returns `false` if none is running.
     pub(crate) fn abort_call(&mut self, id: &RequestId) -> bool {
         self.reap();
         let running = self.cancels.iter().rposition(|(running, _)| running == id);
         running.map(|index| self.cancels.remove(index).1.abort()).is_some()
     }
 
-    /// Forgets the tasks that have ended.
+    /// Removes the tasks that have ended.
     pub(crate) fn reap(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         self.cancels.retain(|(_, handle)| !handle.is_finished());
     }
 
-    /// Ends what only waits, and waits until everything that was asked is answered.
+    /// Cancels reads and waits, then waits until every request is answered.
     pub(crate) async fn finish(&mut self) {
         self.end_of_input.cancel();
         while self.tasks.join_next().await.is_some() {}
         self.outbox.all_answered().await;
     }
 
-    /// Ends all tasks.
+    /// Aborts all tasks.
     pub(crate) async fn shut_down(&mut self) {
         self.tasks.shutdown().await;
     }

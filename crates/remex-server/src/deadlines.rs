@@ -1,4 +1,4 @@
-//! When something expires: closed processes are forgotten at their deadline.
+//! Deadlines at which closed processes expire.
 //!
 //! Start at [`Deadlines`].
 
@@ -11,13 +11,13 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Something with a deadline.
+/// A value that expires at a deadline.
 pub(crate) trait Expire: Send + Sync {
-    /// Called once its deadline has passed.
+    /// Called once after the deadline.
     fn expire(self: Arc<Self>);
 }
 
-/// The deadlines of a server. An entry keeps nothing alive: dropping its [`Deadline`] removes it.
+/// The deadlines of a server. An entry keeps nothing alive; dropping its [`Deadline`] removes it.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     /// Shared by process tasks, the task that watches the deadlines and each [`Deadline`]; held briefly.
@@ -41,7 +41,7 @@ impl fmt::Debug for Entries {
 
 type Key = (Instant, u64);
 
-/// An entry among the deadlines, removed when this is dropped.
+/// One entry, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     key: Key,
@@ -49,7 +49,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadlines {
-    /// Lets `what` expire at `at`, for as long as the returned entry exists.
+    /// Expires `what` at `at`, as long as the returned entry exists.
     pub(crate) fn add<T: Expire + 'static>(&self, what: &Arc<T>, at: Instant) -> Deadline {
         let mut entries = lock(&self.entries);
         entries.count += 1;
@@ -79,7 +79,7 @@ impl Deadlines {
         }
     }
 
-    /// Expires everything that is due by `now`.
+    /// Expires every entry that is due by `now`.
     pub(crate) fn expire(&self, now: Instant) {
         while let Some(due) = self.take_due(now) {
             due.expire();
@@ -90,7 +90,7 @@ impl Deadlines {
         lock(&self.entries).by_deadline.first_key_value().map(|((deadline, _), _)| *deadline)
     }
 
-    /// Takes out the first entry that is due by `now` and still alive.
+    /// Removes the first entry that is due by `now` and still alive.
     fn take_due(&self, now: Instant) -> Option<Arc<dyn Expire>> {
         loop {
             let due = {
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Like a process, it owns its deadline.
+    /// Owns its deadline, as a process does.
     #[derive(Default)]
     struct Owner {
         deadline: Mutex<Option<Deadline>>,

@@ -1,8 +1,8 @@
-//! The engine of one process: starts a child, moves its bytes, carries out requests, and sees it end.
+//! The engine of one process: starts the child, moves its bytes, carries out requests, and records its end.
 //!
-//! The task in [`task`] owns the child and is the only writer of the log; everybody else reads the log with a cursor, or
-//! queues a [`Request`]. The engine knows no session, no connection and no outbox: who listens is its [`Audience`], who
-//! asks is a [`Caller`], and who owns it is an [`Owner`]. Start at [`Engine`].
+//! The task in [`task`] owns the child and is the only writer of the log. Everything else reads the log with a
+//! cursor or queues a [`Request`]. The engine knows no session, no connection and no outbox: its [`Audience`]
+//! reads the log, a [`Caller`] sends requests, and an [`Owner`] owns it. Start at [`Engine`].
 
 mod audience;
 pub(crate) mod broken;
@@ -54,23 +54,24 @@ pub(crate) struct Engine<A: Audience> {
     pub(crate) id: Box<str>,
     owner: Weak<A::Owner>,
     host: Arc<Host>,
-    /// What its log is charged to.
+    /// The account that its log is charged to.
     account: Arc<RetentionAccount>,
     pub(crate) spec: Spec,
     pub(crate) tag: Tag,
-    /// Shared by the task, which writes the log, and by those who read it or ask for something; held briefly.
+    /// Shared by the task, which writes the log, and by readers and callers; held briefly.
     state: Mutex<State<A>>,
-    /// Graceful ends under way. Apart from the state, which is locked where some of them begin; held briefly.
+    /// Graceful terminations in progress. Separate from the state, which is locked when some of them begin;
+    /// held briefly.
     gentle_ends: Mutex<GentleEnds>,
-    /// Wakes the task: requests came, or the log may have room again.
+    /// Wakes the task: requests were queued, or the log may have room again.
     wake: Notify,
     /// Wakes reads and waits.
     changed: Notify,
-    /// Counted among those of its session that have not closed.
+    /// Whether the owner counts the process among those that are not closed.
     is_live: AtomicBool,
 }
 
-/// What was asked for.
+/// What the client asked for.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) argv: Vec<String>,
@@ -79,22 +80,22 @@ pub(crate) struct Spec {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) asked_at_ms: u64,
     pub(crate) overflow: wire::Overflow,
-    /// How long after close the output stays readable.
+    /// How long the output stays readable after close.
     pub(crate) closed_ttl: Duration,
     pub(crate) linger: Option<Duration>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) retain_bytes: usize,
     pub(crate) start_id: Option<String>,
-    /// Bytes of what the client said that are kept with the process.
+    /// Bytes that the client sent and that are kept with the process.
     pub(crate) weight: usize,
 }
 
-/// What changes while a process lives.
+/// The mutable state of a process.
 #[derive(Debug)]
 pub(crate) struct State<A: Audience> {
     lifecycle: Lifecycle,
-    /// The child of a start that is not answered yet, which is to die with its tree if the task panics.
+    /// The child of a start that is not answered yet. If the task panics, it is killed with its tree.
     born: Option<Leader>,
     requests: VecDeque<Request<A::Caller>>,
     pub(crate) log: OutputLog,
@@ -105,19 +106,19 @@ pub(crate) struct State<A: Audience> {
     ended_at_ms: Option<u64>,
     /// Why the server ended it, if it did.
     ended_for: Option<ExitCause>,
-    /// When output last came, for idleness.
+    /// When output last arrived, for the idle timeout.
     last_output: Instant,
-    /// Whether the task leaves the output alone for a moment.
+    /// Whether the task delays its next read.
     rest: Rest,
-    /// When readers were last told.
+    /// When the audience was last notified.
     last_ring: Instant,
-    /// The client wrote since readers were last told: what comes now is an answer and goes out at once.
+    /// The client has written since the last notification: the next output answers it and is announced at once.
     answer_due: bool,
-    /// The task waits for room.
+    /// The task waits for room in the log.
     full: bool,
-    /// Bytes charged to session and server.
+    /// Bytes charged to the account.
     charged: usize,
-    /// Its task panicked.
+    /// The task panicked.
     is_broken: bool,
 }
 
@@ -128,7 +129,7 @@ enum Lifecycle {
         leader: Leader,
         started_at_ms: u64,
     },
-    /// Closed: the task is gone.
+    /// The process has closed and its task has ended.
     Over {
         pid: Pid,
         started_at_ms: u64,
@@ -136,7 +137,7 @@ enum Lifecycle {
     Failed,
 }
 
-/// How the direct child ended.
+/// How the direct child exited.
 #[derive(Clone, Debug)]
 pub(crate) struct Exit {
     pub(crate) code: i32,
@@ -145,7 +146,7 @@ pub(crate) struct Exit {
     pub(crate) usage: wire::Usage,
 }
 
-/// What the task is asked to do, in the order of arrival.
+/// A request to the task; handled in order of arrival.
 #[derive(Debug)]
 pub(crate) enum Request<C> {
     Write(StdinWrite<C>),
@@ -155,7 +156,7 @@ pub(crate) enum Request<C> {
     Terminate(wire::TerminateMode, wire::TerminateScope, C),
 }
 
-/// Where a process belongs.
+/// The owner, host and account of a new process.
 #[derive(Debug)]
 pub(crate) struct Placement<'a, A: Audience> {
     pub(crate) owner: Weak<A::Owner>,
@@ -201,10 +202,11 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Queues a request, which the task takes after the start and never before; answers it when there is no task.
+    /// Queues a request, which the task handles after the start. Answers it directly if the task has ended.
     pub(crate) fn request(self: &Arc<Self>, request: Request<A::Caller>) {
         let mut state = self.state();
-        // Sent again by its client elsewhere, it would come before what was sent before it.
+        // The client sends unanswered input again after it reconnects. If the process took it now, it would
+        // precede input that was sent earlier.
         if request.is_input() && request.caller().is_gone() {
             drop(state);
             return;
@@ -236,7 +238,7 @@ impl<A: Audience> Engine<A> {
         &self.host
     }
 
-    /// Tells everybody who listens or waits that there is something new in the log.
+    /// Notifies the audience, reads and waits of new events in the log.
     pub(crate) fn ring(self: &Arc<Self>, state: &mut State<A>) {
         A::on_events(self, state);
         state.last_ring = Instant::now();
@@ -244,9 +246,9 @@ impl<A: Audience> Engine<A> {
         self.changed.notify_waiters();
     }
 
-    /// Tells at once what comes after a pause or as an answer; gathers while output goes on.
+    /// Announces output at once after a quiet period or after input, and gathers it while output continues.
     ///
-    /// Returns when listeners have to be told at the latest, if they were not told now.
+    /// Returns the latest time for the notification if it was deferred.
     fn announce(self: &Arc<Self>, state: &mut State<A>, now: Instant) -> Option<Instant> {
         let is_due =
             state.answer_due || now >= state.last_ring + GATHER || state.audience.wants_much(&state.log);
@@ -257,17 +259,17 @@ impl<A: Audience> Engine<A> {
         Some(state.last_ring + GATHER)
     }
 
-    /// Tells whether nothing more will come.
+    /// Returns whether the log is closed: no further event follows.
     pub(crate) fn is_closed(&self) -> bool {
         self.state().log.is_closed()
     }
 
-    /// Notes whether the process counts as one that has not closed; returns whether that is news.
+    /// Records whether the process counts as not closed; returns whether that changed.
     pub(crate) fn set_live(&self, is_live: bool) -> bool {
         self.is_live.swap(is_live, Ordering::Relaxed) != is_live
     }
 
-    /// The task ends: from now on orders are answered without it.
+    /// Ends the task: from now on, requests are answered without it.
     fn retire(self: &Arc<Self>) {
         let mut state = self.state();
         if let Lifecycle::Running { leader, started_at_ms } = &state.lifecycle {
@@ -278,7 +280,7 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Waits until the start has succeeded or failed, or until `deadline`; `false` when it failed.
+    /// Waits until the start has succeeded or failed, or until `deadline`; returns `false` if it failed.
     pub(crate) async fn started(&self, deadline: Option<Instant>) -> bool {
         loop {
             let changed = self.changed.notified();
@@ -300,7 +302,7 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Notes why the process is about to end, unless a reason is known already.
+    /// Records why the process is about to end, unless a cause is already known.
     pub(crate) fn will_end_for(&self, cause: ExitCause) {
         let mut state = self.state();
         if state.exit.is_none() {
@@ -308,15 +310,16 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// The session has ended: the process dies, and nobody waits for what it said.
+    /// Kills the process after its session has ended; its output is no longer held for anyone.
     ///
-    /// Tells whether it is still being started, so that there may be something to end later.
+    /// Returns whether the start is still in progress, so that a child may appear later.
     pub(crate) fn abandon(&self) -> bool {
         let mut state = self.state();
         state.audience.let_go();
         match &state.lifecycle {
             Lifecycle::Starting(attempt) => attempt.abort(),
-            // The end of the session kills everything with its tag and reports failures; this also gets what lost its tag.
+            // Ending the session kills everything with its tag and reports failures; this also kills processes
+            // that have lost the tag.
             Lifecycle::Running { leader, .. } => drop(tree::kill_start(self.tag, leader)),
             _ => {}
         }
@@ -326,14 +329,14 @@ impl<A: Audience> Engine<A> {
         is_starting
     }
 
-    /// The server ends: a process that does not run yet never will.
+    /// Aborts the start if it is still in progress, because the server is shutting down.
     pub(crate) fn abort_start(&self) {
         if let Lifecycle::Starting(attempt) = &self.state().lifecycle {
             attempt.abort();
         }
     }
 
-    /// Evicts what nobody waits for, to make room for others.
+    /// Evicts output that is not held, to make room for other processes.
     pub(crate) fn reclaim(&self) {
         let mut state = self.state();
         let hold = state.hold(&self.spec, self.host.limits(), Instant::now());
@@ -341,7 +344,7 @@ impl<A: Audience> Engine<A> {
         self.charge(&mut state);
     }
 
-    /// Returns when it began to run, or was asked for.
+    /// Returns when it started to run, or else when the start was requested.
     pub(crate) fn started_at_ms(&self) -> u64 {
         match self.state().lifecycle {
             Lifecycle::Running { started_at_ms, .. } | Lifecycle::Over { started_at_ms, .. } => started_at_ms,
@@ -349,7 +352,7 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Returns one line of `process/list`, without the figures of the tree.
+    /// Returns its entry for `process/list`, without the resource use of its tree.
     pub(crate) fn entry(&self, session_id: &str) -> wire::Entry {
         let state = self.state();
         let (pid, started_at_ms) = match &state.lifecycle {
@@ -384,7 +387,7 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Returns what the log may hold now, from what session and server have left.
+    /// Returns how much the log may hold now, given what session and server have left.
     fn budget(&self, state: &State<A>) -> usize {
         let chunk = self.host.limits().retain.chunk_bytes;
         state.log.footprint().saturating_add(self.account.left()).max(chunk)
@@ -419,17 +422,17 @@ impl<A: Audience> State<A> {
         }
     }
 
-    /// Returns when a full log should be looked at again although nobody said anything.
+    /// Returns when to check a full log again even if no acknowledgement arrives.
     fn look_again_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
         self.full.then(|| self.audience.hold_changes_at(spec, limits)).flatten()
     }
 
-    /// Tells whether the task waits for room in the log.
+    /// Returns whether the task waits for room in the log.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Takes out the input that `is_cancelled` names, wherever it waits.
+    /// Removes all pending input that `is_cancelled` selects and returns its callers.
     pub(crate) fn cancel_input(&mut self, is_cancelled: impl Fn(&A::Caller) -> bool) -> Vec<A::Caller> {
         let (cancelled, kept) = std::mem::take(&mut self.requests)
             .into_iter()
@@ -440,7 +443,7 @@ impl<A: Audience> State<A> {
         cancelled
     }
 
-    /// Returns when the process will have been idle for `time` if nothing comes; unknown while nobody listens to it.
+    /// Returns when the process will have been idle for `time`; `None` while its output is not being read.
     fn idle_at(&self, time: Duration) -> Option<Instant> {
         if self.full { None } else { self.rest.silent_at(self.last_output, time) }
     }
@@ -451,7 +454,7 @@ impl<A: Audience> State<A> {
     }
 }
 
-/// Returns the error for a process that never was or is forgotten.
+/// Returns the error for a process that never existed or was forgotten.
 pub(crate) fn unknown_process(id: &str) -> RpcError {
     RpcError::new(ErrorKind::UnknownProcess, format!("unknown process id {id}"))
 }

@@ -1,8 +1,8 @@
-//! The host's own configuration of the client, as far as the client asks for it.
+//! `environment/configRead`: the parts of the host's Codex configuration that the client asks for.
 //!
-//! Layers from lowest to highest precedence: the administrators' file, the user's, those of the
-//! project if the user trusts it, and the administrators' last word. The files are read anew each
-//! time. Start at [`Layers`].
+//! Layers from lowest to highest precedence: the administrators' file, the user's, those of the project if the
+//! user trusts it, and the administrators' managed overrides. The files are read again on each request. Start
+//! at [`Layers`].
 
 use std::{
     fs::{File, OpenOptions},
@@ -26,7 +26,7 @@ use crate::{
 /// The longest configuration file that is read, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
 
-/// The file of the user, of the administrators and of a project.
+/// The file name in the directories of the user, the administrators and a project.
 const CONFIG: &str = "config.toml";
 
 /// Answers `environment/configRead`, within the slots for file work.
@@ -109,7 +109,7 @@ fn read(host: &HostInfo, request: &wire::ReadConfig) -> Result<wire::ConfigReply
     })
 }
 
-/// Returns where the user's configuration is; one that was named explicitly has to exist.
+/// Returns the user's configuration directory; one that was set explicitly must exist.
 fn codex_home(host: &HostInfo) -> Result<Option<PathBuf>, RpcError> {
     let Some(named) = &host.codex_home else {
         let home = host.info.user_home_dir.as_ref().and_then(|home| home.native().ok());
@@ -150,7 +150,7 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// Returns what the keys name, in the order of the file; a key below a plain value names that value.
+/// Returns what the keys select, in file order; a key below a plain value selects that value.
 fn select(table: &Table, keys: &[&[String]]) -> Table {
     let mut selected = Table::new();
     for (name, value) in table {
@@ -191,14 +191,14 @@ fn project_files(user: &Table, cwd: &Path, home: &Path) -> Vec<PathBuf> {
 
 fn is_project_root(directory: &Path, user: &Table) -> bool {
     let git = directory.join(".git");
-    // In a work tree of its own `.git` is a file.
+    // In a linked work tree, `.git` is a file.
     let is_git = git.is_file() || git.join("HEAD").exists();
     let markers = user.get("project_root_markers").and_then(Value::as_array);
     let mut names = markers.into_iter().flatten().filter_map(Value::as_str).filter(|name| *name != ".git");
     is_git || names.any(|name| directory.join(name).exists())
 }
 
-/// Reads a file; none when it is not there.
+/// Reads a file; returns `None` if it does not exist.
 fn table(path: &Path) -> Result<Option<Table>, RpcError> {
     let failed =
         |why: String| unreadable(path, &format!("Failed to read config file {}: {why}", path.display()));
@@ -219,7 +219,7 @@ fn table(path: &Path) -> Result<Option<Table>, RpcError> {
     }
 }
 
-/// Opens a regular file; none when it is something else, which could make a reader wait.
+/// Opens a regular file; returns `None` for anything else, which could block a reader.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
@@ -235,7 +235,7 @@ fn text(file: File) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns line and column of an error, both from 1.
+/// Returns line and column of an error, both starting at 1.
 fn position(text: &str, error: &toml::de::Error) -> (usize, usize) {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);

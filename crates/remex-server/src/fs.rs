@@ -1,8 +1,8 @@
-//! Files: what is asked is done on threads of their own, in the order of arrival where paths of one session overlap.
+//! File requests: each runs on a thread of its own, in order of arrival where paths of one session overlap.
 //!
-//! Nothing here runs on a worker of the runtime, because any path may lead to a mount that hangs. A
-//! call that hangs holds its thread and what overlaps its path in the same session, and nobody else.
-//! Start at [`FileWork`].
+//! Nothing here runs on a worker of the runtime, because any path may lead to a mount that hangs. A call that
+//! hangs blocks its thread and requests for overlapping paths in the same session, and nothing else. Start at
+//! [`FileWork`].
 
 mod answer_memory;
 mod answer_slot;
@@ -39,29 +39,30 @@ use answer_slot::{AnswerSlot, AnswerSlotWatch};
 use handles::Handles;
 pub(crate) use path_lock::{PathAccess, PathLock, PathLockQueue};
 
-/// Who takes longer may hang, and must not keep others waiting.
+/// Work that takes longer than this may hang, so others stop waiting for it.
 const HANG_THRESHOLD: Duration = Duration::from_secs(1);
 
-/// What a listing counts for.
+/// The size that a listing counts for.
 const LISTING: u64 = 4 * MIB;
 
 const MIB: u64 = 1 << 20;
 
-/// Something that is done with files in one go.
+/// A file request that one function call carries out.
 pub(crate) trait FileWork: Request + Confinable + Send + 'static {
-    /// How large an answer may be.
+    /// How large its answer may be.
     const ANSWER: AnswerSize = AnswerSize::Small;
 
-    /// Returns what it touches.
+    /// Returns the paths that it accesses.
     fn access(&self) -> Result<PathAccess, RpcError>;
 
-    /// Does it; the thread may hang. What takes long asks now and then whether it is still wanted.
+    /// Carries out the request; the thread may hang. Long-running work checks from time to time whether it was
+    /// cancelled.
     fn run(&self, wanted: &CancelCheck) -> Result<Self::Reply, RpcError>;
 }
 
-/// Something that can be asked for in a sandbox.
+/// A request that may ask for a sandbox.
 pub(crate) trait Confinable {
-    /// Returns the confinement that was asked for.
+    /// Returns the sandbox that was asked for.
     fn sandbox(&self) -> &Sandbox;
 }
 
@@ -83,13 +84,13 @@ confinable! {
 /// How large an answer may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerSize {
-    /// It is queued at once.
+    /// Queued at once.
     Small,
-    /// It waits until the client has taken what was queued before.
+    /// Waits until the client has read what was queued before.
     Large,
 }
 
-/// What a job holds until its effect is there.
+/// Guards that a job holds until its effect is visible.
 #[derive(Debug)]
 pub(crate) struct JobGuards {
     #[expect(dead_code, reason = "others wait for it to be dropped")]
@@ -101,16 +102,16 @@ pub(crate) struct JobGuards {
 /// The file calls of one connection.
 #[derive(Debug)]
 pub(crate) struct FileCalls {
-    /// Those of the session.
+    /// The path locks of the session.
     locks: Arc<PathLockQueue>,
-    /// Bounds file work, of which some may hang.
+    /// Limits concurrent file work, some of which may hang.
     slots: Arc<Semaphore>,
     making: LargeAnswerLimits,
     handles: Handles,
 }
 
 impl FileCalls {
-    /// Makes the file calls of a connection whose session has these path locks.
+    /// Creates the file calls of a connection whose session has these path locks.
     pub(crate) fn new(locks: &Arc<PathLockQueue>, limits: &Limits) -> Self {
         FileCalls {
             locks: Arc::clone(locks),
@@ -120,12 +121,12 @@ impl FileCalls {
         }
     }
 
-    /// Returns what bounds the file work of the connection.
+    /// Returns the semaphore that limits the connection's file work.
     pub(crate) fn slots(&self) -> &Arc<Semaphore> {
         &self.slots
     }
 
-    /// Does something with files, beside everything that does not touch the same paths.
+    /// Carries out a file request, concurrently with all that access other paths.
     pub(crate) fn call<W: FileWork>(
         &self,
         context: &mut CallContext,
@@ -153,10 +154,10 @@ impl FileCalls {
         }
     }
 
-    /// Runs `job`, which gives the answer itself, on a thread once its lock is acquired.
+    /// Runs `job`, which sends the answer itself, on a thread once its lock is acquired.
     ///
-    /// The job gives back what it holds as soon as its effect is there. If nobody is before it, it
-    /// starts at once, with no task in between.
+    /// The job releases its guards as soon as its effect is visible. If it needs to wait for nothing, it starts
+    /// at once, without a task in between.
     fn run_job(
         &self,
         context: &mut CallContext,
@@ -172,7 +173,7 @@ impl FileCalls {
         context.spawn_call(id, later);
     }
 
-    /// Returns what large answers are made with.
+    /// Returns what is needed to build large answers.
     fn large(&self, context: &CallContext) -> LargeAnswers {
         LargeAnswers {
             host: Arc::clone(context.host()),
@@ -183,7 +184,7 @@ impl FileCalls {
         }
     }
 
-    /// Queues a lock on what a request touches, unless it asks for a sandbox.
+    /// Queues a lock on the paths of a request, unless it asks for a sandbox.
     pub(crate) fn lock_unconfined(
         &self,
         sandbox: &Sandbox,
@@ -199,14 +200,14 @@ impl FileCalls {
         self.lock(access?)
     }
 
-    /// Queues a lock on what a request touches.
+    /// Queues a lock on the paths of a request.
     pub(crate) fn lock(&self, access: PathAccess) -> Result<PathLock, RpcError> {
         self.locks.lock(access)
     }
 }
 
 impl PathLock {
-    /// Runs `job` on a thread once the lock is acquired and there is a slot for it.
+    /// Runs `job` on a thread once the lock is acquired and a slot is free.
     pub(crate) fn job<J: FnOnce(JobGuards) + Send + 'static>(
         self,
         host: Arc<Host>,
@@ -224,12 +225,13 @@ impl PathLock {
     }
 }
 
-/// Waits for a slot; where nothing ends for a second, everything that has one hangs, and others go on without.
+/// Waits for a slot. If none is released for a second, all holders hang, and the request proceeds without one.
 pub(crate) async fn file_slot(slots: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     tokio::time::timeout(HANG_THRESHOLD, slots.acquire_owned()).await.ok().and_then(Result::ok)
 }
 
-/// A job that has not begun; it may own open files, and to close one may hang.
+/// A job that has not started. It is dropped on a file thread, because it may own open files and closing one
+/// may hang.
 struct QueuedJob<J: Send + 'static> {
     host: Arc<Host>,
     job: Option<J>,
@@ -243,7 +245,7 @@ impl<J: Send + 'static> Drop for QueuedJob<J> {
     }
 }
 
-/// What large answers of one connection are made with: few at a time, and only while the client takes them.
+/// Builds the large answers of one connection: few at a time, and only while the client reads them.
 #[derive(Clone)]
 pub(crate) struct LargeAnswers {
     host: Arc<Host>,
@@ -254,7 +256,8 @@ pub(crate) struct LargeAnswers {
 }
 
 impl LargeAnswers {
-    /// Runs `job`, which answers with about `bytes`, once its lock is acquired and there is room for that.
+    /// Runs `job`, which answers with about `bytes`, once its lock is acquired and there is room for the
+    /// answer.
     pub(crate) async fn make(self, bytes: u64, lock: PathLock, job: impl FnOnce(JobGuards) + Send + 'static) {
         let mut waiting = QueuedJob { host: Arc::clone(&self.host), job: Some(job) };
         lock.acquired().await;
@@ -279,9 +282,9 @@ impl LargeAnswers {
         }
     }
 
-    /// Returns the room for one answer, still empty.
+    /// Returns the memory reservation for one answer, still empty.
     ///
-    /// What is handed over within the process needs none: its memory is the client's own.
+    /// Values passed within the process need none: their memory belongs to the client.
     fn room(&self) -> AnswerMemory {
         let free_len = match self.outbox.encoding() {
             Encoding::Json => self.host.limits().making_bytes as u64,
@@ -290,30 +293,30 @@ impl LargeAnswers {
         AnswerMemory::new(free_len, Arc::clone(&self.making.lane), Arc::clone(self.host.answers()))
     }
 
-    /// Takes a lock that holds up nobody.
+    /// Takes a lock that blocks no other request.
     fn look_again(&self, path: &HostPath) -> Result<PathLock, RpcError> {
         self.locks.lock(PathAccess::looks(path)?)
     }
 
-    /// Takes a place for so much at once, if there is room for it.
+    /// Takes a slot for `bytes` if there is room for it now.
     fn place(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let has_room = self.outbox.has_room();
         Arc::clone(&self.making.share).try_acquire_many_owned(self.share(bytes)).ok().filter(|_| has_room)
     }
 
-    /// Returns how much of what may be in the making an answer takes: what is longer takes everything.
+    /// Returns how many MiB of the limit an answer counts for; a longer one takes the whole limit.
     fn share(&self, bytes: u64) -> u32 {
         let all = self.host.limits().making_bytes as u64;
         u32::try_from(bytes.min(all).div_ceil(MIB)).unwrap_or(1).max(1)
     }
 }
 
-/// Bounds the large answers of one connection.
+/// Limits the large answers of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct LargeAnswerLimits {
-    /// Those in the making, in MiB.
+    /// Answers being built, in MiB.
     share: Arc<Semaphore>,
-    /// One long one at a time, until it is sent.
+    /// One long answer at a time, until it is sent.
     lane: Arc<Semaphore>,
 }
 
@@ -324,7 +327,7 @@ impl LargeAnswerLimits {
     }
 }
 
-/// Returns what a path names on this host.
+/// Returns the native form of a path on this host.
 pub(crate) fn native(path: &HostPath) -> Result<&Path, RpcError> {
     path.native().map_err(|error| RpcError::new(ErrorKind::InvalidInput, error.to_string()))
 }

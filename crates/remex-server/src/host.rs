@@ -1,6 +1,6 @@
-//! What everything on a server shares of its host: limits, threads, clients, accounts and the owner of its tasks.
+//! Everything that modules share about the host: limits, thread pools, clients, accounts and tasks.
 //!
-//! Handed down as one [`Arc`](std::sync::Arc); knows no connection, session or process. Start at [`Host`].
+//! Passed down as one [`Arc`](std::sync::Arc); knows no connection, session or process. Start at [`Host`].
 
 use std::{
     ffi::OsString,
@@ -28,7 +28,7 @@ use crate::{
     web::WebClient,
 };
 
-/// What everything on a server shares of its host.
+/// Everything that modules share about the host.
 #[derive(Debug)]
 pub(crate) struct Host {
     limits: Limits,
@@ -40,7 +40,7 @@ pub(crate) struct Host {
     compute: ComputePool,
     web: WebClient,
     watcher: Arc<SharedWatcher>,
-    /// Memory for long answers, from their making until they are sent.
+    /// Memory for long answers, from building them until they are sent.
     answers: Arc<Budget>,
     /// Memory for long messages, from their second MiB until they are parsed.
     incoming: Arc<Budget>,
@@ -49,19 +49,19 @@ pub(crate) struct Host {
     deadlines: Deadlines,
     tasks: TaskTracker,
     phase: watch::Sender<Phase>,
-    /// Changes whenever a connection, session or process came or went.
+    /// Changes whenever a connection, session or process appears or disappears.
     activity: watch::Sender<()>,
-    /// The kernel's count of processes killed for want of memory, as last seen.
+    /// The kernel's counter of out-of-memory kills, as last read.
     oom_kills: AtomicU64,
 }
 
-/// How far a server has got with ending.
+/// The phases of a server's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Serving,
-    /// No new work; what runs is being ended.
+    /// Accepts no new work and ends its processes.
     Ending,
-    /// Clients are told and connections end.
+    /// Notifies clients and closes their connections.
     Leaving,
 }
 
@@ -70,7 +70,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// When the host has no room for these threads.
+    /// If the host cannot create these threads.
     pub(crate) fn new(config: Config, tags: Tags) -> io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let limits = config.limits;
@@ -99,12 +99,12 @@ impl Host {
         &self.limits
     }
 
-    /// Returns what clients may know about the host.
+    /// Returns the facts about the host that clients may see.
     pub(crate) fn info(&self) -> &HostInfo {
         &self.info
     }
 
-    /// Returns the environment that a policy may let through to children.
+    /// Returns the environment that a policy may pass on to children.
     pub(crate) fn env(&self) -> &[(OsString, OsString)] {
         &self.env
     }
@@ -149,17 +149,17 @@ impl Host {
         &self.deadlines
     }
 
-    /// Returns the tasks that the server waits for when it ends.
+    /// Returns the tasks that the server waits for when it shuts down.
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }
 
-    /// Runs a task that the server waits for when it ends; a panic in it is logged.
+    /// Spawns a task that the server waits for when it shuts down; a panic in it is logged.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(supervise(task));
     }
 
-    /// Returns how far the server has got with ending.
+    /// Returns the phase of the server's life.
     pub(crate) fn phase(&self) -> &watch::Sender<Phase> {
         &self.phase
     }
@@ -168,24 +168,24 @@ impl Host {
         *self.phase.borrow() > Phase::Serving
     }
 
-    /// Notes that a connection, session or process came or went.
+    /// Records that a connection, session or process appeared or disappeared.
     pub(crate) fn notify_activity(&self) {
         self.activity.send_replace(());
     }
 
-    /// Returns what changes whenever a connection, session or process came or went.
+    /// Returns a receiver that changes whenever a connection, session or process appears or disappears.
     pub(crate) fn activity(&self) -> watch::Receiver<()> {
         self.activity.subscribe()
     }
 
-    /// Tells whether the kernel has killed something for want of memory since last asked.
+    /// Returns whether the kernel has killed a process for lack of memory since the last call.
     pub(crate) fn ran_out_of_memory(&self) -> bool {
         let now = oom_kills();
         self.oom_kills.fetch_max(now, Ordering::Relaxed) < now
     }
 }
 
-/// Returns how many processes the kernel has killed for want of memory since it booted.
+/// Returns how many processes the kernel has killed for lack of memory since it booted.
 fn oom_kills() -> u64 {
     let Ok(text) = std::fs::read_to_string("/proc/vmstat") else { return 0 };
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)

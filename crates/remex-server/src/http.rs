@@ -1,8 +1,8 @@
-//! HTTP requests on behalf of the client: buffered in one answer, or streamed behind it.
+//! HTTP requests on behalf of the client: buffered in one answer, or streamed after it.
 //!
-//! What goes out is checked ([`Outgoing`]), travels over the one client of the server ([`WebClient`](crate::web::WebClient)) with
-//! redirects followed by ourselves, and comes back through [`body`]. Everything ends with the
-//! connection. Start at [`HttpCalls::request`].
+//! A request is checked ([`Outgoing`]) and sent by the server's only client
+//! ([`WebClient`](crate::web::WebClient)). The server follows redirects itself, and [`body`] receives the
+//! response. Everything ends with the connection. Start at [`HttpCalls::request`].
 
 mod body;
 mod outgoing;
@@ -25,14 +25,14 @@ use body::{Body, Collected};
 use outgoing::Outgoing;
 pub(crate) use streams::{BodyPace, HttpCalls};
 
-/// How long a stream goes on after the client has sent its last.
+/// How long a stream continues after the client has stopped sending.
 const LAST_PARTS: Duration = Duration::from_secs(1);
 
-/// Answers from this size on are made on a thread of their own.
+/// Answers from this size on are built on a thread of the compute pool.
 const LARGE_ANSWER: usize = 64 << 10;
 
 impl HttpCalls {
-    /// Makes an HTTP request, beside everything else; a streamed body comes as fast as `pace` says.
+    /// Makes an HTTP request, concurrently with other calls; `pace` limits how fast a streamed body is sent.
     pub(crate) fn request(
         &mut self,
         context: &mut CallContext,
@@ -81,7 +81,8 @@ impl HttpCalls {
             if reply.body_base64.len() < LARGE_ANSWER {
                 return responder.ok(reply);
             }
-            // Not behind other answers in the making: those may wait for the share that this one has.
+            // Must not queue behind other answers being built: those may wait for the share that this one
+            // holds.
             responder.outbox().room().await;
             let answer = move || {
                 responder.ok_long(reply, Then::Nothing, share);
@@ -112,7 +113,7 @@ impl HttpCalls {
             }
         };
         let (host, end_of_input) = (Arc::clone(context.host()), context.end_of_input().clone());
-        // Not ended by `abort` like other calls: a stream that was answered has a last frame.
+        // Not aborted like other calls, because a stream that was answered must send a last frame.
         context.spawn_stream(async move {
             let cancelled = reserved.cancelled();
             let sent = tokio::select! {
@@ -139,7 +140,7 @@ impl HttpCalls {
     }
 }
 
-/// Waits until a stream has to end early, and tells why.
+/// Waits until a stream must end early, and returns the reason.
 async fn reason_to_stop(
     cancelled: &CancellationToken,
     deadline: &ExchangeDeadline,
@@ -156,7 +157,7 @@ async fn reason_to_stop(
     }
 }
 
-/// The answer without its body.
+/// Returns the answer without its body.
 fn head(response: &Response) -> wire::HttpResponse {
     let headers = response.headers().iter().filter_map(|(name, value)| {
         let value = value.to_str().ok()?.to_owned();
@@ -169,7 +170,7 @@ fn head(response: &Response) -> wire::HttpResponse {
     }
 }
 
-/// Until when an exchange may take.
+/// The deadline of one exchange.
 struct ExchangeDeadline {
     timeout_ms: Option<u64>,
     at: Option<Instant>,
@@ -177,7 +178,7 @@ struct ExchangeDeadline {
 
 impl ExchangeDeadline {
     fn new(timeout_ms: Option<u64>) -> Self {
-        // One that the clock cannot express is as good as none.
+        // A deadline that the clock cannot represent is the same as none.
         let at = timeout_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
         ExchangeDeadline { timeout_ms, at }
     }
@@ -189,13 +190,13 @@ impl ExchangeDeadline {
         }
     }
 
-    /// Waits for `work`, which fails as `late` says when it takes too long.
+    /// Waits for `work`, which fails with `late` if it takes too long.
     async fn bound<T>(
         &self,
         late: fn(&str) -> RpcError,
         work: impl Future<Output = Result<T, RpcError>>,
     ) -> Result<T, RpcError> {
-        // A timer is never early and may be a little late: nothing is sent when there is no time at all.
+        // Timers are never early and may be a little late; with no time left, nothing must be sent.
         if self.at.is_some_and(|at| at <= Instant::now()) {
             return Err(late(&self.to_string()));
         }

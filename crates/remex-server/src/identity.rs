@@ -1,4 +1,4 @@
-//! Who is on the other side: sessions belong to an identity, and an identity sees only its own.
+//! Identities: a session belongs to one, and each sees only its own sessions.
 
 use remex_rpc::Authorization;
 use sha2::{Digest, Sha256};
@@ -6,24 +6,24 @@ use subtle::ConstantTimeEq;
 
 use crate::config::Auth;
 
-/// Who a connection speaks for.
+/// On whose behalf a connection acts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
-    /// Everybody on loopback without authentication, and unix peers with the server's own uid.
+    /// Everyone on loopback without authentication, and unix peers with the server's uid.
     Local,
-    /// Whoever has the token with this digest.
+    /// Clients with the token that has this digest.
     Token([u8; 32]),
-    /// A connection that nobody else can make, on stdio or in memory, is its own.
+    /// A connection that no one else can make, on stdio or in memory, is its own identity.
     Own(u64),
 }
 
 impl Auth {
-    /// Lets in whoever presents `token`.
+    /// Admits clients that present `token`.
     pub fn for_token(token: &str) -> Self {
         Auth::Token(Sha256::digest(token.as_bytes()).into())
     }
 
-    /// Decides about the bearer token of a WebSocket upgrade, in constant time.
+    /// Checks the bearer token of a WebSocket upgrade, in constant time.
     pub(crate) fn judge(&self, token: Option<&str>) -> Authorization<Identity> {
         match (self, token) {
             (Auth::Open, _) => Authorization::Admitted(Identity::Local),

@@ -1,11 +1,11 @@
-//! What the operating system says about files, in the words of the wire.
+//! Converts I/O errors on files to wire errors.
 
 use std::{io, path::Path};
 
 use remex_proto::{ErrorKind, RpcError};
 use rustix::io::Errno;
 
-/// Returns the error of an operation on `path`: the system's own text, and the path in the hint.
+/// Converts the error of an operation on `path`: the message is the system's own, and the path is in the hint.
 pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
     let errno = Errno::from_io_error(error);
     let kind = match errno {
@@ -24,7 +24,7 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
         None => ErrorKind::Io,
     };
     let code = match errno {
-        // The base dialect tells refusals of the system from failures by what std calls them.
+        // The base dialect distinguishes refusals by the system from failures by std's error kind.
         Some(Errno::ROFS | Errno::NAMETOOLONG) => ErrorKind::Io.code(),
         _ => kind.code(),
     };

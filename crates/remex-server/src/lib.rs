@@ -1,11 +1,11 @@
 //! The remex server: sessions that own processes, for clients over any transport.
 //!
-//! In reading order: [`Server`] accepts connections and keeps sessions; a connection reads requests
-//! and answers them; a session owns processes; a process is one task that writes one log, and an
-//! outbox is what waits to be sent. It never reads configuration: the program hands it a [`Config`].
+//! In reading order: [`Server`] accepts connections and keeps sessions. A connection reads requests and answers
+//! them. A session owns processes. A process is one task that writes one log, and an outbox holds what waits to
+//! be sent. The server never reads configuration itself: the program passes a [`Config`].
 
-// Layers, from the bottom to the top: a module uses only those of the groups before its own; within a group the order
-// is that of `tests/architecture.rs` in the package `remex`, which checks it.
+// Layers from bottom to top: a module uses only modules in groups above its own in this list.
+// `tests/architecture.rs` in the package `remex` checks that, and defines the order within a group.
 
 // Plain values and tools.
 mod budget;
@@ -19,12 +19,12 @@ mod retention;
 mod supervise;
 mod threads;
 
-// What all share of the host.
+// State and services that everything on the host shares.
 mod host;
 mod watcher;
 mod web;
 
-// A process without clients, and what is sent to a client without processes.
+// The process engine, which knows no clients, and the outbox, which knows no processes.
 mod engine;
 mod outbox;
 
@@ -35,11 +35,11 @@ mod fs;
 mod http;
 mod watch;
 
-// Processes that clients follow, and who owns them.
+// Processes that clients follow, and the sessions that own them.
 mod process;
 mod session;
 
-// From a connection to a call.
+// From connections to calls.
 mod calls;
 mod connection;
 mod server;

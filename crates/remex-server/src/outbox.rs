@@ -1,8 +1,8 @@
 //! What waits to be sent on one connection, and what was sent but not acknowledged.
 //!
-//! Handlers and processes put things in and ring the bell; the connection's writer takes them out:
-//! answers first, then processes that have only a little to say, then the floods in turn, within
-//! the window of what is unacknowledged. Start at [`Outbox`].
+//! Handlers and processes add messages and wake the connection's writer. The writer sends answers first, then
+//! sources with little output, then floods in turn, within the window of unacknowledged output. Start at
+//! [`Outbox`].
 
 mod connections;
 mod fill;
@@ -44,7 +44,7 @@ pub(crate) use size::{Reply, of_call};
 use source::SourceKey;
 pub(crate) use source::{Delivery, Source, Urgency};
 
-/// Codes with which a WebSocket is closed.
+/// WebSocket close codes.
 pub(crate) mod close_code {
     pub(crate) const NORMAL: u16 = 1000;
     pub(crate) const GOING_AWAY: u16 = 1001;
@@ -54,30 +54,30 @@ pub(crate) mod close_code {
     pub(crate) const TRY_AGAIN: u16 = 1013;
 }
 
-/// Identifies one connection for the life of the server.
+/// Identifies one connection for the lifetime of the server.
 pub(crate) type ConnectionId = u64;
 
-/// A send buffer is filled up to here before it is written.
+/// The send buffer is filled up to this size before it is written.
 const SEND_BYTES: usize = 64 << 10;
 
-/// In this time the end of a local connection is noticed.
+/// How long it takes at most to notice that a local connection has closed.
 const SOON: Duration = Duration::from_millis(100);
 
 /// How a client acknowledges output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acks {
-    /// WebSocket: a ping is answered by every client.
+    /// Over WebSocket: every client answers a ping.
     Ping,
-    /// The client asked for `flow/mark`.
+    /// With `flow/mark`, which the client has asked for.
     Mark,
-    /// No way to ask: the last bytes written count as not got (see [`Source::deliver`]).
+    /// Not at all: the last bytes written count as not received (see [`Source::deliver`]).
     Lag,
 }
 
-/// Why a connection ends.
+/// Why a connection closes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Goodbye {
-    /// WebSocket close code.
+    /// The WebSocket close code.
     pub(crate) code: u16,
     pub(crate) reason: String,
 }
@@ -88,20 +88,20 @@ pub(crate) struct Outbox {
     pub(crate) id: ConnectionId,
     encoding: Encoding,
     limits: Limits,
-    /// Shared by the reader, the writer, handlers and process tasks; held for moments only.
+    /// Shared by the reader, the writer, handlers and process tasks; held briefly.
     queue: Mutex<Queue>,
-    /// Rings the writer.
+    /// Wakes the writer.
     bell: Notify,
-    /// Rings a reader that stopped because too much was waiting.
+    /// Wakes a reader that stopped because too much was pending.
     drained: Notify,
-    /// Rings whoever asked whether the client is alive.
+    /// Wakes a task that checks whether the client is alive.
     heard: Notify,
-    /// Rings when the connection is about to end.
+    /// Notified when the connection is about to close.
     leaving: Notify,
-    /// Held by whoever makes a large answer: one at a time.
+    /// Permits one large answer to be built at a time.
     making: Arc<Semaphore>,
     shared: Shared,
-    /// Its client is somewhere else by now, and sends again there what was not answered here.
+    /// The client has disconnected, and sends unanswered input again after it reconnects.
     gone: AtomicBool,
 }
 
@@ -110,82 +110,82 @@ struct Queue {
     acks: Acks,
     answers: VecDeque<Answer>,
     answer_bytes: usize,
-    /// Bytes in the send buffer up to the end of the last answer, or to the end of what is encoded of it.
+    /// Bytes in the send buffer up to the end of the last answer, or of the encoded part of it.
     answer_ahead: usize,
-    /// The message that has begun and not ended is an answer, and not a part of a stream.
+    /// The unfinished message is an answer, not a part of a stream.
     is_within_answer: bool,
-    /// Bytes that were written.
+    /// Bytes written so far.
     written: u64,
-    /// Where nothing is acknowledged: answers with output in the send buffer, in their order.
+    /// Without acknowledgements: answers with output that are in the send buffer, in order.
     sent_reads: VecDeque<SentRead>,
-    /// Where an answer waits to be queued or sent: since when, or since the client last took a byte.
+    /// Since when an answer waits to be sent, or since the client last read something.
     owed_since: Option<Instant>,
     unanswered: usize,
     request_bytes: usize,
     ready: Ready<dyn Source>,
-    /// Only the last ping needs an answer.
+    /// Only the last ping needs a pong.
     pong: Option<Bytes>,
     ping: bool,
-    /// An acknowledgement is to be asked for when the answer that is being sent has ended.
+    /// Request an acknowledgement as soon as the current answer is complete.
     mark_behind_answer: bool,
     in_flight: InFlight<dyn Source>,
-    /// How many requests have come.
+    /// Number of requests received.
     requests: u64,
-    /// Requests that have no answer yet, in any order; bounded by `unanswered_requests`.
+    /// Unanswered requests, in any order; bounded by `unanswered_requests`.
     open: Vec<OpenRequest>,
     goodbye: Option<Goodbye>,
-    /// The writer is gone: nothing is taken any more.
+    /// The writer has ended: nothing more is accepted.
     closed: bool,
 }
 
-/// An answer with the output of a process up to an event, on its way.
+/// An answer with output of a process up to an event, in the send buffer.
 #[derive(Debug)]
 struct SentRead {
-    /// When so many bytes are written, it is.
+    /// The answer is sent once this many bytes are written.
     ends_at: u64,
     source: Arc<dyn Source>,
     seq: Seq,
 }
 
-/// Tells the requests of a connection apart: the id of one that was answered may be used again while its work goes on.
+/// Identifies a request of a connection. The id of an answered request may be reused while its work continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RequestNumber(u64);
 
-/// A request that has no answer yet.
+/// A request without an answer.
 #[derive(Debug)]
 struct OpenRequest {
     number: RequestNumber,
     id: RequestId,
-    /// The process that has to take it as input.
+    /// The process that this request is input for.
     input_of: Option<Weak<dyn Source>>,
 }
 
 #[derive(Debug)]
 struct Answer {
-    /// `None` when the request was cancelled.
+    /// `None` if the request was cancelled.
     message: Option<QueuedMessage>,
     then: Then,
 }
 
-/// What happens when an answer is on its way.
+/// What happens once an answer is in the send buffer.
 #[derive(Debug)]
 pub(crate) enum Then {
     Nothing,
     /// The process was started: its events may follow now.
     Follow(Arc<dyn Source>),
-    /// The answer carried the output of this process up to the given event.
+    /// The answer contains the output of this process up to the given event.
     Delivered {
         source: Arc<dyn Source>,
         up_to: Seq,
-        /// What its acknowledgement acknowledges.
+        /// The event that the acknowledgement of this answer acknowledges.
         worth: Seq,
-        /// The process waits for that.
+        /// The process waits for that acknowledgement.
         wants_mark: bool,
     },
 }
 
 impl Then {
-    /// Returns what is left of it where the answer has become an error: that carries no output.
+    /// Returns what remains if the answer becomes an error, which contains no output.
     fn without_delivery(self) -> Self {
         match self {
             Then::Delivered { .. } => Then::Nothing,
@@ -249,7 +249,7 @@ impl Outbox {
         }
     }
 
-    /// Counts a request that has to be answered.
+    /// Registers a request that must be answered.
     fn register(&self, id: &RequestId, request_bytes: usize) -> RequestNumber {
         let mut queue = self.queue();
         queue.requests += 1;
@@ -261,24 +261,24 @@ impl Outbox {
         number
     }
 
-    /// Notes which process has to take an open request as its input.
+    /// Records which process an open request is input for.
     fn set_input_of(&self, number: RequestNumber, source: Weak<dyn Source>) {
         if let Some(open) = self.queue().open.iter_mut().find(|open| open.number == number) {
             open.input_of = Some(source);
         }
     }
 
-    /// Returns the process that has to take an open request as its input.
+    /// Returns the process that an open request is input for.
     pub(crate) fn input_of(&self, id: &RequestId) -> Option<Arc<dyn Source>> {
         self.queue().newest_open(id)?.input_of.as_ref()?.upgrade()
     }
 
-    /// Returns the processes that have to take open requests as their input.
+    /// Returns all processes that open requests are input for.
     pub(crate) fn inputs(&self) -> Vec<Arc<dyn Source>> {
         self.queue().open.iter().filter_map(|open| open.input_of.as_ref()?.upgrade()).collect()
     }
 
-    /// Answers an open request that nobody waits for any more; whatever it does goes on.
+    /// Answers an open request as cancelled; its work continues.
     ///
     /// Returns whether there was one.
     pub(crate) fn cancel(&self, id: &RequestId) -> bool {
@@ -290,14 +290,14 @@ impl Outbox {
         is_open
     }
 
-    /// Notes that a request gets its answer now; `false` when it was cancelled and has one.
+    /// Records that a request is being answered; returns `false` if it was cancelled and thereby answered.
     fn close_request(&self, number: RequestNumber) -> bool {
         let open = &mut self.queue().open;
         let found = open.iter().position(|known| known.number == number);
         found.map(|index| open.swap_remove(index)).is_some()
     }
 
-    /// Queues a notification that nobody asked for; a client that is too far behind is sent away.
+    /// Queues an unsolicited notification; disconnects a client that is too far behind.
     pub(crate) fn push_note<N: Note + Into<ServerNote>>(&self, note: N) {
         if self.queue().answer_bytes > self.limits.waiting_answer_bytes {
             return self
@@ -306,12 +306,12 @@ impl Outbox {
         self.push_last(note);
     }
 
-    /// Queues a notification behind everything, whatever is waiting.
+    /// Queues a notification after everything else, however much is pending.
     pub(crate) fn push_last<N: Note + Into<ServerNote>>(&self, note: N) {
         self.push(Some(QueuedMessage::note(self.encoding, note)), Then::Nothing);
     }
 
-    /// Tells whether the end of the connection can carry its reason; that of lines cannot.
+    /// Returns whether the transport can report why a connection closes; line framing cannot.
     pub(crate) fn closes_with_a_reason(&self) -> bool {
         self.queue().acks == Acks::Ping
     }
@@ -330,7 +330,7 @@ impl Outbox {
         self.drained.notify_waiters();
     }
 
-    /// Queues a message, and what happens when it is on its way.
+    /// Queues a message, and what happens once it is in the send buffer.
     fn push(&self, message: Option<QueuedMessage>, then: Then) {
         let mut queue = self.queue();
         if queue.closed {
@@ -345,9 +345,9 @@ impl Outbox {
         self.bell.notify_one();
     }
 
-    /// Puts a process on the list of those that have something to say.
+    /// Adds a source to the list of those with pending events.
     ///
-    /// The caller has marked it as queued, so it is on the list once.
+    /// The caller has marked it as queued, so it is on the list only once.
     pub(crate) fn ready(&self, source: Arc<dyn Source>, urgency: Urgency) {
         let mut queue = self.queue();
         if queue.closed {
@@ -358,17 +358,17 @@ impl Outbox {
         self.bell.notify_one();
     }
 
-    /// Takes a process off that list.
+    /// Removes a source from that list.
     pub(crate) fn withdraw<S: Source>(&self, source: &Arc<S>) {
         self.queue().ready.withdraw(source);
     }
 
-    /// Makes a part of a stream of a notification.
+    /// Turns a notification into a part of a stream.
     pub(crate) fn part<N: Note + Into<ServerNote>>(&self, note: N) -> QueuedMessage {
         QueuedMessage::note(self.encoding, note)
     }
 
-    /// Makes a part of a stream of the next bytes of a body; the frame and the value say the same.
+    /// Turns the next bytes of a body into a part of a stream; frame and value are equivalent.
     pub(crate) fn body_part(
         &self,
         frame: &BodyFrame<'_>,
@@ -384,9 +384,9 @@ impl Outbox {
         }
     }
 
-    /// Sends a part of a stream in turn with the floods; `false` when the connection has ended.
+    /// Sends a part of a stream in turn with floods; returns `false` if the connection has closed.
     ///
-    /// Returns when it is on its way, so a stream that waits here has no more than one part in memory.
+    /// Completes when the part is in the send buffer, so a stream that waits here has only one part in memory.
     pub(crate) async fn push_part(&self, part: QueuedMessage) -> bool {
         let (taken, waiting) = oneshot::channel();
         {
@@ -405,7 +405,7 @@ impl Outbox {
         self.bell.notify_one();
     }
 
-    /// Notes that the client has got everything up to mark `mark`.
+    /// Records that the client has received everything up to mark `mark`.
     pub(crate) fn acknowledged(&self, mark: u64) {
         let acknowledged = self.queue().in_flight.acknowledge(mark);
         for (source, seq) in acknowledged {
@@ -414,12 +414,12 @@ impl Outbox {
         self.bell.notify_one();
     }
 
-    /// Notes that the client gave a sign of life.
+    /// Records that the client is alive.
     pub(crate) fn heard(&self) {
         self.heard.notify_waiters();
     }
 
-    /// Asks the client for a sign of life and tells whether one came in time.
+    /// Pings the client and returns whether it responds in time.
     pub(crate) async fn is_alive(&self, silence: Duration) -> bool {
         let heard = self.heard.notified();
         tokio::pin!(heard);
@@ -430,7 +430,7 @@ impl Outbox {
             queue.ping
         };
         self.bell.notify_one();
-        // A local peer that cannot be asked has closed its socket when it is gone, which is noticed soon.
+        // A local peer that cannot be pinged closes its socket when it ends, which is noticed soon.
         let silence = if can_answer { silence } else { SOON };
         tokio::select! {
             biased;
@@ -440,13 +440,13 @@ impl Outbox {
         }
     }
 
-    /// Ends the connection after what is already queued as an answer.
+    /// Closes the connection once all queued answers are sent.
     pub(crate) fn say_goodbye(&self, code: u16, reason: impl Into<String>) {
         self.queue().goodbye.get_or_insert(Goodbye { code, reason: reason.into() });
         self.ring_all();
     }
 
-    /// Waits until somebody has said goodbye.
+    /// Waits until the connection is to be closed.
     pub(crate) async fn leaving(&self) {
         loop {
             let leaving = self.leaving.notified();
@@ -462,7 +462,7 @@ impl Outbox {
         }
     }
 
-    /// Notes that the client is gone: input that it sent and that waits is not for a process any more.
+    /// Records that the client has disconnected: its pending input must no longer reach a process.
     pub(crate) fn let_go(&self) {
         self.gone.store(true, Ordering::SeqCst);
     }
@@ -481,7 +481,7 @@ impl Outbox {
         self.leaving.notify_waiters();
     }
 
-    /// Drops everything that waits; later pushes are ignored.
+    /// Drops everything that is queued and ignores later messages.
     pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;
@@ -496,7 +496,7 @@ impl Outbox {
         self.ring_all();
     }
 
-    /// Waits until the connection may be read again, or is about to end.
+    /// Waits until the connection may be read again, or is about to close.
     pub(crate) async fn may_read(&self) {
         let limits = &self.limits;
         let is_within_limits = |queue: &Queue| {
@@ -517,9 +517,9 @@ impl Outbox {
         }
     }
 
-    /// Waits until the client has taken nothing for too long while an answer waits.
+    /// Waits until the client has read nothing for too long while an answer is pending.
     ///
-    /// Output alone may wait for as long as the client likes: the processes wait, and nothing piles up.
+    /// Output alone may stay pending as long as the client likes: its processes pause, and nothing accumulates.
     pub(crate) async fn stalled(&self) {
         let limit = self.limits.stalled_writer;
         loop {
@@ -531,41 +531,41 @@ impl Outbox {
         }
     }
 
-    /// Waits until another large answer may be made; the permit belongs to the work, and is given back when the answer
-    /// is queued or dropped.
+    /// Waits until another large answer may be built. The permit belongs to the work, which releases it when
+    /// the answer is queued or dropped.
     pub(crate) async fn room_for_answer(&self) -> Option<OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.making).acquire_owned().await.ok();
         self.room().await;
         permit
     }
 
-    /// Tells whether another large answer may be made now.
+    /// Returns whether another large answer may be built now.
     pub(crate) fn has_room(&self) -> bool {
         self.queue().answer_bytes < self.limits.waiting_answer_bytes / 2
     }
 
-    /// Waits until another large answer may be made.
+    /// Waits until another large answer may be built.
     pub(crate) async fn room(&self) {
         self.until(|queue| queue.answer_bytes < self.limits.waiting_answer_bytes / 2).await;
     }
 
-    /// Tells whether somebody still waits for the answer to a request.
+    /// Returns whether a request is still unanswered.
     fn is_open(&self, number: RequestNumber) -> bool {
         let queue = self.queue();
         !queue.closed && queue.open.iter().any(|open| open.number == number)
     }
 
-    /// Waits until every request has its answer.
+    /// Waits until every request is answered.
     pub(crate) async fn all_answered(&self) {
         self.until(|queue| queue.unanswered == 0).await;
     }
 
-    /// Waits until everything that can be sent has been put into the send buffer.
+    /// Waits until everything that can be sent is in the send buffer.
     pub(crate) async fn all_sent(&self) {
         self.until(|queue| queue.answers.is_empty() && queue.ready.is_empty()).await;
     }
 
-    /// Waits until `holds`, or the connection ends.
+    /// Waits until `holds`, or until the connection closes.
     async fn until(&self, holds: impl Fn(&Queue) -> bool) {
         loop {
             let drained = self.drained.notified();
@@ -581,14 +581,15 @@ impl Outbox {
         }
     }
 
-    /// Tells whether answers of more than `bytes` wait to be taken by a client on a wire, and keep memory until then.
+    /// Returns whether more than `bytes` of answers wait for a client on a wire, and occupy memory until it
+    /// reads them.
     pub(crate) fn owes_more_than(&self, bytes: u64, sink: &Sink) -> bool {
-        // What has begun keeps all of its memory to its end.
+        // A message that is being sent keeps all its memory until its end.
         let owed = self.queue().answer_bytes.saturating_add(sink.begun_len());
         self.encoding == Encoding::Json && owed as u64 > bytes
     }
 
-    /// Returns how many bytes were written.
+    /// Returns the number of bytes written.
     pub(crate) fn written(&self) -> u64 {
         self.queue().written
     }
@@ -598,7 +599,8 @@ impl Outbox {
         self.bell.notified().await;
     }
 
-    /// Notes that the client's side took this many bytes, and whether the rest of a message is still to be encoded.
+    /// Records that the client's side accepted `sent_bytes`, and whether the rest of a message must still be
+    /// encoded.
     pub(crate) fn progress(&self, sent_bytes: usize, is_within_message: bool) {
         let mut queue = self.queue();
         queue.answer_ahead = queue.answer_ahead.saturating_sub(sent_bytes);
@@ -615,7 +617,7 @@ impl Outbox {
             read.source.acknowledge_unasked(self.id, read.seq);
         }
         if is_within_message && sent_bytes > 0 {
-            // It cannot be asked before the end, and whoever takes bytes is there.
+            // No ping can be sent within a message, but a client that reads is alive.
             self.heard();
         }
         self.drained.notify_waiters();
@@ -627,7 +629,7 @@ impl Outbox {
 }
 
 impl Queue {
-    /// Returns the request with this id that has no answer yet, of several the newest.
+    /// Returns the newest unanswered request with this id.
     fn newest_open(&self, id: &RequestId) -> Option<&OpenRequest> {
         self.open.iter().filter(|open| open.id == *id).max_by_key(|open| open.number)
     }

@@ -1,6 +1,6 @@
-//! A process of a session, as connections see it: who follows it, how fast, and what is kept for whom.
+//! A process as connections see it: which connections follow it, how fast, and what is held for them.
 //!
-//! The [`Engine`] runs the child; [`Followers`] are its audience, and stream its log to connections. Start at
+//! The [`Engine`] runs the child; [`Followers`] are its audience and stream its log to connections. Start at
 //! [`Process`].
 
 mod control;
@@ -32,26 +32,26 @@ pub(crate) use follow::{StartAt, Viewer};
 /// A process that connections can follow.
 pub(crate) type Process = Engine<Followers>;
 
-/// The connections that follow a process, and what is kept for the one that controls it.
+/// The connections that follow a process, and what is held for the one that controls it.
 #[derive(Debug)]
 pub(crate) struct Followers {
-    /// The id of the process as a JSON string, escaped once.
+    /// The process id as a JSON string, escaped once.
     id_json: Box<str>,
     follows: Vec<Follow>,
     control: Control,
     losses: Losses,
-    /// Its time is up, but its client has not got everything.
+    /// The retention time is over, but the client has not received everything.
     overdue: bool,
-    /// When it is to be forgotten; goes with the process.
+    /// When the process is forgotten; dropped with the process.
     deadline: Option<Deadline>,
 }
 
-/// Who owns processes that connections can follow: a session.
+/// An owner of processes that connections can follow: a session.
 pub(crate) trait ProcessOwner: Owner<Followers> {
     /// Returns how the controlling connection follows a process, if it is `connection`.
     fn controller(&self, connection: ConnectionId) -> Option<Viewer>;
 
-    /// Forgets a closed process: its id is free, its output is gone.
+    /// Forgets a closed process: frees its id and drops its output.
     fn forget(&self, process: &Arc<Process>);
 }
 
@@ -121,7 +121,7 @@ impl Caller for Responder {
 }
 
 impl Process {
-    /// Forgets the process after `ttl`, whatever deadline it had before.
+    /// Forgets the process after `ttl`; replaces any earlier deadline.
     pub(crate) fn forget_after(self: &Arc<Self>, ttl: Duration) {
         let Some(at) = Instant::now().checked_add(ttl) else { return };
         let deadline = self.host().deadlines().add(self, at);
@@ -129,8 +129,8 @@ impl Process {
         drop(earlier);
     }
 
-    /// Forgets the closed process, unless a client that is here has not got everything: then it is
-    /// forgotten as soon as it has.
+    /// Forgets the closed process, unless a connected client has not received everything; then it is forgotten
+    /// as soon as the client has.
     pub(crate) fn forget_if_settled(self: &Arc<Self>) {
         let Some(owner) = self.owner() else { return };
         let mut state = self.state();
@@ -143,7 +143,7 @@ impl Process {
         }
     }
 
-    /// Tells whether no client that is here waits for the rest of it.
+    /// Returns whether no connected client still waits for output.
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.state();
         !state.audience.is_awaited(&state.log)

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Counts retained bytes against a limit, and against the account that this one is part of.
+/// Counts retained bytes against a limit, and against its parent account.
 #[derive(Debug)]
 pub(crate) struct RetentionAccount {
     limit: usize,
@@ -14,12 +14,12 @@ pub(crate) struct RetentionAccount {
 }
 
 impl RetentionAccount {
-    /// Makes the account of a server.
+    /// Creates the account of a server.
     pub(crate) fn new(limit: usize) -> Self {
         RetentionAccount { limit, used: AtomicUsize::new(0), parent: None }
     }
 
-    /// Makes an account that is part of `parent`.
+    /// Creates an account within `parent`.
     pub(crate) fn within(parent: &Arc<Self>, limit: usize) -> Self {
         RetentionAccount { limit, used: AtomicUsize::new(0), parent: Some(Arc::clone(parent)) }
     }
@@ -30,7 +30,7 @@ impl RetentionAccount {
         self.parent.as_ref().map_or(own, |parent| own.min(parent.left()))
     }
 
-    /// Changes the share of one log from `before` to `after` bytes.
+    /// Changes the charge of one log from `before` to `after` bytes.
     pub(crate) fn charge(&self, before: usize, after: usize) {
         if after > before {
             self.used.fetch_add(after - before, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The server: listeners, connections, and the orderly end; [`idle`] has the end that comes by itself.
+//! The server: listeners, connections and graceful shutdown; [`idle`] handles the idle shutdown.
 
 mod idle;
 
@@ -33,47 +33,47 @@ use crate::{
 /// How long a listener that ran out of descriptors waits before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long clients get to take the farewell.
+/// How long clients get to read the last messages.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Starts and controls processes for clients elsewhere.
+/// Starts and controls processes for remote clients.
 ///
-/// Made with [`Server::new`] inside a tokio runtime; give it listeners with [`Server::serve`] and
-/// end it with [`Server::shut_down`].
+/// Create it with [`Server::new`] inside a tokio runtime, pass it listeners with [`Server::serve`], and end it
+/// with [`Server::shut_down`].
 #[derive(Debug)]
 pub struct Server {
     auth: Auth,
     host: Arc<Host>,
     sessions: Arc<SessionRegistry>,
-    /// Ends what is left when the server dies. A mutex, because whoever ends the server in order takes it out.
+    /// Kills what is left if the server dies. A mutex, because a graceful shutdown takes it out.
     watchdog: Mutex<Option<Watchdog>>,
-    /// Ends the graces at the end early.
+    /// Cuts the grace periods of a shutdown short.
     hurry: CancellationToken,
-    /// Bounds connections from the moment they are accepted.
+    /// Limits connections from the moment they are accepted.
     connection_permits: Arc<Semaphore>,
 }
 
-/// Why a server cannot be made.
+/// Why a server cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the threads that start processes: {0}; raise the limits on threads and descriptors")]
 pub struct ListenError(io::Error);
 
 impl From<io::Error> for ListenError {
     fn from(error: io::Error) -> Self {
-        // Not as its source: the sentence has it already.
+        // Not as its source: the message contains it already.
         Self(error)
     }
 }
 
 impl Server {
-    /// Makes a server that listens nowhere yet.
+    /// Creates a server without listeners.
     ///
     /// # Errors
     ///
-    /// When the host has no room for the threads that start processes.
+    /// If the host cannot create the threads that start processes.
     pub fn new(config: Config) -> Result<Arc<Self>, ListenError> {
         let tags = Tags::new();
-        // First, while there is little memory to share with it.
+        // Started first, while there is little memory to share with it.
         let watchdog = Watchdog::start(&tags).inspect_err(|error| {
             tracing::warn!(
                 %error,
@@ -93,7 +93,7 @@ impl Server {
         }))
     }
 
-    /// Accepts connections on `listener` until the server ends.
+    /// Accepts connections on `listener` until the server shuts down.
     pub async fn serve(self: Arc<Self>, listener: Listener) {
         let mut phase = self.host.phase().subscribe();
         loop {
@@ -120,19 +120,19 @@ impl Server {
         }
     }
 
-    /// Serves exactly one connection of lines, such as stdio, until it ends.
+    /// Serves exactly one line-framed connection, such as stdio, until it ends.
     pub async fn serve_stdio(self: Arc<Self>, reader: remex_rpc::ReadHalf, writer: remex_rpc::WriteHalf) {
         let reader = FrameReader::new(reader, Framing::Lines, self.host.limits().message_bytes);
         let transport = Transport::Wire { reader, writer, framing: Framing::Lines, source: Source::Stdio };
         let identity = self.own_identity();
-        // A panic ends the connection like any other.
+        // A panic ends the connection like any other reason.
         let _ = supervise(connection::run(Arc::clone(&self.sessions), Link { transport, identity })).await;
     }
 
-    /// Serves a client in this process, until the link ends or the server does, in a task that the server owns.
+    /// Serves a client in this process until the link or the server ends, in a task that the server owns.
     ///
-    /// Its session ends with the link. Must be called within a tokio runtime. A server that is ending, or has too many
-    /// connections, drops the end.
+    /// The session ends with the link. Must be called within a tokio runtime. If the server is shutting down or
+    /// has too many connections, it drops `end`.
     pub fn serve_memory(self: &Arc<Self>, end: ServerEnd) {
         let Some(permit) = self.connection_permit().filter(|_| !self.host.is_ending()) else {
             return tracing::warn!("a link was dropped: the server is ending, or there are too many");
@@ -144,7 +144,7 @@ impl Server {
         });
     }
 
-    /// Returns an identity that nobody else has.
+    /// Returns a unique identity.
     fn own_identity(&self) -> Identity {
         Identity::Own(self.sessions.connections().next_id())
     }
@@ -194,13 +194,14 @@ impl Server {
         connection::run(Arc::clone(&self.sessions), link).await;
     }
 
-    /// Ends the server in order: no new work, processes ended with grace and then killed, clients told.
+    /// Shuts the server down gracefully: accepts no new work, terminates processes and then kills them,
+    /// notifies clients.
     pub async fn shut_down(&self) {
         self.host.phase().send_replace(Phase::Ending);
         let sessions = self.sessions.all();
         tracing::info!(sessions = sessions.len(), "shutting down");
         sessions.iter().for_each(|session| session.will_end());
-        // One look for all sessions. What is stopped hears it only when it goes on.
+        // One scan for all sessions. A stopped process handles TERM only after it continues.
         if let Err(error) = tree::signal(&self.everything(), &[Signal::TERM, Signal::CONT]).await {
             tracing::warn!(%error, "processes cannot be asked to end");
         }
@@ -223,7 +224,7 @@ impl Server {
         for_all(outboxes, |outbox| {
             let hurry = hurry.clone();
             async move {
-                // The last events go before the farewell, to everybody who takes them.
+                // Send the last events before the connection closes, to clients that read them.
                 tokio::select! {
                     () = outbox.all_sent() => {}
                     () = tokio::time::sleep_until(deadline - FAREWELL / 2) => {}
@@ -242,7 +243,7 @@ impl Server {
         self.dismiss_watchdog(ended);
     }
 
-    /// Ends everything that was started, also what is left of sessions that are over.
+    /// Kills everything that was started, including what is left of ended sessions.
     async fn end_all(&self, sessions: Vec<Arc<Session>>) -> Ended {
         let underway = sessions.iter().map(|session| session.abandon()).max();
         let kill = async || Ended::from(tree::kill(&self.everything()).await);
@@ -254,18 +255,20 @@ impl Server {
         })
         .await;
         if underway == Some(PendingStarts::Starts) {
-            // What came of them may have come after the look, and what was left then may have ended.
+            // A start in progress may have created a child after the scan, and what was left then may have
+            // ended.
             ended = kill().await;
         }
         ended
     }
 
-    /// Returns everything that was ever started here.
+    /// Returns the scope of everything that this server ever started.
     fn everything(&self) -> Scope {
         Scope::Server(self.host.tags().tag(0, 0))
     }
 
-    /// Ends the server and everything it started at once, for those who cannot wait for [`Server::shut_down`].
+    /// Ends the server and everything it started at once, for callers that cannot wait for
+    /// [`Server::shut_down`].
     ///
     /// Needs no runtime. Blocks until nothing is left, which takes milliseconds.
     pub fn kill(&self) {
@@ -280,7 +283,7 @@ impl Server {
         self.dismiss_watchdog(ended);
     }
 
-    /// Lets the watchdog go: where something is left, it is the last that can end it.
+    /// Ends the watchdog, or releases it to keep trying if something could not be killed.
     fn dismiss_watchdog(&self, ended: Ended) {
         let watchdog = self.watchdog.lock().unwrap_or_else(PoisonError::into_inner).take();
         match ended {
@@ -289,12 +292,12 @@ impl Server {
         }
     }
 
-    /// Cuts the graces of [`Server::shut_down`] short.
+    /// Cuts the grace periods of [`Server::shut_down`] short.
     pub fn hurry(&self) {
         self.hurry.cancel();
     }
 
-    /// Takes a place for one more connection, if there is one.
+    /// Takes a permit for one more connection, if there is one.
     fn connection_permit(&self) -> Option<ConnectionPermit> {
         let permit = Arc::clone(&self.connection_permits).try_acquire_owned().ok()?;
         Some(ConnectionPermit { permit: Some(permit), host: Arc::clone(&self.host) })
@@ -312,7 +315,7 @@ impl Server {
     }
 }
 
-/// What the end of a server has come to.
+/// Whether the shutdown has killed everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// Nothing that was started is left.
@@ -332,7 +335,7 @@ impl From<io::Result<usize>> for Ended {
     }
 }
 
-/// One of the connections that a server may have.
+/// A permit for one connection.
 struct ConnectionPermit {
     permit: Option<OwnedSemaphorePermit>,
     host: Arc<Host>,
@@ -345,7 +348,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Does something for all of them at once.
+/// Runs `work` for all items concurrently.
 async fn for_all<T, F: Future<Output = ()> + Send + 'static>(all: Vec<T>, work: impl Fn(T) -> F) {
     let mut tasks: JoinSet<()> = all.into_iter().map(work).collect();
     while tasks.join_next().await.is_some() {}

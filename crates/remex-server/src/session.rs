@@ -1,7 +1,7 @@
-//! A session: what outlives a connection and owns processes.
+//! A session: owns processes and outlives connections.
 //!
-//! Who holds it and when it expires is decided by the [`SessionRegistry`]; a session
-//! itself knows its processes and who follows them. Start at [`Session`].
+//! The [`SessionRegistry`] decides which connection holds it and when it expires; the session itself knows its
+//! processes and their listeners. Start at [`Session`].
 
 mod registry;
 mod starts;
@@ -35,17 +35,17 @@ use crate::{
 pub(crate) use registry::SessionRegistry;
 use starts::{PendingStart, Starts};
 
-/// How long processes that were killed may take until everything they said is in their logs.
+/// How long killed processes may take until all their output is in their logs.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: String,
-    /// Names the session in the tags of its processes.
+    /// Identifies the session in the tags of its processes.
     pub(crate) number: u32,
     host: Arc<Host>,
     account: Arc<RetentionAccount>,
-    /// Shared by handlers and process tasks; held for moments only.
+    /// Shared by handlers and process tasks; held briefly.
     processes: Mutex<Processes>,
     /// Shared like `processes`.
     audience: Mutex<Audience>,
@@ -54,34 +54,35 @@ pub(crate) struct Session {
     next_process: AtomicU32,
     /// The order of its file requests.
     pub(crate) path_locks: Arc<PathLockQueue>,
-    /// JobGuards while the controller changes or a start takes its place, so that neither sees half of the other.
+    /// Held while the controller changes or a start is admitted, so that neither sees an intermediate state of
+    /// the other.
     changing: Mutex<()>,
-    /// Rings when a process has closed.
+    /// Notified when a process has closed.
     closed_one: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Processes {
     by_id: HashMap<Box<str>, Arc<Process>>,
-    /// Not closed yet.
+    /// Number of processes that are not closed.
     live: usize,
-    /// Closed and still readable, the oldest first.
+    /// Closed processes that are still readable, oldest first.
     closed: VecDeque<Arc<Process>>,
-    /// How many of them, from the front, gave their output up to make room.
+    /// How many of them, from the front, have given up their output to make room.
     drained: usize,
-    /// What they keep beside their output, in bytes.
+    /// Bytes that they keep besides their output.
     closed_weight: usize,
     ended: bool,
 }
 
-/// Whether starts are under way in a session that ends.
+/// Whether starts are still in progress in a session that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PendingStarts {
     Nothing,
     Starts,
 }
 
-/// Who gets the notifications of a session.
+/// The connections that receive the notifications of a session.
 #[derive(Debug, Default)]
 struct Audience {
     controller: Option<Listener>,
@@ -125,7 +126,7 @@ impl Session {
         }
     }
 
-    /// Returns a tag by which everything the session started can be found.
+    /// Returns a tag that matches everything the session started.
     pub(crate) fn tag(&self) -> Tag {
         self.host.tags().tag(self.number, 0)
     }
@@ -134,14 +135,13 @@ impl Session {
         self.processes().by_id.get(id).cloned()
     }
 
-    /// Keeps nothing of a process's output for a client that is away, until one comes back.
+    /// Stops holding output of a process for a disconnected client.
     pub(crate) fn release(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
         self.process(id).ok_or_else(|| unknown_process(id))?.release();
         Ok(remex_proto::call::Empty {})
     }
 
-    /// Forgets a process that a client does not want to see any more, once it has closed and its own client has got
-    /// everything.
+    /// Forgets a process on request, once it has closed and its own client has received everything.
     pub(crate) fn forget_closed(&self, id: &str) -> Result<remex_proto::call::Empty, RpcError> {
         let process = self.process(id).ok_or_else(|| unknown_process(id))?;
         if !process.is_closed() {
@@ -163,7 +163,7 @@ impl Session {
         self.processes().by_id.len()
     }
 
-    /// Starts a process, or answers why not; returns at once.
+    /// Starts a process, or answers with an error; returns at once.
     pub(crate) fn start(
         self: &Arc<Self>,
         request: wire::Start,
@@ -233,7 +233,7 @@ impl Session {
         Ok((process, start))
     }
 
-    /// Gives the session's notifications to a connection, unless another took the session over meanwhile.
+    /// Makes a connection the controller, unless another has taken the session over meanwhile.
     fn attach(&self, listener: Listener, is_controller: impl FnOnce(ConnectionId) -> bool) {
         let _changing = self.changing();
         if !is_controller(listener.outbox.id) {
@@ -260,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Gives the session's notifications to a connection that looks on.
+    /// Adds a connection as an observer.
     pub(crate) fn observe(&self, listener: Listener, from: impl Fn(&str) -> StartAt) {
         let viewer = listener.viewer(Some(&self.id));
         let connection = listener.outbox.id;
@@ -281,7 +281,7 @@ impl Session {
         }
     }
 
-    /// Sends a notification to everybody in the audience who asked for its kind.
+    /// Sends a notification to all listeners with this capability.
     fn notify<N: Note + Into<ServerNote>>(&self, capability: Capability, note: impl Fn(Option<String>) -> N) {
         let send = |listener: &Listener, session_id: Option<String>| {
             if listener.capabilities.contains(&capability) {
@@ -297,11 +297,11 @@ impl Session {
         }
     }
 
-    /// Ends everything the session started, also what its commands left behind on purpose.
+    /// Kills everything the session started, including processes that its commands left running on purpose.
     ///
     /// # Errors
     ///
-    /// When something of it is still there after a while.
+    /// If something is still alive after a while.
     pub(crate) async fn end(&self) -> Result<(), RpcError> {
         let underway = self.abandon();
         if self.next_process.load(Ordering::Relaxed) > 0 {
@@ -309,7 +309,7 @@ impl Session {
         }
         self.closed_in_time().await?;
         if underway == PendingStarts::Starts {
-            // What came of them may have come after the look.
+            // A start in progress may have created a child after the scan.
             self.kill().await?;
         }
         tracing::info!(session = %self.id, "session ended");
@@ -326,7 +326,7 @@ impl Session {
         }
     }
 
-    /// Waits until no process is left that has not closed, but not for ever.
+    /// Waits until all processes are closed, with a timeout.
     pub(crate) async fn closed_in_time(&self) -> Result<(), RpcError> {
         if tokio::time::timeout(END_PATIENCE, self.all_closed()).await.is_ok() {
             return Ok(());
@@ -336,7 +336,7 @@ impl Session {
         Err(RpcError::new(ErrorKind::Internal, message))
     }
 
-    /// Lets nothing new begin, and tells what runs that it is over. What has left its group is not killed by this.
+    /// Refuses new starts and kills running processes. Does not reach processes that have left their group.
     pub(crate) fn abandon(&self) -> PendingStarts {
         self.processes().ended = true;
         self.will_end();
@@ -344,7 +344,7 @@ impl Session {
         if starting > 0 { PendingStarts::Starts } else { PendingStarts::Nothing }
     }
 
-    /// Notes why everything that runs is about to end.
+    /// Records why all running processes are about to end, and aborts starts.
     pub(crate) fn will_end(&self) {
         for process in self.all_processes() {
             process.will_end_for(ExitCause::Terminated);
@@ -352,7 +352,7 @@ impl Session {
         }
     }
 
-    /// Waits until no process is left that has not closed.
+    /// Waits until all processes are closed.
     pub(crate) async fn all_closed(&self) {
         loop {
             let closed_one = self.closed_one.notified();
@@ -379,7 +379,7 @@ impl Session {
 }
 
 impl Processes {
-    /// Tells whether the process is known, and not only another one with its id.
+    /// Returns whether the session has this process, and not another one with the same id.
     fn has(&self, process: &Arc<Process>) -> bool {
         self.by_id.get(&process.id).is_some_and(|known| Arc::ptr_eq(known, process))
     }
@@ -388,7 +388,7 @@ impl Processes {
         if self.has(process) {
             self.by_id.remove(&process.id);
         }
-        // Forgotten in nearly the order of closing, so it is near the front.
+        // Processes are forgotten roughly in the order of closing, so it is near the front.
         if let Some(index) = self.closed.iter().position(|closed| Arc::ptr_eq(closed, process)) {
             self.closed.remove(index);
             self.closed_weight -= process.spec.weight;
@@ -476,7 +476,7 @@ impl Owner<Followers> for Session {
         }
         processes.live -= 1;
         if !processes.has(process) {
-            // A client saw the close and had it forgotten before its task came here.
+            // A client saw the close and forgot the process before its task got here.
             drop(processes);
             return self.closed_one.notify_waiters();
         }

@@ -1,8 +1,8 @@
-//! Panics: each is a defect of this crate, which is logged once, ends what met it, and nothing else.
+//! Panics: each is a defect of this crate, is logged once, and ends only what it occurred in.
 //!
-//! Tasks run under [`supervise`] and work on other threads under [`catch_panic`]. What a panic leaves behind is given back by guards
-//! with `Drop`, never by statements behind an `await`. Locks are not poisoned for good: whoever comes next takes the
-//! state as it is, and the owner of the broken state ends.
+//! Tasks run under [`supervise`], work on other threads under [`catch_panic`]. Guards with `Drop` release
+//! resources after a panic, never statements after an `await`. A poisoned lock is not an error: the next holder
+//! uses the state as it is, and the owner of the broken state ends.
 
 use std::{
     any::Any,
@@ -13,17 +13,17 @@ use std::{
 
 use remex_proto::{ErrorKind, RpcError};
 
-/// A task or a function panicked; the panic was logged.
+/// A task or a function panicked, and the panic was logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the work panicked, which is a defect of the server; its log says where")]
 pub(crate) struct Panicked;
 
 /// Runs a task until it ends or panics.
 ///
-/// The task is in a box: a future that holds another takes twice its room, and tasks of processes are many.
+/// The task is boxed: a future that contains another doubles its size, and there are many process tasks.
 pub(crate) fn supervise<T>(task: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
     let mut task = Box::pin(task);
-    // Nothing of the task is used after a panic: it is dropped.
+    // After a panic, the task is dropped and not used again.
     poll_fn(move |context| match catch_panic(|| task.as_mut().poll(context)) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
@@ -31,7 +31,7 @@ pub(crate) fn supervise<T>(task: impl Future<Output = T>) -> impl Future<Output 
     })
 }
 
-/// Calls a function and logs its panic, if it has one.
+/// Calls a function and logs a panic in it.
 pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| log(&*payload))
 }
@@ -49,7 +49,7 @@ fn log(payload: &(dyn Any + Send)) -> Panicked {
     Panicked
 }
 
-/// Panics when `name` contains `mark` with a path behind it, as soon as there is such a file.
+/// Panics if `name` contains `mark` followed by a path, as soon as a file with that path exists.
 #[cfg(test)]
 pub(crate) async fn break_once(mark: &str, name: &str) {
     let Some((_, path)) = name.split_once(mark) else { return };
@@ -59,7 +59,7 @@ pub(crate) async fn break_once(mark: &str, name: &str) {
     panic!("a test asked for it");
 }
 
-/// Panics when `name` contains `mark`, so that the tests of this crate can break what they name.
+/// Panics if `name` contains `mark`, so that tests can trigger a panic at a named place.
 #[cfg(test)]
 pub(crate) fn break_at(mark: &str, name: &str) {
     assert!(!name.contains(mark), "a test asked for it");

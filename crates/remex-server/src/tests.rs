@@ -63,16 +63,16 @@ impl Site {
         Client { lines: BufReader::new(reader).lines(), writer, notes: Vec::new(), count: 0 }
     }
 
-    /// Opens a connection and shakes hands.
+    /// Opens a connection and completes the handshake.
     async fn client(&self) -> Client {
         let mut client = self.connect().await;
-        // The session of a client that is gone is over, so that the server has nothing to wait for.
+        // The session expires soon after its client disconnects, so that the server becomes idle.
         client.call("initialize", json!({"clientName": "test", "detachTtlMs": 1})).await.unwrap();
         client.send(json!({"method": "initialized", "params": {}})).await;
         client
     }
 
-    /// Checks that nothing is left that the server waits for.
+    /// Checks that the server waits for nothing.
     async fn assert_idle(&self) {
         timeout(PATIENCE, self.server.idle(Duration::ZERO)).await.expect("the server becomes idle");
     }
@@ -90,7 +90,7 @@ impl Client {
         self.writer.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
-    /// Returns the next message, or none at the end of the connection.
+    /// Returns the next message, or `None` at the end of the connection.
     async fn next(&mut self) -> Option<Value> {
         let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the server says something");
         // A reset is an end as well.
@@ -141,7 +141,7 @@ impl Client {
         while self.next().await.is_some() {}
     }
 
-    /// Checks that the session is in order: what was said to run runs, and the end of it is the end of everything.
+    /// Checks that the session works: a new process runs, and ending the session ends everything.
     async fn assert_works(mut self) {
         self.start("witness", "echo fine; exec sleep 1000").await.unwrap();
         self.note("process/output", "witness").await;

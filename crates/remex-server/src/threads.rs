@@ -1,7 +1,7 @@
-//! Threads for work that may hang: one for each piece of such work, up to a bound.
+//! Threads for work that may hang: one for each piece of work, up to a limit.
 //!
-//! One of them exists from the start and stays. Where the host has no room for another, work waits for those that there
-//! are; a pool never fails and never panics later. Start at [`Threads`].
+//! One thread exists from the start and stays. If the host cannot create another, work waits for the existing
+//! ones; after its creation, a pool never fails or panics. Start at [`Threads`].
 
 use std::{
     collections::VecDeque,
@@ -20,7 +20,7 @@ use crate::supervise::{Panicked, catch_panic, defect};
 /// How long a thread stays without work, unless it is the last one.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// A pool of threads. When it is dropped, its threads end with the work that they have.
+/// A pool of threads. After it is dropped, its threads finish their work and end.
 #[derive(Debug)]
 pub(crate) struct Threads {
     pool: Arc<Pool>,
@@ -31,8 +31,8 @@ type Job = Box<dyn FnOnce() + Send>;
 struct Pool {
     name: &'static str,
     max: usize,
-    /// Shared by the threads and those who have work; held for moments only. Work is bounded by those who have it: they
-    /// wait for the outcome, or hold a place that the work gives back.
+    /// Shared by the threads and their callers; held briefly. Callers bound the queue: they wait for the
+    /// result, or hold a slot that the work releases.
     state: Mutex<State>,
     bell: Condvar,
 }
@@ -46,14 +46,14 @@ struct State {
 }
 
 impl Threads {
-    /// Makes a pool, with its first thread.
+    /// Creates a pool with its first thread.
     pub(crate) fn new(name: &'static str, max: usize) -> io::Result<Self> {
         let pool = Arc::new(Pool { name, max, state: Mutex::default(), bell: Condvar::new() });
         pool.add_thread(&mut pool.state())?;
         Ok(Self { pool })
     }
 
-    /// Runs `work` on a thread; it goes on when the future is dropped.
+    /// Runs `work` on a thread; it continues if the future is dropped.
     pub(crate) fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, Panicked>> + Send + use<T, W>
     where
         T: Send + 'static,
@@ -64,7 +64,7 @@ impl Threads {
         async move { answered.await.map_err(|_| Panicked) }
     }
 
-    /// Runs `work` on a thread, unless the future is dropped before a thread is free for it.
+    /// Runs `work` on a thread, unless the future is dropped before a thread is free.
     pub(crate) fn run_if_wanted<T, W>(
         &self,
         work: W,
@@ -117,7 +117,7 @@ impl Pool {
         loop {
             if let Some(job) = state.waiting.pop_front() {
                 drop(state);
-                // Whoever waits for it learns of the panic because there is no answer.
+                // The caller learns of a panic because it gets no result.
                 _ = catch_panic(job);
                 state = self.state();
                 continue;
@@ -148,13 +148,13 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// The threads for file work of the whole server; a call that hangs keeps its thread.
+/// The threads for file work of the whole server; a call that hangs occupies its thread.
 #[derive(Debug)]
 pub(crate) struct FileThreads {
     threads: Threads,
 }
 
-/// How many of them there are at most.
+/// The most threads for file work.
 const FILE_THREADS: usize = 2048;
 
 impl FileThreads {
@@ -162,7 +162,7 @@ impl FileThreads {
         Ok(FileThreads { threads: Threads::new("remex-file", FILE_THREADS)? })
     }
 
-    /// Runs `work` on a thread of its own; it goes on when the future is dropped.
+    /// Runs `work` on a thread of its own; it continues if the future is dropped.
     pub(crate) fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, W>
     where
         T: Send + 'static,
@@ -175,7 +175,7 @@ impl FileThreads {
 
 #[cfg(test)]
 impl Threads {
-    /// Keeps all threads busy; each until its sender is dropped.
+    /// Keeps all threads busy, each until its sender is dropped.
     pub(crate) fn keep_busy(&self) -> Vec<std::sync::mpsc::Sender<()>> {
         let hold = |_| {
             let (release, held) = std::sync::mpsc::channel();
@@ -187,7 +187,7 @@ impl Threads {
         (0..self.pool.max).map(hold).collect()
     }
 
-    /// Returns how much work no thread has taken yet.
+    /// Returns how many jobs no thread has taken yet.
     pub(crate) fn waiting(&self) -> usize {
         self.pool.state().waiting.len()
     }

@@ -1,8 +1,8 @@
-//! What changes in the file system, told to the connection that asked.
+//! `fs/watch`: reports changes in the file system to the connection that asked for them.
 //!
-//! A watch is a task of its connection. What it looks at is its [`Subscription`], into which the one
-//! [`SharedWatcher`] of the server puts what the kernel tells; the task looks at what is new and tells it
-//! when it has calmed down, no faster than the client takes it.
+//! A watch is a task of its connection. The server's only [`SharedWatcher`] delivers kernel events to the
+//! watch's [`Subscription`]. The task scans new directories, and reports changes once they have settled, no
+//! faster than the client reads them.
 
 mod missing;
 mod tree;
@@ -31,16 +31,16 @@ use crate::{
 };
 use missing::Plan;
 
-/// Changes are told when nothing has happened for this long …
+/// Changes are reported after this long without events …
 const QUIET: Duration = Duration::from_millis(20);
 
-/// … or after this, when something happens all the time.
+/// … or after this long, if events do not stop.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The watches of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// Each ends when its token is cancelled, or cancels it when it fails.
+    /// Each watch ends when its token is cancelled, and cancels it when it fails.
     trees: HashMap<u64, CancellationToken>,
     missing: CancellationToken,
 }
@@ -71,7 +71,7 @@ impl Watches {
                         watch.tell_changes(&tree, request.watch_id, &outbox).await;
                     }
                     Err(error) => {
-                        // The id is free when the client hears of it.
+                        // The id is free before the client learns of the failure.
                         end.cancel();
                         responder.error(&error);
                     }
@@ -117,17 +117,17 @@ impl Watches {
         request: wire::WatchMissing,
         responder: Responder,
     ) {
-        // There is one such watch at a time: clients that want another ask under another id.
+        // A connection has one such watch at a time; a new request replaces it.
         let end = CancellationToken::new();
         std::mem::replace(&mut self.missing, end.clone()).cancel();
         if request.missing.len() > missing::PATHS {
-            // Before they are put in order: that takes time for each.
+            // Checked before the paths are locked, which takes time for each.
             return responder.ok(wire::WatchMissingReply { watching: false });
         }
         let paths = request.missing.iter().chain(&request.present);
         let access = paths.clone().try_fold(PathAccess::default(), PathAccess::and_looks);
         let Ok(lock) = access.and_then(|access| files.lock(access)) else {
-            // Paths of another host will never be here.
+            // Paths of another host never appear here.
             return responder.ok(wire::WatchMissingReply { watching: false });
         };
         let watch = Watch::new(context, files);
@@ -156,11 +156,11 @@ impl Watches {
 struct Watch {
     host: Arc<Host>,
     slots: Arc<Semaphore>,
-    /// Cancelled when the client sends no more.
+    /// Cancelled when the client stops sending.
     over: CancellationToken,
 }
 
-/// A watch that has begun; dropped, it leaves the watcher.
+/// An active subscription; unsubscribes when dropped.
 struct Subscribed {
     host: Arc<Host>,
     subscription: Arc<Subscription>,
@@ -173,17 +173,17 @@ impl Drop for Subscribed {
     }
 }
 
-/// A watch of what is at a path and below it.
+/// A watch on a path and everything below it.
 struct Tree {
     watched: Subscribed,
-    /// Without links.
+    /// With all links resolved.
     root: PathBuf,
-    /// As the client calls it.
+    /// As the client spelled it.
     name: PathBuf,
 }
 
 impl Tree {
-    /// Returns a path as the client would spell it.
+    /// Returns a path in the client's spelling.
     fn spell(&self, path: &Path) -> HostPath {
         match path.strip_prefix(&self.root) {
             Ok(below) if !below.as_os_str().is_empty() => self.name.join(below).into(),
@@ -216,7 +216,7 @@ impl Watch {
         Ok(Tree { watched, root, name })
     }
 
-    /// Tells what changes until the client has left.
+    /// Reports changes until the client disconnects.
     async fn tell_changes(&self, tree: &Tree, watch_id: u64, outbox: &Outbox) {
         let subscription = &tree.watched.subscription;
         let telling = async {
@@ -239,7 +239,7 @@ impl Watch {
         }
     }
 
-    /// Waits until it has become quiet, and looks at what is new meanwhile.
+    /// Waits until events have settled, and scans new directories meanwhile.
     async fn settle(&self, subscription: &Arc<Subscription>) {
         let latest = Instant::now() + PATIENCE;
         loop {
@@ -254,7 +254,7 @@ impl Watch {
         }
     }
 
-    /// Looks at new directories, in which nothing is seen before, and at removals in removal.
+    /// Scans new directories, which were not watched before, and verifies removals.
     async fn look(&self, subscription: &Arc<Subscription>) {
         if let Some(work) = subscription.work() {
             let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(subscription));
@@ -279,7 +279,7 @@ impl Watch {
         let watched = self.subscribe(WatchScope::Places(plan.places.clone()));
         let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&watched.subscription));
         let post = move || {
-            // What has come before the directories were watched is seen now.
+            // Detects what appeared before the directories were watched.
             plan.watch_directory(&watcher, &subscription)
                 && Plan::make(&missing, present.as_deref()).as_ref() == Some(&plan)
         };
@@ -294,7 +294,7 @@ impl Watch {
         file_slot(Arc::clone(&self.slots)).await
     }
 
-    /// Runs `work` on a thread for files; it keeps its slot also when nobody waits for it any more.
+    /// Runs `work` on a file thread; it keeps its slot even if the future is dropped.
     fn on_file_thread<T: Send + 'static>(
         &self,
         slot: Option<OwnedSemaphorePermit>,

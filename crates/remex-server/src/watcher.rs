@@ -1,7 +1,7 @@
-//! The one watcher of the server: which directories are watched, and for whom.
+//! The file watcher that all connections share: which directories are watched, and for which subscriptions.
 //!
-//! Instances of the kernel's watcher are few, so all connections share one, which is there while
-//! anybody watches. Directories are watched one by one, each once however many watches look at it.
+//! The kernel limits the number of watchers, so all connections share one, which exists while there is a
+//! subscription. Directories are watched one by one, each only once however many subscriptions include it.
 //! Start at [`SharedWatcher`].
 
 mod inotify;
@@ -30,21 +30,21 @@ pub(crate) use pending::ChangeBatch;
 use subscription::Event;
 pub(crate) use subscription::{Depth, Rescan, Subscription, WatchScope};
 
-/// Directories that are watched for the whole server; the host's own limit may be lower.
+/// The most directories watched for the whole server; the host's own limit may be lower.
 const DIRECTORIES: usize = 1 << 18;
 
-/// The one watcher, and who looks at what.
+/// The shared watcher and its subscriptions.
 ///
-/// To watch a directory may hang, so its methods are for threads that may wait.
+/// Watching a directory may hang, so its methods must run on threads that may block.
 #[derive(Debug, Default)]
 pub(crate) struct SharedWatcher {
-    /// Held while the watcher is asked for something. Its thread never takes this lock.
+    /// Held while the watcher is used. The watcher's thread never takes this lock.
     watcher: Mutex<Option<Watcher>>,
-    /// Shared with the watcher's thread; held for moments only, never while the watcher is asked.
+    /// Shared with the watcher's thread; held briefly, never during a system call.
     registry: Arc<Mutex<Registry>>,
 }
 
-/// Which directory this is, whatever its name.
+/// Identifies a directory, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DirectoryId {
     device: u64,
@@ -60,9 +60,9 @@ impl From<&Metadata> for DirectoryId {
 /// Why a directory is not watched.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It is not there any more.
+    /// It no longer exists.
     Gone,
-    /// The watch has ended meanwhile.
+    /// The subscription has ended meanwhile.
     Left,
     /// The host or the server watches too much.
     Full(RpcError),
@@ -73,10 +73,10 @@ pub(crate) enum Refusal {
 struct Registry {
     subscriptions: Vec<Arc<Subscription>>,
     directories: BTreeMap<PathBuf, Directory>,
-    /// The kernel watches a directory, not a name, so it is to have one name here.
+    /// The kernel watches directories, not names, so each has exactly one name here.
     names: HashMap<DirectoryId, PathBuf>,
-    /// Names that are gone but that the watcher may still know. As many as there were directories
-    /// at most, because whoever adds one clears them first.
+    /// Removed names that the watcher may still know. Bounded by the number of directories, because every
+    /// addition clears them first.
     stale: Vec<PathBuf>,
 }
 
@@ -87,29 +87,29 @@ struct Directory {
 }
 
 impl SharedWatcher {
-    /// Begins a watch that sees nothing yet.
+    /// Creates a subscription without directories.
     pub(crate) fn subscribe(&self, scope: WatchScope) -> Arc<Subscription> {
         let subscription = Arc::new(Subscription::new(scope));
         self.registry().subscriptions.push(Arc::clone(&subscription));
         subscription
     }
 
-    /// Has a directory watched for a watch; one that is watched already is no error.
+    /// Watches a directory for a subscription; it may already be watched.
     pub(crate) fn watch_directory(
         &self,
         subscription: &Arc<Subscription>,
         directory: &Path,
         id: DirectoryId,
     ) -> Result<(), Refusal> {
-        // A file system may hang here and at the look below, but not while everybody waits for the lock. Opened for
-        // reading, because the watcher needs that permission, too, and to ask for it may hang as well.
+        // The file system may hang here and at the check below, but not while others wait for the lock. Opened
+        // for reading, because the watcher needs that permission too, and checking it may hang as well.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(directory, flags, Mode::empty())
             .map_err(|errno| refusal(&errno.into(), directory))?;
         if self.add(subscription, directory, id, &opened)? == Watched::Before {
             return Ok(());
         }
-        // One that was moved meanwhile is watched under the name that it had, and nobody would notice.
+        // If it was moved meanwhile, it would be watched under its old name without notice.
         let is_there = directory.symlink_metadata().is_ok_and(|metadata| DirectoryId::from(&metadata) == id);
         if !is_there {
             let mut watcher = self.watcher();
@@ -141,11 +141,11 @@ impl SharedWatcher {
         Ok(Watched::Now)
     }
 
-    /// Takes back what [`Registry::add`] has noted for a watch.
+    /// Undoes [`Registry::add`] for a subscription.
     fn forget(&self, watcher: &mut Option<Watcher>, directory: &Path, subscription: &Arc<Subscription>) {
         let mut registry = self.registry();
         let others = registry.forget(directory).map(|directory| directory.subscriptions).unwrap_or_default();
-        // Others thought that it was watched.
+        // Other subscriptions relied on it being watched.
         others
             .iter()
             .filter(|other| !Arc::ptr_eq(other, subscription))
@@ -178,20 +178,20 @@ impl SharedWatcher {
         };
         let asked = watcher.insert(asked);
         for path in stale {
-            // Usually the watcher has noticed itself.
+            // Usually, the watcher has already noticed.
             asked.unwatch(path);
         }
         asked.watch(directory, opened)
     }
 
-    /// Ends a watch.
+    /// Ends a subscription.
     pub(crate) fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         let mut watcher = self.watcher();
         self.registry().subscriptions.retain(|known| !Arc::ptr_eq(known, subscription));
         self.clear(&mut watcher, subscription);
     }
 
-    /// Takes a watch from all its directories; it goes on.
+    /// Removes a subscription from all its directories, without ending it.
     pub(crate) fn unwatch_all(&self, subscription: &Arc<Subscription>) {
         self.clear(&mut self.watcher(), subscription);
     }
@@ -199,7 +199,7 @@ impl SharedWatcher {
     fn clear(&self, watcher: &mut Option<Watcher>, subscription: &Arc<Subscription>) {
         let unused = self.registry().clear(subscription);
         if self.registry().directories.is_empty() {
-            // Takes all that is left of it with it, at once.
+            // Dropping the watcher removes all its watches at once.
             *watcher = None;
         } else if let Some(watcher) = watcher {
             for path in unused {
@@ -230,7 +230,7 @@ enum Watched {
 
 enum Added {
     Known,
-    /// The watcher is to be asked, and to forget these before.
+    /// The watcher must watch the directory, and forget these first.
     New {
         stale: Vec<PathBuf>,
     },
@@ -254,7 +254,7 @@ impl Registry {
             if known.id == id {
                 return Ok(Added::Known);
             }
-            // Another one is in its place, and the pending of that is on its way.
+            // Another directory has taken its place; the event about that follows.
             subscriptions = std::mem::take(&mut known.subscriptions);
             self.forget(path);
             self.stale.push(path.to_owned());
@@ -263,12 +263,12 @@ impl Registry {
         } else {
             subscriptions.push(Arc::clone(subscription));
         }
-        // It was moved here, and the pending of that is on its way.
+        // The directory was moved here; the event about that follows.
         if let Some(name) = self.names.get(&id).cloned() {
             self.forget(&name);
             self.stale.push(name);
         }
-        // It is noted before it is watched, so that no event of it finds nobody.
+        // Recorded before it is watched, so that every event finds its subscriptions.
         self.names.insert(id, path.to_owned());
         self.directories.insert(path.to_owned(), Directory { id, subscriptions });
         Ok(Added::New { stale: std::mem::take(&mut self.stale) })
@@ -282,7 +282,7 @@ impl Registry {
         Some(directory)
     }
 
-    /// Takes a watch from all directories, and returns those that nobody looks at any more.
+    /// Removes a subscription from all directories, and returns those that are no longer needed.
     fn clear(&mut self, subscription: &Arc<Subscription>) -> Vec<PathBuf> {
         let mut unused = std::mem::take(&mut self.stale);
         for (path, directory) in &mut self.directories {
@@ -297,7 +297,7 @@ impl Registry {
         unused
     }
 
-    /// Takes what the watcher says and hands it to whom it concerns.
+    /// Passes a notice on to all affected subscriptions.
     fn on_event(&mut self, heard: Notice<'_>) {
         match heard {
             Notice::Event(event) => self.dispatch(event),
@@ -313,7 +313,7 @@ impl Registry {
             );
         }
         if event.kind == ChangeKind::Removed && self.directories.contains_key(event.path) {
-            // The watcher forgets it too, with everything below.
+            // The watcher forgets it too, with everything below it.
             let below = (Bound::Included(event.path), Bound::Unbounded);
             let gone: BTreeSet<PathBuf> = self
                 .directories
@@ -384,7 +384,7 @@ mod tests {
     fn the_permission_to_read_a_directory_is_checked_before_the_lock_is_taken() {
         let place = tempfile::tempdir().unwrap();
         let opened = inotify::init(CreateFlags::CLOEXEC).unwrap();
-        // Opening with `O_PATH`, which asks for no permission, is no such event.
+        // Opening with `O_PATH`, which needs no permission, is not such an event.
         inotify::add_watch(&opened, place.path(), WatchFlags::OPEN).unwrap();
         let watcher = SharedWatcher::default();
         let subscription = watcher.subscribe(WatchScope::Places(BTreeSet::from([place.path().to_owned()])));

@@ -1,6 +1,7 @@
-//! The clients that all requests of a server share, made when they are first needed.
+//! The HTTP clients that all requests of a server share, created on first use.
 //!
-//! They read neither the environment nor files by themselves: proxies and roots come from the [`Config`](crate::Config).
+//! They read neither the environment nor files themselves: proxies and root certificates come from the
+//! [`Config`](crate::Config).
 
 use std::{fs, net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
 
@@ -18,21 +19,21 @@ use crate::{
     threads::{FileThreads, Threads},
 };
 
-/// How long a connection to a web server is kept for the next request.
+/// How long an idle connection to a web server is kept.
 ///
-/// Less than the 5 s after which many web servers close idle connections: a request that crosses the end of its
-/// connection on the way may fail.
+/// Less than the 5 s after which many web servers close idle connections: a request sent just as its connection
+/// closes may fail.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// Connections that are kept for one web server.
+/// Idle connections kept per web server.
 const IDLE_PER_HOST: usize = 8;
 
-/// Threads that look up names; one that waits for a dead name server is held until the system gives up.
+/// Threads for name lookups; one that waits for a dead name server is blocked until the system gives up.
 ///
-/// Twice what the requests of one connection can hold.
+/// Twice what the requests of one connection can block.
 const LOOKUPS: usize = 512;
 
-/// What a proxy can be.
+/// Supported proxy schemes.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
 /// The HTTP clients of a server.
@@ -46,7 +47,7 @@ pub(crate) struct WebClient {
 #[derive(Debug)]
 struct Made {
     clients: Clients,
-    /// Why nothing with this scheme can be asked for.
+    /// Why no URL with this scheme can be requested.
     no_http: Option<RpcError>,
     no_https: Option<RpcError>,
 }
@@ -54,9 +55,9 @@ struct Made {
 /// Two clients that differ in which connections they use.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    /// Takes an idle connection if there is one.
+    /// Uses an idle connection if there is one.
     pub(crate) pooled: Client,
-    /// Opens a connection for every request.
+    /// Opens a new connection for every request.
     pub(crate) fresh: Client,
 }
 
@@ -65,7 +66,7 @@ impl WebClient {
         WebClient { proxies, trust, made: OnceCell::new() }
     }
 
-    /// Returns the clients for URLs like this one; the first caller makes them, reading certificates on `files`.
+    /// Returns the clients for a URL; the first call creates them, reading certificates on `files`.
     pub(crate) async fn clients(&self, files: &FileThreads, url: &Url) -> Result<&Clients, RpcError> {
         let made = self.made.get_or_try_init(|| make(&self.proxies, &self.trust, files)).await?;
         let obstacle = if url.scheme() == "https" { &made.no_https } else { &made.no_http };
@@ -104,11 +105,11 @@ async fn make(proxy_settings: &Proxies, trust: &Trust, files: &FileThreads) -> R
     Ok(Made { clients, no_http, no_https })
 }
 
-/// Returns the proxy for http and the one for https.
+/// Returns the proxies for http and for https.
 fn proxies(proxies: &Proxies) -> [Result<Option<Proxy>, RpcError>; 2] {
     let Proxies { http, https, all, none } = proxies;
     if none.as_deref().is_some_and(|none| none.split(',').any(|host| host.trim() == "*")) {
-        // The client takes it for any name, but not for addresses.
+        // The client accepts `*` for any name, but not for addresses.
         return [Ok(None), Ok(None)];
     }
     let none = none.as_deref().and_then(NoProxy::from_string);
@@ -126,7 +127,7 @@ fn proxies(proxies: &Proxies) -> [Result<Option<Proxy>, RpcError>; 2] {
     [named("http_proxy", http, |url| Proxy::http(url)), named("https_proxy", https, |url| Proxy::https(url))]
 }
 
-/// Refuses what the client would take for a host.
+/// Rejects a scheme that the client would mistake for a host.
 fn check_scheme(proxy: &str) -> Result<(), String> {
     match proxy.split_once("://") {
         Some((scheme, _)) if !PROXY_SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme)) => {
@@ -136,7 +137,8 @@ fn check_scheme(proxy: &str) -> Result<(), String> {
     }
 }
 
-/// Reads the roots, which is work with files, and makes the terms of TLS; also why they are of no use.
+/// Reads the root certificates, which is file work, and creates the TLS configuration; also returns why they
+/// are unusable, if they are.
 fn tls(trust: &Trust) -> Result<(ClientConfig, Option<RpcError>), RpcError> {
     let (mut roots, mut no_trust) = (RootCertStore::empty(), None);
     let certificates = match trust {
@@ -165,14 +167,14 @@ fn tls(trust: &Trust) -> Result<(ClientConfig, Option<RpcError>), RpcError> {
     Ok((config, no_trust))
 }
 
-/// Returns why a file with roots cannot be read, where reading it might never end.
+/// Returns why a file with root certificates cannot be read, if reading it might never end.
 fn obstacle(file: &Path) -> Option<RpcError> {
     let is_other = fs::metadata(file).is_ok_and(|found| !found.is_file());
     is_other
         .then(|| failed(&format!("`SSL_CERT_FILE` names `{}`, which is not a regular file", file.display())))
 }
 
-/// Looks up names on threads of its own, because each lookup may hang.
+/// Looks up names on its own threads, because each lookup may hang.
 struct Lookup {
     threads: Threads,
 }
@@ -197,7 +199,7 @@ pub(crate) fn failed(why: &str) -> RpcError {
     RpcError::new(ErrorKind::HttpFailed, format!("http/request failed: {why}"))
 }
 
-/// Tells what went wrong with all its causes, without the URL, which may have a secret in it.
+/// Describes an error with all its causes, without the URL, which may contain a secret.
 pub(crate) fn causes(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();

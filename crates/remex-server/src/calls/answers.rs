@@ -1,4 +1,4 @@
-//! Answers that may be long: made when there is room for them, and an error where there is no memory.
+//! Answers that may be long: built when there is room for them, and replaced by an error if memory runs out.
 
 use std::future::Future;
 
@@ -11,27 +11,27 @@ use crate::{
     outbox::{Encoding, Responder},
 };
 
-/// What to do where there is no room for output.
+/// Hint for output that does not fit.
 pub(crate) const READ_LESS: &str = "ask for less with `maxBytes`, or try again later";
 
-/// What to do where there is no room for a list of processes of all sessions.
+/// Hint for a list of processes of all sessions that does not fit.
 pub(crate) const LIST_LESS: &str = "list one session at a time with `sessionId`, or try again later";
 
-/// The same for those of one session.
+/// Hint for a list of processes of one session that does not fit.
 pub(crate) const FORGET_SOME: &str = "forget what has ended with `process/forget`, or try again later";
 
-/// What an answer may grow by while it waits for room.
+/// How much an answer may grow while it waits for room.
 const MORE: u64 = 256 << 10;
 
-/// How much an answer may take; it belongs to the work, which may go on when its request is cancelled.
+/// How large an answer may be. Owned by the work, which may continue after its request is cancelled.
 pub(crate) struct Allowance {
     pub(crate) bytes: u64,
     pub(crate) share: Option<Share>,
 }
 
-/// Makes an answer: `attempt` is told how much it may take, and says how much it needs if that is not enough.
+/// Builds an answer. `attempt` gets the permitted size and returns the size it needs if that is not enough.
 ///
-/// What needs more than there is for all answers gets everything, and says itself whether it makes do with that.
+/// An answer that needs more than the whole budget gets all of it, and decides itself whether that is enough.
 pub(crate) async fn within_room<T, F>(
     host: &Host,
     responder: &Responder,
@@ -43,7 +43,7 @@ where
 {
     let bytes = match responder.outbox().encoding() {
         Encoding::Json => SHORT,
-        // Its memory is the client's own.
+        // The value's memory belongs to the client.
         Encoding::Value => u64::MAX,
     };
     let mut room = Allowance { bytes, share: None };
@@ -52,7 +52,7 @@ where
             Ok((made, room)) => return Ok((made, room.share)),
             Err(NotRead::NoMemory) => return Err(budget::no_memory(hint)),
             Err(NotRead::TooLong(needed)) => {
-                // A little more than is needed now, because it may grow until there is room.
+                // A little more than needed now, because the answer may grow while it waits.
                 let wanted = needed.saturating_add(needed / 4 + MORE);
                 let share = responder.share(host.answers(), wanted, hint).await?;
                 room = Allowance { bytes: share.as_ref().map_or(SHORT, Share::room), share };

@@ -1,4 +1,4 @@
-//! `process/list`: one line for each process, encoded one after the other, because there may be a million of them.
+//! `process/list`, encoded entry by entry, because there may be a million processes.
 
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
@@ -8,18 +8,18 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{budget::SHORT, engine::NotRead, outbox::Fallible, process::Process, session::Session};
 
-/// The processes of some sessions, the oldest first.
+/// The processes of some sessions, oldest first.
 pub(crate) struct ProcessList {
     processes: Vec<(Arc<Session>, Arc<Process>)>,
     living: HashMap<Tag, Tree>,
 }
 
-/// What lives of one process and what it has started.
+/// Resource use of one process and its descendants.
 #[derive(Default)]
 struct Tree {
     cpu: Duration,
     resident_bytes: u64,
-    /// The smallest first.
+    /// In ascending order.
     pids: Vec<u32>,
 }
 
@@ -51,7 +51,7 @@ impl ProcessList {
         wire::Listing { processes: self.entries().collect() }
     }
 
-    /// Encodes the answer, unless it takes more than `room`; one that takes more than `most` is never made.
+    /// Encodes the answer, unless it needs more than `room`; one that needs more than `most` is never built.
     pub(crate) fn encode(&self, id: &RequestId, room: u64, most: u64) -> Result<Vec<u8>, NotRead> {
         let mut len = Count(0);
         serde_json::to_writer(&mut len, self).map_err(|_| NotRead::NoMemory)?;
@@ -69,7 +69,7 @@ impl ProcessList {
             written = serde_json::to_writer(Fallible(json), self);
         });
         written.map_err(|_| NotRead::NoMemory)?;
-        // Processes go on meanwhile, and their numbers have become longer by a few digits at most.
+        // The processes keep running meanwhile, so their numbers may have grown by a few digits.
         Ok(json)
     }
 
@@ -86,10 +86,10 @@ impl ProcessList {
     }
 }
 
-/// What is around the result, with the id of the request.
+/// Size of the response around the result, including the request id.
 const ENVELOPE: u64 = 8 << 10;
 
-/// As [`wire::Listing`] says it.
+/// Serializes like [`wire::Listing`].
 impl Serialize for ProcessList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         struct Entries<'a>(&'a ProcessList);
@@ -106,7 +106,7 @@ impl Serialize for ProcessList {
     }
 }
 
-/// Counts what is written.
+/// A writer that only counts bytes.
 struct Count(u64);
 
 impl io::Write for Count {

@@ -1,4 +1,4 @@
-//! The calls about processes.
+//! Calls about processes.
 
 use std::{
     sync::Arc,
@@ -54,7 +54,7 @@ impl Calls {
         if responder.request_bytes() <= LARGE_MESSAGE {
             return own.start(request, responder, self.context.slots());
         }
-        // Megabytes of arguments and variables are copied on the way to a child.
+        // Starting a child copies its arguments and environment, which may be megabytes.
         let slots = Arc::clone(self.context.slots());
         self.context.host().compute().run(move || own.start(request, responder, &slots)).await;
     }
@@ -111,15 +111,16 @@ impl Calls {
                 () = ending.cancelled() => {}
             }
             responder.outbox().room().await;
-            // Little is told at once, whatever else is in the making.
+            // A short answer is sent at once, whatever else is being built.
             match process.read(&request, reader, LARGE_MESSAGE as u64) {
                 Ok((reply, then)) => return responder.ok_then(reply, then),
                 Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
                 Err(NotRead::TooLong(_)) => {}
             }
-            // A reply may be megabytes: it is made when there is room for it.
+            // A reply may be megabytes, so it is built only when there is room for it.
             let making = responder.outbox().room_for_answer().await;
-            // Now and not elsewhere: what is streamed and acknowledged meanwhile may be evicted, and would be a gap.
+            // Read here and not on another thread: output that is streamed and acknowledged meanwhile may be
+            // evicted and would become a gap.
             let read = |room: Allowance| {
                 let read = process.read(&request, reader, room.bytes);
                 std::future::ready(read.map(|read| (read, room)))
@@ -237,12 +238,12 @@ impl Calls {
         self.context.spawn_call(id, async move {
             let _slot = slots.acquire().await;
             let making = Arc::new(responder.outbox().room_for_answer().await);
-            // One look for all of them: there may be as many sessions as processes on this host.
+            // One scan for all of them: the host may have as many sessions as processes.
             let members = match sessions.first() {
                 Some(session) => tree::tagged(session.tag()).await.unwrap_or_default(),
                 None => Vec::new(),
             };
-            // There may be tens of thousands of them, too many for a worker.
+            // There may be tens of thousands, too many for a worker of the runtime.
             let held = Arc::clone(&making);
             let collect = move || {
                 let list = ProcessList::new(&sessions, &members);

@@ -1,4 +1,4 @@
-//! Who listens to a process, and who asks it for something.
+//! Traits for the readers of a process's log and for those that send it requests.
 
 use std::{fmt, sync::Arc, time::Instant};
 
@@ -12,33 +12,33 @@ use remex_proto::{
 use super::{Engine, Owner, Spec, State};
 use crate::config::Limits;
 
-/// Who listens to a process; part of its state, and called while that is locked.
+/// Readers of a process's log. Part of the engine's state, so its methods run while that is locked.
 pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
-    /// Who asks for something.
+    /// Sends requests to the process.
     type Caller: Caller;
 
-    /// Who owns the process.
+    /// Owns the process.
     type Owner: Owner<Self> + ?Sized;
 
     /// Returns what must stay in the log for the audience.
     fn hold(&mut self, log: &mut OutputLog, spec: &Spec, limits: &Limits, now: Instant) -> Hold;
 
-    /// Returns when that may change without anybody saying so.
+    /// Returns when [`hold`](Self::hold) may change without any event.
     fn hold_changes_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant>;
 
-    /// Called when there is something new in the log.
+    /// Called when the log has new events.
     fn on_events(engine: &Arc<Engine<Self>>, state: &mut State<Self>);
 
-    /// Tells whether so much waits in the log that the audience is to be told at once.
+    /// Returns whether so much output is pending that the audience must be notified at once.
     fn wants_much(&self, log: &OutputLog) -> bool;
 
-    /// Notes that nobody will come back: nothing has to be kept any more.
+    /// Called when no client will return: nothing must be held any more.
     fn let_go(&mut self);
 }
 
-/// Who asked a process for something; dropped without an answer, it reports that itself.
+/// The sender of a request. Dropped without an answer, it reports that to its client itself.
 pub(crate) trait Caller: fmt::Debug + Send + Sized + 'static {
-    /// Tells whether the caller is gone and asks again elsewhere for what was not answered.
+    /// Returns whether the client has disconnected; it sends unanswered requests again after it reconnects.
     fn is_gone(&self) -> bool;
 
     fn answer(self, outcome: Result<Outcome, RpcError>);
@@ -52,7 +52,7 @@ pub(crate) trait Caller: fmt::Debug + Send + Sized + 'static {
     }
 }
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Done(Empty),

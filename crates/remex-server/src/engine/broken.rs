@@ -1,4 +1,4 @@
-//! What becomes of a process whose task panicked: it is killed, and everybody who waits for it is told.
+//! Cleans up after a process task that panicked: kills the process and fails everything that waits for it.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::{
     supervise::{catch_panic, defect, supervise},
 };
 
-/// The exit code of a process whose own is not known.
+/// The exit code reported if the real one is unknown.
 const UNKNOWN_CODE: i32 = 255;
 
-/// What readers are told in `failure`.
+/// The text that readers get in `failure`.
 pub(crate) const FAILURE: &str = "the server failed to follow this process and killed it; its log says why";
 
-/// Runs the task of a process; if it panics, the process ends.
+/// Runs the task of a process; if it panics, ends the process.
 pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let (process, start_id) = (Arc::clone(&starting.process), starting.start_id.clone());
     if supervise(task::run(starting, Arc::clone(&owner))).await.is_ok() {
         return;
     }
-    // What was started died with the task, which held its descriptor; now what that left behind.
+    // The child died with the task, which held its descriptor; this kills what it left behind.
     if let Some(leader) = process.state().leader() {
         let scope = Scope::Process(process.tag, leader);
         process.host.spawn(async move {
@@ -39,7 +39,7 @@ pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
 }
 
 impl<A: Audience> State<A> {
-    /// Returns the child, if one was made and its task has not ended.
+    /// Returns the child, if there is one and its task has not ended.
     fn leader(&self) -> Option<Leader> {
         match &self.lifecycle {
             Lifecycle::Running { leader, .. } => Some(leader.clone()),

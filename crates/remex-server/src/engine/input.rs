@@ -1,4 +1,4 @@
-//! What is on its way to the stdin of a process, in the order of arrival.
+//! Input on its way to the stdin of a process, in order of arrival.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -13,7 +13,7 @@ use remex_proto::{
 use super::Caller;
 use crate::config::Limits;
 
-/// One `process/write` that has not been answered.
+/// A `process/write` that has not been answered.
 #[derive(Debug)]
 pub(crate) struct StdinWrite<C> {
     pub(crate) chunk: Bytes,
@@ -23,7 +23,7 @@ pub(crate) struct StdinWrite<C> {
 }
 
 impl<C: Caller> StdinWrite<C> {
-    /// Answers as today's dialect does, or as the oldest did when there is no write id.
+    /// Answers in the current dialect, or in the oldest one if there is no write id.
     pub(crate) fn answer(self, status: WriteStatus) {
         let refusal = match (&self.write_id, status) {
             (None, WriteStatus::UnknownProcess) => super::unknown_process(&self.process_id),
@@ -42,10 +42,10 @@ impl<C: Caller> StdinWrite<C> {
 #[derive(Debug)]
 pub(super) struct Input<C> {
     ledger: StdinLedger,
-    /// Not accepted yet, or not all of it: the child has to take something first. Their connections count them as
-    /// requests under way.
+    /// Not accepted yet, or only in part: the child has to read first. Their connections count them as requests
+    /// in progress.
     waiting: VecDeque<PendingInput<C>>,
-    /// Accepted, no more than the ledger allows.
+    /// Accepted bytes; the ledger limits them.
     accepted: Accepted,
     /// Answered when everything accepted has reached the child.
     closing: Vec<C>,
@@ -55,9 +55,9 @@ pub(super) struct Input<C> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputState {
     Open,
-    /// Ends after what was accepted.
+    /// Closes after what was accepted.
     Ending,
-    /// The descriptor is closed, or never was.
+    /// The descriptor is closed or never existed.
     Closed,
 }
 
@@ -65,7 +65,7 @@ enum InputState {
 enum PendingInput<C> {
     Write {
         write: StdinWrite<C>,
-        /// How much of it was accepted.
+        /// How many of its bytes were accepted.
         accepted: u64,
     },
     Close(C),
@@ -117,19 +117,19 @@ impl<C: Caller> Input<C> {
         self.accepted.front()
     }
 
-    /// Notes that the child took `len` bytes of what [`Self::next`] gave.
+    /// Records that the child has read `len` bytes of [`Self::next`].
     pub(super) fn delivered(&mut self, len: usize) {
         self.accepted.advance(len);
         self.ledger.delivered(len as u64);
         self.admit();
     }
 
-    /// Tells whether the descriptor is to be closed now.
+    /// Returns whether the descriptor must be closed now.
     pub(super) fn is_done(&self) -> bool {
         self.state == InputState::Ending && self.accepted.front().is_none()
     }
 
-    /// Notes that the descriptor is closed: everything unanswered is answered.
+    /// Records that the descriptor is closed, and answers everything still open.
     pub(super) fn closed(&mut self) {
         self.state = InputState::Closed;
         self.ledger.fail();
@@ -140,9 +140,10 @@ impl<C: Caller> Input<C> {
         self.admit();
     }
 
-    /// Takes out the waiting requests that `is_cancelled` names.
+    /// Removes the waiting requests that `is_cancelled` selects.
     ///
-    /// Of a write that was accepted in part, the rest goes; the ledger knows where it continues when it is sent again.
+    /// If a write was accepted in part, only the rest is removed; the ledger knows where it continues when it
+    /// is sent again.
     pub(super) fn cancel(&mut self, is_cancelled: impl Fn(&C) -> bool) -> Vec<C> {
         let (cancelled, kept) = std::mem::take(&mut self.waiting)
             .into_iter()
@@ -194,18 +195,19 @@ fn part(chunk: &Bytes, range: Range<u64>) -> Bytes {
     chunk.slice(at(range.start)..at(range.end))
 }
 
-/// Accepted bytes in order, in blocks: a million writes of one byte cost little more than one of a million.
+/// Accepted bytes in order, stored in blocks: a million writes of one byte cost little more than one write of a
+/// million.
 #[derive(Debug, Default)]
 struct Accepted {
-    /// None of them is empty.
+    /// No block is empty.
     blocks: VecDeque<BytesMut>,
 }
 
-/// What is shorter joins the block before it.
+/// Shorter writes are appended to the previous block.
 const BLOCK_BYTES: usize = 16 << 10;
 
 impl Accepted {
-    /// Copies `bytes`, so that a short piece keeps no long message in memory.
+    /// Copies `bytes`, so that a short piece does not keep a long message in memory.
     fn push(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Who owns a process: the session, or a fake in tests.
+//! The trait for the owner of a process: a session, or a fake in tests.
 
 use std::{fmt, sync::Arc};
 
@@ -6,18 +6,18 @@ use remex_proto::{RpcError, process as wire};
 
 use super::{Audience, Engine};
 
-/// The owner of a process. A process never keeps it alive, except while its task runs.
+/// The owner of a process. A process does not keep its owner alive, except while its task runs.
 pub(crate) trait Owner<A: Audience>: fmt::Debug + Send + Sync {
-    /// Returns the name of the owner in logs.
+    /// Returns the owner's id for logs.
     fn id(&self) -> &str;
 
-    /// Tells whether the owner has ended, so that nothing new may run.
+    /// Returns whether the owner has ended, so that nothing new may run.
     fn has_ended(&self) -> bool;
 
-    /// Evicts output of closed processes until `wanted` bytes may be retained, as far as that is possible.
+    /// Evicts output of closed processes until `wanted` bytes can be retained, as far as possible.
     fn reclaim(&self, wanted: usize);
 
-    /// Answers a start that succeeded, and tells everybody who looks on.
+    /// Answers a successful start and notifies all listeners.
     fn on_started(
         &self,
         process: &Arc<Engine<A>>,
@@ -29,12 +29,12 @@ pub(crate) trait Owner<A: Audience>: fmt::Debug + Send + Sync {
     /// Frees the id of a process that could not be started.
     fn on_start_failed(&self, process: &Arc<Engine<A>>, start_id: Option<&str>, error: &RpcError);
 
-    /// Tells everybody who looks on that a process could not be started.
+    /// Notifies all listeners that a process could not be started.
     fn announce_failure(&self, process: &Engine<A>, error: &RpcError);
 
-    /// Forgets a process that is not counted as closed because its task failed.
+    /// Forgets a process whose task failed before it was counted as closed.
     fn on_broken(&self, process: &Arc<Engine<A>>);
 
-    /// Keeps a closed process readable for its time.
+    /// Keeps a closed process readable for its retention time.
     fn on_closed(&self, process: &Arc<Engine<A>>);
 }

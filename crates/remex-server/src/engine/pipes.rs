@@ -17,37 +17,38 @@ use tokio::io::Interest;
 use super::{not_a_terminal, rest::Buffer, watched::Watched};
 use crate::clock::now_ms;
 
-/// More than a terminal can hold: what was printed before an exit lies within it.
+/// More than a terminal can buffer: everything printed before an exit lies within this limit.
 const TERMINAL_BYTES: usize = 256 << 10;
 
-/// What a pipe holds unless its user has too many.
+/// The default capacity of a pipe, unless its user has too many.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// What the pipes of a chatty child hold: a rest lasts up to two milliseconds, in which many a child fills the usual pipe.
+/// The capacity of pipes during a read delay, which lasts up to two milliseconds: long enough for many programs
+/// to fill a pipe of default size.
 const WIDE_PIPE_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(super) struct Pipes {
-    /// Standard output or the terminal, and standard error; `None` after their end.
+    /// Standard output or the terminal, and standard error; `None` after end of file.
     pub(super) out: [Option<Source>; 2],
-    /// `None` when there is none, it was closed, or the terminal takes its place.
+    /// `None` if there is none, it was closed, or the terminal takes its place.
     pub(super) stdin: Option<Watched>,
     tty: bool,
     room: PipeRoom,
-    /// The child's side of the terminal, held open while it runs: a program may close it and come back, and until
-    /// it has ended that is neither the end of its output nor of its input.
+    /// The child's side of the terminal, held open while it runs. A program may close its terminal and reopen
+    /// it, so until it exits that is neither the end of its output nor of its input.
     slave: Option<OwnedFd>,
 }
 
-/// How long the child can talk on while nobody reads.
+/// Whether the pipes are large enough for the child to keep writing during a read delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PipeRoom {
-    /// Not for a moment: the pipes of a user who has many are small.
+    /// Too small: the kernel gives small pipes to a user who has many.
     Small,
     Usual,
-    /// The pipes were made larger for a rest.
+    /// The pipes were enlarged for a read delay.
     Wide,
-    /// The kernel gives no more than the usual.
+    /// The kernel grants no more than the default.
     Refused,
 }
 
@@ -57,13 +58,13 @@ pub(super) struct Source {
     pub(super) fd: Watched,
 }
 
-/// What an attempt to move bytes came to.
+/// The result of one attempt to read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Taken {
     Bytes(usize),
     NothingNow,
-    /// Nothing will move here any more.
+    /// The stream has ended.
     End,
 }
 
@@ -92,7 +93,7 @@ impl Pipes {
                     out: [source(master, Stream::Pty, Interest::READABLE | Interest::WRITABLE)?, None],
                     stdin: None,
                     tty: true,
-                    // A terminal holds what it holds.
+                    // The buffer of a terminal has a fixed size.
                     room: PipeRoom::Refused,
                     slave: Some(slave),
                 }
@@ -108,17 +109,17 @@ impl Pipes {
         self.out.iter().any(Option::is_some)
     }
 
-    /// Notes that the child has ended: from now on the streams end when nobody else holds them.
+    /// Records that the child has exited: from now on, the streams end when no other process holds them open.
     pub(super) fn child_ended(&mut self) {
         self.stdin = None;
         self.slave = None;
     }
 
-    /// Returns how much each source holds right now.
+    /// Returns how many bytes each source has buffered now.
     pub(super) fn available(&self) -> [usize; 2] {
         let available = |source: &Option<Source>| match source {
             None => 0,
-            // A terminal passes bytes on in the background; a read that finds nothing has waited for them.
+            // A terminal forwards bytes in the background; a read that finds nothing has waited for them.
             Some(_) if self.tty => TERMINAL_BYTES,
             Some(source) => source
                 .fd
@@ -131,7 +132,7 @@ impl Pipes {
 
     /// Reads once into `log`, at most `max` bytes.
     ///
-    /// `draining` asks the kernel even if the runtime has not heard of new bytes yet.
+    /// With `draining`, reads even if the runtime has not reported new bytes yet.
     pub(super) fn read(&mut self, index: usize, log: &mut OutputLog, max: usize, draining: bool) -> Taken {
         let Some(Source { stream, fd }) = &mut self.out[index] else { return Taken::End };
         let read =
@@ -154,12 +155,12 @@ impl Pipes {
         }
     }
 
-    /// Tells whether the child can talk on for a moment while nobody reads.
+    /// Returns whether the child can keep writing during a read delay.
     pub(super) fn is_roomy(&self) -> bool {
         self.room != PipeRoom::Small
     }
 
-    /// Returns what takes the child's words during a rest.
+    /// Returns what buffers the child's output during a read delay.
     pub(super) fn buffer(&self) -> Buffer {
         match self.room {
             _ if self.tty => Buffer::Terminal,
@@ -168,7 +169,7 @@ impl Pipes {
         }
     }
 
-    /// Makes room for what a chatty child says during a rest, if the kernel allows it.
+    /// Enlarges the pipes for a read delay, if the kernel allows it.
     pub(super) fn widen(&mut self) {
         if self.room == PipeRoom::Usual {
             self.room = if self.set_size(PIPE_BYTES, WIDE_PIPE_BYTES) {
@@ -180,28 +181,29 @@ impl Pipes {
         }
     }
 
-    /// Gives that room back, because the kernel counts it against the user; later if it is still taken.
+    /// Shrinks the pipes again, because the kernel counts their size against the user; retried later if they
+    /// are too full.
     pub(super) fn narrow(&mut self) {
         if self.room == PipeRoom::Wide && self.set_size(WIDE_PIPE_BYTES, PIPE_BYTES) {
             self.room = PipeRoom::Usual;
         }
     }
 
-    /// Changes the size of every pipe that has the size `from`: a child may have chosen another one itself.
+    /// Resizes every pipe of size `from`; the child may have chosen another size itself.
     fn set_size(&self, from: usize, to: usize) -> bool {
         self.out.iter().flatten().filter_map(|source| source.fd.fd().ok()).all(|pipe| {
             fcntl_getpipe_size(pipe).is_ok_and(|size| size != from || fcntl_setpipe_size(pipe, to).is_ok())
         })
     }
 
-    /// Prepares for a rest: the runtime hears of nothing.
+    /// Prepares for a read delay: the runtime stops watching the sources.
     pub(super) fn leave_alone(&mut self) {
         for source in self.out.iter_mut().flatten() {
             source.fd.leave_alone();
         }
     }
 
-    /// Prepares for waiting: from now on the runtime hears of what comes.
+    /// Prepares for a wait: the runtime watches the sources again.
     pub(super) fn listen(&mut self) {
         for source in self.out.iter_mut().flatten() {
             if let Err(error) = source.fd.listen() {
@@ -210,7 +212,7 @@ impl Pipes {
         }
     }
 
-    /// Returns what the child's input is written to.
+    /// Returns the descriptor for the child's input.
     pub(super) fn input(&self) -> Option<&Watched> {
         let terminal = self.out[0].as_ref().filter(|_| self.tty).map(|source| &source.fd);
         self.stdin.as_ref().or(terminal)

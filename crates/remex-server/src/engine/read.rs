@@ -1,4 +1,4 @@
-//! `process/read` and `process/snapshot`: looking into the log on request.
+//! `process/read` and `process/snapshot`: reading the log on request.
 
 use std::{
     collections::TryReserveError,
@@ -13,18 +13,18 @@ use remex_proto::{
 use super::{Audience, Engine, State, broken::FAILURE};
 use crate::budget::{SHORT, has_memory};
 
-/// One answer carries at most this much output, whatever `maxBytes` says.
+/// The most output that one answer carries, whatever `maxBytes` says.
 const READ_BYTES: u64 = 16 << 20;
 
-/// What a chunk takes beside its bytes while its answer is made and sent.
+/// Memory for a chunk besides its bytes while its answer is built and sent.
 const CHUNK_COST: u64 = 200;
 
 /// Why a read has no answer yet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotRead {
-    /// Its answer may take so much, for which there is no room.
+    /// Its answer may need this many bytes, which do not fit.
     TooLong(u64),
-    /// There is no memory for it.
+    /// The host has no memory for it.
     NoMemory,
 }
 
@@ -34,18 +34,18 @@ impl From<TryReserveError> for NotRead {
     }
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) reply: wire::ReadReply,
     /// The newest event that the reader knows of now.
     pub(crate) up_to: Seq,
-    /// What the reader missed.
+    /// Events that the reader missed.
     pub(crate) gaps: Vec<Gap>,
 }
 
 impl<A: Audience> Engine<A> {
-    /// Waits as long as asked, since it was `asked`, while there is nothing to tell; `on_look` is called at each look.
+    /// Waits for events as long as the request asks, counted from `asked`; calls `on_look` at each check.
     pub(crate) async fn until_readable(
         &self,
         read: &wire::Read,
@@ -76,7 +76,7 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Answers with head and tail of the output, unless that may take more than `room`.
+    /// Returns the beginning and end of the output, unless that may need more than `room`.
     pub(crate) fn snapshot(&self, max_bytes: Option<u64>, room: u64) -> Result<wire::SnapshotReply, NotRead> {
         let state = self.state();
         let max_bytes = limit_of(max_bytes);
@@ -99,7 +99,7 @@ impl<A: Audience> Engine<A> {
 }
 
 impl<A: Audience> State<A> {
-    /// Answers a read with what there is; an answer that may take more than `room` is not made.
+    /// Returns the available output, unless the answer may need more than `room`.
     pub(crate) fn read(&mut self, read: &wire::Read, room: u64) -> Result<Read, NotRead> {
         let after = read.after_seq.unwrap_or(0);
         let extent = Extent::of(&mut self.log, after, read.max_bytes);
@@ -110,7 +110,7 @@ impl<A: Audience> State<A> {
     }
 }
 
-/// How much an answer to a read has, or may have at most where that is little.
+/// The size of an answer to a read, or an upper bound if that is small.
 struct Extent {
     bytes: u64,
     chunks: u64,
@@ -200,7 +200,7 @@ fn reply<A: Audience>(
     }
     let past_newest = state.log.next_seq();
     let next_seq = match last_chunk {
-        // The base says so whether or not something was left out, once the client set a limit.
+        // The base dialect reports this whenever the client set a limit, whether or not something was left out.
         Some(seq) if max_bytes.is_some() || cut => seq + 1,
         _ => past_newest,
     };

@@ -1,51 +1,52 @@
-//! When a source is left alone for a moment, because it speaks often and says little each time.
+//! Read coalescing: delays reads from a process that writes often and little each time.
 //!
-//! A program that flushes every line would cost two reads and a wake for each. What it says within a millisecond is
-//! told together anyway, so it can be read together as well. Start at [`Rest`].
+//! A program that flushes every line would cost two reads and one wake-up per line. Its output is announced
+//! once per millisecond anyway, so it can be read that rarely as well. Start at [`ReadCoalescing`].
 
 use std::time::{Duration, Instant};
 
 use super::task::GATHER;
 
-/// A read of no more than this found a line or a few, and not a part of a flood.
+/// A read of at most this size found a few lines, not part of a flood.
 const SMALL_READ: usize = 2 << 10;
 
-/// A read of no more than this found single lines: the child is read faster than it writes.
+/// A read of at most this size found single lines: the reader is faster than the child.
 const FEW_LINES: usize = 256;
 
-/// How long a terminal is left alone. It holds little, so its rest is over with the runtime's next tick, which comes
-/// within a millisecond.
+/// The delay for a terminal. A terminal buffers little, so the delay ends with the runtime's next tick, within
+/// a millisecond.
 const TERMINAL_REST: Duration = Duration::from_micros(100);
 
-/// A terminal that gives this much after a rest was full.
+/// A terminal that returns this much after a delay was full.
 const TERMINAL_FULL: usize = 8 << 10;
 
-/// After so many small reads without a pause a process is chatty.
+/// After this many small reads without a quiet period, a process counts as chatty.
 const CHATTY_READS: u32 = 8;
 
-/// What takes the words of a child while nobody reads.
+/// What buffers the child's output while it is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Buffer {
-    /// Pipes that hold this many bytes each.
+    /// Pipes with this capacity in bytes.
     Pipes(usize),
     Terminal,
 }
 
-/// Whether the sources of one process are read at once or after a moment.
+/// Decides whether the sources of one process are read at once or after a delay.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// Small reads without a pause between them.
+    /// Consecutive small reads without a quiet period.
     small_reads: u32,
-    /// Bytes found since the last wait.
+    /// Bytes read since the last wait.
     found: usize,
-    /// How many of them the last read found.
+    /// Bytes of the last read.
     last: usize,
-    /// The sources are left alone until then.
+    /// No reads until this time.
     until: Option<Instant>,
 }
 
 impl Rest {
-    /// Notes that a read found `len` bytes; `without_pause` when the last ones are not long ago, and nobody waits.
+    /// Records a read of `len` bytes; `without_pause` if the previous one was recent and no reader waits for an
+    /// answer.
     pub(super) fn found(&mut self, len: usize, without_pause: bool) {
         self.found += len;
         self.last = len;
@@ -56,13 +57,13 @@ impl Rest {
             if without_pause && len <= SMALL_READ { self.small_reads.saturating_add(1) } else { 0 };
     }
 
-    /// Tells whether reading stops after a read of `len` bytes, without making sure that nothing is left: whoever
-    /// chats goes on while it is read, and would be followed line by line again.
+    /// Returns whether to stop after a read of `len` bytes without reading until nothing is left. A chatty
+    /// process keeps writing while it is read, and would again be read line by line.
     pub(super) fn is_satisfied_by(&self, len: usize) -> bool {
         self.until.is_some() && len <= FEW_LINES
     }
 
-    /// Decides before a wait whether the sources are left alone meanwhile; never when they may not.
+    /// Decides before a wait whether to delay the next read; `may_rest` must be true for that.
     pub(super) fn begins(&mut self, now: Instant, may_rest: bool, buffer: Buffer) -> bool {
         let held_up = self.may_have_held_up(buffer);
         let found = std::mem::take(&mut self.found);
@@ -72,28 +73,29 @@ impl Rest {
             let time = if buffer == Buffer::Terminal { TERMINAL_REST } else { GATHER };
             self.until = (self.small_reads >= CHATTY_READS).then(|| now + time);
         } else if self.until.is_some_and(|until| now >= until) {
-            // It has fallen silent: what comes next is the first after a pause.
+            // The process is silent, so its next output counts as the first after a quiet period.
             self.end();
         }
         self.until.is_some()
     }
 
-    /// Tells whether the child had perhaps no room left during a rest.
+    /// Returns whether the child may have filled its buffer and blocked during a delay.
     fn may_have_held_up(&self, buffer: Buffer) -> bool {
         match buffer {
             Buffer::Pipes(size) => self.found >= size / 2,
-            // A terminal fills up in any rest. Who is then read down to single lines writes line by line all the same.
+            // Any delay fills a terminal. If it is then read down to single lines, the program still writes
+            // line by line.
             Buffer::Terminal => self.found >= TERMINAL_FULL && self.last > FEW_LINES,
         }
     }
 
-    /// Returns when a rest is over.
+    /// Returns when the current delay ends.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Returns when a process that was last heard at `last_output` will have been silent for `time`; unknown during a rest,
-    /// when what it says is not heard.
+    /// Returns when a process with its last output at `last_output` will have been silent for `time`; `None`
+    /// during a delay, when its output is not read.
     pub(super) fn silent_at(&self, last_output: Instant, time: Duration) -> Option<Instant> {
         if self.until.is_some() { None } else { last_output.checked_add(time) }
     }

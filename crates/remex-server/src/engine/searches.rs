@@ -1,13 +1,13 @@
-//! Searches in the output that run now.
+//! Searches for text in output that are in progress.
 
 use remex_proto::state::output_log::Seq;
 
 use super::{Audience, Engine, State};
 
-/// How far searches in the output have got; what they have not seen is kept for them.
+/// How far the searches have read; output that they have not seen is held for them.
 #[derive(Debug, Default)]
 pub(super) struct Searches {
-    /// Bounded by those who may wait.
+    /// Bounded by the number of waits that are permitted.
     looked_at: Vec<(u64, Seq)>,
     last: u64,
 }
@@ -18,7 +18,7 @@ impl Searches {
     }
 }
 
-/// Keeps output for one search, until it is dropped.
+/// Holds output for one search until dropped.
 #[derive(Debug)]
 pub(super) struct Searching<'a, A: Audience> {
     process: &'a Engine<A>,
@@ -34,7 +34,7 @@ impl<'a, A: Audience> Searching<'a, A> {
         Searching { process, number }
     }
 
-    /// Notes that everything up to `seq` was looked at.
+    /// Records that the search has read everything up to `seq`.
     pub(super) fn looked_at(&self, seq: Seq) {
         let mut state = self.process.state();
         if let Some((_, last)) =

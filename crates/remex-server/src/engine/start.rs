@@ -1,4 +1,4 @@
-//! From a request to a child: what is checked before, and what is said after.
+//! From a start request to a running child: checks before the start, and announcements after it.
 
 use std::{
     borrow::Cow,
@@ -30,35 +30,36 @@ use super::{
 };
 use crate::{clock::now_ms, config::Limits};
 
-/// A start that was checked and has its place in the session.
+/// A start that has been checked and admitted by the session.
 #[derive(Debug)]
 pub(crate) struct Starting<A: Audience> {
     pub(crate) process: Arc<Engine<A>>,
     pub(crate) start: Start,
     pub(crate) start_id: Option<String>,
     pub(crate) caller: A::Caller,
-    /// Bounds how many starts of one caller run at once, beside those that hang.
+    /// Limits the starts of one caller that run at once, apart from those that hang.
     pub(crate) slots: Arc<Semaphore>,
 }
 
-/// A start that takes longer hangs, as on a file system that does not answer. Until then whatever ends the process waits
-/// for it, so that a client that sends both at once sees it run and end.
+/// A start that takes longer than this hangs, for example on a file system that does not respond. Until then,
+/// requests that end the process wait for the start, so that a client that sends both at once sees the process
+/// run and end.
 pub(crate) const HANG_THRESHOLD: Duration = Duration::from_secs(1);
 
-/// The size of a terminal whose client did not say.
+/// The size of a terminal if the client does not specify one.
 const DEFAULT_SIZE: Size = Size { rows: 24, cols: 80 };
 
-/// What all labels of a process may have together.
+/// The total length of all labels of a process.
 const LABEL_BYTES: usize = 64 << 10;
 
-/// What is kept of a command line for lists.
+/// How much of a command line is kept for lists.
 const SHOWN_ARGV_BYTES: usize = 32 << 10;
 
-/// A log needs room for what passes through it, even if nobody wants to read it later.
+/// The log needs some room for output to pass through, even if it is not read later.
 const SMALLEST_RETENTION: usize = 4 << 10;
 
 impl<A: Audience> Engine<A> {
-    /// Checks what can be checked without the operating system and makes the handle.
+    /// Checks everything that needs no system call and creates the handle.
     pub(crate) fn prepare(
         request: wire::Start,
         placement: Placement<'_, A>,
@@ -75,12 +76,12 @@ impl<A: Audience> Engine<A> {
         Ok((Arc::new(process), start))
     }
 
-    /// Makes the child, unless it is to end before it runs.
+    /// Creates the child, unless the start is aborted first.
     pub(super) async fn attempt(&self, start: Start, slots: &Semaphore) -> Result<Child, RpcError> {
         let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "a process is started once"));
         };
-        // Dropping what makes the child ends what there is of it.
+        // Dropping the other branch kills a child that is being created.
         tokio::select! {
             biased;
             () = attempt.aborted() => Err(GivenUp::SessionEnded.error(&self.id)),
@@ -90,7 +91,7 @@ impl<A: Audience> Engine<A> {
 
     async fn make(&self, start: Start, attempt: &Attempt, slots: &Semaphore) -> Result<Child, RpcError> {
         let slot = slots.acquire().await;
-        // Those that hang leave the slots to others.
+        // A start that hangs releases its slot.
         let hangs = async {
             tokio::time::sleep(HANG_THRESHOLD).await;
             drop(slot);
@@ -107,7 +108,7 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Waits until a start that hangs is to end, by an order or because its time is up.
+    /// Waits until a start that hangs must be aborted, by a request or a timeout.
     async fn given_up(&self) -> GivenUp {
         let begun = Instant::now();
         let spec = &self.spec;
@@ -130,7 +131,7 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Notes that the child runs, and tells the owner, who answers.
+    /// Records that the child runs, and informs the owner, which answers the start.
     pub(super) fn announce_start(
         self: &Arc<Self>,
         owner: &A::Owner,
@@ -156,7 +157,7 @@ impl<A: Audience> Engine<A> {
         tracing::info!(session = owner.id(), process = %self.id, pid, "process started");
     }
 
-    /// The child runs, but its output cannot be watched.
+    /// Fails the start of a child that runs but whose output cannot be watched.
     pub(super) fn fail_watch(
         self: &Arc<Self>,
         owner: &A::Owner,
@@ -171,7 +172,7 @@ impl<A: Audience> Engine<A> {
         self.fail(owner, starting, &error);
     }
 
-    /// Frees the id and answers everybody who asked something of it.
+    /// Frees the id and answers all pending requests.
     pub(super) fn fail(self: &Arc<Self>, owner: &A::Owner, starting: Announce<A::Caller>, error: &RpcError) {
         owner.on_start_failed(self, starting.start_id.as_deref(), error);
         let requests = {
@@ -187,7 +188,7 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-/// Why a start that hung was not waited for any longer.
+/// Why a start that hung was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum GivenUp {
     Terminated,
@@ -217,23 +218,23 @@ impl GivenUp {
     }
 }
 
-/// Who is told how a start went.
+/// Where the result of a start is reported.
 pub(super) struct Announce<C> {
     pub(super) start_id: Option<String>,
     pub(super) caller: C,
 }
 
 impl<C: Caller> Request<C> {
-    /// Tells whether it is one of those whose order among each other counts.
+    /// Returns whether this is input, whose order must be preserved.
     pub(crate) fn is_input(&self) -> bool {
         matches!(self, Request::Write(_) | Request::CloseStdin(..))
     }
 
-    /// Tells why a start that hangs is given up for this order, if it is.
+    /// Returns why this request aborts a start that hangs, if it does.
     fn ends_start(&self) -> Option<GivenUp> {
         match self {
             Request::Terminate(..) => Some(GivenUp::Terminated),
-            // The others stop a process or do nothing to one that has not asked for them.
+            // Other signals stop a process, or have no effect on one without a handler.
             Request::Signal(signal, _) => signal.ends_by_default().then_some(GivenUp::Signalled),
             Request::Write(_) | Request::CloseStdin(..) | Request::Resize(..) => None,
         }
@@ -259,7 +260,7 @@ impl<C: Caller> Request<C> {
         }
     }
 
-    /// Answers an order for a process that has ended and said everything.
+    /// Answers a request to a process that has closed.
     pub(super) fn answer_closed<A: Audience<Caller = C>>(
         self,
         process: &Arc<Engine<A>>,
@@ -267,7 +268,7 @@ impl<C: Caller> Request<C> {
     ) {
         let spec = &process.spec;
         match self {
-            // Says whether it was accepted before.
+            // Reports whether the write was accepted earlier.
             Request::Write(write) => input.write(write),
             Request::Terminate(mode, wire::TerminateScope::Tree, caller) => {
                 process.end_remains(mode, caller);
@@ -283,7 +284,7 @@ impl<C: Caller> Request<C> {
         }
     }
 
-    /// Answers an order for a process that does not exist.
+    /// Answers a request to a process that does not exist.
     pub(crate) fn answer_unknown(self) {
         let (caller, id) = match self {
             Request::Write(write) => return write.answer(wire::WriteStatus::UnknownProcess),
@@ -343,7 +344,7 @@ fn words(request: &wire::Start) -> Vec<OsString> {
     }
 }
 
-/// Returns as much of a command line as is kept for lists; bytes that are not UTF-8 are replaced.
+/// Returns the part of a command line that is kept for lists; bytes that are not UTF-8 are replaced.
 fn shown(argv: &[OsString]) -> Vec<String> {
     let mut left = SHOWN_ARGV_BYTES;
     let fits = |argument: &Cow<'_, str>| {
@@ -354,7 +355,7 @@ fn shown(argv: &[OsString]) -> Vec<String> {
     argv.iter().map(|argument| argument.to_string_lossy()).take_while(fits).map(Cow::into_owned).collect()
 }
 
-/// Refuses texts that would be kept for long and are too long for that.
+/// Rejects texts that are too long to be kept with the process.
 fn check_lengths(request: &wire::Start, limits: &Limits) -> Result<(), RpcError> {
     limits.check_id("processId", &request.process_id)?;
     limits.check_id("startId", request.start_id.as_deref().unwrap_or_default())?;

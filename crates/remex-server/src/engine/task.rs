@@ -1,7 +1,7 @@
 //! The task of one process: the owner of the child and the only writer of its log.
 //!
-//! It reads straight into the log while there is room, feeds stdin, carries out orders, and puts
-//! exit and close into the log behind the output they follow. Start at [`run`].
+//! It reads straight into the log while there is room, writes stdin, handles requests, and appends exit and
+//! close to the log after the output that precedes them. Start at [`run`].
 
 use std::{
     sync::Arc,
@@ -25,13 +25,13 @@ use super::{
 };
 use crate::clock::now_ms;
 
-/// While output goes on it is gathered this long before readers are told again.
+/// How long continuous output is gathered before readers are notified again.
 pub(crate) const GATHER: Duration = Duration::from_millis(1);
 
-/// What one source may be read in a row before other tasks get their turn.
+/// How much is read from one source before other tasks get a turn.
 const TURN_BYTES: usize = 128 << 10;
 
-/// Starts the child and stays with it until everything it said is in the log.
+/// Starts the child and runs until all its output is in the log.
 pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
     let Starting { process, start, start_id, caller, slots } = starting;
     let announce = Announce { start_id, caller };
@@ -58,7 +58,7 @@ pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
     }
     process.announce_start(&*owner, &leader, announce);
     if owner.has_ended() {
-        // Its end may have looked for processes before this one was there.
+        // The owner may have killed its processes before this one existed.
         terminate::force(&process, &leader, None);
     }
     let now = Instant::now();
@@ -84,26 +84,26 @@ struct Runner<A: Audience> {
     pipes: Pipes,
     started: Instant,
     end: Ending,
-    /// Readers have to be told by then.
+    /// Readers must be notified by this time.
     gather_until: Option<Instant>,
-    /// A source has more than one turn allows.
+    /// A source has more output than one turn allows.
     turn_over: bool,
-    /// The tree was killed; the exit is on its way.
+    /// The tree was killed; the exit follows.
     killed: bool,
 }
 
-/// How far the end of the process has got.
+/// The stages of the end of a process.
 enum Ending {
     Running,
-    /// Exited: this much of each source was printed before and goes before the exit.
+    /// The child has exited; this many bytes of each source precede the exit in the log.
     Exiting {
         owed: [usize; 2],
     },
-    /// The exit is in the log. Somebody may still hold the output open, until then at most.
+    /// The exit is in the log. Other processes may hold the output open, at most until this time.
     Exited {
         linger_until: Option<Instant>,
     },
-    /// Lingered long enough: this much of each source is still taken.
+    /// The linger time is over; this many bytes of each source are still read.
     Closing {
         owed: [usize; 2],
     },
@@ -128,14 +128,14 @@ impl<A: Audience> Runner<A> {
             }
             self.wait().await;
         }
-        // Descriptors go before the retention begins.
+        // Close the descriptors before the retention time begins.
         drop(self.pipes);
         self.process.retire();
         self.owner.on_closed(&self.process);
         tracing::info!(session = self.owner.id(), process = %self.process.id, "process closed");
     }
 
-    /// Waits for whatever comes next.
+    /// Waits for the next event.
     async fn wait(&mut self) {
         let (full, has_input, resting) = {
             let mut state = self.process.state();
@@ -239,7 +239,7 @@ impl<A: Audience> Runner<A> {
         state.exited(exit);
         state.input.closed();
         drop(state);
-        // Waits and lists know at once, even when a full log holds the event back.
+        // Waits and lists must see the exit at once, even if a full log delays the event.
         self.process.changed.notify_waiters();
     }
 
@@ -269,7 +269,7 @@ impl<A: Audience> Runner<A> {
         }
     }
 
-    /// Moves bytes in both directions as far as they go now.
+    /// Moves bytes in both directions as far as possible without waiting.
     fn pump(&mut self) {
         self.read(0);
         self.read(1);
@@ -278,9 +278,9 @@ impl<A: Audience> Runner<A> {
         self.tell();
     }
 
-    /// Tells readers of what was gathered, when it is time.
+    /// Notifies readers of gathered output when it is due.
     ///
-    /// Comes after reading, so that what has arrived meanwhile is told as well.
+    /// Runs after reading, so that the notification covers everything that has arrived meanwhile.
     fn tell(&mut self) {
         if self.gather_until.is_some_and(|at| Instant::now() >= at) {
             self.gather_until = None;
@@ -347,14 +347,14 @@ impl<A: Audience> Runner<A> {
         }
     }
 
-    /// Counts output that precedes the exit or the close as taken.
+    /// Counts bytes that precede the exit or the close as read.
     fn pay(&mut self, index: usize, len: usize) {
         if let Ending::Exiting { owed } | Ending::Closing { owed } = &mut self.end {
             owed[index] = owed[index].saturating_sub(len);
         }
     }
 
-    /// Puts exit and close into the log when everything before them is in there.
+    /// Appends exit and close to the log once all output before them is in it.
     fn settle(&mut self) {
         let paid = |owed: &[usize; 2], pipes: &Pipes| {
             (0..2).all(|index| owed[index] == 0 || pipes.out[index].is_none())

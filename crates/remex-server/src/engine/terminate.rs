@@ -1,7 +1,7 @@
-//! Ending a process with everything it started.
+//! Terminating a process together with everything it started.
 //!
-//! The thread of `remex_process::tree` does the work, which takes a while: who waits for it are tasks beside the
-//! process's own, owned by the server.
+//! The thread of `remex_process::tree` does the work. It takes a while, so separate tasks owned by the host
+//! wait for it, not the task of the process.
 
 use std::{
     io, mem,
@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{Audience, Caller, Engine, State};
 
-/// Longer than any machine runs, and short enough to add to a clock.
+/// Longer than any machine runs, yet short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Kills the whole tree, then answers.
@@ -40,19 +40,19 @@ pub(super) fn force<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, call
     });
 }
 
-/// Ends the tree of a child that cannot be watched, and returns when it is gone.
+/// Kills the tree of a child that cannot be watched, and waits until it is gone.
 pub(super) async fn unwatched<A: Audience>(process: &Engine<A>, exit: Exit) {
     if let Err(error) = kill(&Scope::Process(process.tag, exit.leader().clone())).await {
         tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
     }
 }
 
-/// Asks the whole tree to end and kills what is left of it when the time is up.
+/// Sends TERM to the whole tree, and kills what is left of it after `time`.
 pub(super) fn graceful<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, time: Duration) {
     end_gently(Scope::Process(process.tag, leader.clone()), process, time);
 }
 
-/// Ends what is left of the group of a process that has exited, so that its streams end.
+/// Terminates what is left of the process group of an exited process, so that its streams end.
 pub(super) fn remains<A: Audience>(
     process: &Arc<Engine<A>>,
     pid: Pid,
@@ -62,7 +62,7 @@ pub(super) fn remains<A: Audience>(
     end_rest(Scope::Group(process.tag, pid), process, mode, caller);
 }
 
-/// Ends what is left of a process that has exited, and answers.
+/// Terminates what is left of an exited process, and answers.
 fn end_rest<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, mode: TerminateMode, caller: A::Caller) {
     match mode {
         TerminateMode::Force => process.host.spawn(async move {
@@ -75,12 +75,13 @@ fn end_rest<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, mode: Terminate
     }
 }
 
-/// Asks for a gentle end; one that is under way already asks again, and ends at the earlier of both times.
+/// Starts a graceful termination. One that is already in progress sends its signals again and uses the earlier
+/// deadline.
 fn end_gently<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration) {
     let deadline = Instant::now() + time.min(LONGEST_GRACE);
     let breadth = mem::discriminant(&scope);
     let mut gentle_ends = process.gentle_ends();
-    // The end of a task that panicked is not under way.
+    // Remove those whose task has panicked.
     gentle_ends.retain(|(_, deadlines)| !deadlines.is_closed());
     if let Some((_, under_way)) = gentle_ends.iter().find(|(known, _)| *known == breadth) {
         under_way.send_modify(|known| *known = deadline.min(*known));
@@ -95,14 +96,14 @@ fn end_gently<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duratio
     });
 }
 
-/// The times at which the gentle ends of a process that are under way turn into a kill: one for each breadth.
+/// The deadlines of the graceful terminations in progress, one for each kind of scope.
 pub(super) type GentleEnds = Vec<(mem::Discriminant<Scope>, watch::Sender<Instant>)>;
 
-/// A gentle end that is under way.
+/// A graceful termination in progress.
 struct GentleEnd<'a, A: Audience> {
     scope: Scope,
     process: &'a Arc<Engine<A>>,
-    /// When it turns into a kill; changes with each further request.
+    /// When it turns into a kill; further requests change it.
     orders: watch::Receiver<Instant>,
 }
 
@@ -110,7 +111,7 @@ impl<A: Audience> GentleEnd<'_, A> {
     async fn run(mut self) {
         loop {
             let deadline = *self.orders.borrow_and_update();
-            // What is stopped hears it only when it goes on.
+            // A stopped process handles TERM only after it continues.
             if let Err(error) = tree::signal(&self.scope, &[Signal::TERM, Signal::CONT]).await {
                 tracing::warn!(process = %self.process.id, %error, "process tree cannot be asked to end");
             }
@@ -119,7 +120,7 @@ impl<A: Audience> GentleEnd<'_, A> {
                 Ok(()) = self.orders.changed() => continue,
                 () = end_by(deadline, &self.scope, self.process) => {}
             }
-            // Nobody asks again between this look and the end: that takes the same lock.
+            // No request can arrive between this check and the removal, because both hold the same lock.
             let mut gentle_ends = self.process.gentle_ends();
             if !self.orders.has_changed().unwrap_or(false) {
                 let breadth = mem::discriminant(&self.scope);
@@ -130,7 +131,7 @@ impl<A: Audience> GentleEnd<'_, A> {
     }
 }
 
-/// Waits until all of it has ended, and kills what has not at `deadline`.
+/// Waits until everything in `scope` has ended, and kills the rest at `deadline`.
 async fn end_by<A: Audience>(deadline: Instant, scope: &Scope, process: &Engine<A>) {
     let exited = timeout_at(deadline, process.ended()).await.is_ok();
     if exited && is_gone(scope).await {
@@ -159,10 +160,10 @@ async fn is_gone(scope: &Scope) -> bool {
 }
 
 impl<A: Audience> Engine<A> {
-    /// Ends everything that lives of a process that has exited, also what left its group and session.
+    /// Terminates everything that is left of an exited process, including what has left its group and session.
     pub(super) fn end_remains(self: &Arc<Self>, mode: TerminateMode, caller: A::Caller) {
         if self.owner.strong_count() == 0 {
-            // Everything ended with the owner, and the tag may be in use again.
+            // Everything ended with the owner, and the tag may have been reused.
             return caller.ok(Terminated { running: false });
         }
         end_rest(Scope::Start(self.tag), self, mode, caller);
@@ -172,12 +173,12 @@ impl<A: Audience> Engine<A> {
         self.gentle_ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the direct child has ended.
+    /// Waits until the direct child has exited.
     async fn ended(&self) {
         self.until(|state| state.exit.is_some()).await;
     }
 
-    /// Waits until nothing more will come.
+    /// Waits until the log is closed.
     async fn closed(&self) {
         self.until(|state| state.log.is_closed()).await;
     }

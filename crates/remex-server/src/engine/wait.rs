@@ -1,4 +1,4 @@
-//! `process/wait`: for the exit, the close, a text in the output, or silence.
+//! `process/wait`: waits for the exit, the close, text in the output, or silence.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use remex_proto::{
 use super::{Audience, Engine, State, searches::Searching, task::GATHER};
 
 impl<A: Audience> Engine<A> {
-    /// Answers a wait when its condition holds, the process can no longer meet it, or the time is up.
+    /// Answers a wait when its condition holds, can no longer hold, or the timeout expires.
     ///
-    /// Output that a search has not seen is kept until it has, if `waiter` says so.
+    /// If `waiter` says so, output that a search has not seen is held for it.
     pub(crate) async fn wait(
         &self,
         wait: &wire::Wait,
@@ -60,12 +60,12 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-/// Who waits.
+/// Whether a wait may hold output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// Output that a search has not seen is kept for it.
+    /// Holds output that its search has not seen.
     Keeping,
-    /// Nothing is kept.
+    /// Holds nothing.
     Onlooker,
 }
 
@@ -78,7 +78,7 @@ enum Condition {
 
 enum Check {
     Met(WaitReason, Seq, Option<Blob>),
-    /// Look again at this time even if nothing changes.
+    /// Check again at this time even if nothing changes.
     NotYet(Option<Instant>),
 }
 
@@ -107,10 +107,10 @@ impl Condition {
         match self {
             Condition::Exit if state.exit.is_some() => Check::Met(WaitReason::Exit, newest, None),
             Condition::Exit | Condition::Closed | Condition::Output(_) => Check::NotYet(None),
-            // A child that waits for its reader is not idle.
+            // A child that is paused by backpressure is not idle.
             Condition::Idle { .. } if state.full => Check::NotYet(None),
             Condition::Idle { since, silence } => match state.last_output.max(*since).checked_add(*silence) {
-                // What it says during a rest is heard at the end of it.
+                // Output written during a read delay is only seen at its end.
                 Some(at) if now >= at && state.rest.until().is_some() => Check::NotYet(Some(now + GATHER)),
                 Some(at) if now >= at => Check::Met(WaitReason::Idle, newest, None),
                 at => Check::NotYet(at),
@@ -120,7 +120,7 @@ impl Condition {
 }
 
 impl Check {
-    /// A closed process has exited: that is what a wait for the exit is told.
+    /// A closed process has exited, so report the exit to a wait for the exit.
     fn for_exit(self, condition: &Condition) -> Check {
         match (self, condition) {
             (Check::Met(_, seq, matched), Condition::Exit) => Check::Met(WaitReason::Exit, seq, matched),
@@ -129,14 +129,14 @@ impl Check {
     }
 }
 
-/// A search that goes on where it stopped.
+/// A search that continues where it stopped.
 struct Search {
     cursor: Option<Cursor>,
     after: Seq,
     text: matcher::Search,
 }
 
-/// How many pieces of a flood are looked at before the clock is.
+/// Pieces to search before checking the clock.
 const PIECES: usize = 16;
 
 impl Search {
@@ -144,7 +144,7 @@ impl Search {
         Ok(Search { cursor: None, after, text: matcher::Search::new(regex)? })
     }
 
-    /// Looks at what has come since the last time, a piece at a time and beside the process, not in its way.
+    /// Searches new output piece by piece, without blocking the process.
     async fn go_on<A: Audience>(
         &mut self,
         process: &Engine<A>,

@@ -1,8 +1,8 @@
-//! A descriptor that the runtime watches, except while it floods or rests.
+//! A descriptor that the runtime watches, except during a flood or a read delay.
 //!
-//! Every write of a flooding child would wake a thread only to hear that there is something to read,
-//! which is known: the task reads anyway. So the watch is lifted during a flood and set again when
-//! the descriptor runs dry. It is lifted as well while a chatty child is read only now and then.
+//! During a flood, every write of the child would wake a thread only to report that there is something to read,
+//! although the task reads anyway. So the watch is removed during a flood and restored when the descriptor runs
+//! dry. It is also removed while reads from a chatty child are delayed.
 
 use std::{
     io,
@@ -12,14 +12,14 @@ use std::{
 use remex_process::watch;
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// After so many reads in a row that found something the descriptor floods.
+/// After this many consecutive reads with data, the descriptor counts as flooding.
 const FLOOD_READS: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Watched {
     state: State,
     interest: Interest,
-    /// Reads in a row that found something.
+    /// Consecutive reads with data.
     reads: u32,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Watched {
 enum State {
     On(AsyncFd<OwnedFd>),
     Off(OwnedFd),
-    /// The runtime would not watch it again.
+    /// The runtime refused to watch it again.
     Lost,
 }
 
@@ -44,7 +44,7 @@ impl Watched {
         }
     }
 
-    /// Does `work` if the descriptor may be ready; what finds nothing says so with `WouldBlock`.
+    /// Runs `work` if the descriptor may be ready; `WouldBlock` means that it is not.
     pub(super) fn attempt<R>(
         &self,
         interest: Interest,
@@ -56,7 +56,7 @@ impl Watched {
         }
     }
 
-    /// Counts a read that found something; a flood lifts the watch.
+    /// Counts a read with data; a flood removes the watch.
     pub(super) fn found(&mut self) {
         self.reads += 1;
         if self.reads == FLOOD_READS {
@@ -64,7 +64,7 @@ impl Watched {
         }
     }
 
-    /// Lifts the watch.
+    /// Removes the watch.
     pub(super) fn leave_alone(&mut self) {
         if let State::On(_) = self.state {
             self.state = match std::mem::replace(&mut self.state, State::Lost) {
@@ -74,12 +74,12 @@ impl Watched {
         }
     }
 
-    /// Counts a read that found nothing.
+    /// Records a read without data.
     pub(super) fn ran_dry(&mut self) {
         self.reads = 0;
     }
 
-    /// Sets the watch again, before somebody waits.
+    /// Restores the watch before a wait.
     pub(super) fn listen(&mut self) -> io::Result<()> {
         if let State::Off(_) = self.state
             && let State::Off(fd) = std::mem::replace(&mut self.state, State::Lost)

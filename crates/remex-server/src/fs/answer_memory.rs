@@ -1,7 +1,8 @@
-//! AnswerMemory for long answers: one budget for the whole server, from the making of an answer until it is sent.
+//! Memory for long answers about files: a share of the server's budget, from reading the file until the answer
+//! is sent.
 //!
-//! Short answers need none, because the bounds of their connection are enough for them. A connection
-//! takes room for one long answer at a time, so a client that does not read costs one. Start at [`AnswerMemory`].
+//! Short answers need none, because the limits of their connection bound them. A connection reserves memory for
+//! one long answer at a time, so a client that does not read costs only one. Start at [`AnswerMemory`].
 
 use std::{
     path::Path,
@@ -19,35 +20,36 @@ use crate::{
     outbox::Outbox,
 };
 
-/// A file that gives nothing for this long is given up, or less than [`PROGRESS`] while others wait for its room.
+/// A read is abandoned if the file returns nothing for this long, or less than [`PROGRESS`] while others wait
+/// for memory.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// What an answer is given when it locks out to be longer than expected.
+/// How much an answer gets if the file is longer than expected.
 const MORE: u64 = 8 * MIB;
 
-/// The room of one answer.
+/// The memory reservation of one answer.
 #[derive(Debug)]
 pub(super) struct AnswerMemory {
-    /// Answers up to here need none.
+    /// Answers up to this length need no reservation.
     free_len: u64,
     /// One long answer per connection at a time.
     lane: Arc<Semaphore>,
     budget: Arc<Budget>,
-    /// Shared by the thread that reads and the task that watches it; held for moments only.
+    /// Shared by the thread that reads and the task that watches it; held briefly.
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     taken: Option<Taken>,
-    /// What was read so far, once that has begun.
+    /// Bytes read so far, once reading has begun.
     read: Option<u64>,
     is_given_up: bool,
 }
 
 #[derive(Debug)]
 struct Taken {
-    /// The next answer of the connection waits for it; none once this one is given up.
+    /// Blocks the next long answer of the connection; `None` once this one was abandoned.
     lane: Option<OwnedSemaphorePermit>,
     share: Share,
 }
@@ -57,7 +59,7 @@ impl AnswerMemory {
         AnswerMemory { free_len, lane, budget, state: Mutex::default() }
     }
 
-    /// Takes room for `len` bytes if there is some now.
+    /// Reserves `len` bytes if they are free now.
     pub(super) fn try_take(&self, len: u64) -> bool {
         if len <= self.free_len {
             return true;
@@ -74,7 +76,7 @@ impl AnswerMemory {
         state.taken.is_some()
     }
 
-    /// Waits until the client has taken what came before, and then for room for `len` bytes.
+    /// Waits until the client has read what was queued before, and then for `len` bytes.
     pub(super) async fn take(&self, len: u64, outbox: &Outbox) -> Result<(), RpcError> {
         if len <= self.free_len {
             return Ok(());
@@ -88,7 +90,7 @@ impl AnswerMemory {
         Ok(())
     }
 
-    /// Notes that `len` bytes of `path` were read, and sees to it that there is room for them.
+    /// Records that `len` bytes of `path` were read, and extends the reservation if necessary.
     pub(super) fn cover(&self, len: u64, path: &Path) -> Result<(), RpcError> {
         let mut state = self.state();
         if state.is_given_up {
@@ -99,7 +101,7 @@ impl AnswerMemory {
         if len <= self.free_len.max(covered) {
             return Ok(());
         }
-        // The file is longer than it said.
+        // The file is longer than its metadata said.
         let is_covered = match state.taken.as_mut() {
             Some(taken) => taken.share.grow(room_len(MORE)),
             None => {
@@ -110,7 +112,7 @@ impl AnswerMemory {
         if is_covered { Ok(()) } else { Err(no_room()) }
     }
 
-    /// Gives the answer up when nothing more is read.
+    /// Abandons the answer if reading makes no progress.
     pub(super) async fn watch(&self) {
         loop {
             let before = self.read_len();
@@ -121,12 +123,13 @@ impl AnswerMemory {
         }
     }
 
-    /// Returns what was read so far, once that has begun.
+    /// Returns the bytes read so far, once reading has begun.
     pub(super) fn read_len(&self) -> Option<u64> {
         self.state().read
     }
 
-    /// Tells whether nothing more was read than `before`, or little while others wait; who has not begun only waits.
+    /// Returns whether nothing was read since `before`, or too little while others wait. A read that has not
+    /// begun is not stuck.
     fn is_stuck(&self, before: Option<u64>) -> bool {
         let state = self.state();
         let (Some(taken), Some(before), Some(read)) = (&state.taken, before, state.read) else {
@@ -135,9 +138,9 @@ impl AnswerMemory {
         read == before || (read < before + PROGRESS && taken.share.is_wanted())
     }
 
-    /// Lets the next answer of the connection be made, unless this one is complete.
+    /// Lets the connection build its next long answer, unless this one is complete.
     ///
-    /// The thread that reads may hang with what it has read; that stays in the account until the room is dropped.
+    /// The thread that reads may hang with what it has read; that stays reserved until this value is dropped.
     pub(super) fn give_up(&self) {
         let mut state = self.state();
         state.is_given_up = true;
@@ -148,7 +151,7 @@ impl AnswerMemory {
         }
     }
 
-    /// Makes an answer of what was read; it keeps the room until it is sent.
+    /// Turns the bytes that were read into an answer, which keeps the reservation until it is sent.
     pub(super) fn fill(&self, bytes: Vec<u8>) -> Bytes {
         match self.state().taken.take() {
             Some(taken) => Bytes::from_owner(Content { bytes, taken }),
@@ -161,7 +164,7 @@ impl AnswerMemory {
     }
 }
 
-/// What was read, with the room it takes.
+/// File contents with their reservation.
 struct Content {
     bytes: Vec<u8>,
     #[expect(dead_code, reason = "others wait for it to be dropped")]
@@ -174,7 +177,7 @@ impl AsRef<[u8]> for Content {
     }
 }
 
-/// Gives the room up when nobody waits for the answer any more.
+/// Abandons the answer when its request is dropped.
 pub(super) struct Watched(pub(super) Arc<AnswerMemory>);
 
 impl Drop for Watched {
@@ -183,12 +186,12 @@ impl Drop for Watched {
     }
 }
 
-/// Returns what `len` bytes count for: whole MiB, with the piece that is being read after them.
+/// Returns the size to reserve for `len` bytes: whole MiB, plus the piece that is being read.
 fn room_len(len: u64) -> u64 {
     (len.div_ceil(MIB) + 1) * MIB
 }
 
-/// The error where the server has no room for an answer.
+/// Returns the error for an answer that does not fit into the server's budget.
 pub(super) fn no_room() -> RpcError {
     budget::no_room("read the file in blocks with `fs/open` and `fs/readBlock`, or try again later")
 }

@@ -1,4 +1,4 @@
-//! The place of a large answer among those in the making.
+//! The slot of a large answer that is being built.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, sync::OwnedSemaphorePermit};
 use super::HANG_THRESHOLD;
 use crate::host::Host;
 
-/// The place of one answer, kept by its job until that ends, also when the request is cancelled.
+/// The slot of one answer. Its job keeps it until it ends, even if the request is cancelled.
 #[derive(Debug, Default)]
 pub(super) struct AnswerSlot(Mutex<Option<OwnedSemaphorePermit>>);
 
@@ -17,7 +17,7 @@ impl AnswerSlot {
     }
 }
 
-/// Gives the place of a job back that hangs, whether or not its request is still there.
+/// Releases the slot of a job that hangs, even after its request was cancelled.
 pub(super) struct AnswerSlotWatch {
     host: Arc<Host>,
     place: Weak<AnswerSlot>,
@@ -28,7 +28,7 @@ impl AnswerSlotWatch {
         AnswerSlotWatch { host: Arc::clone(host), place: Arc::downgrade(place) }
     }
 
-    /// Gives the place back: what hangs must not keep others from being made.
+    /// Releases the slot: a job that hangs must not block other answers.
     pub(super) fn give_back(&self) {
         if let Some(place) = self.place.upgrade() {
             place.put(None);
@@ -41,7 +41,7 @@ impl Drop for AnswerSlotWatch {
         if self.place.strong_count() == 0 || Handle::try_current().is_err() {
             return;
         }
-        // The request was cancelled, and its job goes on.
+        // The request was cancelled, but its job continues.
         let place = std::mem::take(&mut self.place);
         self.host.spawn(async move {
             tokio::time::sleep(HANG_THRESHOLD).await;

@@ -48,16 +48,16 @@ impl FileWork for wire::Copy {
     }
 }
 
-/// After so many bytes a copy looks whether it is still wanted.
+/// After how many bytes a copy checks whether it was cancelled.
 const COPY_LEN: u64 = 64 << 20;
 
 /// Why a copy failed.
 #[derive(Debug)]
 enum Failure {
     Io(io::Error),
-    /// The source is none that can be copied.
+    /// The source cannot be copied.
     Source,
-    /// The destination is there, but neither a file nor a directory.
+    /// The destination exists, but is neither a file nor a directory.
     Destination,
     IntoItself,
 }
@@ -91,14 +91,14 @@ impl From<Errno> for Failure {
     }
 }
 
-/// Tells whether `path` is `directory` or below it, also by way of links; `path` need not exist.
+/// Returns whether `path` is `directory` or below it, after resolving links; `path` need not exist.
 pub(super) fn is_within(path: &Path, directory: &Path) -> bool {
     let Ok(directory) = directory.canonicalize() else { return false };
     let existing = path.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
     existing.is_some_and(|existing| existing.starts_with(directory))
 }
 
-/// Copies a directory and all that is in it, but for special files.
+/// Copies a directory and its contents, except special files.
 fn copy_tree(source: &Path, destination: &Path, wanted: &CancelCheck) -> Result<(), Failure> {
     if is_within(destination, source) {
         return Err(Failure::IntoItself);
@@ -127,13 +127,13 @@ fn copy_tree(source: &Path, destination: &Path, wanted: &CancelCheck) -> Result<
     Ok(())
 }
 
-/// Copies files and links of one directory; returns its directories.
+/// Copies files and links of one directory; returns its subdirectories.
 fn copy_entries(
     source: &Descent,
     destination: &Descent,
     wanted: &CancelCheck,
 ) -> Result<Vec<CString>, Failure> {
-    // A link in the destination may lead back: what was just copied would be copied again, without end.
+    // A link in the destination may lead back here: the copy would copy itself without end.
     if destination.passed(source.identity()) {
         return Err(Failure::IntoItself);
     }
@@ -151,7 +151,7 @@ fn copy_entries(
     Ok(directories)
 }
 
-/// Copies content and mode of a regular file; onto itself it changes nothing.
+/// Copies contents and mode of a regular file; copying a file onto itself changes nothing.
 fn copy_file<P: Arg + Copy>(
     (from, source): (impl AsFd, P),
     (to, destination): (impl AsFd, P),
@@ -166,21 +166,21 @@ fn copy_file<P: Arg + Copy>(
     let mut source = readable(&found, &stat)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
     let Some(mut destination) = open_destination(to, destination, mode, &stat)? else { return Ok(()) };
-    // Before the content, which may be for fewer eyes than what was there.
+    // Set before the contents are copied, because the old mode may be more permissive.
     fchmod(&destination, mode)?;
     ftruncate(&destination, 0)?;
     loop {
         match io::copy(&mut source.by_ref().take(COPY_LEN), &mut destination) {
             Ok(COPY_LEN) => wanted.check()?,
             Ok(_) => return Ok(()),
-            // A file of the kernel that has no end: what is there is copied.
+            // A kernel file without end: copy what is available.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Opens or creates a regular file to write to; none if it is the source itself.
+/// Opens or creates a regular file for writing; returns `None` if it is the source itself.
 fn open_destination<P: Arg + Copy>(
     directory: impl AsFd,
     name: P,
@@ -190,7 +190,7 @@ fn open_destination<P: Arg + Copy>(
     let found = match openat(directory.as_fd(), name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(found) => found,
         Err(Errno::NOENT) => {
-            // A FIFO that comes there meanwhile does not block, and is refused below.
+            // A FIFO created there meanwhile does not block, and is refused below.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             let created = openat(directory, name, flags, mode)?;
             return Ok(check_destination(&created, source)?.then(|| File::from(created)));
@@ -200,7 +200,7 @@ fn open_destination<P: Arg + Copy>(
     if check_destination(&found, source)? { Ok(Some(reopen(&found, OFlags::WRONLY)?)) } else { Ok(None) }
 }
 
-/// Tells whether a file may be written to; false if it is the source itself.
+/// Checks whether a file may be written; returns `false` if it is the source itself.
 fn check_destination(found: &OwnedFd, source: &Stat) -> Result<bool, Failure> {
     let stat = fstat(found)?;
     match file_type(&stat) {

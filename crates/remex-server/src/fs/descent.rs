@@ -1,7 +1,7 @@
-//! Going down a tree of directories and up again, however deep it is.
+//! Walks down and up a directory tree of any depth.
 //!
-//! Directories are held open and entered by name, so nobody can lead us elsewhere with a link. Only
-//! the last few are held; the way back to the others is `..`, and they are recognised.
+//! Directories are held open and entered by name, so a link placed there meanwhile cannot redirect the walk.
+//! Only the last few stay open; the others are reached through `..` and recognised by their identity.
 
 use std::{
     ffi::CStr,
@@ -19,10 +19,10 @@ use super::open::Links;
 /// Directories that are held open at a time.
 const HELD: usize = 32;
 
-/// What tells one directory from all others.
+/// Device and inode, which identify a directory.
 pub(super) type Identity = (u64, u64);
 
-/// A directory, and the way to it.
+/// A directory, and the path that led to it.
 #[derive(Debug)]
 pub(super) struct Descent {
     above: Vec<Level>,
@@ -51,12 +51,12 @@ impl Descent {
         self.identity
     }
 
-    /// Tells whether a directory is the current one or was entered on the way to it.
+    /// Returns whether a directory is the current one or one of its ancestors in this walk.
     pub(super) fn passed(&self, identity: Identity) -> bool {
         self.identity == identity || self.above.iter().any(|level| level.identity == identity)
     }
 
-    /// Goes down into `name`.
+    /// Enters the subdirectory `name`.
     pub(super) fn enter(&mut self, name: &CStr, links: Links) -> io::Result<()> {
         let directory = open(&self.current, name, links)?;
         let identity = identify(&directory)?;
@@ -66,7 +66,7 @@ impl Descent {
         self.let_go()
     }
 
-    /// Goes up to the directory that was entered before.
+    /// Returns to the previous directory.
     pub(super) fn leave(&mut self) -> io::Result<()> {
         let Some(level) = self.above.pop() else { return Ok(()) };
         self.current = match level.directory {
@@ -74,7 +74,7 @@ impl Descent {
             None => {
                 let directory = parent(&self.current)?;
                 if identify(&directory)? != level.identity {
-                    // Somebody has moved it meanwhile.
+                    // The directory was moved meanwhile.
                     return Err(Errno::STALE.into());
                 }
                 directory
@@ -84,7 +84,8 @@ impl Descent {
         Ok(())
     }
 
-    /// Closes the directory that is too far up, unless `..` does not lead to it: below it was a link.
+    /// Closes the highest open directory, unless `..` does not lead back to it because a link was followed
+    /// below it.
     fn let_go(&mut self) -> io::Result<()> {
         let Some(far) = self.above.len().checked_sub(HELD) else { return Ok(()) };
         let below = self.above.get(far + 1).and_then(|level| level.directory.as_ref());

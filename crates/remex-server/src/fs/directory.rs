@@ -1,4 +1,4 @@
-//! Making directories and listing them, at once or page by page.
+//! Creating directories and listing them, at once or page by page.
 
 use std::{
     ffi::OsString,
@@ -24,16 +24,16 @@ use super::{
     open::{Links, file_type},
 };
 
-/// The most entries of one answer.
+/// The most entries in one answer.
 const MAX_ENTRIES: usize = 50_000;
 
-/// Where a page ends before its limit, in bytes.
+/// A page ends early at this size, in bytes.
 const MAX_PAGE: usize = 4 * 1024 * 1024;
 
-/// What an entry of a page costs beside its name, its path and its metadata.
+/// The size of an entry besides its name, path and metadata.
 const ENTRY: usize = 64;
 
-/// What the metadata of an entry costs beside the target of a link.
+/// The size of an entry's metadata besides the target of a link.
 const DETAILS: usize = 192;
 
 impl FileWork for wire::CreateDirectory {
@@ -54,7 +54,7 @@ impl FileWork for wire::CreateDirectory {
     }
 }
 
-/// Makes a directory and all that are missing on the way to it.
+/// Creates a directory and its missing parents.
 fn create_all_without_links(path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = openat(CWD, "/", flags, Mode::empty())?;
@@ -66,7 +66,7 @@ fn create_all_without_links(path: &Path) -> io::Result<()> {
         directory = match openat(&directory, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => {
                 match mkdirat(&directory, name, Mode::from_raw_mode(0o777)) {
-                    // Somebody else may have been faster.
+                    // Another process may have created it meanwhile.
                     Ok(()) | Err(Errno::EXIST) => openat(&directory, name, flags, Mode::empty())?,
                     Err(error) => return Err(error.into()),
                 }
@@ -96,7 +96,7 @@ impl FileWork for wire::ReadDirectory {
     }
 }
 
-/// Lists everything in a directory, unless that is too much.
+/// Lists a whole directory, unless it has too many entries.
 fn read_all(directory: &OwnedFd) -> io::Result<Result<wire::DirectoryListing, RpcError>> {
     let mut entries = Vec::new();
     let mut count = 0_usize;
@@ -104,7 +104,7 @@ fn read_all(directory: &OwnedFd) -> io::Result<Result<wire::DirectoryListing, Rp
         let kind = match kind {
             FileType::Symlink => match statat(directory, name, AtFlags::empty()) {
                 Ok(target) => file_type(&target),
-                // Broken links are as good as not there.
+                // Broken links are treated as absent.
                 Err(_) => return Ok(()),
             },
             kind => kind,
@@ -131,16 +131,16 @@ fn read_all(directory: &OwnedFd) -> io::Result<Result<wire::DirectoryListing, Rp
     Ok(Ok(wire::DirectoryListing { entries, next_cursor: None }))
 }
 
-/// The part of a directory that is asked for.
+/// The page that is asked for.
 struct Page {
     limit: usize,
-    /// Only names that come after it.
+    /// Only names after this one.
     after: Option<OsString>,
     details: bool,
 }
 
 impl Page {
-    /// Returns the page asked for; none if everything is asked for.
+    /// Returns the page asked for; `None` means the whole directory.
     fn parse(request: &wire::ReadDirectory) -> Result<Option<Self>, RpcError> {
         let invalid = |text: String| Err(RpcError::new(ErrorKind::InvalidInput, text));
         let Some(limit) = request.limit else {
@@ -195,7 +195,7 @@ impl Page {
         Ok(listing)
     }
 
-    /// Returns an entry; none if it has vanished meanwhile.
+    /// Returns an entry; `None` if it has vanished meanwhile.
     fn entry(
         &self,
         directory: impl AsFd,
@@ -229,7 +229,7 @@ impl Page {
     }
 }
 
-/// Returns about how long an entry is on the wire.
+/// Returns the approximate encoded size of an entry.
 fn cost(entry: &wire::DirectoryEntry) -> usize {
     let path = entry.path.as_ref().map_or(0, |path| path.to_uri().len());
     let details = entry
@@ -239,7 +239,7 @@ fn cost(entry: &wire::DirectoryEntry) -> usize {
     entry.file_name.len() + path + details + ENTRY
 }
 
-/// Returns the cursor after a name: its bytes in hexadecimal, because any bytes make a name.
+/// Returns the cursor after a name: its bytes in hexadecimal, because a name may contain any bytes.
 fn cursor(name: &OsString) -> String {
     name.as_encoded_bytes().iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a string never fails");
@@ -247,7 +247,7 @@ fn cursor(name: &OsString) -> String {
     })
 }
 
-/// Returns the name of a cursor, if it is one.
+/// Returns the name in a cursor, if the cursor is valid.
 fn parse_cursor(cursor: &str) -> Option<OsString> {
     let bytes = cursor.as_bytes();
     if bytes.is_empty() || !bytes.len().is_multiple_of(2) {

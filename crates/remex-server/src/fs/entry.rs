@@ -1,4 +1,4 @@
-//! Changing and following entries: names, permission bits, times, links.
+//! Changing and reading entries: names, permission bits, times, links.
 
 use std::{
     ffi::OsStr,
@@ -62,7 +62,7 @@ impl FileWork for wire::Rename {
     }
 }
 
-/// The error where the file system cannot rename without replacing.
+/// Returns the error for a file system that cannot rename without replacing.
 fn cannot_spare(destination: &Path) -> RpcError {
     if destination.symlink_metadata().is_ok() {
         return io_error(&Errno::EXIST.into(), destination);
@@ -95,7 +95,7 @@ impl FileWork for wire::SetPermissions {
     }
 }
 
-/// Finds what a path without links names, and holds on to it; a link is refused.
+/// Opens what a path without links names; refuses a link.
 fn entry_itself(path: &Path) -> Result<std::os::fd::OwnedFd, RpcError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = nofollow::find(path).and_then(|place| {
@@ -137,7 +137,7 @@ impl FileWork for wire::SetTimes {
     }
 }
 
-/// Returns a time for the system; none leaves it as it is.
+/// Converts a time for the kernel; `None` leaves the time unchanged.
 fn timespec(milliseconds: Option<i64>) -> Timespec {
     milliseconds.map_or(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, |milliseconds| Timespec {
         tv_sec: milliseconds.div_euclid(1000),

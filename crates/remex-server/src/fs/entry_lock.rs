@@ -1,8 +1,8 @@
-//! One writer at a time for each directory entry, whichever connection it works for.
+//! One writer at a time for each directory entry, across all sessions.
 //!
-//! An `ifMatch` compares before anything is locked, because that may take long, and writes only if
-//! nobody has written in between. The lock is held for the write alone. An entry is a name in a
-//! directory, so it is the same by whatever links a path leads there. Start at [`DirectoryEntry`].
+//! `ifMatch` compares without holding the lock, because that may take long, and writes only if the entry was
+//! not written meanwhile. The lock is held only for the write. An entry is a name in a directory, so all paths
+//! that lead there through links share one lock. Start at [`DirectoryEntry`].
 
 use std::{
     collections::HashMap,
@@ -19,8 +19,8 @@ use super::{open::Links, replace};
 /// Device and inode of the directory, and the name in it.
 type Key = (u64, u64, OsString);
 
-/// Entries that are being compared or written. Their keys are those of the machine, so all servers of a
-/// process share them. JobGuards for moments only.
+/// Entries that are being compared or written. Keys are unique on the host, so all servers in one process share
+/// this map. Held briefly.
 static IN_USE: LazyLock<Mutex<HashMap<Key, Arc<Mutex<u64>>>>> = LazyLock::new(Mutex::default);
 
 /// A name in a directory that is about to be compared or written.
@@ -33,14 +33,14 @@ pub(super) struct DirectoryEntry {
 
 impl DirectoryEntry {
     pub(super) fn new(directory: impl AsFd, name: &OsStr) -> Self {
-        // Without a directory there is nothing to write to either.
+        // Without a directory, there is nothing to write either.
         let (device, inode) = fstat(directory).map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
         Self::with_key((device, inode, name.to_owned()))
     }
 
-    /// Finds the entry that a path leads to, at the end of all links if they are followed.
+    /// Finds the entry that a path leads to, after following all links if they are followed.
     ///
-    /// Where none can be found, whatever is done with the path says why.
+    /// If there is none, the operation on the path reports why.
     pub(super) fn at_end(path: &Path, links: Links) -> Self {
         match replace::place(path, links) {
             Ok((directory, name)) => Self::new(directory, &name),
@@ -48,7 +48,7 @@ impl DirectoryEntry {
         }
     }
 
-    /// Finds the entry that a path names itself, also where that is a link.
+    /// Finds the entry that a path names itself, even if it is a link.
     pub(super) fn named(path: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = path.parent().and_then(|parent| openat(CWD, parent, flags, Mode::empty()).ok());
@@ -63,19 +63,19 @@ impl DirectoryEntry {
         DirectoryEntry { key, writes }
     }
 
-    /// Waits until nobody writes to the entry; whoever does so meanwhile counts the write.
+    /// Locks the entry. A holder that writes increments the counter.
     pub(super) fn lock(&self) -> MutexGuard<'_, u64> {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes to the entry while nobody else does.
+    /// Writes the entry under its lock.
     pub(super) fn write<T>(&self, write: impl FnOnce() -> T) -> T {
         let mut writes = self.lock();
         *writes += 1;
         write()
     }
 
-    /// Writes to both, in an order that two of these agree on.
+    /// Writes two entries, locking them in the order of their keys to avoid a deadlock.
     pub(super) fn write_both<T>(&self, other: &Self, write: impl FnOnce() -> T) -> T {
         match self.key.cmp(&other.key) {
             std::cmp::Ordering::Less => self.write(|| other.write(write)),
@@ -88,7 +88,7 @@ impl DirectoryEntry {
 impl Drop for DirectoryEntry {
     fn drop(&mut self) {
         let mut in_use = in_use();
-        // One in the map, one here.
+        // One reference is in the map, the other here.
         if Arc::strong_count(&self.writes) == 2 {
             in_use.remove(&self.key);
         }

@@ -1,4 +1,4 @@
-//! Whole files: read, written, hashed.
+//! Reading, writing and hashing whole files.
 
 use std::{
     fs::File,
@@ -28,22 +28,22 @@ use super::{
 };
 use crate::{budget, context::CallContext, outbox::Responder};
 
-/// The largest file that is read whole.
+/// The largest file that can be read whole.
 const MAX_FILE_LEN: u64 = 512 << 20;
 
-/// Up to here a file is answered at once, whatever else waits for the client.
+/// Files up to this length are answered at once, whatever else waits for the client.
 const SMALL_FILE_LEN: u64 = 64 << 10;
 
-/// What is read at a time of a file that is read whole; a slow file system must give this much in 10 s.
+/// Bytes per read of a whole file; even a slow file system must return this much in 10 s.
 const READ_LEN: usize = 256 << 10;
 
-/// What is hashed at a time.
+/// Bytes hashed at a time.
 const HASH_LEN: usize = 256 << 10;
 
 impl FileCalls {
-    /// Reads a file whole: a small one in its lock, a large one too if there is room for the answer.
+    /// Reads a whole file while holding its lock: a small one, or a large one if there is room for the answer.
     ///
-    /// Otherwise it is read when the client has made room, and holds up nobody meanwhile.
+    /// Otherwise, it is read later without blocking other requests, once the client has made room.
     pub(crate) fn read_file(
         &self,
         context: &mut CallContext,
@@ -91,7 +91,7 @@ impl FileCalls {
     }
 }
 
-/// Waits for what comes of a reading, but not with its place.
+/// Waits for the first attempt to read, and releases its slot if that hangs.
 async fn postponed(
     watch: &AnswerSlotWatch,
     mut postponed: oneshot::Receiver<Postponed>,
@@ -112,7 +112,7 @@ struct Reading {
     room: Arc<AnswerMemory>,
 }
 
-/// A file that there was no room for.
+/// A read that was deferred because there was no room for its answer.
 struct Postponed {
     reading: Reading,
     size: u64,
@@ -166,10 +166,10 @@ impl Reading {
     }
 }
 
-/// What came of the beginning.
+/// The result of starting to read.
 enum Begun {
     Done(Bytes),
-    /// There is no room for so much.
+    /// There is no room for a file of this size.
     TooLarge(u64),
 }
 
@@ -183,14 +183,14 @@ fn answer(responder: Responder, result: Result<Bytes, RpcError>) {
     }
 }
 
-/// Reads the beginning: the size is what it was a moment ago, and files of the kernel say 0.
+/// Reads the beginning. The size may have changed meanwhile, and kernel files report 0.
 fn read_up_to(file: &File, len: u64, size: u64, path: &Path) -> Result<Vec<u8>, RpcError> {
     let mut bytes = Vec::with_capacity(usize::try_from(len.min(size + 1)).unwrap_or(0));
     read_some(file, len, &mut bytes).map_err(|error| io_error(&error, path))?;
     Ok(bytes)
 }
 
-/// Reads what comes after `bytes`, to the end.
+/// Reads from the end of `bytes` to the end of the file.
 fn read_rest(
     mut file: &File,
     bytes: &mut Vec<u8>,
@@ -199,7 +199,7 @@ fn read_rest(
     room: &AnswerMemory,
 ) -> Result<(), RpcError> {
     let rest = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(bytes.len());
-    // One more, to see the end where it is expected.
+    // One more byte, to detect the end where it is expected.
     bytes.try_reserve_exact(rest.saturating_add(1)).map_err(|_| no_memory())?;
     loop {
         let before = bytes.len();
@@ -211,7 +211,7 @@ fn read_rest(
             bytes.try_reserve(READ_LEN).map_err(|_| no_memory())?;
         }
         bytes.resize(bytes.capacity().min(before + READ_LEN), 0);
-        // One call at a time, so that whatever comes counts as a sign of life.
+        // One system call at a time, so that any data counts as progress.
         let read = open::end_of(file.read(&mut bytes[before..]), before as u64);
         bytes.truncate(before + *read.as_ref().unwrap_or(&0));
         match read {
@@ -223,7 +223,7 @@ fn read_rest(
     }
 }
 
-/// Reads up to `len` bytes more; fewer are the end of the file.
+/// Reads up to `len` more bytes; fewer mean the end of the file.
 fn read_some(file: &File, len: u64, bytes: &mut Vec<u8>) -> io::Result<usize> {
     let before = bytes.len();
     let read = file.take(len).read_to_end(bytes);
@@ -258,7 +258,7 @@ impl FileWork for wire::WriteFile {
         let mode = open::create_mode(self.create_mode)?;
         let (entry, expected) = (DirectoryEntry::at_end(path, links), Expected::of(self.if_match));
         let compare = || {
-            // Before the comparison: whoever writes meanwhile makes it worth nothing.
+            // Taken before the comparison, so that a concurrent write invalidates it.
             let writes = *entry.lock();
             match expected {
                 Expected::Content(hash) => check_content(path, links, hash, wanted).map(|()| writes),
@@ -289,7 +289,7 @@ impl FileWork for wire::WriteFile {
     }
 }
 
-/// What has to be there before a write.
+/// What must exist before a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Anything,
@@ -323,7 +323,7 @@ fn write_in_place(
     file.set_len(0).and_then(|()| file.write_all(bytes)).map_err(|error| io_error(&error, path))
 }
 
-/// Writes the new content beside the old.
+/// Writes the new contents beside the old ones.
 fn prepare(
     path: &Path,
     links: Links,
@@ -343,7 +343,7 @@ fn prepare(
     Ok(replacement)
 }
 
-/// Returns what a failure means where nothing was to be.
+/// Converts a failure to create a file that must not exist.
 fn not_absent(path: &Path, error: RpcError) -> RpcError {
     match error.kind {
         ErrorKind::AlreadyExists => changed(path, "something is there"),
@@ -351,7 +351,7 @@ fn not_absent(path: &Path, error: RpcError) -> RpcError {
     }
 }
 
-/// Compares what is there with what the writer believes.
+/// Compares the current contents with what the writer expects.
 fn check_content(
     path: &Path,
     links: Links,

@@ -1,7 +1,7 @@
 //! Open files of one connection, read and written in blocks.
 //!
-//! A handle is there from the moment its `fs/open` arrives, so that blocks may be asked for before
-//! the answer. What is written through handles takes its lock with everything else on the same path.
+//! A handle exists as soon as its `fs/open` arrives, so that a client may request blocks before the answer.
+//! Writes through handles take the same path locks as all other requests.
 
 use std::{
     collections::HashMap,
@@ -38,16 +38,16 @@ use crate::{
 /// The longest id of a handle, in bytes.
 const MAX_ID_LEN: usize = 32;
 
-/// The longest block.
+/// The longest block, in bytes.
 const MAX_BLOCK_LEN: usize = 1 << 20;
 
-/// Up to here a block is answered at once, whatever else waits for the client.
+/// Blocks up to this length are answered at once, whatever else waits for the client.
 const SMALL_BLOCK_LEN: usize = 64 << 10;
 
 /// The handles of one connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Handles {
-    /// Shared with the threads for files, because a failure closes a handle; held for moments only.
+    /// Shared with the file threads, because a failure closes a handle; held briefly.
     open: Arc<Mutex<HashMap<String, Arc<Handle>>>>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Handles {
 struct Handle {
     path: HostPath,
     mode: OpenMode,
-    /// Set by the opening, which everybody who uses the handle comes after.
+    /// Set when the file is opened; path locks make every use of the handle wait for that.
     opened: OnceLock<Opened>,
 }
 
@@ -63,7 +63,7 @@ struct Handle {
 enum Opened {
     Reading(File),
     Writing(File),
-    /// Taken by whoever closes it.
+    /// Taken when the handle is closed.
     Replacing(Mutex<Option<Replacement>>),
 }
 
@@ -94,7 +94,7 @@ impl Handles {
         self.open().get(id).cloned().ok_or_else(|| unknown(id))
     }
 
-    /// Takes `handle` away, unless its id names another one by now.
+    /// Removes `handle`, unless its id now names another one.
     fn remove(&self, id: &str, handle: &Arc<Handle>) {
         let mut open = self.open();
         if open.get(id).is_some_and(|known| Arc::ptr_eq(known, handle)) {
@@ -227,7 +227,7 @@ impl FileCalls {
             return responder.ok(Empty {});
         };
         if handle.mode == OpenMode::Read {
-            // Nobody has to wait for it, not even when all slots are taken.
+            // Nothing has to wait for this, even if all slots are taken.
             drop(context.host().file_threads().run(move || drop(handle)));
             return responder.ok(Empty {});
         }
@@ -244,17 +244,17 @@ impl FileCalls {
         });
     }
 
-    /// Closes everything that the connection left open; what was to be replaced stays as it was.
+    /// Closes everything that the connection left open; files that were to be replaced stay unchanged.
     pub(crate) fn close_all(&self, host: &Host) {
         let open = std::mem::take(&mut *self.handles.open());
         if !open.is_empty() {
-            // To close a file may hang.
+            // Closing a file may hang.
             drop(host.file_threads().run(move || drop(open)));
         }
     }
 }
 
-/// The duty to open a handle; dropped without having done so it takes the handle back.
+/// A handle that is being opened; dropped before that succeeds, it removes the handle.
 struct Opening {
     handles: Handles,
     id: String,
@@ -278,7 +278,7 @@ impl Drop for Opening {
 /// Why a block was not read or written.
 struct Failure {
     error: RpcError,
-    /// The handle is of no use any more.
+    /// The handle can no longer be used.
     is_final: bool,
 }
 
@@ -289,7 +289,7 @@ impl From<RpcError> for Failure {
 }
 
 impl Handle {
-    /// Returns what comes before a use of the handle: its opening and, for writers, what was asked of the path.
+    /// Returns the locks for a use of the handle: its opening and, for writers, the path.
     fn access(&self, connection: ConnectionId, id: &str) -> Result<PathAccess, RpcError> {
         let access = match self.mode {
             OpenMode::Read => PathAccess::default(),
@@ -313,7 +313,7 @@ impl Handle {
             match pread(file, spare_capacity(&mut chunk), offset) {
                 Ok(0) => break,
                 Ok(_) | Err(Errno::INTR) => {}
-                // A file of the kernel that has no end: there is nothing more for now.
+                // A kernel file without end: nothing more is available now.
                 Err(Errno::AGAIN) if !chunk.is_empty() => break,
                 Err(Errno::AGAIN) => return Err(io_error(&Errno::AGAIN.into(), path).into()),
                 Err(error) => return Err(failed(error.into())),
@@ -338,7 +338,7 @@ impl Handle {
                 let Some(new) = &*replacement else { return Err(unknown(&request.handle_id).into()) };
                 let written = new.file().write_all_at(&request.chunk, request.offset);
                 if written.is_err() {
-                    // What lacks a block must not take the place of the old file.
+                    // Contents with a missing block must not replace the old file.
                     *replacement = None;
                 }
                 written.map_err(failed)
@@ -348,7 +348,7 @@ impl Handle {
         }
     }
 
-    /// Puts a file that was to be replaced in its place.
+    /// Moves the new contents into place.
     fn commit(&self) -> Result<(), RpcError> {
         let Some(Opened::Replacing(replacement)) = self.opened.get() else { return Ok(()) };
         let path = native(&self.path)?;

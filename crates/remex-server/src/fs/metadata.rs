@@ -1,4 +1,4 @@
-//! What a path names: kind, size, times, owner, mode.
+//! Metadata of a path: kind, size, times, owner, mode.
 
 use std::{os::fd::AsFd, path::Path};
 
@@ -40,7 +40,7 @@ fn of_target(path: &Path) -> Result<wire::Metadata, Errno> {
     Ok(wire::Metadata { is_symlink: true, link_target: own.link_target, ..target })
 }
 
-/// Returns the metadata of the entry itself, also where it is a link.
+/// Returns the metadata of the entry itself, even if it is a link.
 pub(super) fn of_entry<P: Arg + Copy>(directory: impl AsFd, name: P) -> Result<wire::Metadata, Errno> {
     let mut metadata = describe(&stat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?);
     if metadata.is_symlink {

@@ -1,4 +1,4 @@
-//! What is in a directory: reading it, and keeping only the smallest names of very many.
+//! Reading the names in a directory, and keeping only the smallest of very many.
 
 use std::{
     cmp::Ordering,
@@ -11,12 +11,12 @@ use rustix::{
     io::Errno,
 };
 
-/// What one system call may return; as much as the C library asks for.
+/// The buffer for one system call, as large as the one of the C library.
 const BATCH: usize = 32 * 1024;
 
-/// Calls `visit` with the name and kind of each entry but `.` and `..`, in no particular order.
+/// Calls `visit` with the name and kind of each entry except `.` and `..`, in no particular order.
 ///
-/// Only file systems that do not tell the kind cost a system call for each entry.
+/// File systems that do not report the kind cost one extra system call per entry.
 pub(super) fn for_each<E: From<Errno>>(
     directory: impl AsFd,
     mut visit: impl FnMut(&CStr, FileType) -> Result<(), E>,
@@ -42,18 +42,18 @@ pub(super) fn for_each<E: From<Errno>>(
     Ok(())
 }
 
-/// Returns a name as paths have it.
+/// Converts a name for use in paths.
 pub(super) fn os_str(name: &CStr) -> &OsStr {
     OsStr::from_bytes(name.to_bytes())
 }
 
-/// The smallest of all the names that were pushed; memory does not grow with their number.
+/// Keeps the smallest names pushed; its memory does not grow with their number.
 #[derive(Debug)]
 pub(super) struct Smallest<T> {
     /// At most twice the limit.
     items: Vec<(OsString, T)>,
     limit: usize,
-    /// All that were pushed.
+    /// Number of names pushed.
     pushed: usize,
 }
 
@@ -62,7 +62,7 @@ impl<T> Smallest<T> {
         Self { items: Vec::new(), limit, pushed: 0 }
     }
 
-    /// Adds a name and what goes with it.
+    /// Adds a name and its item.
     pub(super) fn push(&mut self, name: &OsStr, item: T) {
         self.pushed += 1;
         self.items.push((name.to_owned(), item));
@@ -71,7 +71,7 @@ impl<T> Smallest<T> {
         }
     }
 
-    /// Returns them in byte order, and whether there were more.
+    /// Returns the names in byte order, and whether there were more.
     pub(super) fn into_sorted(mut self) -> (Vec<(OsString, T)>, bool) {
         self.shrink();
         self.items.sort_unstable_by(by_name);
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(smallest(3, [3, 1, 2]), (vec![1, 2, 3], false));
         assert_eq!(smallest(3, [4, 3, 1, 2]), (vec![1, 2, 3], true));
         assert_eq!(smallest(1, (0..100).rev()), (vec![0], true));
-        // 7 and 1000 have no common divisor: every number once, well mixed.
+        // 7 and 1000 are coprime, so this yields every number once, well mixed.
         assert_eq!(smallest(5, (0..1000).map(|n| n * 7 % 1000)), (vec![0, 1, 2, 3, 4], true));
     }
 

@@ -1,4 +1,4 @@
-//! Paths in which no symbolic link is followed, not even one that somebody puts there meanwhile.
+//! Resolving paths without following symbolic links, not even ones created meanwhile.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,7 +10,7 @@ use std::{
 use remex_proto::{ErrorKind, RpcError};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-/// The place of a path: the directory that holds it, held open, and its name there.
+/// An open parent directory and the name of an entry in it.
 #[derive(Debug)]
 pub(super) struct OpenParent {
     pub(super) directory: OwnedFd,
@@ -18,10 +18,10 @@ pub(super) struct OpenParent {
     pub(super) name: OsString,
 }
 
-/// Goes to the directory that holds the last component of `path`.
+/// Opens the directory that contains the last component of `path`.
 ///
-/// Search permission on the way is enough. A link on the way is "not a directory", as is any other
-/// thing that is none.
+/// Search permission on the parents suffices. A link among them fails with "not a directory", like anything
+/// else that is not a directory.
 pub(super) fn find(path: &Path) -> io::Result<OpenParent> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = openat(CWD, "/", flags, Mode::empty())?;
@@ -38,7 +38,7 @@ pub(super) fn find(path: &Path) -> io::Result<OpenParent> {
     Ok(OpenParent { directory, name: name.to_owned() })
 }
 
-/// The error for a link as the last component, where the base dialect has words of its own for it.
+/// Returns the error for a link as the last component, for which the base dialect has its own message.
 pub(super) fn refusal(path: &Path) -> RpcError {
     RpcError::new(ErrorKind::SymbolicLink, "path contains a symbolic link")
         .with_code(ErrorKind::InvalidInput.code())

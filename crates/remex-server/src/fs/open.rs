@@ -1,7 +1,7 @@
-//! Opening regular files, and nothing else.
+//! Opening regular files only.
 //!
-//! What a path names is looked at before it is opened: to open a FIFO would block or wake somebody,
-//! and to open a device can mean anything.
+//! A path is inspected before it is opened: opening a FIFO could block or wake its writer, and opening a device
+//! can have any effect.
 
 use std::{
     fs::File,
@@ -19,10 +19,10 @@ use rustix::{
 
 use super::{io_error, nofollow};
 
-/// How often a file may be moved away while it is being opened.
+/// How many times a file may be moved away while it is being opened.
 const MOVES: usize = 16;
 
-/// What becomes of symbolic links in a path.
+/// Whether symbolic links in a path are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Links {
     Follow,
@@ -35,7 +35,7 @@ impl From<Option<bool>> for Links {
     }
 }
 
-/// Opens a regular file for reading; returns its size too.
+/// Opens a regular file for reading; also returns its size.
 pub(super) fn for_reading(path: &Path, links: Links) -> Result<(File, u64), RpcError> {
     let found = look(path, links)?;
     check(&found.stat, path, links)?;
@@ -43,7 +43,7 @@ pub(super) fn for_reading(path: &Path, links: Links) -> Result<(File, u64), RpcE
     Ok((file, u64::try_from(found.stat.st_size).unwrap_or(0)))
 }
 
-/// Returns the permissions of a file that is to be created.
+/// Returns the permissions for a new file.
 pub(super) fn create_mode(wanted: Option<u32>) -> Result<Mode, RpcError> {
     match wanted {
         None => Ok(Mode::from_raw_mode(0o666)),
@@ -55,7 +55,7 @@ pub(super) fn create_mode(wanted: Option<u32>) -> Result<Mode, RpcError> {
     }
 }
 
-/// Opens a regular file with `access`, or creates it; what is in it stays.
+/// Opens a regular file with `access`, or creates it; existing contents stay.
 pub(super) fn for_writing(path: &Path, links: Links, access: OFlags, mode: Mode) -> Result<File, RpcError> {
     let found = match look(path, links) {
         Err(error) if error.kind == ErrorKind::NotFound => return create(path, links, access, mode),
@@ -65,9 +65,10 @@ pub(super) fn for_writing(path: &Path, links: Links, access: OFlags, mode: Mode)
     reopen(&found.descriptor, access).map_err(|error| io_error(&error, path))
 }
 
-/// Creates a file that was not there a moment ago, or opens what came there meanwhile, unless `access` excludes that.
+/// Creates a file that did not exist a moment ago, or opens what was created meanwhile, unless `access`
+/// excludes that.
 pub(super) fn create(path: &Path, links: Links, access: OFlags, mode: Mode) -> Result<File, RpcError> {
-    // A FIFO that came there meanwhile does not block, and is refused below.
+    // A FIFO created there meanwhile does not block, and is refused below.
     let flags = access | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let created = match links {
         Links::Follow => openat(CWD, path, flags, mode).map_err(io::Error::from),
@@ -79,7 +80,7 @@ pub(super) fn create(path: &Path, links: Links, access: OFlags, mode: Mode) -> R
     Ok(File::from(descriptor))
 }
 
-/// Opens a file that belongs to this user alone, or creates it; until it is closed, nobody else opens it like this.
+/// Opens or creates a file that belongs to this user alone, and locks it until it is closed.
 pub(super) fn exclusively(path: &Path, mode: Mode) -> Result<File, RpcError> {
     for _ in 0..MOVES {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -100,7 +101,7 @@ pub(super) fn exclusively(path: &Path, mode: Mode) -> Result<File, RpcError> {
             Err(error) => return Err(io_error(&error.into(), path)),
         }
         let locked = stat(&file, path)?;
-        // Whoever had it until a moment ago may have moved it to its place.
+        // Its previous holder may have moved it into place.
         let there = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
         if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (locked.st_dev, locked.st_ino)) {
             check_alone(&locked, path)?;
@@ -130,12 +131,12 @@ fn in_use(path: &Path) -> RpcError {
 }
 
 struct Found {
-    /// Opened as a path only.
+    /// Opened with `O_PATH`.
     descriptor: OwnedFd,
     stat: Stat,
 }
 
-/// Looks at what is there without touching it.
+/// Inspects what exists at a path without opening it.
 fn look(path: &Path, links: Links) -> Result<Found, RpcError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let descriptor = match links {
@@ -165,20 +166,20 @@ fn check(stat: &Stat, path: &Path, links: Links) -> Result<(), RpcError> {
     }
 }
 
-/// Opens what `descriptor` names for use; nobody can have put something else there.
+/// Opens what `descriptor` refers to; no other file can have taken its place.
 pub(super) fn reopen(descriptor: &impl AsFd, access: OFlags) -> io::Result<File> {
     let link = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
     Ok(File::from(openat(CWD, link, access | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?))
 }
 
-/// Opens what `descriptor` names for reading.
+/// Opens what `descriptor` refers to for reading.
 ///
-/// Some files of the kernel, such as `/proc/kmsg`, claim to be empty and never end: whoever reads all that is there
-/// would wait for more for ever. Here the read fails with [`io::ErrorKind::WouldBlock`].
+/// Some kernel files, such as `/proc/kmsg`, claim to be empty and never end, so reading all of one would block
+/// forever. Here such a read fails with [`io::ErrorKind::WouldBlock`].
 pub(super) fn readable(descriptor: &impl AsFd, stat: &Stat) -> io::Result<File> {
     if stat.st_size == 0 {
         match reopen(descriptor, OFlags::RDONLY | OFlags::NONBLOCK) {
-            // Somebody has a lease on it, which is given up soon.
+            // Another process holds a lease on it, which the kernel revokes soon.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             opened => return opened,
         }
@@ -186,7 +187,7 @@ pub(super) fn readable(descriptor: &impl AsFd, stat: &Stat) -> io::Result<File> 
     reopen(descriptor, OFlags::RDONLY)
 }
 
-/// Takes a read that found nothing more for now as the end of the file, if there was something before.
+/// Treats a read without further data as the end of the file, if there was data before.
 pub(super) fn end_of(read: io::Result<usize>, before: u64) -> io::Result<usize> {
     match read {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock && before > 0 => Ok(0),

@@ -1,14 +1,14 @@
-//! Reader-writer locks on paths: requests of one session that touch overlapping paths take effect in the order of arrival.
+//! Reader-writer locks on paths: requests of one session that access overlapping paths take effect in order of
+//! arrival.
 //!
-//! A writer waits for everybody who came before it to the same path, to what is above it or to what
-//! is below it; a reader waits for the writers among them. Whoever looks at whole directories holds
-//! up nobody, because it may look at everything. Whoever makes a directory waits for nobody below it:
-//! where there is one, they are none of its business. Paths are compared by their text: links are not
-//! followed, because following could hang.
+//! A writer waits for all earlier requests at the same path, above it or below it; a reader waits for the
+//! writers among them. Listings and walks block no other request, because they may cover everything. Creating a
+//! directory does not wait for requests below it: if there are any, the directory exists. Paths are compared as
+//! text, because following links could hang.
 //!
-//! The order belongs to a session and not to a connection, because a client that reconnects sends a
-//! write again, and the first one may still be under way. Sessions never wait for each other here;
-//! what the writers of one file need between them is in `entry_lock.rs`.
+//! The order belongs to a session and not to a connection, because a client that reconnects sends a write again
+//! while the first one may still be running. Sessions never wait for each other here; `entry_lock.rs`
+//! coordinates writers of different sessions.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -25,26 +25,26 @@ use tokio_util::sync::CancellationToken;
 use super::{io_error, native};
 use crate::outbox::ConnectionId;
 
-/// The longest path that the system takes.
+/// The longest path that the kernel accepts.
 const MAX_PATH_LEN: usize = 4096;
 
-/// What a request touches.
+/// The paths that a request accesses, and how.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathAccess(Vec<(Access, Name)>);
 
-/// What a request does at a path.
+/// How a request accesses a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
-    /// Nobody waits for it.
+    /// Blocks no other request.
     Look,
     Read,
-    /// Makes a directory.
+    /// Creates a directory.
     Create,
-    /// Changes what is there, or anything below it.
+    /// Changes the entry, or anything below it.
     Write,
 }
 
-/// A path, or a handle, that ends with a slash: whatever it begins is at it or below it.
+/// A path or handle that ends with a slash: everything that starts with it is at or below it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name(Vec<u8>);
 
@@ -73,19 +73,19 @@ impl PathAccess {
         self.and(Access::Write, path)
     }
 
-    /// Comes after the opening of the handle.
+    /// Also waits until the handle is opened.
     pub(crate) fn and_reads_handle(mut self, connection: ConnectionId, id: &str) -> Self {
         self.0.push((Access::Read, Name::of_handle(connection, id)));
         self
     }
 
-    /// Opens the handle.
+    /// Also opens the handle.
     pub(crate) fn and_writes_handle(mut self, connection: ConnectionId, id: &str) -> Self {
         self.0.push((Access::Write, Name::of_handle(connection, id)));
         self
     }
 
-    /// Leaves out what is at or below another path at which it does the same: it overlaps nobody else.
+    /// Removes names at or below another one with the same access, which covers them.
     fn merged(mut self) -> Self {
         self.0.sort_by(|(_, one), (_, other)| one.cmp(other));
         self.0.dedup_by(|(access, name), (above_access, above)| {
@@ -101,7 +101,7 @@ impl PathAccess {
 }
 
 impl Name {
-    /// Resolves `.` and `..` by their text; a path that is spelled plainly may still have them.
+    /// Resolves `.` and `..` textually.
     fn of_path(path: &HostPath) -> Result<Self, RpcError> {
         let path = native(path)?;
         if path.as_os_str().len() > MAX_PATH_LEN {
@@ -123,7 +123,7 @@ impl Name {
         Ok(Name(resolved))
     }
 
-    /// Being relative it is the name of no path.
+    /// A relative name, so it never equals a path.
     fn of_handle(connection: ConnectionId, id: &str) -> Self {
         let escaped: String = id.bytes().map(|byte| format!("{byte:02x}")).collect();
         Name(format!("{connection}-{escaped}/").into_bytes())
@@ -133,57 +133,57 @@ impl Name {
         self.0.starts_with(&other.0)
     }
 
-    /// Returns the deepest name that both are at or below, if there is one.
+    /// Returns the deepest name that contains both, if there is one.
     fn common(&self, other: &Name) -> Option<Name> {
         let same = self.0.iter().zip(&other.0).take_while(|(own, other)| own == other).count();
         let end = self.0[..same].iter().rposition(|byte| *byte == b'/')?;
         Some(Name(self.0[..=end].to_vec()))
     }
 
-    /// Returns what is directly above it, if anything is.
+    /// Returns the parent, if there is one.
     fn above(&self) -> Option<Name> {
         let end = self.0[..self.0.len() - 1].iter().rposition(|byte| *byte == b'/')?;
         Some(Name(self.0[..=end].to_vec()))
     }
 }
 
-/// The file requests of one session that have not finished.
+/// The unfinished file requests of one session.
 #[derive(Debug)]
 pub(crate) struct PathLockQueue {
-    /// How many may wait.
+    /// How many requests may wait.
     limit: usize,
-    /// Shared by connections and the threads for files; held for moments only.
+    /// Shared by connections and file threads; held briefly.
     line: Mutex<Line>,
 }
 
-/// Each waits for those that it has to come after, but not for those that one of them waits for already.
+/// The dependency graph: each request waits for its direct predecessors only, not for those that they wait for.
 #[derive(Debug, Default)]
 struct Line {
     next: u64,
     entries: HashMap<u64, Entry>,
     waiting: usize,
-    /// Whom a newcomer may have to wait for, by name: all that begin alike are neighbours.
+    /// The requests that a new one may have to wait for, by name; names with a common prefix are adjacent.
     present: BTreeMap<Name, Present>,
 }
 
 #[derive(Debug)]
 struct Entry {
     wanted: PathAccess,
-    /// How many have it in `after`; when that is 0 the lock is acquired.
+    /// Number of entries that have this one in `after`; at 0, the lock is acquired.
     before: usize,
-    /// Who waits for it.
+    /// The requests that wait for this one.
     after: Vec<u64>,
     come: CancellationToken,
-    /// Nobody wants the lock any more, but who is after it must still wait for who is before it.
+    /// The request was cancelled, but its successors must still wait for its predecessors.
     abandoned: bool,
 }
 
-/// Who is at one name, without those for whom all that come later wait anyway.
+/// The requests at one name, except those that later requests wait for indirectly.
 #[derive(Debug, Default)]
 struct Present {
-    /// The last who writes or creates.
+    /// The last one that writes or creates.
     writer: Option<u64>,
-    /// Who reads, and came after that one.
+    /// Readers that arrived after the writer.
     readers: BTreeSet<u64>,
 }
 
@@ -192,7 +192,7 @@ impl PathLockQueue {
         PathLockQueue { limit, line: Mutex::default() }
     }
 
-    /// Queues a lock on paths; refused when it would have to wait and too many do already.
+    /// Queues a lock on paths; refuses it if it would have to wait and too many already do.
     pub(crate) fn lock(self: &Arc<Self>, wanted: PathAccess) -> Result<PathLock, RpcError> {
         let (wanted, come) = (wanted.merged(), CancellationToken::new());
         let mut line = self.line();
@@ -243,12 +243,12 @@ fn too_many(limit: usize) -> RpcError {
 }
 
 impl Line {
-    /// Returns whom a newcomer that does this at `name` has to wait for.
+    /// Returns the requests that a new one with this access to `name` must wait for.
     fn before(&self, access: Access, name: &Name) -> Vec<u64> {
         let waits_for_readers = matches!(access, Access::Write | Access::Create);
         let (mut before, mut next) = (Vec::new(), Some(name.clone()));
-        // Up from the name itself: whatever is at or above it is the closest one before it in the map, or
-        // that one leads to it.
+        // Walk up from the name: an entry at or above it is the closest predecessor in the map, or reachable
+        // from that through common prefixes.
         while let Some(bound) = next {
             let Some((found, present)) = self.present.range(..=&bound).next_back() else { break };
             if name.is_at_or_below(found) {
@@ -278,10 +278,11 @@ impl Line {
             .take_while(|(found, _)| found.is_at_or_below(name))
     }
 
-    /// Puts a newcomer where others find it.
+    /// Records a new request, so that later ones find it.
     fn add(&mut self, number: u64, access: Access, name: &Name) {
         if access == Access::Write {
-            // Whoever would have to wait for one of these has to wait for this writer, which waits for them.
+            // A later request that conflicts with one of these also conflicts with this writer, which waits for
+            // them.
             let covered: Vec<Name> = self.below(name).map(|(found, _)| found.clone()).collect();
             for name in covered {
                 self.present.remove(&name);
@@ -299,7 +300,7 @@ impl Line {
         }
     }
 
-    /// Takes one out, and those behind it that nobody wants; returns whose lock is acquired.
+    /// Removes a request and all abandoned successors; returns the locks that are now acquired.
     fn finish(&mut self, number: u64) -> Vec<CancellationToken> {
         let (mut finished, mut come) = (vec![number], Vec::new());
         while let Some(number) = finished.pop() {
@@ -334,7 +335,7 @@ impl Line {
     }
 }
 
-/// A queued or acquired lock on paths, released when it is dropped.
+/// A queued or acquired lock on paths, released when dropped.
 #[derive(Debug)]
 pub(crate) struct PathLock {
     locks: Arc<PathLockQueue>,
@@ -343,12 +344,12 @@ pub(crate) struct PathLock {
 }
 
 impl PathLock {
-    /// Tells whether nobody has to finish before.
+    /// Returns whether the lock is acquired.
     pub(crate) fn is_acquired(&self) -> bool {
         self.come.is_cancelled()
     }
 
-    /// Waits until everybody who came before is done.
+    /// Waits until all predecessors have finished.
     pub(crate) async fn acquired(&self) {
         self.come.cancelled().await;
     }
@@ -466,7 +467,7 @@ mod tests {
     fn who_would_have_to_wait_with_too_many_is_refused_and_others_are_not() {
         let locks = Arc::new(PathLockQueue::new(2));
         let first = lock(&locks, Access::Write, &["/a"]);
-        // Those that were cancelled count, because they are remembered.
+        // Cancelled requests count, because they stay in the queue.
         drop(lock(&locks, Access::Write, &["/a"]));
         let _second = lock(&locks, Access::Write, &["/a"]);
         let refused = locks.lock(wanted(Access::Write, &["/a"])).unwrap_err();
@@ -514,7 +515,7 @@ mod tests {
         assert!(locks.line().entries.is_empty());
     }
 
-    /// What is asked of the line: who comes, and who leaves.
+    /// A step of the test: a request arrives or leaves.
     #[derive(Clone, Debug)]
     enum Step {
         Enter(Vec<(Access, &'static str)>),
@@ -547,11 +548,11 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with the plain rule: a lock is acquired when nobody is left that it has to come after.
+        /// Compares with the plain rule: a lock is acquired when no predecessor is left.
         #[test]
         fn the_short_list_of_predecessors_says_what_the_long_one_says(steps in prop::collection::vec(step(), 1..60)) {
             let locks = locks();
-            // In order of arrival; one that was left before its lock was acquired stays until then.
+            // In order of arrival; a request that leaves before its lock is acquired stays until then.
             let mut plain: Vec<(PathAccess, Option<PathLock>)> = Vec::new();
             for step in steps {
                 match step {
@@ -570,7 +571,7 @@ mod tests {
                 let blocked = |plain: &[(PathAccess, Option<PathLock>)], at: usize| {
                     plain[..at].iter().any(|(earlier, _)| comes_after(&plain[at].0, earlier))
                 };
-                // Whoever has left and is not blocked is gone, and may set others free.
+                // A request that has left and is not blocked is removed, which may unblock others.
                 while let Some(gone) = (0..plain.len()).find(|&at| plain[at].1.is_none() && !blocked(&plain, at)) {
                     plain.remove(gone);
                 }

@@ -1,4 +1,4 @@
-//! Removing, without ever following a link.
+//! Removing entries, without ever following a link.
 
 use std::{
     ffi::{CString, OsStr},
@@ -66,7 +66,7 @@ impl FileWork for wire::Remove {
     }
 }
 
-/// Finds the directory that holds what is to be removed.
+/// Opens the directory that contains what is to be removed.
 fn place(path: &Path, links: Links) -> io::Result<OpenParent> {
     if links == Links::Refuse {
         return nofollow::find(path);
@@ -76,22 +76,22 @@ fn place(path: &Path, links: Links) -> io::Result<OpenParent> {
     Ok(OpenParent { directory, name: path.file_name().unwrap_or(OsStr::new(".")).to_owned() })
 }
 
-/// A directory on the way down.
+/// A directory on the current path down the tree.
 struct Level {
-    /// Of the directory, in the one above.
+    /// The name of the directory in its parent.
     name: CString,
-    /// Directories in it that are still to be removed.
+    /// Subdirectories that are still to be removed.
     directories: Vec<CString>,
 }
 
-/// How often a tree is begun anew that others change meanwhile.
+/// How often the removal of a tree restarts if others change it meanwhile.
 const ATTEMPTS: usize = 100;
 
-/// Removes a directory and all that is in it.
+/// Removes a directory and its contents.
 fn remove_tree(place: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
     for _ in 0..ATTEMPTS {
         match try_remove_tree(place, wanted) {
-            // Somebody else has removed a part; whether that was the whole, the next look tells.
+            // Another process has removed a part; the next attempt shows whether anything is left.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?;
             }
@@ -126,7 +126,7 @@ fn try_remove_tree(place: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes everything but the directories from a directory; returns those.
+/// Removes everything except subdirectories, which are returned.
 fn remove_files(directory: impl AsFd) -> io::Result<Vec<CString>> {
     let mut directories = Vec::new();
     names::for_each(directory.as_fd(), |name, kind| {
@@ -139,7 +139,7 @@ fn remove_files(directory: impl AsFd) -> io::Result<Vec<CString>> {
     Ok(directories)
 }
 
-/// Forgives that somebody else was faster.
+/// Ignores that an entry has already been removed.
 fn gone(removed: Result<(), Errno>) -> Result<(), Errno> {
     match removed {
         Err(Errno::NOENT) => Ok(()),

@@ -1,7 +1,7 @@
-//! Replacing a file in one step: whoever opens it sees the old content or the new, never a mixture.
+//! Replacing a file atomically: a reader sees the old contents or the new ones, never a mixture.
 //!
-//! The new content goes into a file without a name where the file system can do that, so that not
-//! even the death of the server leaves anything behind; elsewhere into one with a name of its own.
+//! Where the file system supports it, the new contents go into a file without a name, so that nothing is left
+//! behind even if the server is killed; elsewhere into a file with a temporary name.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -29,21 +29,21 @@ use super::{
     open::{self, Links},
 };
 
-/// As many links as the kernel follows.
+/// The kernel's limit on links in a path.
 const MAX_LINKS: usize = 40;
 
-/// The new content of a file that is still the old one.
+/// The new contents of a file that has not been replaced yet.
 #[derive(Debug)]
 pub(super) struct Replacement {
     directory: OwnedFd,
     name: OsString,
     file: File,
-    /// The name it has meanwhile, if it has one.
+    /// The temporary name, if it has one.
     temporary: Option<OsString>,
     predecessor: Option<Predecessor>,
 }
 
-/// What a new file takes over from the old one.
+/// What a new file inherits from the old one.
 #[derive(Clone, Copy, Debug)]
 struct Predecessor {
     mode: Mode,
@@ -52,7 +52,7 @@ struct Predecessor {
 }
 
 impl Replacement {
-    /// Begins to replace the regular file at `path`, or to create it with `mode`.
+    /// Starts to replace the regular file at `path`, or to create it with `mode`.
     pub(super) fn begin(path: &Path, links: Links, mode: Mode) -> Result<Self, RpcError> {
         let failed = |error: io::Error| io_error(&error, path);
         let (directory, name) = place(path, links).map_err(failed)?;
@@ -82,31 +82,31 @@ impl Replacement {
         &self.file
     }
 
-    /// Takes over the owner and mode of the old file, as far as the user of the server may give files away.
+    /// Copies owner and mode of the old file, as far as the user of the server may change the owner.
     fn inherit(&self) -> io::Result<()> {
         let Some(old) = self.predecessor else { return Ok(()) };
         let mut mode = old.mode;
         if fchown(&self.file, Some(old.uid), Some(old.gid)).is_err() {
             let _ = fchown(&self.file, None, Some(old.gid));
-            // What may run as somebody must not come to run as somebody else.
+            // A set-user-id or set-group-id file must not start to run as another user or group.
             mode -= Mode::SUID | Mode::SGID;
         }
-        // Last, because a change of owner takes set-user-id away.
+        // Set last, because a change of owner clears set-user-id.
         Ok(fchmod(&self.file, mode)?)
     }
 
-    /// Returns the entry that it is put into.
+    /// Returns the directory entry that it will replace.
     pub(super) fn entry(&self) -> DirectoryEntry {
         DirectoryEntry::new(&self.directory, &self.name)
     }
 
-    /// Brings the new content to the disk; what is left to do is quick.
+    /// Writes the new contents to disk, so that committing is quick.
     pub(super) fn flush(&self) -> io::Result<()> {
-        // Otherwise a crash of the host could leave the new name with nothing in it.
+        // Otherwise, a crash of the host could leave the new name with empty contents.
         self.file.sync_all()
     }
 
-    /// Puts the new content in the place of the old, which stays what it is when this fails.
+    /// Replaces the old contents, which stay unchanged if this fails.
     pub(super) fn commit(mut self) -> io::Result<()> {
         if self.temporary.is_none() {
             let name = temporary_name()?;
@@ -120,14 +120,14 @@ impl Replacement {
         Ok(())
     }
 
-    /// Puts the new content where nothing is; of all who try, on the whole machine, one succeeds.
+    /// Moves the new contents to a name that must not exist; of all attempts on the host, exactly one succeeds.
     pub(super) fn commit_new(mut self) -> io::Result<()> {
         let Some(temporary) = &self.temporary else { return self.link(&self.name) };
         let flags = RenameFlags::NOREPLACE;
         match renameat_with(&self.directory, temporary, &self.directory, &self.name, flags) {
             Err(Errno::INVAL | Errno::NOSYS) => {
-                // The file system cannot do that, but a link never replaces anything. The other name goes
-                // with the drop.
+                // The file system does not support that, but a hard link never replaces anything either.
+                // Dropping this value removes the temporary name.
                 linkat(&self.directory, temporary, &self.directory, &self.name, AtFlags::empty())?;
             }
             renamed => {
@@ -138,7 +138,7 @@ impl Replacement {
         Ok(())
     }
 
-    /// Gives the file a name, unless something has it.
+    /// Links the file to a name, unless the name exists.
     fn link(&self, name: &OsStr) -> io::Result<()> {
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Ok(linkat(CWD, link, &self.directory, name, AtFlags::SYMLINK_FOLLOW)?)
@@ -153,7 +153,7 @@ impl Drop for Replacement {
     }
 }
 
-/// Returns the directory and the name of what is to be replaced: at the end of all links, if they are followed.
+/// Returns the directory and name of the file to replace, after following all links if they are followed.
 pub(super) fn place(path: &Path, links: Links) -> io::Result<(OwnedFd, OsString)> {
     if links == Links::Refuse {
         let place = nofollow::find(path)?;
@@ -175,7 +175,7 @@ pub(super) fn place(path: &Path, links: Links) -> io::Result<(OwnedFd, OsString)
     Err(Errno::LOOP.into())
 }
 
-/// Creates the new file, without a name if that is possible.
+/// Creates the new file, without a name if possible.
 fn create(directory: &OwnedFd, mode: Mode) -> io::Result<(File, Option<OsString>)> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     match openat(directory, ".", flags | OFlags::TMPFILE, mode) {

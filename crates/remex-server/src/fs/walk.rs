@@ -1,4 +1,4 @@
-//! Walking a tree, breadth first, within limits.
+//! Walking a tree breadth-first, within limits.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -26,10 +26,10 @@ const MAX_DEPTH: u64 = 64;
 const MAX_DIRECTORIES: u64 = 10_000;
 const MAX_ENTRIES: u64 = 50_000;
 
-/// What the paths and messages of an answer may come to, in bytes.
+/// The limit for paths and messages in one answer, in bytes.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
-/// What each item costs beside its path and message.
+/// The size of each item besides its path and message.
 const ITEM: usize = 64;
 
 impl FileWork for wire::Walk {
@@ -81,24 +81,24 @@ struct PendingDirectory {
     depth: u64,
 }
 
-/// Something in a directory.
+/// The kind of an entry.
 #[derive(Clone, Copy)]
 enum What {
     Directory(Identity),
     File,
-    /// Looked at, but not listed.
+    /// Counted, but not listed.
     Other,
 }
 
-/// A walk under way.
+/// A walk in progress.
 struct Walker<'a> {
     options: &'a wire::WalkOptions,
     queue: VecDeque<PendingDirectory>,
-    /// Directories that were ever queued.
+    /// Number of directories queued so far.
     directories: u64,
-    /// Which, where links could lead to one twice.
+    /// Their identities, if links could lead to one twice.
     seen: HashSet<Identity>,
-    /// Entries that may still be looked at.
+    /// Number of entries that may still be visited.
     entries_left: u64,
     budget: Budget,
     reply: wire::WalkReply,
@@ -130,7 +130,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Reads a directory; of very many entries the first ones that may be looked at, and one more.
+    /// Reads a directory; if it has more entries than may be visited, returns the first ones and one more.
     fn read(&self, path: &Path) -> io::Result<Vec<(OsString, What)>> {
         let follow = self.options.follow_directory_symlinks;
         let links = if follow { Links::Follow } else { Links::Refuse };
@@ -140,7 +140,7 @@ impl<'a> Walker<'a> {
         names::for_each(&directory, |name, kind| {
             let what = match kind {
                 FileType::RegularFile => What::File,
-                // Only links lead to a directory twice.
+                // Only links can lead to a directory twice.
                 FileType::Directory if !follow => What::Directory((0, 0)),
                 FileType::Directory | FileType::Symlink if follow => {
                     match statat(&directory, name, AtFlags::empty()) {
@@ -148,7 +148,7 @@ impl<'a> Walker<'a> {
                             What::Directory((stat.st_dev, stat.st_ino))
                         }
                         Ok(_) => What::Other,
-                        // Broken links are as good as not there.
+                        // Broken links are treated as absent.
                         Err(_) => return Ok(()),
                     }
                 }
@@ -160,7 +160,7 @@ impl<'a> Walker<'a> {
         Ok(found.into_sorted().0)
     }
 
-    /// Lists what was found in a directory; none when a limit ends the walk.
+    /// Lists the entries of a directory; returns `None` if a limit ends the walk.
     fn list(&mut self, directory: &PendingDirectory, found: Vec<(OsString, What)>) -> Option<()> {
         for (name, what) in found {
             self.entries_left = self.entries_left.checked_sub(1)?;
@@ -204,7 +204,7 @@ impl<'a> Walker<'a> {
         self.queue.push_back(PendingDirectory { path, depth });
     }
 
-    /// Reports what could not be read or named; none when there is no room for it.
+    /// Reports an entry that cannot be read or named; returns `None` if there is no room for that.
     fn fail(&mut self, path: PathBuf, message: String) -> Option<()> {
         let path = match path.to_str() {
             Some(_) => path,
@@ -217,13 +217,13 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// What an answer may still grow.
+/// How much the answer may still grow.
 struct Budget {
     left: usize,
 }
 
 impl Budget {
-    /// Takes what an item costs; none when that is too much.
+    /// Reserves the size of an item; returns `None` if it does not fit.
     fn take(&mut self, path: &HostPath, message: &str) -> Option<()> {
         self.left = self.left.checked_sub(path.to_uri().len() + message.len() + ITEM)?;
         Some(())

@@ -1,4 +1,4 @@
-//! The body of a response: in parts as they arrive, or collected up to a limit.
+//! The body of a response: passed on in parts as it arrives, or collected up to a limit.
 
 use std::{
     future::Future,
@@ -22,25 +22,25 @@ use crate::{
     web::causes,
 };
 
-/// The longest part of a stream: the turn that a flood has on a connection.
+/// The longest part of a stream: as much as a flood may send in one turn.
 ///
-/// The dialect allows 1 MiB; short ones let others through between them.
+/// The dialect allows 1 MiB; shorter parts let other messages through between them.
 const PART: usize = 64 << 10;
 
-/// A body that is collected may be this long without asking.
+/// The length up to which a body is collected without a share.
 const SMALL: usize = 1 << 20;
 
-/// How often others get a turn before nothing more is expected.
+/// How often other tasks get a turn before a part counts as complete.
 ///
-/// The client hands over one chunk at a time and needs a turn for the next.
+/// The HTTP client hands over one chunk at a time and needs a turn for the next.
 const PAUSES: usize = 4;
 
-/// A body that is taken in parts.
+/// A body that is read in parts.
 pub(super) struct Body {
     response: Response,
-    /// What is left of something that was longer than a part.
+    /// The rest of a chunk that was longer than a part.
     rest: Bytes,
-    /// How the body ended, when that was seen while gathering.
+    /// The end of the body, if it was reached while gathering.
     end: Option<Result<(), reqwest::Error>>,
 }
 
@@ -49,9 +49,9 @@ impl Body {
         Body { response, rest: Bytes::new(), end: None }
     }
 
-    /// Waits for something, and returns it with what has arrived behind it; `None` at the end.
+    /// Waits for data and returns it together with everything that has arrived after it; `None` at the end.
     ///
-    /// Dropped before its end it may lose bytes.
+    /// Not cancel-safe: dropping the future may lose bytes.
     pub(super) async fn next_part(&mut self) -> Result<Option<Bytes>, reqwest::Error> {
         let mut part = std::mem::take(&mut self.rest);
         while part.is_empty() {
@@ -72,7 +72,7 @@ impl Body {
         Ok(Some(part))
     }
 
-    /// Adds what is already there, or is on its way through the client.
+    /// Appends chunks that have already arrived or are on their way through the HTTP client.
     async fn gather(&mut self, first: Bytes) -> Bytes {
         let (mut more, mut pauses) = (Vec::new(), 0);
         while first.len().max(more.len()) < PART && self.end.is_none() {
@@ -97,7 +97,7 @@ impl Body {
     }
 }
 
-/// Returns what comes of `future` without waiting.
+/// Returns the output of `future` if it is ready.
 async fn if_ready<T>(future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -106,7 +106,7 @@ async fn if_ready<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// A body that was collected, with what it takes of the memory for answers.
+/// A collected body, with its share of the memory for answers.
 pub(super) struct Collected {
     pub(super) bytes: Vec<u8>,
     pub(super) place: Option<OwnedSemaphorePermit>,
@@ -115,8 +115,8 @@ pub(super) struct Collected {
 
 /// Collects the whole body, up to its limit.
 ///
-/// Once it is not small any more it waits for a place in `large`, which it keeps until the permit is given back, and for
-/// a share of the memory for answers. Where others wait for that, it must get on.
+/// A body that is no longer small waits for a permit of `large`, which it keeps until that is returned, and for
+/// a share of the memory for answers. While others wait for memory, it must make progress.
 pub(super) async fn collect(
     mut response: Response,
     host: &Host,
@@ -144,7 +144,7 @@ pub(super) async fn collect(
             }
             if len > SMALL && body.place.is_none() {
                 body.place = Arc::clone(large).acquire_owned().await.ok();
-                // All of it at once, so that nobody waits for more while holding some.
+                // Reserved all at once, so that no task waits for more while holding some.
                 let most = if told > 0 { told } else { limit };
                 body.share = responder.share(answers, most.max(len) as u64, STREAM_IT).await?;
                 body.bytes.try_reserve_exact(told.max(len) - body.bytes.len()).map_err(|_| no_memory())?;
@@ -156,7 +156,7 @@ pub(super) async fn collect(
         Ok(())
     };
     let too_slow = answers.too_slow(period, || {
-        // Before that it has no share.
+        // Before that, it has no share.
         Some(received.load(Ordering::Relaxed)).filter(|received| *received > SMALL as u64)
     });
     tokio::select! {
@@ -169,7 +169,7 @@ pub(super) async fn collect(
     Ok(body)
 }
 
-/// What to do with a body that there is no room for.
+/// Hint for a body that does not fit.
 const STREAM_IT: &str = "ask for it with `streamResponse: true`, or try again later";
 
 fn no_memory() -> RpcError {

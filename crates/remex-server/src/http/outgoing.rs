@@ -1,4 +1,4 @@
-//! What is sent, checked before anything is.
+//! Checks of an HTTP request before anything is sent.
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt as _};
 
@@ -9,7 +9,7 @@ use reqwest::{
     header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue},
 };
 
-/// Variables that no client may have, whatever their case: they belong to whoever runs the host.
+/// Environment variables that no client may use, in any case: they belong to the operator of the host.
 const WITHHELD: [&str; 14] = [
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
     "OPENAI_FEDERATION_RULE_ID",
@@ -27,10 +27,10 @@ const WITHHELD: [&str; 14] = [
     "GOOGLE_APPLICATION_CREDENTIALS",
 ];
 
-/// Headers of one request; far more do not fit into a map, which panics then.
+/// The most headers of one request; far more would make the header map panic.
 const MAX_HEADERS: usize = 10_000;
 
-/// A request that can be sent.
+/// A checked request.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) method: Method,
@@ -43,7 +43,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Checks a request and looks up what it wants from the server's environment.
+    /// Checks a request and resolves values from the server's environment.
     pub(super) fn check(
         request: wire::HttpRequest,
         host_env: &[(OsString, OsString)],
@@ -92,7 +92,7 @@ impl Outgoing {
         let mut value =
             HeaderValue::from_maybe_shared(Bytes::from(bytes)).map_err(|error| wrong(error.to_string()))?;
         value.set_sensitive(header.value_env_var.is_some());
-        // Another length would make the rest of the body the beginning of the next request.
+        // With a wrong length, the rest of the body would become the start of the next request.
         let len = self.body.as_ref().map_or(0, Bytes::len);
         if name == CONTENT_LENGTH && value.as_bytes() != len.to_string().as_bytes() {
             return Err(wrong(format!("the body has {len} bytes; leave this header out")));
@@ -102,7 +102,7 @@ impl Outgoing {
     }
 }
 
-/// Tells whether a URL is one for this client.
+/// Returns whether a URL is an HTTP or HTTPS URL.
 pub(super) fn is_web(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
 }

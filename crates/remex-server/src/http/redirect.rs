@@ -1,6 +1,6 @@
 //! Sends a request and follows redirects.
 //!
-//! By hand, because the client's own way does not know which headers hold secrets of the server.
+//! The server does this itself, because the HTTP client does not know which headers hold secrets of the server.
 
 use std::{
     error::Error as _,
@@ -26,21 +26,22 @@ use crate::{
 /// How many redirects are followed; the next one fails.
 const MAX_REDIRECTS: usize = 10;
 
-/// What is meant for one origin only.
+/// Headers that are meant for one origin only.
 const FOR_ONE_ORIGIN: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, HOST];
 
-/// What describes a body.
+/// Headers that describe a body.
 const FOR_A_BODY: [HeaderName; 6] =
     [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LOCATION, TRANSFER_ENCODING];
 
-/// An idle connection that the web server had closed shows that within this time; what fails later was being worked on.
+/// If the web server had closed an idle connection, that shows within this time; a later failure happened while
+/// it worked on the request.
 const STALE: Duration = Duration::from_secs(5);
 
-/// Sends a request and returns the head of what finally answers, whatever its status.
+/// Sends a request and returns the head of the final response, whatever its status.
 pub(super) async fn send(host: &Host, outgoing: Outgoing) -> Result<Response, RpcError> {
     let clients = host.web().clients(host.file_threads(), &outgoing.url).await?;
     let Outgoing { method, url, headers, from_env, body, redirect_policy } = outgoing;
-    // The builder turns a name and password in the URL into a header.
+    // The builder converts a user name and password in the URL to a header.
     let mut request = clients.pooled.request(method, url).headers(headers);
     if let Some(body) = body {
         request = request.body(body);
@@ -48,7 +49,8 @@ pub(super) async fn send(host: &Host, outgoing: Outgoing) -> Result<Response, Rp
     let mut request = request.build().map_err(|error| failed(&causes(error)))?;
     let mut followed = 0;
     loop {
-        // Web servers like to close a connection behind a redirect: what cannot be repeated gets a new one.
+        // Web servers often close the connection after a redirect, so a request that cannot be repeated gets a
+        // new one.
         let is_repeatable = request.method().is_idempotent();
         let client = if followed == 0 || is_repeatable { &clients.pooled } else { &clients.fresh };
         let began = Instant::now();
@@ -57,7 +59,7 @@ pub(super) async fn send(host: &Host, outgoing: Outgoing) -> Result<Response, Rp
             answered = clients.fresh.execute(copy(&request)?).await;
         }
         let response = answered.map_err(|error| match followed {
-            // All that can be wrong with a request before it is sent.
+            // Covers everything that can be wrong with a request before it is sent.
             0 if error.is_builder() => invalid(UNUSABLE.to_owned()),
             _ => explain(request.method(), error),
         })?;
@@ -66,18 +68,19 @@ pub(super) async fn send(host: &Host, outgoing: Outgoing) -> Result<Response, Rp
             return Err(failed("too many redirects"));
         }
         followed += 1;
-        // It may need another proxy, which may not be usable.
+        // The target may need another proxy, which may be unusable.
         host.web().clients(host.file_threads(), &target).await?;
         redirect(&mut request, response.status(), target, &from_env);
     }
 }
 
-/// Returns the same request once more; its body is shared.
+/// Returns a copy of the request; the body is shared.
 fn copy(request: &Request) -> Result<Request, RpcError> {
     request.try_clone().ok_or_else(|| failed("the body cannot be sent"))
 }
 
-/// Tells whether a connection ended before an answer came, so that the request may or may not have been carried out.
+/// Returns whether the connection ended before a response arrived, so that it is unknown whether the request
+/// was carried out.
 fn is_unanswered(error: &reqwest::Error) -> bool {
     if error.is_connect() {
         return false;
@@ -122,7 +125,7 @@ const UNUSABLE: &str =
 const UNTRUSTED: &str = "the server trusts what its host trusts; add the issuer to the roots of the host \
      (often the package `ca-certificates`), or start the server with `SSL_CERT_FILE`";
 
-/// Returns where a response sends the client; `None` when it is the answer.
+/// Returns the target of a redirect; `None` if the response is final.
 fn target(policy: RedirectPolicy, response: &Response) -> Result<Option<Url>, RpcError> {
     let is_redirect = matches!(
         response.status(),
@@ -142,7 +145,7 @@ fn target(policy: RedirectPolicy, response: &Response) -> Result<Option<Url>, Rp
     if !is_web(&target) {
         return Err(failed(&format!("redirect target uses unsupported URL scheme: {}", target.scheme())));
     }
-    // Whoever redirects does not choose as whom we come. Both fail only on URLs without a host.
+    // A redirect must not choose our credentials. Both calls fail only on URLs without a host.
     let _ = target.set_username("");
     let _ = target.set_password(None);
     Ok(Some(target))
@@ -175,8 +178,8 @@ fn redirect(request: &mut Request, status: StatusCode, target: Url, from_env: &[
     *request.url_mut() = target;
 }
 
-/// Returns what the next one may know about where we come from: elsewhere only the origin, and nothing when
-/// the way there can be read by others and the way so far could not.
+/// Returns the `Referer` for the next request: only the origin for another site, and nothing when going from an
+/// encrypted connection to an unencrypted one.
 fn referer(from: &Url, to: &Url) -> Option<HeaderValue> {
     if from.scheme() == "https" && to.scheme() == "http" {
         return None;

@@ -1,4 +1,4 @@
-//! Which body streams one connection has.
+//! The body streams of one connection.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::body::Body;
 use crate::{config::Limits, outbox::Outbox, web::causes};
 
-/// Buffered bodies of one connection that may be large at once; further ones wait while they are small.
+/// Buffered bodies of one connection that may be large at once; others wait while they are still small.
 const LARGE_BODIES: usize = 4;
 
 /// The HTTP requests of one connection.
@@ -24,27 +24,27 @@ pub(crate) struct HttpCalls {
     active: Arc<ActiveStreams>,
     max_active: usize,
     max_id_bytes: usize,
-    /// How many there were.
+    /// Number of streams so far.
     count: u64,
-    /// Bounds buffered requests.
+    /// Limits buffered requests.
     pub(super) slots: Arc<Semaphore>,
-    /// Bounds the large bodies among them.
+    /// Limits the large bodies among them.
     pub(super) large: Arc<Semaphore>,
 }
 
 /// Streams by id, from their request to their last frame.
 ///
-/// Shared by the reader and the tasks of the streams; held for moments only.
+/// Shared by the reader and the tasks of the streams; held briefly.
 type ActiveStreams = Mutex<HashMap<String, Active>>;
 
 #[derive(Debug)]
 struct Active {
     call: RequestId,
-    /// Which stream of the connection it is.
+    /// The number of the stream on this connection.
     number: u64,
     is_answered: bool,
     cancel: CancellationToken,
-    /// The last part that the client has used up, where it tells.
+    /// The last part that the client has consumed, if it reports that.
     consumed: watch::Sender<u64>,
 }
 
@@ -60,7 +60,8 @@ impl HttpCalls {
         }
     }
 
-    /// Ends the newest stream that `call` asked for, among those that have an answer or have none.
+    /// Cancels the newest stream of request `call`, among those that are answered or not, as `is_answered`
+    /// says.
     ///
     /// Returns whether there was one.
     pub(crate) fn cancel(&self, call: &RequestId, is_answered: bool) -> bool {
@@ -71,7 +72,7 @@ impl HttpCalls {
         newest.inspect(|stream| stream.cancel.cancel()).is_some()
     }
 
-    /// Notes how far the client has used up a body; one that has ended is no matter.
+    /// Records how much of a body the client has consumed; ignored if the stream has ended.
     pub(crate) fn consumed(&self, request_id: &str, seq: u64) {
         if let Some(stream) = lock(&self.active).get(request_id) {
             stream.consumed.send_if_modified(|consumed| {
@@ -121,7 +122,7 @@ impl HttpCalls {
     }
 }
 
-/// An id that no other stream of the connection can have.
+/// A stream id reserved on this connection.
 pub(super) struct Reserved {
     active: Arc<ActiveStreams>,
     /// Taken when the last frame is sent.
@@ -133,13 +134,13 @@ pub(super) struct Reserved {
 /// How fast the parts of a body may follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyPace {
-    /// As fast as the connection takes them.
+    /// As fast as the connection accepts them.
     Connection,
-    /// No further ahead of what the client has used up than [`flow::WINDOW_PARTS`].
+    /// At most [`flow::WINDOW_PARTS`] ahead of what the client has consumed.
     Consumer,
 }
 
-/// How far the client has got with a body.
+/// Tracks how much of a body the client has consumed.
 struct BodyWindow {
     pace: BodyPace,
     told: watch::Receiver<u64>,
@@ -149,19 +150,19 @@ impl BodyWindow {
     /// Waits until part `seq` may be sent.
     async fn open(&mut self, seq: u64) {
         if self.pace == BodyPace::Consumer {
-            // The sender is gone only with the stream.
+            // The sender lives as long as the stream.
             let _ = self.told.wait_for(|consumed| seq <= consumed.saturating_add(flow::WINDOW_PARTS)).await;
         }
     }
 }
 
 impl Reserved {
-    /// Returns what tells that the stream was cancelled.
+    /// Returns the token that is cancelled with the stream.
     pub(super) fn cancelled(&self) -> CancellationToken {
         self.cancel.clone()
     }
 
-    /// Notes that the request has its answer.
+    /// Records that the request was answered.
     pub(super) fn answered(&self) {
         let Some(request_id) = &self.request_id else { return };
         if let Some(stream) = lock(&self.active).get_mut(request_id) {
@@ -169,9 +170,9 @@ impl Reserved {
         }
     }
 
-    /// Sends the body to the client until it ends or `stop` says why it has to.
+    /// Sends the body to the client until it ends or `stop` returns a reason to end it.
     ///
-    /// One part is in memory at a time, so a client that reads slowly holds up this body only.
+    /// Only one part is in memory at a time, so a slow client delays only this body.
     pub(super) async fn transfer(
         mut self,
         mut body: Body,
@@ -203,14 +204,15 @@ impl Reserved {
                     });
                     drop(bytes);
                     seq += 1;
-                    // The next part is asked for when this one is on its way.
+                    // The next part is read once this one is being sent.
                     let sending = outbox.push_part(part);
                     tokio::pin!(sending);
                     tokio::select! {
                         biased;
                         is_sent = &mut sending => if !is_sent { return },
                         reason = &mut stop => {
-                            // The web server need not wait for the client; the last frame comes behind this one.
+                            // Release the connection to the web server, which need not wait for the client; the
+                            // last frame follows this part.
                             drop(body);
                             if !sending.await {
                                 return;
@@ -226,7 +228,8 @@ impl Reserved {
         self.finish(outbox, seq, error);
     }
 
-    /// Sends the last frame. The id is free when the client sees it, and what follows comes behind it.
+    /// Sends the last frame. The id is free before the client sees it, and a new stream with that id comes
+    /// after it.
     fn finish(mut self, outbox: &Outbox, seq: u64, error: Option<String>) {
         let Some(request_id) = self.request_id.take() else { return };
         let mut active = lock(&self.active);

@@ -11,12 +11,12 @@ use std::{
 use super::{ConnectionId, Outbox, throttle::BulkThrottle};
 use crate::budget::RequestLoad;
 
-/// What all connections of a server share.
+/// State that all connections of a server share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
-    /// Heeded by floods.
+    /// Slows down floods.
     pub(super) throttle: Arc<BulkThrottle>,
-    /// What the requests under way hold.
+    /// The load of requests in progress.
     pub(super) requests: Arc<RequestLoad>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Makes an empty list; all connections together hold at most `request_bytes` of waiting requests.
+    /// Creates an empty list; all connections together may hold `request_bytes` of waiting requests.
     pub(crate) fn new(request_bytes: u64) -> Self {
         Connections {
             shared: Shared { throttle: Arc::default(), requests: Arc::new(RequestLoad::new(request_bytes)) },
@@ -39,12 +39,12 @@ impl Connections {
         }
     }
 
-    /// Returns a number that no other connection has.
+    /// Returns an unused connection id.
     pub(crate) fn next_id(&self) -> ConnectionId {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Adds a connection, whose outbox `make` makes.
+    /// Adds a connection with the outbox that `make` returns.
     pub(crate) fn open(&self, make: impl FnOnce(ConnectionId, Shared) -> Outbox) -> Arc<Outbox> {
         let id = self.next_id();
         let outbox = Arc::new(make(id, self.shared.clone()));

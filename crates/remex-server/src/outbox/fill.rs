@@ -1,4 +1,4 @@
-//! Which waiting messages go into the send buffer next, and when acknowledgements are asked for.
+//! Decides which messages go into the send buffer next, and when to request acknowledgements.
 
 use std::{
     sync::{Arc, MutexGuard},
@@ -12,14 +12,14 @@ use super::{
     ready::Turn, sink::QueuedMessage,
 };
 
-/// What one flooding source may put into the send buffer before it is the next one's turn, as it is sent.
+/// Bytes that one flooding source may send before the next one's turn.
 const TURN_BYTES: usize = 64 << 10;
 
-/// At the end of a burst an acknowledgement is asked for only when this much is open.
+/// At the end of a burst, an acknowledgement is requested only if this much is unmarked.
 const IDLE_MARK_BYTES: usize = 16 << 10;
 
 impl Outbox {
-    /// Moves what is due into `sink`; returns the farewell once everything before it is in there.
+    /// Moves pending messages into `sink`; returns the close reason once everything before it is sent.
     pub(crate) fn fill(&self, sink: &mut Sink) -> Option<Goodbye> {
         if sink.is_within_message() {
             return None;
@@ -89,7 +89,7 @@ impl Outbox {
     ) -> MutexGuard<'a, Queue> {
         let size = answer.message.as_ref().map_or(0, QueuedMessage::size);
         queue.answer_bytes -= size;
-        // Apart from what was streamed before, whose acknowledgement is worth something else.
+        // Keeps this answer apart from earlier stream output, whose acknowledgement means something else.
         if matches!(answer.then, Then::Delivered { wants_mark: true, .. }) && queue.acks != Acks::Lag {
             self.mark(&mut queue, sink);
         }
@@ -147,7 +147,7 @@ impl Outbox {
         queue
     }
 
-    /// Asks the client to acknowledge everything up to here, unless too many of such questions have no answer.
+    /// Requests an acknowledgement of everything sent so far, unless too many are outstanding.
     fn mark(&self, queue: &mut Queue, sink: &mut Sink) {
         if let Some(mark) = queue.in_flight.mark() {
             ask(queue.acks, mark, sink);
@@ -155,7 +155,7 @@ impl Outbox {
     }
 }
 
-/// Asks the client to acknowledge a mark.
+/// Requests an acknowledgement of a mark.
 fn ask(acks: Acks, mark: u64, sink: &mut Sink) {
     match acks {
         Acks::Ping => sink.ping(&mark.to_be_bytes()),

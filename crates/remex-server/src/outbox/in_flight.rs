@@ -1,6 +1,6 @@
 //! Output that was sent but not acknowledged.
 //!
-//! Bounded for a client that never acknowledges: then nothing more is sent. Start at [`InFlight`].
+//! Bounded: if a client never acknowledges, nothing more is sent. Start at [`InFlight`].
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,31 +12,31 @@ use remex_proto::state::output_log::Seq;
 
 use super::SourceKey;
 
-/// Marks that may wait for their acknowledgement; while there are more, what is sent counts for the next.
+/// Marks that may be outstanding; beyond that, output counts towards the next mark.
 const MARKS: usize = 1024;
 
-/// What may be remembered of sources, once for each mark behind some of their output.
+/// Entries for sources, one for each mark that follows some of their output.
 const DELIVERIES: usize = 16 << 10;
 
-/// What one connection has been sent since the last acknowledgement.
+/// What one connection was sent since the last acknowledgement.
 #[derive(Debug)]
 pub(super) struct InFlight<S: ?Sized> {
     last_mark: u64,
     /// Sent since the last mark.
     open: Stretch<S>,
-    /// Marks that were not acknowledged, oldest first.
+    /// Unacknowledged marks, oldest first.
     marks: VecDeque<Mark<S>>,
-    /// One could not be set because too many wait.
+    /// A mark could not be set because too many are outstanding.
     mark_due: bool,
     bytes: usize,
-    /// In how many stretches a source is.
+    /// Number of stretches that contain a source.
     stretches: HashMap<SourceKey, usize>,
-    /// Sum of `stretches`.
+    /// The sum of `stretches`.
     deliveries: usize,
-    /// Stretches with parts of streams in them.
+    /// Stretches that contain parts of streams.
     with_parts: usize,
     window: SendWindow,
-    /// Until then somebody short is being answered, and floods keep out of the way.
+    /// Until then, floods are throttled in favour of short output.
     throttled_until: Option<Instant>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct InFlight<S: ?Sized> {
 struct Mark<S: ?Sized> {
     number: u64,
     set_at: Instant,
-    /// The window was used up when it was set.
+    /// The window was full when the mark was set.
     window_full: bool,
     before: Stretch<S>,
 }
@@ -52,9 +52,9 @@ struct Mark<S: ?Sized> {
 #[derive(Debug)]
 struct Stretch<S: ?Sized> {
     bytes: usize,
-    /// The newest event of each source in it; a source that is forgotten meanwhile is not kept for it.
+    /// The newest event of each source in it. Does not keep a source alive.
     sources: HashMap<SourceKey, (Weak<S>, Seq)>,
-    /// Parts of streams are in it.
+    /// Whether it contains parts of streams.
     has_parts: bool,
 }
 
@@ -82,9 +82,10 @@ impl<S: ?Sized> Default for InFlight<S> {
 }
 
 impl<S: ?Sized> InFlight<S> {
-    /// Notes output of `source` up to `seq` in this many bytes.
+    /// Records output of `source` up to `seq` in this many bytes.
     ///
-    /// Beyond [`is_full`](Self::is_full) only the bytes count: the output is then kept for longer than it has to.
+    /// Beyond [`is_full`](Self::is_full), only the bytes are counted: the output is then retained longer than
+    /// necessary.
     pub(super) fn add(&mut self, source: &Arc<S>, seq: Seq, bytes: usize) {
         self.bytes += bytes;
         self.open.bytes += bytes;
@@ -98,7 +99,7 @@ impl<S: ?Sized> InFlight<S> {
         }
     }
 
-    /// Adds a part of a stream, of which nothing is kept.
+    /// Records a part of a stream, which is not retained.
     pub(super) fn add_part(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.open.bytes += bytes;
@@ -106,10 +107,10 @@ impl<S: ?Sized> InFlight<S> {
         self.open.has_parts = true;
     }
 
-    /// Tells whether a flood may go on before something is acknowledged.
+    /// Returns whether a flood may continue before the next acknowledgement.
     ///
-    /// `others_speak` when something short is being said on another connection. A flood heeds it only over a short way,
-    /// where it is hardly slower for it.
+    /// `others_speak` returns whether another connection sends short output. A flood is throttled for that only
+    /// if the round trip is short, where it loses hardly any throughput.
     pub(super) fn has_room(&self, others_speak: impl FnOnce() -> bool) -> bool {
         if self.is_full() || self.bytes >= self.window.bytes {
             return false;
@@ -121,12 +122,12 @@ impl<S: ?Sized> InFlight<S> {
         self.bytes < THROTTLED_WINDOW || !is_throttled()
     }
 
-    /// Tells whether even short output has to wait for an acknowledgement.
+    /// Returns whether even short output must wait for an acknowledgement.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= MOST_BYTES || self.deliveries >= DELIVERIES
     }
 
-    /// Notes that `source` has something short to say while others flood; it likely is not the last of its kind.
+    /// Throttles floods because `source` has short output, which is likely to be followed by more.
     pub(super) fn throttle_bulk(&mut self, source: &Arc<S>, until: Instant) {
         let own = usize::from(self.stretches.contains_key(&SourceKey::of(source)));
         if self.with_parts > 0 || self.stretches.len() > own {
@@ -134,12 +135,12 @@ impl<S: ?Sized> InFlight<S> {
         }
     }
 
-    /// Returns what was sent since the last mark.
+    /// Returns the bytes sent since the last mark.
     pub(super) fn open_bytes(&self) -> usize {
         self.open.bytes
     }
 
-    /// Tells whether a mark that could not be set can be set now.
+    /// Returns whether a mark that could not be set can be set now.
     pub(super) fn is_mark_due(&self) -> bool {
         self.mark_due && self.marks.len() < MARKS
     }
@@ -149,7 +150,7 @@ impl<S: ?Sized> InFlight<S> {
         self.last_mark
     }
 
-    /// Sets a mark behind everything sent so far, later if too many wait.
+    /// Sets a mark after everything sent so far; returns `None` if too many are outstanding, and sets it later.
     pub(super) fn mark(&mut self) -> Option<u64> {
         self.mark_due = self.marks.len() >= MARKS;
         if self.mark_due {
@@ -165,7 +166,7 @@ impl<S: ?Sized> InFlight<S> {
         Some(self.last_mark)
     }
 
-    /// Returns what the client has got now that it acknowledged `mark`.
+    /// Returns what the client has received, now that it has acknowledged `mark`.
     ///
     /// A mark that was never set acknowledges nothing.
     pub(super) fn acknowledge(&mut self, mark: u64) -> Vec<(Arc<S>, Seq)> {
@@ -196,38 +197,38 @@ impl<S: ?Sized> InFlight<S> {
     }
 }
 
-/// How much may be on its way: little where acknowledgements come fast, so that a flood does not
-/// delay what comes after it; more where the way is long.
+/// How much may be in flight: little if acknowledgements are fast, so that a flood does not delay later output;
+/// more if the round trip is long.
 #[derive(Debug)]
 struct SendWindow {
     bytes: usize,
-    /// The time that an acknowledgement takes when nothing is in its way, and when one last took about as long.
+    /// The round-trip time without queueing, and when it was last observed approximately.
     round_trip: Option<(Duration, Instant)>,
 }
 
-/// For how long after something short a flood leaves room for the next.
+/// How long floods are throttled after short output.
 pub(super) const THROTTLE_TIME: Duration = Duration::from_millis(50);
 
-/// What a flood may have on its way meanwhile.
+/// How much a throttled flood may have in flight.
 const THROTTLED_WINDOW: usize = 64 << 10;
 
-/// Enough for a client on the same machine at full speed, and read by it in a fraction of a millisecond.
+/// Enough for a local client at full speed, which reads it in a fraction of a millisecond.
 ///
-/// 256 KiB of output, which travel as base64.
+/// 256 KiB of output, encoded as base64.
 const SMALLEST_WINDOW: usize = (256 << 10) / 3 * 4;
 
-/// Enough for 80 MiB/s over 50 ms. Each source is bounded by its own log before that.
+/// Enough for 80 MiB/s at a round trip of 50 ms. The log of each source limits it before that.
 ///
-/// 4 MiB of output, which travel as base64.
+/// 4 MiB of output, encoded as base64.
 const LARGEST_WINDOW: usize = (4 << 20) / 3 * 4;
 
-/// Short output is not held up by the window, but by this.
+/// The limit for short output, which the window does not limit.
 const MOST_BYTES: usize = 2 * LARGEST_WINDOW;
 
-/// When no acknowledgement was about as fast as the fastest for so long, the way has become longer.
+/// If no acknowledgement was nearly as fast as the fastest for this long, the round trip has become longer.
 const ROUND_TRIP_TTL: Duration = Duration::from_secs(10);
 
-/// Over a way shorter than this, [`THROTTLED_WINDOW`] is enough for 64 MiB in a second.
+/// At a round trip below this, [`THROTTLED_WINDOW`] still allows 64 MiB/s.
 const SHORT_WAY: Duration = Duration::from_millis(1);
 
 impl Default for SendWindow {
@@ -237,12 +238,12 @@ impl Default for SendWindow {
 }
 
 impl SendWindow {
-    /// Tells whether acknowledgements come at once, as from the same machine or the next rack.
+    /// Returns whether the round trip is short, as on the same machine or in the same rack.
     fn is_way_short(&self) -> bool {
         self.round_trip.is_some_and(|(round_trip, _)| round_trip < SHORT_WAY)
     }
 
-    /// Learns from an acknowledgement that took `elapsed`.
+    /// Adapts the window to an acknowledgement that took `elapsed`.
     fn learn(&mut self, elapsed: Duration, window_full: bool, now: Instant) {
         let (round_trip, seen_at) = match self.round_trip {
             Some((known, seen_at)) if elapsed > known => {
@@ -251,13 +252,13 @@ impl SendWindow {
             Some(_) | None => (elapsed, now),
         };
         if now.saturating_duration_since(seen_at) >= ROUND_TRIP_TTL {
-            // Measured anew with little on its way, or a slow client would pass for a long way.
+            // Measured again with little in flight, or a slow client would look like a long round trip.
             *self = SendWindow::default();
             return;
         }
         self.round_trip = Some((round_trip, seen_at));
         if elapsed > round_trip * 4 {
-            // What is on its way waits for itself.
+            // The acknowledgement waited behind our own output.
             self.bytes = (self.bytes - self.bytes / 8).max(SMALLEST_WINDOW);
         } else if window_full && elapsed < round_trip * 2 {
             self.bytes = (self.bytes + self.bytes / 4).min(LARGEST_WINDOW);
@@ -269,7 +270,7 @@ impl SendWindow {
 mod tests {
     use super::*;
 
-    /// A connection whose acknowledgements take as long as the way and what is on it.
+    /// A connection whose acknowledgements take the round trip plus the time to read what is in flight.
     struct Path {
         window: SendWindow,
         now: Instant,
@@ -280,7 +281,7 @@ mod tests {
             Path { window: SendWindow::default(), now: Instant::now() }
         }
 
-        /// Floods for `seconds` over a way of `round_trip`, to a client that reads `rate` bytes in a second.
+        /// Floods for `seconds` with this `round_trip`, to a client that reads `rate` bytes per second.
         fn flood(&mut self, seconds: u64, round_trip: Duration, rate: u64) {
             let end = self.now + Duration::from_secs(seconds);
             while self.now < end {
@@ -335,7 +336,7 @@ mod tests {
         let mut in_flight = InFlight::default();
         let mut sent = 0;
         while !in_flight.is_full() {
-            // A short source, which is forgotten as soon as it has said its line.
+            // A short-lived source, forgotten as soon as it has written its line.
             in_flight.add(&Arc::new(()), 1, 100);
             in_flight.mark();
             sent += 100;

@@ -1,5 +1,5 @@
-//! Messages that go into the send buffer piece by piece: what they carry is in memory once, and not a second time as
-//! base64 or as a copy.
+//! Messages that are encoded piece by piece: their contents are in memory once, without a second copy as
+//! base64.
 //!
 //! Start at [`LongMessage`].
 
@@ -11,34 +11,34 @@ use remex_rpc::SendBuffer;
 use super::Reply;
 use crate::budget::Share;
 
-/// So much is encoded at a time: whole groups of three bytes, so that only the last piece of a blob is padded.
+/// Bytes encoded at a time: whole groups of three, so that only the last piece of a blob is padded.
 const PIECE_LEN: usize = 48 << 10;
 
-/// JSON with strings that are still empty, and the blobs that belong there.
+/// JSON with empty strings, and the blobs that belong there.
 #[derive(Debug)]
 pub(crate) struct LongMessage {
     json: Vec<u8>,
-    /// Each with its place in `json`, in order.
+    /// Each with its position in `json`, in order.
     blobs: VecDeque<(usize, Blob)>,
-    /// How much of `json` is encoded; written <= json.len()
+    /// Bytes of `json` already encoded; written <= json.len()
     written: usize,
-    /// How much of the first blob is encoded.
+    /// Bytes of the first blob already encoded.
     encoded: usize,
-    /// What the whole message has.
+    /// The length of the whole message.
     len: usize,
-    /// What is still to be encoded of it; left <= len
+    /// Bytes still to be encoded; left <= len
     left: usize,
-    /// Kept until the message is encoded to its end.
+    /// Held until the message is completely encoded.
     #[expect(dead_code, reason = "others wait for it to be dropped")]
     share: Option<Share>,
 }
 
 /// An answer with blobs that may be long.
 pub(crate) trait LongReply: Reply {
-    /// The members that have them, in the order of the JSON and over and over again.
+    /// The members that contain blobs, in JSON order, repeating.
     const MEMBERS: &'static [&'static str];
 
-    /// Shows all blobs in the order of the JSON.
+    /// Visits all blobs in JSON order.
     fn for_each_blob(&mut self, each: &mut dyn FnMut(&mut Blob));
 }
 
@@ -67,13 +67,13 @@ impl LongReply for HttpResponse {
 }
 
 impl LongMessage {
-    /// Makes a message of JSON that is complete.
+    /// Creates a message from complete JSON.
     pub(super) fn text(json: Vec<u8>, share: Option<Share>) -> Self {
         let len = json.len();
         LongMessage { json, blobs: VecDeque::new(), written: 0, encoded: 0, len, left: len, share }
     }
 
-    /// Makes an answer whose result is the base64 of `blob` between two texts.
+    /// Creates an answer whose result is the base64 of `blob` between two texts.
     pub(super) fn around(id: &RequestId, around: [&str; 2], blob: Blob) -> Self {
         let mut json = Vec::with_capacity(128);
         let mut place = 0;
@@ -91,11 +91,11 @@ impl LongMessage {
         }
     }
 
-    /// Makes an answer of `reply`.
+    /// Creates a message from `reply`.
     ///
     /// # Errors
     ///
-    /// When there is no memory for what is around the blobs.
+    /// If there is no memory for the JSON around the blobs.
     pub(super) fn reply<R: LongReply>(
         id: &RequestId,
         mut reply: R,
@@ -111,7 +111,7 @@ impl LongMessage {
         let (mut place, mut len) = (0, json.len());
         for ((start, blob), member) in blobs.iter_mut().zip(R::MEMBERS.iter().cycle()) {
             place += find(&json[place..], member.as_bytes()) + member.len();
-            // Between the quotes, which have nothing between them yet.
+            // Between the quotes of an empty string.
             *start = place - 1;
             len += blob::encoded_len(blob.len());
         }
@@ -122,12 +122,12 @@ impl LongMessage {
         self.len
     }
 
-    /// Returns how many bytes are still to be encoded, without the framing.
+    /// Returns how many bytes are still to be encoded, without framing.
     pub(super) fn left(&self) -> usize {
         self.left
     }
 
-    /// Adds the next piece; `false` when that was the last one.
+    /// Encodes the next piece; returns `false` after the last one.
     pub(super) fn encode(&mut self, buffer: &mut SendBuffer) -> bool {
         let text_end = self.blobs.front().map_or(self.json.len(), |(place, _)| *place);
         if self.written < text_end {
@@ -153,14 +153,14 @@ impl LongMessage {
     }
 }
 
-/// Returns where `member` begins.
+/// Returns the position of `member`.
 fn find(json: &[u8], member: &[u8]) -> usize {
     json.windows(member.len())
         .position(|window| window == member)
         .expect("every blob is a member of its reply, and a quote within a string is escaped")
 }
 
-/// Encodes an answer, unless there is no memory for it.
+/// Encodes an answer, or fails if there is no memory for it.
 pub(super) fn json_of<R: Reply>(id: &RequestId, reply: &R) -> io::Result<Vec<u8>> {
     let mut json = Vec::with_capacity(128);
     let mut written = Ok(());
@@ -169,7 +169,7 @@ pub(super) fn json_of<R: Reply>(id: &RequestId, reply: &R) -> io::Result<Vec<u8>
     Ok(json)
 }
 
-/// Appends to memory, and fails where there is none.
+/// A writer that appends to a vector and fails if memory runs out.
 pub(crate) struct Fallible<'a>(pub(crate) &'a mut Vec<u8>);
 
 impl io::Write for Fallible<'_> {
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// What is sent, and what would be if it were encoded at once.
+    /// Compares with the encoding in one step.
     fn assert_same<R: LongReply + Clone>(reply: R) {
         let id = RequestId::Text("\"chunk\":\"\" and \"stdout\":\"\"".into());
         let mut expected = Vec::new();

@@ -1,4 +1,4 @@
-//! Which sources and streams have something to say on one connection.
+//! The sources and streams with pending output on one connection.
 //!
 //! Start at [`Ready`].
 
@@ -11,11 +11,11 @@ use tokio::sync::oneshot;
 
 use super::{QueuedMessage, SourceKey, Urgency};
 
-/// Sources and parts of streams that wait for their turn; a source is there once at most.
+/// Sources and parts of streams that wait for their turn; each source is listed at most once.
 #[derive(Debug)]
 pub(super) struct Ready<S: ?Sized> {
     sources: HashMap<SourceKey, Arc<S>>,
-    /// Keys without a source are passed over.
+    /// Keys whose source was withdrawn are skipped.
     fresh: VecDeque<SourceKey>,
     bulk: VecDeque<Bulk>,
 }
@@ -26,11 +26,11 @@ enum Bulk {
     Part(QueuedMessage, oneshot::Sender<()>),
 }
 
-/// What is next among the floods.
+/// What is next among floods.
 #[derive(Debug)]
 pub(super) enum Turn<S: ?Sized> {
     Source(Arc<S>),
-    /// A part of a stream, and whom to tell that it was taken.
+    /// A part of a stream, and a sender to report that it was taken.
     Part(QueuedMessage, oneshot::Sender<()>),
 }
 
@@ -54,7 +54,7 @@ impl<S: ?Sized> Ready<S> {
         self.bulk.push_back(Bulk::Part(part, taken));
     }
 
-    /// Takes the next source that has only a little to say.
+    /// Takes the next source with little output.
     pub(super) fn take_fresh(&mut self) -> Option<Arc<S>> {
         while let Some(key) = self.fresh.pop_front() {
             if let Some(source) = self.sources.remove(&key) {
@@ -64,7 +64,7 @@ impl<S: ?Sized> Ready<S> {
         None
     }
 
-    /// Takes whose turn it is among the floods.
+    /// Takes the next flood in turn.
     pub(super) fn take_bulk(&mut self) -> Option<Turn<S>> {
         while let Some(next) = self.bulk.pop_front() {
             match next {
@@ -79,9 +79,9 @@ impl<S: ?Sized> Ready<S> {
         None
     }
 
-    /// Takes a source off the list.
+    /// Removes a source from the list.
     pub(super) fn withdraw<T: ?Sized>(&mut self, source: &Arc<T>) {
-        /// So few keys without a source are no matter.
+        /// This many keys without a source are tolerated.
         const FEW: usize = 64;
 
         let Ready { sources, fresh, bulk } = self;

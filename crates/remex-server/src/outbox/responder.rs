@@ -1,4 +1,4 @@
-//! The duty to answer one request.
+//! The obligation to answer one request.
 
 use std::{
     any::TypeId,
@@ -17,18 +17,18 @@ use crate::{
     supervise::defect,
 };
 
-/// The duty to answer one request, exactly once.
+/// The obligation to answer one request exactly once.
 ///
-/// Dropped without an answer it says that the request was cancelled, or by a panic that the server failed, so no caller
-/// waits for ever.
+/// Dropped without an answer, it answers that the request was cancelled, or after a panic that the server
+/// failed, so that no caller waits forever.
 #[derive(Debug)]
 pub(crate) struct Responder {
     outbox: Arc<Outbox>,
     number: RequestNumber,
-    /// Taken when the answer is given.
+    /// Taken when the answer is sent.
     id: Option<RequestId>,
     request_bytes: usize,
-    /// The type that the answer has to have, once it is known what is asked.
+    /// The type of the answer, once the method is known.
     reply: Option<TypeId>,
 }
 
@@ -42,7 +42,7 @@ impl Responder {
         self.outbox.id == connection && self.id.as_ref() == Some(id)
     }
 
-    /// Notes that `source` has to take the request as its input, so that it is found there when it is cancelled.
+    /// Records that the request is input for `source`, so that it is found there when it is cancelled.
     pub(crate) fn set_input_of(&self, source: Weak<dyn Source>) {
         self.outbox.set_input_of(self.number, source);
     }
@@ -55,12 +55,12 @@ impl Responder {
         &self.outbox
     }
 
-    /// Returns what tells long work whether to go on.
+    /// Returns a check for long-running work whether it was cancelled.
     pub(crate) fn cancel_check(&self) -> CancelCheck {
         CancelCheck { outbox: Arc::clone(&self.outbox), number: self.number }
     }
 
-    /// Notes which type the answer to its method has.
+    /// Sets the type of the answer.
     pub(crate) fn promising(mut self, reply: TypeId) -> Self {
         self.reply = Some(reply);
         self
@@ -84,7 +84,7 @@ impl Responder {
         });
     }
 
-    /// Answers with `reply`, which `write` appends as JSON faster than it would be.
+    /// Answers with `reply`; `write` appends its JSON faster than serde would.
     pub(crate) fn ok_with<R: Reply>(self, reply: R, write: impl FnOnce(&R, &mut Vec<u8>)) {
         self.result(reply, Then::Nothing, |id, reply| {
             let mut json = Vec::new();
@@ -93,14 +93,15 @@ impl Responder {
         });
     }
 
-    /// Answers with `reply`, whose JSON is the base64 of `blob` between two texts; it is encoded while it is sent.
+    /// Answers with `reply`, whose JSON is the base64 of `blob` between two texts and is encoded while it is
+    /// sent.
     pub(crate) fn ok_blob<R: Reply>(self, reply: R, around: [&str; 2], blob: impl FnOnce(R) -> Blob) {
         self.result(reply, Then::Nothing, |id, reply| {
             Ok(QueuedMessage::Long(LongMessage::around(id, around, blob(reply))))
         });
     }
 
-    /// Answers with `reply`, whose blobs are encoded while it is sent; then its share is given back.
+    /// Answers with `reply`, whose blobs are encoded while it is sent; then its share is returned.
     pub(crate) fn ok_long<R: LongReply>(self, reply: R, then: Then, share: Option<Share>) {
         self.result(reply, then, |id, reply| {
             let message = LongMessage::reply(id, reply, share);
@@ -108,7 +109,7 @@ impl Responder {
         });
     }
 
-    /// Answers with a message that is complete, and sent piece by piece; then its share is given back.
+    /// Answers with complete JSON, sent piece by piece; then its share is returned.
     pub(crate) fn ok_json<R: Reply>(mut self, json: Vec<u8>, share: Option<Share>) {
         self.check_type::<R>();
         if self.id.take().is_some() && self.outbox.close_request(self.number) {
@@ -116,9 +117,9 @@ impl Responder {
         }
     }
 
-    /// Waits for the share that an answer of so many bytes needs, if it needs one.
+    /// Waits for the share that an answer of `bytes` needs, if any.
     ///
-    /// What is handed over within the process needs none: its memory is the client's own.
+    /// Values passed within the process need none: their memory belongs to the client.
     pub(crate) async fn share(
         &self,
         budget: &Arc<Budget>,
@@ -154,10 +155,10 @@ impl Responder {
             }
         };
         if message.is_none() && matches!(then, Then::Delivered { .. }) {
-            // What was not sent acknowledges nothing.
+            // An answer that was not sent acknowledges nothing.
             return;
         }
-        // A cancelled request has its answer, but what it did has its consequences.
+        // A cancelled request is already answered, but its effects still apply.
         self.outbox.push(message, then);
     }
 
@@ -181,7 +182,7 @@ impl Responder {
     }
 }
 
-/// Tells whether somebody still waits for the answer to a request.
+/// Checks whether a request is still open.
 #[derive(Debug)]
 pub(crate) struct CancelCheck {
     outbox: Arc<Outbox>,
@@ -189,7 +190,7 @@ pub(crate) struct CancelCheck {
 }
 
 impl CancelCheck {
-    /// Fails when nobody does any more: the request was cancelled, or its connection has ended.
+    /// Fails if the request was cancelled or its connection has closed.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.outbox.is_open(self.number) {
             return Ok(());
@@ -208,7 +209,7 @@ impl Drop for Responder {
     }
 }
 
-/// Returns the answer to a request that was cancelled.
+/// Returns the answer to a cancelled request.
 pub(super) fn cancelled() -> RpcError {
     RpcError::new(ErrorKind::Cancelled, "the request was cancelled; nothing was undone")
 }

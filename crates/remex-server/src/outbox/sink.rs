@@ -1,4 +1,4 @@
-//! The last step of what a connection sends: encoded into bytes for a wire, or handed over as values.
+//! Where the messages of a connection leave: encoded as bytes for a wire, or passed on as values.
 //!
 //! Start at [`Sink`].
 
@@ -18,26 +18,26 @@ use tokio::{io::AsyncWriteExt, sync::mpsc};
 
 use super::{Goodbye, LongMessage, SEND_BYTES, size};
 
-/// In which encoding a connection carries what is said.
+/// How a connection represents messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
     Value,
 }
 
-/// One message that waits, in the encoding of its connection.
+/// One queued message, in the encoding of its connection.
 #[derive(Debug)]
 pub(crate) enum QueuedMessage {
-    /// A complete message.
+    /// A complete JSON message.
     Json(Vec<u8>),
     /// A message that is encoded while it is sent.
     Long(LongMessage),
-    /// A message as it is, with about the number of bytes it holds.
+    /// A value, with the approximate number of bytes it holds.
     Value(ToClient, usize),
 }
 
 impl QueuedMessage {
-    /// Makes one of a notification.
+    /// Creates a message from a notification.
     pub(super) fn note<N: Note + Into<ServerNote>>(encoding: Encoding, note: N) -> Self {
         match encoding {
             Encoding::Json => {
@@ -68,13 +68,13 @@ impl QueuedMessage {
         }
     }
 
-    /// Makes one of an answer that is handed over.
+    /// Creates a message from an answer that is passed as a value.
     pub(super) fn reply_value<R: size::Reply>(id: RequestId, reply: R) -> Self {
         let size = reply.size();
         QueuedMessage::Value(ToClient::Answer { id, outcome: Ok(Reply::new(reply)) }, size)
     }
 
-    /// Returns how many bytes it has, or about how many it holds.
+    /// Returns its length, or approximately how many bytes it holds.
     pub(super) fn size(&self) -> usize {
         match self {
             QueuedMessage::Json(json) => json.len(),
@@ -84,13 +84,13 @@ impl QueuedMessage {
     }
 }
 
-/// Where the writer of a connection collects what is due, and the way it leaves.
+/// Collects the messages that the writer of a connection sends next, and sends them.
 pub(crate) enum Sink {
     Wire {
         buffer: SendBuffer,
         framing: Framing,
         writer: WriteHalf,
-        /// A message that has begun and is not in the buffer to its end.
+        /// A message that is not completely in the buffer yet.
         unfinished: Option<LongMessage>,
     },
     Memory {
@@ -99,7 +99,7 @@ pub(crate) enum Sink {
     },
 }
 
-/// Values that are due; bounded like a send buffer, because whoever adds one looks at [`Sink::len`] first.
+/// Values to be sent; bounded like a send buffer, because callers check [`Sink::len`] first.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
     due: VecDeque<(ToClient, usize)>,
@@ -135,7 +135,7 @@ impl Sink {
         }
     }
 
-    /// Tells whether the client answers pings.
+    /// Returns whether the client answers pings.
     pub(crate) fn has_pings(&self) -> bool {
         matches!(self, Sink::Wire { framing: Framing::WebSocket(_), .. })
     }
@@ -155,17 +155,17 @@ impl Sink {
         }
     }
 
-    /// Returns how many bytes are to be sent up to the end of what has begun.
+    /// Returns how many bytes are to be sent up to the end of the unfinished message.
     pub(super) fn len_to_end(&self) -> usize {
         let unfinished = match self {
-            // With the end of the line.
+            // Includes the end of the line.
             Sink::Wire { unfinished: Some(message), .. } => message.left() + 1,
             Sink::Wire { .. } | Sink::Memory { .. } => 0,
         };
         self.len() + unfinished
     }
 
-    /// Returns how long the message is that has begun and whose end is still to be added.
+    /// Returns the length of the unfinished message.
     pub(super) fn begun_len(&self) -> usize {
         match self {
             Sink::Wire { unfinished: Some(message), .. } => message.len(),
@@ -173,12 +173,12 @@ impl Sink {
         }
     }
 
-    /// Tells whether a message has begun and its end is still to be added.
+    /// Returns whether a message is unfinished.
     pub(crate) fn has_unfinished(&self) -> bool {
         matches!(self, Sink::Wire { unfinished: Some(_), .. })
     }
 
-    /// Adds more of a message that has begun; tells whether its end is still to come, before which nothing else may be
+    /// Adds more of the unfinished message. Returns whether it is still unfinished; then nothing else may be
     /// added.
     pub(super) fn is_within_message(&mut self) -> bool {
         let Sink::Wire { buffer, unfinished, .. } = self else { return false };
@@ -192,7 +192,7 @@ impl Sink {
         unfinished.is_some()
     }
 
-    /// Adds a message that was made before.
+    /// Adds a queued message.
     pub(super) fn message(&mut self, message: QueuedMessage) {
         match (&mut *self, message) {
             (Sink::Wire { .. }, QueuedMessage::Json(json)) if json.len() > SEND_BYTES => {
@@ -224,7 +224,7 @@ impl Sink {
         }
     }
 
-    /// Adds output, encoded in one step or as the value that says the same.
+    /// Adds output, encoded in one step or as an equivalent value.
     pub(crate) fn output(&mut self, frame: &OutputFrame<'_>, value: impl FnOnce() -> process::Output) {
         match self {
             Sink::Wire { buffer, .. } => buffer.message(frame.len(), |bytes| frame.write(bytes)),
@@ -232,7 +232,7 @@ impl Sink {
         }
     }
 
-    /// Asks a WebSocket peer for a pong; others have no such thing.
+    /// Sends a ping to a WebSocket peer; other transports have none.
     pub(crate) fn ping(&mut self, payload: &[u8]) {
         if let Sink::Wire { buffer, .. } = self {
             buffer.ping(payload);
@@ -245,7 +245,7 @@ impl Sink {
         }
     }
 
-    /// Gives memory back, for a connection that has fallen silent.
+    /// Frees memory of an idle connection.
     pub(crate) fn reset_if_idle(&mut self) {
         match self {
             Sink::Wire { buffer, .. } => buffer.reset_if_idle(),
@@ -254,7 +254,7 @@ impl Sink {
         }
     }
 
-    /// Sends some of it, as soon as the client takes any; `false` when it never will.
+    /// Sends some of the pending bytes as soon as the client accepts any; returns `false` if it never will.
     ///
     /// Cancel-safe: what was not sent stays.
     pub(crate) async fn send(&mut self) -> bool {
@@ -280,7 +280,7 @@ impl Sink {
         }
     }
 
-    /// Sends what is left and the farewell, for which there is no place within a message.
+    /// Sends the rest and the close reason, which cannot be sent within a message.
     pub(crate) async fn farewell(mut self, goodbye: Goodbye) {
         match &mut self {
             Sink::Wire { buffer, writer, unfinished, .. } => {

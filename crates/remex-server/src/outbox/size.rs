@@ -1,6 +1,6 @@
-//! About how much memory a value holds, for the bounds on what waits: where nothing is encoded, nothing has a length.
+//! The approximate memory of values, which have no encoded length, for the bounds on queues.
 //!
-//! Only what can be large is looked at. Start at [`Reply`].
+//! Only members that can be large are counted. Start at [`Reply`].
 
 use remex_proto::{
     Call, HostPath, ServerNote,
@@ -10,12 +10,12 @@ use remex_proto::{
 };
 use serde::Serialize;
 
-/// What a value counts for that is never large.
+/// The size of a value that is never large.
 const SMALL: usize = 256;
 
-/// The answer to a request, as the method table has it.
+/// The answer to a request, as defined in the method table.
 pub(crate) trait Reply: Serialize + Send + 'static {
-    /// Returns about how many bytes it holds.
+    /// Returns the approximate number of bytes it holds.
     fn size(&self) -> usize {
         SMALL
     }
@@ -65,7 +65,7 @@ sized! {
         .sum::<usize>();
 }
 
-/// Returns about how many bytes a request holds.
+/// Returns the approximate number of bytes that a request holds.
 pub(crate) fn of_call(call: &Call) -> usize {
     SMALL
         + match call {
@@ -83,7 +83,7 @@ pub(crate) fn of_call(call: &Call) -> usize {
         }
 }
 
-/// Returns about how many bytes a notification holds.
+/// Returns the approximate number of bytes that a notification holds.
 pub(super) fn of_note(note: &ServerNote) -> usize {
     SMALL / 2
         + match note {

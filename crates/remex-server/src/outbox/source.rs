@@ -1,4 +1,4 @@
-//! What an outbox draws from: a process, or a fake in tests.
+//! The trait for sources of an outbox: processes, or fakes in tests.
 
 use std::{fmt, sync::Arc};
 
@@ -6,12 +6,13 @@ use remex_proto::state::output_log::Seq;
 
 use super::{Acks, ConnectionId, Outbox, Responder, Sink};
 
-/// Something whose events are streamed on connections, each as fast as its client acknowledges them.
+/// A source of events that are streamed on connections, each as fast as its client acknowledges them.
 pub(crate) trait Source: fmt::Debug + Send + Sync {
-    /// Lets the controlling connection see events, now that the answer to the start is on its way.
+    /// Opens the stream for the controlling connection; called once the answer to the start is in the send
+    /// buffer.
     fn open(self: Arc<Self>, outbox: &Outbox);
 
-    /// Puts what `connection` has not seen into `sink`, about `quota` bytes as they are sent.
+    /// Puts events that `connection` has not seen into `sink`, about `quota` encoded bytes.
     fn deliver(
         self: Arc<Self>,
         connection: ConnectionId,
@@ -20,20 +21,21 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
         quota: usize,
     ) -> Delivery;
 
-    /// Notes that the client behind `connection` has got everything up to `seq`.
+    /// Records that the client of `connection` has received everything up to `seq`.
     fn acknowledge(&self, connection: ConnectionId, seq: Seq);
 
-    /// Notes that an answer with everything up to `seq` was written for a client that cannot be asked whether it got it.
+    /// Records that an answer with everything up to `seq` was written to a client that cannot acknowledge.
     fn acknowledge_unasked(&self, connection: ConnectionId, seq: Seq);
 
-    /// Notes that an answer with everything up to `seq` is on its way, and comes before whatever is streamed from now on.
+    /// Records that an answer with everything up to `seq` is in the send buffer, ahead of all later stream
+    /// output.
     fn on_answered(&self, connection: ConnectionId, seq: Seq);
 
-    /// Drops the input requests that `is_cancelled` names; returns whether there were any.
+    /// Drops the input requests that `is_cancelled` selects; returns whether there were any.
     fn cancel_input(&self, is_cancelled: &dyn Fn(&Responder) -> bool) -> bool;
 }
 
-/// Identifies a source for as long as something refers to it.
+/// Identifies a source while a reference to it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SourceKey(usize);
 
@@ -46,21 +48,21 @@ impl SourceKey {
 /// How urgent the events of a source are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// A little after a pause: goes before floods and outside the window.
+    /// A little output after a quiet period: sent before floods and outside the window.
     Fresh,
     Bulk,
 }
 
-/// What a source put into the send buffer in its turn.
+/// What a source put into the send buffer in one turn.
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
-    /// Output in it.
+    /// Bytes of output.
     pub(crate) bytes: usize,
-    /// The same as it is sent, with all that is around it.
+    /// The same in encoded bytes, including everything around it.
     pub(crate) sent_bytes: usize,
     /// The newest event delivered, if any.
     pub(crate) up_to: Option<Seq>,
-    /// The log is small or full: ask for an acknowledgement now.
+    /// The log is small or full: request an acknowledgement now.
     pub(crate) wants_mark: bool,
     pub(crate) more: Option<Urgency>,
 }

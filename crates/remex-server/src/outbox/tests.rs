@@ -1,4 +1,4 @@
-//! The outbox with sources that are no processes.
+//! The outbox with fake sources.
 
 use std::{collections::BTreeMap, sync::PoisonError};
 
@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// What one event of a [`Fake`] carries.
+/// Bytes in one event of a [`Fake`].
 const EVENT_BYTES: usize = 16 << 10;
 
-/// A source with a number of events, which remembers what it was told.
+/// A source with a number of events, which records the calls it receives.
 #[derive(Debug)]
 struct Fake {
     name: &'static str,
@@ -82,7 +82,7 @@ impl Source for Fake {
     }
 }
 
-/// One message, as a client sees it.
+/// One message as a client sees it.
 #[derive(Debug, PartialEq, Eq)]
 enum Sent {
     Event(String),
@@ -94,7 +94,7 @@ enum Sent {
 struct Wire {
     outbox: Arc<Outbox>,
     sink: Sink,
-    /// Keeps the way open.
+    /// Keeps the channel open.
     _client: mpsc::Receiver<ToClient>,
 }
 
@@ -106,7 +106,7 @@ impl Wire {
         Wire { outbox: Arc::new(outbox), sink: Sink::memory(sender), _client: client }
     }
 
-    /// Fills the send buffer once, and sends it.
+    /// Fills the send buffer once and sends it.
     fn step(&mut self) -> Vec<Sent> {
         assert_eq!(self.outbox.fill(&mut self.sink), None);
         let Sink::Memory { values, .. } = &mut self.sink else { unreachable!("it was made so") };
@@ -122,7 +122,7 @@ impl Wire {
         sent
     }
 
-    /// Sends until nothing more may be sent, without an acknowledgement.
+    /// Sends until nothing more may be sent without an acknowledgement.
     fn drain(&mut self) -> Vec<Sent> {
         let mut all = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! What the floods of all connections know of each other's short answers.
+//! Throttles floods on all connections while one of them sends short output.
 //!
 //! Start at [`BulkThrottle`].
 
@@ -9,10 +9,10 @@ use std::{
 
 use super::ConnectionId;
 
-/// Tells the floods of every connection that something short is being said on another.
+/// Throttles the floods of other connections while one sends short output.
 ///
-/// They share the machine's processors, if not a socket: a flood that always has something on its way keeps
-/// those busy who would carry the short output.
+/// Connections share the processors, if not a socket: a flood that always has data in flight keeps busy the
+/// cores that the short output needs.
 #[derive(Debug, Default)]
 pub(super) struct BulkThrottle(Mutex<Option<Speaker>>);
 
@@ -23,12 +23,12 @@ struct Speaker {
 }
 
 impl BulkThrottle {
-    /// Asks all connections but this one to keep out of the way until then.
+    /// Throttles all connections except this one until then.
     pub(super) fn ask(&self, connection: ConnectionId, until: Instant) {
         *self.speaker() = Some(Speaker { connection, until });
     }
 
-    /// Tells whether a connection other than this one has asked for it.
+    /// Returns whether another connection has asked for throttling.
     pub(super) fn is_due(&self, connection: ConnectionId) -> bool {
         let mut speaker = self.speaker();
         let Some(known) = *speaker else { return false };

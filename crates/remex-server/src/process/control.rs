@@ -1,4 +1,4 @@
-//! What the client that controls a process has acknowledged, and what is therefore kept for it.
+//! What the controlling client has acknowledged, and what is therefore held for it.
 
 use std::time::Instant;
 
@@ -7,14 +7,14 @@ use remex_proto::state::output_log::{Hold, OutputLog, Seq};
 use super::{Followers, Process, Viewer};
 use crate::{config::Limits, outbox::ConnectionId};
 
-/// Who controls the process, and how far it has acknowledged.
+/// Which client controls the process, and how much it has acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     holder: Holder,
-    /// Everything up to here was got by the controlling client, or consumed if it tells that; also on an earlier
-    /// connection of it.
+    /// The controlling client has received everything up to here, or consumed it if it reports that; includes
+    /// earlier connections.
     acknowledged: Seq,
-    /// Nothing is kept for the client while it is away, until it comes back.
+    /// Nothing is held for the client while it is disconnected.
     released: bool,
 }
 
@@ -27,7 +27,7 @@ enum Holder {
     Detached {
         since: Instant,
     },
-    /// Nobody has come for it yet, or will any more.
+    /// No client has attached yet, or none will any more.
     #[default]
     Gone,
 }
@@ -35,15 +35,16 @@ enum Holder {
 /// What counts as acknowledged.
 #[derive(Debug)]
 enum AckMode {
-    /// What has arrived.
+    /// What the client has received.
     Arrived { catch_up: Option<ResumeBacklog> },
-    /// What the client says it has consumed, and nothing else.
+    /// Only what the client reports as consumed.
     Consumed,
 }
 
-/// After a resume: what lies between the last acknowledgement and the first event streamed again.
+/// After a resume: the output between the last acknowledgement and the first event that is streamed again.
 ///
-/// The client fetches it with `process/read`; until it has, or has not asked for a while, it is kept.
+/// The client fetches it with `process/read`. It is held until the client has it, or has not asked for it for a
+/// while.
 #[derive(Debug)]
 struct ResumeBacklog {
     until: Seq,
@@ -63,7 +64,7 @@ impl Control {
         matches!(self.holder, Holder::Attached { connection: holder, .. } if holder == connection)
     }
 
-    /// Tells whether its client is away and expected back.
+    /// Returns whether its client is disconnected and expected to resume.
     pub(super) fn is_awaited(&self) -> bool {
         matches!(self.holder, Holder::Detached { .. }) && !self.released
     }
@@ -80,7 +81,7 @@ impl Control {
         self.holder = Holder::Gone;
     }
 
-    /// Gives the process to a client whose acknowledgements tell what has arrived.
+    /// Attaches a client whose acknowledgements report what it has received.
     fn attach(&mut self, connection: ConnectionId, newest: Seq, now: Instant) {
         let catch_up = (self.acknowledged < newest).then_some(ResumeBacklog {
             until: newest,
@@ -91,7 +92,7 @@ impl Control {
         self.holder = Holder::Attached { connection, mode: AckMode::Arrived { catch_up } };
     }
 
-    /// Gives the process to a client that tells what it has consumed.
+    /// Attaches a client that reports what it has consumed.
     fn attach_consumer(&mut self, connection: ConnectionId) {
         self.holder = Holder::Attached { connection, mode: AckMode::Consumed };
     }
@@ -105,7 +106,7 @@ impl Control {
         }
     }
 
-    /// Notes what the client says it has consumed; `false` when that is nothing new.
+    /// Records what the client has consumed; returns `false` if that is nothing new.
     pub(super) fn consume(&mut self, seq: Seq) -> bool {
         let is_new = seq > self.acknowledged && self.is_consumed();
         if is_new {
@@ -121,7 +122,7 @@ impl Control {
         if let Some(gap) = self.catch_up_mut() {
             if seq > gap.until {
                 gap.beyond = gap.beyond.max(seq);
-                // Where only what was streamed counts as got: what was sent before it is got too.
+                // Where only streamed output is acknowledged: everything sent before it has arrived as well.
                 if gap.sent_after.is_some_and(|streamed| seq > streamed) {
                     self.acknowledged = gap.beyond;
                     self.end_catch_up();
@@ -137,11 +138,11 @@ impl Control {
         self.acknowledged = self.acknowledged.max(seq);
     }
 
-    /// Notes that the client reads on its own, having seen everything up to `after`.
+    /// Records that the client reads on its own, having seen everything up to `after`.
     pub(super) fn reads(&mut self, after: Seq, newest: Seq, now: Instant) {
         if let Some(gap) = self.catch_up_mut() {
             gap.last_read = now;
-            // Whoever has seen more than the gap has seen the gap.
+            // A client that has seen events beyond the backlog has seen the backlog.
             let after = if after > gap.until { gap.until } else { after };
             self.acknowledge(after);
         } else if after <= newest {
@@ -149,20 +150,20 @@ impl Control {
         }
     }
 
-    /// Returns what the acknowledgement of a read up to `seq` is worth: after a resume, first of all that
-    /// everything before the stream is there; the rest is streamed and acknowledged as well.
+    /// Returns the event that the acknowledgement of a read up to `seq` acknowledges: after a resume, at most
+    /// the end of the backlog, because the rest is streamed and acknowledged as well.
     pub(super) fn worth_of_read(&self, seq: Seq) -> Seq {
         self.catch_up().map_or(seq, |gap| seq.min(gap.until))
     }
 
-    /// Notes that a read up to `seq` was sent after everything streamed up to `streamed`.
+    /// Records that a read up to `seq` was sent after everything streamed up to `streamed`.
     pub(super) fn sent_read(&mut self, seq: Seq, streamed: Seq) {
         if let Some(gap) = self.catch_up_mut().filter(|gap| seq >= gap.until) {
             gap.sent_after.get_or_insert(streamed);
         }
     }
 
-    /// Tells whether a client that is back has not acknowledged all it missed.
+    /// Returns whether a resumed client has not acknowledged all it missed.
     pub(super) fn is_catching_up(&self) -> bool {
         self.catch_up().is_some()
     }
@@ -205,12 +206,12 @@ impl Control {
         Hold::After(self.acknowledged)
     }
 
-    /// Tells whether a client that is back has not read what it missed for so long that it never will.
+    /// Returns whether a resumed client has not read its backlog for so long that it is no longer held.
     pub(super) fn gave_up(&self, limits: &Limits, now: Instant) -> bool {
         self.catch_up().is_some_and(|gap| now >= gap.last_read + limits.resume_hold)
     }
 
-    /// Returns when the hold loosens by itself.
+    /// Returns when the hold ends by itself.
     pub(super) fn loosens_at(&self, limits: &Limits) -> Option<Instant> {
         match &self.holder {
             Holder::Detached { since } => Some(*since + limits.resume_hold),
@@ -221,7 +222,7 @@ impl Control {
 }
 
 impl Followers {
-    /// Counts what was evicted while the client was away and it has not asked for since it is back.
+    /// Counts the output that was evicted while the client was disconnected and that it has not read since.
     pub(super) fn note_abandoned(&mut self, log: &mut OutputLog) {
         if self.control.catch_up().is_some() {
             let cursor = log.cursor_after(self.control.acknowledged);
@@ -231,19 +232,19 @@ impl Followers {
         }
     }
 
-    /// Tells whether a client that is here has not been sent everything, and counts on getting it.
+    /// Returns whether a connected client has not been sent everything and expects it.
     pub(super) fn is_awaited(&self, log: &OutputLog) -> bool {
         self.follows.iter().any(|follow| follow.is_waiting(log))
     }
 }
 
 impl Process {
-    /// Gives the process to its first controller.
+    /// Attaches the first controller.
     pub(crate) fn controlled_by(&self, viewer: &Viewer) {
         self.state().audience.control.resume(viewer, 0, Instant::now());
     }
 
-    /// Keeps nothing for the controller while it is away, until it comes back.
+    /// Holds nothing for the controller while it is disconnected.
     pub(crate) fn release(&self) {
         self.state().audience.control.release();
         self.wake();

@@ -1,4 +1,4 @@
-//! Streaming: what a connection that follows a process has not seen goes into its send buffer.
+//! Streaming: puts events that a following connection has not seen into its send buffer.
 
 use std::{sync::Arc, time::Instant};
 
@@ -15,14 +15,14 @@ use crate::{
     outbox::{Acks, ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
 };
 
-/// A process that is this far behind has something short to say and goes before floods.
+/// A process at most this far behind has little output and goes before floods.
 const FRESH_BYTES: u64 = 4 << 10;
 
-/// Gathering ends when this much has come together.
+/// Gathering ends once this much is pending.
 const GATHER_BYTES: u64 = 64 << 10;
 
-/// Where acknowledgements cannot be had, this much of what was sent last counts as not got: more
-/// than a socket's buffer and our own hold.
+/// Without acknowledgements, this much of the output sent last counts as not received: more than the buffers of
+/// a socket and our own.
 const LAG_BYTES: u64 = 448 << 10;
 
 /// One connection that follows the process.
@@ -31,43 +31,43 @@ pub(super) struct Follow {
     connection: ConnectionId,
     outbox: Arc<Outbox>,
     pub(super) cursor: Cursor,
-    /// What came before is not streamed here, so nothing can be concluded about it.
+    /// Earlier events are not streamed here, so acknowledgements say nothing about them.
     begins_after: Seq,
-    /// On the outbox's list.
+    /// Whether the process is on the outbox's list.
     queued: bool,
-    /// The connection holds the session: its pace counts.
+    /// The connection holds the session: its acknowledgements control the flow.
     pub(super) controls: bool,
-    /// The session as a JSON string, for an observer.
+    /// The session id as a JSON string, for an observer.
     session_json: Option<Box<str>>,
     wants_gaps: bool,
-    /// Bytes sent since an acknowledgement was asked for.
+    /// Bytes sent since the last requested acknowledgement.
     unmarked: usize,
-    /// Bytes that were evicted before this connection got them.
+    /// Bytes that were evicted before this connection received them.
     lost: u64,
-    /// Everything up to here was told in answers to reads, gaps included.
+    /// Answers to reads have covered everything up to here, including gaps.
     read_up_to: Seq,
-    /// For a client that tells what it has consumed.
+    /// For a client that reports what it has consumed.
     window: Option<StreamWindow>,
 }
 
 impl Follow {
-    /// Tells whether there is something for this connection that nobody has told it of.
+    /// Returns whether there are events for this connection and it is not queued yet.
     fn is_due(&self, log: &OutputLog) -> bool {
         !self.queued && log.has_next(&self.cursor) && self.has_room(log)
     }
 
-    /// Tells whether the client's consumers have come far enough for the next event.
+    /// Returns whether the client has consumed enough for the next event.
     fn has_room(&self, log: &OutputLog) -> bool {
         self.window.as_ref().is_none_or(|window| window.has_room(log, &self.cursor))
     }
 
-    /// Tells whether the client counts on more of a process that has closed.
+    /// Returns whether the client still expects events of a closed process.
     pub(super) fn is_waiting(&self, log: &OutputLog) -> bool {
         let is_catching_up = self.window.as_ref().is_some_and(StreamWindow::is_catching_up);
         self.controls && (log.has_next(&self.cursor) || is_catching_up)
     }
 
-    /// Tells whether so much waits for the connection that it is to be told at once.
+    /// Returns whether so much is pending that the connection must be notified at once.
     pub(super) fn wants_much(&self, log: &OutputLog) -> bool {
         log.behind(&self.cursor) >= GATHER_BYTES && self.is_due(log)
     }
@@ -78,7 +78,7 @@ impl Follow {
         }
     }
 
-    /// Moves past evicted events that were told in answers to reads: here they are no gap.
+    /// Skips evicted events that answers to reads have covered: for this connection, they are not a gap.
     fn pass_over_read(&mut self, log: &mut OutputLog) {
         let read_up_to = self.read_up_to;
         if let Some(gap) = log.gap(&self.cursor).filter(|gap| gap.from_seq <= read_up_to) {
@@ -92,14 +92,14 @@ impl Follow {
 pub(crate) struct Viewer {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) controls: bool,
-    /// The session to name in every notification.
+    /// The session id to include in every notification.
     pub(crate) session_id: Option<String>,
     pub(crate) wants_gaps: bool,
-    /// It tells how far it has consumed what it controls.
+    /// Whether it reports how much it has consumed.
     pub(crate) consumes: bool,
 }
 
-/// Where a viewer begins.
+/// Where a viewer starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartAt {
     Now,
@@ -273,7 +273,7 @@ impl Source for Process {
 }
 
 impl Process {
-    /// Lets a connection see events from `from` on.
+    /// Starts streaming events to a connection.
     pub(crate) fn follow(self: &Arc<Self>, viewer: &Viewer, from: StartAt) {
         self.follow_in(&mut self.state(), viewer, from);
     }
@@ -309,7 +309,7 @@ impl Process {
         self.state().audience.follows.retain(|follow| follow.connection != connection);
     }
 
-    /// Takes the process, which is forgotten, from the lists of all connections.
+    /// Removes the forgotten process from the lists of all connections.
     pub(crate) fn withdraw(self: &Arc<Self>) {
         let follows = std::mem::take(&mut self.state().audience.follows);
         for follow in follows {
@@ -317,7 +317,7 @@ impl Process {
         }
     }
 
-    /// The session lost its connection.
+    /// Called when the session loses its connection.
     pub(crate) fn detach(self: &Arc<Self>, connection: ConnectionId) {
         let mut state = self.state();
         state.audience.follows.retain(|follow| follow.connection != connection);
@@ -334,7 +334,7 @@ impl Process {
         self.wake();
     }
 
-    /// The session got a connection back: it sees what comes from now on.
+    /// Called when the session is resumed: the new connection sees events from now on.
     pub(crate) fn resume(self: &Arc<Self>, viewer: &Viewer) {
         let mut state = self.state();
         let newest = state.log.newest().seq;
@@ -342,14 +342,15 @@ impl Process {
         self.follow_in(&mut state, viewer, StartAt::Now);
     }
 
-    /// Notes what was sent; what the controller was sent is kept until it is acknowledged.
+    /// Records what was sent; what the controller was sent is held until it is acknowledged.
     fn account(&self, state: &mut State<Followers>, index: usize, acks: Acks, delivery: &mut Delivery) {
         let retain = self.spec.retain_bytes;
         let follow = &mut state.audience.follows[index];
         if delivery.bytes == 0 {
             return;
         }
-        // Whoever looks on, or lets go of the oldest, still has a window; only the pace of others is not theirs to set.
+        // Observers, and the controllers of processes that evict, are also subject to the send window; they
+        // just do not hold the log.
         delivery.up_to = Some(follow.cursor.seq);
         if !follow.controls || follow.window.is_some() || self.spec.overflow == Overflow::Evict {
             return;
@@ -371,7 +372,7 @@ impl Process {
         }
     }
 
-    /// Notes that the client behind `connection` has consumed everything up to `seq`, which lets more out.
+    /// Records that the client of `connection` has consumed everything up to `seq`, which opens its window.
     pub(crate) fn consumed(self: &Arc<Self>, connection: ConnectionId, seq: Seq) {
         let mut guard = self.state();
         let State { log, audience: Followers { follows, control, .. }, .. } = &mut *guard;
@@ -400,7 +401,7 @@ impl Process {
     }
 }
 
-/// Puts the process on the list of each connection that it has something for.
+/// Adds the process to the list of each connection that it has events for.
 pub(super) fn queue(process: &Arc<Process>, state: &mut State<Followers>) {
     let State { log, audience, .. } = state;
     for follow in audience.follows.iter_mut().filter(|follow| follow.is_due(log)) {
@@ -409,7 +410,7 @@ pub(super) fn queue(process: &Arc<Process>, state: &mut State<Followers>) {
     }
 }
 
-/// What the controlling client was told it will never get, over all its connections.
+/// Output that the controlling client will never receive, over all its connections.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) bytes: u64,
@@ -418,7 +419,7 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Notes a gap that the client was told of, once.
+    /// Records a gap that was reported to the client, once.
     pub(super) fn note(&mut self, gap: Gap) {
         if gap.from_seq > self.up_to {
             self.bytes += gap.bytes.unwrap_or(0);
@@ -427,7 +428,7 @@ impl Losses {
     }
 }
 
-/// Returns the newest event that a client has got for sure when it was sent everything up to `offset`.
+/// Returns the newest event that a client has certainly received after it was sent everything up to `offset`.
 fn lagging(log: &OutputLog, offset: Option<u64>, retain_bytes: usize) -> Seq {
     let lag = LAG_BYTES.min(retain_bytes as u64 / 2);
     log.seq_ending_by(offset.unwrap_or(0).saturating_sub(lag))

@@ -11,16 +11,16 @@ use crate::{
 };
 
 impl Process {
-    /// Waits as long as asked, since it was `asked`, while there is nothing to tell.
+    /// Waits for events as long as the request asks, counted from `asked`.
     pub(crate) async fn readable(&self, read: &wire::Read, reader: Option<ConnectionId>, asked: Instant) {
         let after = read.after_seq.unwrap_or(0);
         self.until_readable(read, asked, |state| self.note_read(state, reader, after)).await;
     }
 
-    /// Answers a read with what there is, and says what it is worth once it has arrived.
+    /// Answers a read with the available output, and returns what the answer acknowledges once it has arrived.
     ///
-    /// `reader` is the controlling connection, whose reading acknowledges; `None` for an onlooker. An answer that may
-    /// take more than `room` is not made, and nothing has happened.
+    /// `reader` is the controlling connection, whose reads acknowledge; `None` for others. If the answer may
+    /// need more than `room`, it is not built, and nothing changes.
     pub(crate) fn read(
         self: &Arc<Self>,
         read: &wire::Read,

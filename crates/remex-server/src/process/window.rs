@@ -1,4 +1,4 @@
-//! How far the controller is told of a process before its consumers have used that up.
+//! Limits how far streaming may run ahead of what the controller's consumers have consumed.
 //!
 //! Only for clients with the capability `consumed`. Start at [`StreamWindow`].
 
@@ -9,26 +9,26 @@ use remex_proto::{
     state::output_log::{Cursor, OutputLog, Seq},
 };
 
-/// What a connection was told of a process and has not consumed.
+/// What a connection was sent of a process and has not consumed.
 #[derive(Debug)]
 pub(super) struct StreamWindow {
     window_bytes: u64,
     consumed: Cursor,
-    /// Where the stream began. The client reads what comes before it, which counts while it can be read.
+    /// Where streaming began. The client reads earlier output itself; that counts as long as it can be read.
     begins: Cursor,
-    /// The events streamed since, the oldest first, with their bytes; gaps are none.
+    /// Events streamed since, oldest first, with their bytes; without gaps.
     streamed: VecDeque<(Seq, u64)>,
     streamed_bytes: u64,
 }
 
 impl StreamWindow {
-    /// Begins to stream at `begins` for a client that has consumed everything up to `consumed`.
+    /// Starts streaming at `begins` for a client that has consumed everything up to `consumed`.
     pub(super) fn new(retain_bytes: usize, consumed: Cursor, begins: Cursor) -> Self {
         let window_bytes = WINDOW_BYTES.min(retain_bytes as u64);
         StreamWindow { window_bytes, consumed, begins, streamed: VecDeque::new(), streamed_bytes: 0 }
     }
 
-    /// Notes that an event with this much output was streamed; the client may have read and consumed it before.
+    /// Records a streamed event with its output; the client may already have read and consumed it.
     pub(super) fn stream(&mut self, seq: Seq, bytes: usize) {
         if seq > self.consumed.seq {
             self.streamed.push_back((seq, bytes as u64));
@@ -36,19 +36,19 @@ impl StreamWindow {
         }
     }
 
-    /// Notes how far the client has come.
+    /// Records how much the client has consumed.
     pub(super) fn consume(&mut self, up_to: Cursor) {
         self.consumed = up_to;
         let consumed = self.streamed.partition_point(|(seq, _)| *seq <= up_to.seq);
         self.streamed_bytes -= self.streamed.drain(..consumed).map(|(_, bytes)| bytes).sum::<u64>();
     }
 
-    /// Tells whether the client, which is back after a cut, has not consumed all that came before.
+    /// Returns whether a client that has resumed has not consumed everything before the stream.
     pub(super) fn is_catching_up(&self) -> bool {
         self.consumed.seq < self.begins.seq
     }
 
-    /// Tells whether what comes after `cursor` may be streamed; a gap goes with the event behind it.
+    /// Returns whether the event after `cursor` may be streamed; a gap is sent with the event that follows it.
     ///
     /// One chunk always fits, however small the window is.
     pub(super) fn has_room(&self, log: &OutputLog, cursor: &Cursor) -> bool {

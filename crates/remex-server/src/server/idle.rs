@@ -1,4 +1,4 @@
-//! When there is nothing to do: freed memory goes back to the host, and the end that nobody asks for.
+//! What an idle server does: returns freed memory to the host, and shuts down after a while.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use tokio::time::{Instant, timeout_at};
 use super::Server;
 use crate::host::Phase;
 
-/// How long nothing comes or goes before freed memory is given back: what comes next may want it again.
+/// How long the server must be quiet before freed memory is returned: the next request may need it again.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long it waits for quiet at most.
+/// The longest wait for a quiet period.
 const LONGEST_UNREST: Duration = Duration::from_secs(60);
 
 impl Server {
-    /// Gives freed memory back to the host, a moment after something came or went, until the server ends.
+    /// Returns freed memory to the host shortly after activity, until the server shuts down.
     ///
-    /// For programs that are a server: it concerns the memory of the whole program.
+    /// For programs that are only a server: it affects the memory of the whole program.
     pub async fn give_memory_back(&self) {
         let (mut activity, mut phase) = (self.host.activity(), self.host.phase().subscribe());
         let give_back = async {
@@ -32,11 +32,11 @@ impl Server {
         }
     }
 
-    /// Waits until there was nobody and nothing for `time`; from then on nobody gets a session any more, and
+    /// Waits until the server has been idle for `time`. From then on, it refuses new sessions, and
     /// [`Server::shut_down`] does the rest.
     ///
-    /// Connections count, processes until they are forgotten, and sessions that wait for their client for a time. A
-    /// session without processes that waits until the server ends does not.
+    /// A server is busy while it has connections, processes that are not forgotten, or detached sessions with
+    /// an expiry. A session without processes that is kept until the server ends does not count.
     pub async fn idle(&self, time: Duration) {
         let mut activity = self.host.activity();
         loop {
@@ -57,7 +57,8 @@ impl Server {
         }
     }
 
-    /// Sessions are made and resumed under the same lock, so that nobody gets one from a server that has closed.
+    /// Closes the server if it is idle. Sessions are created and resumed under the same lock, so a closed
+    /// server never hands one out.
     fn close_if_idle(&self) -> bool {
         let is_idle =
             self.sessions.close_if(|has_busy_sessions| !has_busy_sessions && !self.has_connections());

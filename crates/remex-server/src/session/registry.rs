@@ -1,4 +1,4 @@
-//! Which connection holds which session: sessions are made, resumed, taken over, detached and ended here.
+//! Which connection holds which session: creates, resumes, takes over, detaches and ends sessions.
 //!
 //! Start at [`SessionRegistry`].
 
@@ -27,7 +27,7 @@ use crate::{
     supervise::supervise,
 };
 
-/// How long nobody watches deadlines after a panic, so that a recurring one does not take all time there is.
+/// How long deadlines are not watched after a panic, so that a recurring panic does not use a whole core.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// All sessions of a server, and the connections that may hold them.
@@ -47,7 +47,7 @@ struct Sessions {
 }
 
 impl SessionRegistry {
-    /// Makes an empty registry, whose deadlines are watched until the server ends.
+    /// Creates an empty registry and watches its deadlines until the server shuts down.
     pub(crate) fn new(host: &Arc<Host>) -> Arc<Self> {
         let registry = Arc::new(SessionRegistry {
             host: Arc::clone(host),
@@ -77,12 +77,13 @@ impl SessionRegistry {
         self.sessions().by_id.values().cloned().collect()
     }
 
-    /// Forgets all sessions, which have ended, and returns them.
+    /// Removes and returns all sessions, which have ended.
     pub(crate) fn take_all(&self) -> Vec<Arc<Session>> {
         std::mem::take(&mut self.sessions().by_id).into_values().collect()
     }
 
-    /// Lets nobody have a session any more if `may_close` says so; asked while no session can be made or resumed.
+    /// Refuses sessions from now on if `may_close` returns `true`; no session can be created or resumed while
+    /// it decides.
     pub(crate) fn close_if(&self, may_close: impl FnOnce(bool) -> bool) -> bool {
         let sessions = self.sessions();
         let closes = may_close(sessions.are_busy());
@@ -92,7 +93,7 @@ impl SessionRegistry {
         closes
     }
 
-    /// Tells whether a session waits for its client for a time, or has processes.
+    /// Returns whether a session has processes, or is detached and will expire.
     pub(crate) fn is_busy(&self) -> bool {
         self.sessions().are_busy()
     }
@@ -115,12 +116,12 @@ impl SessionRegistry {
         }
     }
 
-    /// Gives the notifications of a session to a connection, unless another took the session over meanwhile.
+    /// Makes a connection the controller of a session, unless another has taken the session over meanwhile.
     pub(crate) fn attach(&self, session: &Session, listener: Listener) {
         session.attach(listener, |connection| self.is_controller(&session.id, connection));
     }
 
-    /// Makes a new session or attaches an existing one.
+    /// Creates a new session or resumes an existing one.
     pub(crate) async fn open(
         self: &Arc<Self>,
         request: &Initialize,
@@ -137,7 +138,8 @@ impl SessionRegistry {
         }
     }
 
-    /// Refuses sessions to late comers; asked while `sessions` are held, because that is how an idle server closes.
+    /// Refuses a session if the server is shutting down. Takes `sessions`, because an idle server closes under
+    /// that lock.
     fn still_serves(&self, _sessions: &Sessions) -> Result<(), RpcError> {
         if !self.host.is_ending() {
             return Ok(());
@@ -157,7 +159,7 @@ impl SessionRegistry {
                 most.map_or(limits.detach_ttl, |most| most.min(limits.detach_ttl))
             )),
             (Some(wanted), Some(most)) => OnDetach::ExpireAfterMs(wanted.min(ms(most))),
-            // Longer than anybody can wait means until the server ends.
+            // Longer than any realistic wait means until the server ends.
             (Some(wanted), None) if wanted >= ms(Duration::from_secs(100 * 365 * 24 * 3600)) => {
                 OnDetach::Keep
             }
@@ -266,7 +268,7 @@ impl SessionRegistry {
         }
     }
 
-    /// The connection is gone: its session waits for a resume, or ends.
+    /// Handles the end of a connection: its session is detached or ends.
     pub(crate) fn detach(self: &Arc<Self>, session: &Arc<Session>, connection: ConnectionId) {
         let outcome = self.sessions().table.detach(&session.id, connection, steady_ms());
         match outcome {
@@ -283,7 +285,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Returns the live session of `identity` with that id or name.
+    /// Returns the live session of `identity` with this id or name.
     pub(crate) fn session_of(&self, wanted: &str, identity: &Identity) -> Result<Arc<Session>, RpcError> {
         let sessions = self.sessions();
         let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
@@ -316,9 +318,9 @@ impl SessionRegistry {
         }
     }
 
-    /// Ends a session now; its processes are gone when this returns.
+    /// Ends a session; its processes are gone when this returns.
     ///
-    /// Returns the connection that held it, which is to be told.
+    /// Returns the connection that held it, which must be notified.
     pub(crate) async fn end(
         self: &Arc<Self>,
         wanted: &str,
@@ -372,7 +374,7 @@ impl SessionRegistry {
 }
 
 impl Sessions {
-    /// Returns a number for the tags of a new session that no live one has.
+    /// Returns a number for the tags of a new session that no live session uses.
     fn free_number(&mut self) -> u32 {
         loop {
             self.next_number = self.next_number.wrapping_add(1) & Tag::LARGEST_SESSION;
@@ -382,7 +384,7 @@ impl Sessions {
         }
     }
 
-    /// Tells whether a session waits for its client, and not for ever, or has processes.
+    /// Returns whether a session has processes, or is detached and will expire.
     fn are_busy(&self) -> bool {
         self.table.next_deadline().is_some() || self.by_id.values().any(|session| session.process_count() > 0)
     }
@@ -425,7 +427,7 @@ fn name_taken(request: &Initialize) -> RpcError {
     )
 }
 
-/// Returns a random UUID (version 4) in its canonical form.
+/// Returns a random UUID (version 4) in canonical form.
 fn session_id() -> Result<String, RpcError> {
     let mut bytes = [0_u8; 16];
     getrandom::fill(&mut bytes).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Starts by `startId`: the same one again is answered with the outcome of the first.
+//! Starts by `startId`: a repeated start is answered with the result of the first.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use remex_proto::{ErrorKind, RpcError, process as wire};
 use super::Session;
 use crate::outbox::Responder;
 
-/// What became of the starts of a session, by their ids.
+/// The results of the starts of a session, by id.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
     by_id: HashMap<String, Record>,
@@ -24,12 +24,12 @@ struct Record {
 
 #[derive(Debug)]
 enum Outcome {
-    /// Everybody who asks meanwhile waits here; bounded by the requests a connection may have open.
+    /// Repeated starts wait here; bounded by the open requests of a connection.
     Pending(Vec<Responder>),
     Known(Result<wire::Started, RpcError>),
 }
 
-/// A start of which nothing was tried yet; dropped, it is forgotten: it was refused, or broke.
+/// A start that has not been attempted yet. Dropping it forgets the start, which was refused or panicked.
 #[derive(Debug)]
 pub(super) struct PendingStart<'a> {
     pub(super) session: &'a Session,
@@ -37,7 +37,7 @@ pub(super) struct PendingStart<'a> {
 }
 
 impl PendingStart<'_> {
-    /// Leaves it to its task to say what becomes of it.
+    /// Leaves it to the process task to record the result.
     pub(super) fn hand_over(mut self) {
         self.start_id = None;
     }
@@ -50,7 +50,7 @@ impl Drop for PendingStart<'_> {
 }
 
 impl Session {
-    /// Answers a start that was asked for before; gives the responder back for a new one.
+    /// Answers a repeated start; returns the responder if the start is new.
     pub(super) fn replay_start(&self, request: &wire::Start, responder: Responder) -> Option<Responder> {
         let Some(start_id) = &request.start_id else { return Some(responder) };
         let mut starts = self.starts();

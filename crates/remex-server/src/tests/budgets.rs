@@ -1,4 +1,4 @@
-//! Memory that all connections share: who waits for it, and who does not.
+//! Memory that all connections share: which requests wait for it, and which do not.
 
 use std::{
     io::{self, Cursor},
@@ -36,7 +36,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 impl Site {
-    /// Waits until somebody waits for a share of the memory for answers.
+    /// Waits until a task waits for a share of the memory for answers.
     async fn until_an_answer_waits(&self) {
         until("an answer waits for room", || self.server.host().answers().waiting() == 1).await;
     }
@@ -51,7 +51,7 @@ impl Client {
         self.send(json!({"id": id, "method": method, "params": params})).await;
     }
 
-    /// Starts a process with so much output that stays readable.
+    /// Starts a process whose output stays readable.
     async fn produce(&mut self, id: &str, bytes: usize) {
         let script = format!("head -c {bytes} /dev/zero; echo full >&2; read line");
         let mut start = start_params(id, &script);
@@ -82,7 +82,7 @@ async fn long_reads_and_snapshots_wait_for_room_on_the_server_and_short_ones_do_
         site.until_an_answer_waits().await;
         let read = json!({"processId": "p", "maxBytes": 400_000});
         assert!(len_of(&other.call("process/read", read).await.unwrap()["chunks"]) > 300_000);
-        // On the same connection and of the same process, too, as long as it is little.
+        // Short reads succeed, even on the same connection and of the same process.
         let little = json!({"processId": "p", "maxBytes": 1});
         assert!(len_of(&client.call("process/read", little).await.unwrap()["chunks"]) > 0);
         drop(all);
@@ -127,7 +127,7 @@ async fn an_answer_keeps_its_room_until_the_client_takes_it() {
     client.ask("read", "process/read", json!({"processId": "p"})).await;
     let answers = site.server.host().answers();
     until("the answer has its room", || answers.free() < answers.total()).await;
-    // The socket takes less than that.
+    // The socket buffers less than that.
     client.ask("status", "environment/status", json!({})).await;
     assert!(answers.total() - answers.free() >= 3 * MIB as u64);
     assert_eq!(len_of(&client.outcome(&json!("read")).await.unwrap()["chunks"]), 3 * MIB + "full\n".len());
@@ -148,7 +148,7 @@ async fn a_client_that_does_not_take_its_long_answer_loses_it_when_others_wait_f
     let limits = Limits {
         answer_bytes: 6 * MIB,
         slow_transfer: Duration::from_millis(200),
-        // So that nothing but the others ends it.
+        // So that only the waiting connections can end it.
         stalled_writer: Duration::from_secs(3600),
         ..Limits::default()
     };
@@ -168,7 +168,7 @@ async fn a_client_that_does_not_take_its_long_answer_loses_it_when_others_wait_f
     site.until_all_is_free("nothing is kept for who is gone", answers).await;
 }
 
-/// Serves one body, which comes as far as `sent` until it is told to go on.
+/// Serves one body, and pauses after `sent` bytes until it is told to continue.
 async fn web(len: usize, sent: usize) -> (String, tokio::sync::oneshot::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -262,7 +262,7 @@ async fn a_list_that_is_longer_than_all_answers_may_be_is_an_error_that_says_wha
             json!({"processId": format!("p{number}"), "argv": argv, "cwd": "/", "env": {}, "tty": false});
         client.call("process/start", start).await.unwrap();
     }
-    // Who lists one session already cannot be told to do so.
+    // A client that lists a single session already cannot be advised to do so.
     for (scope, todo) in [("identity", "one session at a time"), ("session", "`process/forget`")] {
         let error = client.call("process/list", json!({"scope": scope})).await.unwrap_err();
         assert_eq!(error["data"]["kind"], "limitExceeded");
@@ -277,7 +277,7 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
     const WRITE_BYTES: usize = 3 * MIB / 4;
     let site = Site::with(Limits { server_request_bytes: 4 * MIB, ..Limits::default() }).await;
     let (mut hog, mut client) = (site.client().await, site.client().await);
-    // It reads its input when it is told to.
+    // It reads its input only after the signal.
     hog.start("p", "trap 'cat | wc -c; exit' TERM; echo ready; sleep 1000 & wait").await.unwrap();
     hog.note("process/output", "p").await;
     hog.notes.clear();
@@ -294,7 +294,7 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
         tokio::time::timeout(Duration::from_millis(500), &mut sending).await.is_err(),
         "the server has taken everything although nobody reads it"
     );
-    // Whoever has little under way is served all the same, and can see to it.
+    // A connection with little in progress is still served, and can resolve the situation.
     client.start("p", "cat").await.unwrap();
     let write = json!({"processId": "p", "chunk": "A".repeat(400_000)});
     client.call("process/write", write).await.unwrap();
@@ -308,7 +308,7 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
     }
     hog.call("process/closeStdin", json!({"processId": "p"})).await.unwrap();
     let output = hog.note("process/output", "p").await;
-    // The base64 of the number of bytes.
+    // The number of bytes as base64.
     let expected = remex_proto::Blob::from(format!("{}\n", WRITES * WRITE_BYTES).into_bytes());
     assert_eq!(output["chunk"], serde_json::to_value(&expected).unwrap());
 }
@@ -326,7 +326,7 @@ async fn half_a_long_message_keeps_no_other_client_from_sending_its_own() {
     silent.writer.write_all(&vec![b'x'; 2 * MIB]).await.unwrap();
     let incoming = site.server.host().incoming();
     until("the message has its memory", || incoming.free() == 0).await;
-    // As long as nobody waits, it may take its time.
+    // While nothing else waits, it may take its time.
     let told = tokio::time::timeout(Duration::from_secs(1), silent.lines.next_line()).await;
     assert!(told.is_err(), "{told:?}");
     client.start("p", "exec cat >/dev/null").await.unwrap();
@@ -335,7 +335,7 @@ async fn half_a_long_message_keeps_no_other_client_from_sending_its_own() {
         client.call("process/write", write).await.unwrap();
         client
     });
-    // Whoever sends little is served meanwhile.
+    // A client that sends short messages is served meanwhile.
     other.call("environment/status", json!({})).await.unwrap();
     let complaint = silent.next().await.expect("it is told why");
     assert_eq!(
@@ -353,10 +353,10 @@ async fn half_a_long_message_keeps_no_other_client_from_sending_its_own() {
     site.until_all_is_free("nothing is being received", incoming).await;
 }
 
-/// A WebSocket client that has begun a message and then sends pings, always more than were read.
+/// A WebSocket client that has started a message and then sends pings without end.
 struct Pinging {
     begun: Cursor<Vec<u8>>,
-    /// Gives way to other tasks as a socket does.
+    /// Yields to other tasks, as a socket does.
     endless: Repeat,
 }
 

@@ -1,4 +1,4 @@
-//! Requests that are cancelled while their answers are being made.
+//! Requests that are cancelled while their answers are being built.
 
 use std::time::Instant;
 
@@ -15,9 +15,10 @@ impl Site {
         client
     }
 
-    /// Reads all output of a process under the id `read`, and cancels that while the answer waits to be encoded.
+    /// Reads all output of a process under the id `read`, and cancels that while the answer waits to be
+    /// encoded.
     ///
-    /// Returns once `next` was sent and the work that was cancelled is over.
+    /// Returns once `next` was sent and the cancelled work has ended.
     async fn cancel_large_read(&self, client: &mut Client, process_id: &str, next: Option<Value>) {
         let threads = self.server.host().compute().threads();
         let mut busy = threads.keep_busy();
@@ -33,10 +34,10 @@ impl Site {
         assert_eq!(error["data"]["kind"], "cancelled");
         if let Some(next) = next {
             client.send(next).await;
-            // It was read when this is answered.
+            // Once this is answered, the cancel has been read.
             client.call("environment/status", json!({})).await.unwrap();
         }
-        // One thread, so that the work is over when what comes behind it is.
+        // With one thread, the cancelled work has ended when later work has.
         busy.pop();
         self.server.host().compute().run(|| ()).await;
     }

@@ -1,4 +1,4 @@
-//! Processes that a client has forgotten before their time.
+//! Processes that a client forgets before their retention time ends.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ async fn a_process_can_be_forgotten_as_soon_as_its_close_is_told() {
 async fn whoever_holds_the_session_gets_everything_of_a_process_that_another_client_has_forgotten() {
     let site = Site::new().await;
     let (mut holder, mut other) = (site.client().await, site.client().await);
-    // More than the socket takes, and less than the log.
+    // More than the socket buffers, and less than the log retains.
     holder.call("process/start", start_params("p", "head -c 700000 /dev/zero")).await.unwrap();
     let everything = json!({"scope": "identity"});
     let listed = other.call("process/list", everything.clone()).await.unwrap();

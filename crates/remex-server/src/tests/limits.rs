@@ -1,4 +1,4 @@
-//! Caps that a real client would have to work hard to reach.
+//! Limits that are hard to reach with a real client.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use super::{Client, PATIENCE, Site, start_params};
 use crate::{Limits, identity::Identity};
 
 impl Site {
-    /// Opens a connection, shakes hands, and returns the id of the session as well.
+    /// Opens a connection, completes the handshake, and also returns the session id.
     async fn client_and_session(&self) -> (Client, Value) {
         let mut client = self.connect().await;
         let hello = json!({"clientName": "test", "detachTtlMs": 1});
@@ -27,7 +27,7 @@ impl Site {
 }
 
 impl Client {
-    /// Waits for the next two answers, and returns their ids in the order in which they came.
+    /// Waits for the next two answers, and returns their ids in order of arrival.
     async fn answered(&mut self) -> [String; 2] {
         let mut ids = Vec::new();
         loop {
@@ -58,12 +58,12 @@ async fn a_session_has_so_many_open_processes_and_a_clear_word_for_the_next() {
     let error = client.start("d", "true").await.unwrap_err();
     assert_eq!(kind(&error), "tooManyProcesses");
     assert_eq!(error["message"], "session has 3 processes, which is its limit; end some first");
-    // The cap is that of a session, and one that has closed does not count.
+    // The limit applies to each session, and a closed process does not count.
     other.start("d", "true").await.unwrap();
     client.call("process/terminate", json!({"processId": "a"})).await.unwrap();
     client.note("process/closed", "a").await;
     client.start("d", "true").await.unwrap();
-    // One that did not start does not count either.
+    // A process that did not start does not count either.
     client.note("process/closed", "d").await;
     for _ in 0..3 {
         let nowhere = json!({"processId": "e", "argv": ["/nowhere"], "cwd": "/", "env": {}, "tty": false});
@@ -81,7 +81,7 @@ async fn a_server_has_so_many_sessions_and_refuses_the_next() {
     let error = third.call("initialize", wish.clone()).await.unwrap_err();
     assert_eq!(kind(&error), "limitExceeded", "{error}");
     first.assert_works().await;
-    // The first session has ended, and the connection that was refused may try again.
+    // The first session has ended, and the refused connection may try again.
     third.call("initialize", wish).await.unwrap();
 }
 
@@ -107,7 +107,7 @@ async fn start_ids_are_remembered_up_to_a_number_and_then_new_ones_are_refused()
     }
     let error = client.call("process/start", start("c")).await.unwrap_err();
     assert_eq!(kind(&error), "limitExceeded", "{error}");
-    // What is known is still answered.
+    // A known id is still answered.
     assert_eq!(client.call("process/start", start("a")).await.unwrap()["replayed"], true);
 }
 
@@ -118,7 +118,7 @@ async fn of_many_closed_processes_the_oldest_is_forgotten() {
     for id in ["a", "b", "c"] {
         client.start(id, "echo").await.unwrap();
         client.note("process/closed", id).await;
-        // Read to its end, so that nobody waits for it.
+        // Read to its end, so that the client expects nothing more.
         client.call("process/read", json!({"processId": id})).await.unwrap();
     }
     let error = client.call("process/read", json!({"processId": "a"})).await.unwrap_err();
@@ -196,7 +196,7 @@ async fn a_closed_process_is_retained_no_longer_than_the_maximum_whatever_the_cl
 async fn all_sessions_together_retain_so_much_output_and_then_lose_some() {
     let site = Site::with(Limits { server_retain_bytes: 512 << 10, ..Limits::default() }).await;
     let mut gaps = Vec::new();
-    // All of them stay connected, each with a session of its own.
+    // All of them stay connected, each with its own session.
     let mut clients = Vec::new();
     for _ in 0..2 {
         let mut client = site.client().await;
@@ -258,12 +258,12 @@ async fn a_connection_has_so_many_waits_for_output_and_a_clear_error_for_the_nex
         error["message"],
         "2 waits for output run on this connection, which is the limit; cancel some first"
     );
-    // The limit is that of a connection, and only waits for output count.
+    // The limit applies to each connection, and only waits for output count.
     let elsewhere = json!({"processId": "p", "until": {"output": {"regex": "o"}}});
     other.start("p", "echo one").await.unwrap();
     other.call("process/wait", elsewhere).await.unwrap();
     client.call("process/wait", json!({"processId": "p", "until": "exit", "waitMs": 0})).await.unwrap();
-    // One that has ended makes room.
+    // A wait that has ended makes room.
     let write = json!({"processId": "p", "chunk": Blob(Bytes::from("one\n"))});
     client.call("process/write", write).await.unwrap();
     client.outcome(&json!("first")).await.unwrap();
@@ -274,7 +274,7 @@ async fn a_connection_has_so_many_waits_for_output_and_a_clear_error_for_the_nex
 async fn a_connection_is_not_read_while_requests_of_so_many_bytes_wait() {
     let site = Site::with(Limits { waiting_request_bytes: 100_000, ..Limits::default() }).await;
     let (mut client, session) = site.client_and_session().await;
-    // It reads its input when it is told to. More is written than may be left untaken, and more than may wait.
+    // It reads its input only after the signal. More is written than may stay unread, and more than may wait.
     client.start("p", "trap 'cat > /dev/null; exit' TERM; echo ready; sleep 1000 & wait").await.unwrap();
     client.note("process/output", "p").await;
     let write = json!({"processId": "p", "chunk": Blob(Bytes::from(vec![b'x'; 2 << 20])), "writeId": "1"});
@@ -302,7 +302,7 @@ async fn a_connection_has_so_many_requests_under_way_and_the_next_waits_its_turn
         tokio::task::yield_now().await;
     }
     client.send(json!({"id": "start", "method": "process/start", "params": start_params("p", "true")})).await;
-    // A start of another connection does not wait, and would be no faster.
+    // A start on another connection does not wait, and would be no faster.
     let mut other = site.client().await;
     other.start("p", "true").await.unwrap();
     other.note("process/closed", "p").await;
@@ -374,7 +374,7 @@ async fn many_gentle_ends_of_one_process_are_one_task_that_heeds_the_earliest_de
         client.call("process/terminate", end(u64::from(u32::MAX))).await.unwrap();
     }
     assert!(tasks() < before + 10, "{} tasks came of 100 requests", tasks() - before);
-    // A later request with more time does not put off what an earlier one asked for, nor does one before it.
+    // A later request with more time does not postpone an earlier deadline, nor does an earlier one.
     client.call("process/terminate", end(0)).await.unwrap();
     client.call("process/terminate", end(u64::from(u32::MAX))).await.unwrap();
     let exited = client.note("process/exited", "deaf").await;

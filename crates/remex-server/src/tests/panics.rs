@@ -1,4 +1,4 @@
-//! Panics at named places: what met them ends with an error, and nothing else.
+//! Panics at named places: only what they occur in ends, with an error.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::{
     supervise::{Panicked, catch_panic, supervise},
 };
 
-/// Makes a pipe with a name, which ends when the last process has closed it that opened it for reading and writing.
+/// Creates a named pipe, which ends once every process that opened it for reading and writing has closed it.
 fn fifo(path: &Path) -> Receiver {
     let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
     assert!(made.success());
@@ -81,12 +81,12 @@ async fn a_start_that_panics_when_its_child_runs_leaves_nothing_of_its_tree() {
 async fn a_writer_that_panics_ends_its_connection_and_no_other() {
     let site = Site::new().await;
     let (mut first, second) = (site.client().await, site.client().await);
-    // The answer and the output may be due together, and then the answer is not sent either.
+    // Answer and output may be due together; then the answer is not sent either.
     let start = start_params("a!deliver", "echo; sleep 1000");
     first.send(json!({"id": "start", "method": "process/start", "params": start})).await;
     first.end().await;
     second.assert_works().await;
-    // Although its client has not closed it.
+    // Although the client has not closed the connection.
     site.assert_idle().await;
     drop(first);
 }

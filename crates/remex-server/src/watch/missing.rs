@@ -1,4 +1,4 @@
-//! Paths that do not exist yet: where to look so that their coming is noticed.
+//! `fs/watchMissing`: which directories to watch to notice that missing paths appear.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,20 +9,20 @@ use std::{
 use super::tree::metadata;
 use crate::watcher::{DirectoryId, Refusal, SharedWatcher, Subscription};
 
-/// Paths in one request; beyond it the client has to look by itself.
+/// Paths in one request; beyond it, the client has to poll.
 pub(super) const PATHS: usize = 1024;
 
-/// Where to look for what is missing, and for a change of what is there.
+/// What to watch for missing paths to appear, or for an existing one to change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// For each missing path the first part that is missing, and the path that is there.
+    /// The first missing component of each missing path, and the existing path.
     pub(super) places: BTreeSet<PathBuf>,
-    /// The directories on the way to them.
+    /// The directories that lead to them.
     pub(super) directories: BTreeMap<PathBuf, DirectoryId>,
 }
 
 impl Plan {
-    /// Looks at the paths; none when there is nothing to wait for, or no way to notice it.
+    /// Inspects the paths; returns `None` if there is nothing to wait for, or no way to notice it.
     pub(super) fn make(missing: &[PathBuf], present: Option<&Path>) -> Option<Self> {
         if missing.is_empty() {
             return None;
@@ -40,7 +40,7 @@ impl Plan {
         Some(plan)
     }
 
-    /// Has the directories watched; `false` when one that matters cannot be.
+    /// Watches the directories; returns `false` if a required one cannot be watched.
     pub(super) fn watch_directory(&self, watcher: &SharedWatcher, subscription: &Arc<Subscription>) -> bool {
         let matters = |directory: &Path| self.places.iter().any(|place| place.parent() == Some(directory));
         self.directories.iter().all(|(directory, id)| {
@@ -56,9 +56,9 @@ impl Plan {
         })
     }
 
-    /// Goes down to a path through plain directories; returns it, or the first part that is missing.
+    /// Follows a path through plain directories; returns the path, or its first missing component.
     ///
-    /// None when there is a file on the way, or a link, which could lead elsewhere later.
+    /// Returns `None` if a file is in the way, or a link, which could point elsewhere later.
     fn approach(&mut self, path: &Path) -> Option<PathBuf> {
         let mut place = PathBuf::new();
         let mut parts = path.components().peekable();

@@ -1,4 +1,4 @@
-//! Going to every directory of a watch. Runs on threads for files, because any directory may hang.
+//! Watches every directory of a tree. Runs on file threads, because any directory may hang.
 
 use std::{
     fs::{self, Metadata},
@@ -14,19 +14,19 @@ use crate::{
     watcher::{Depth, DirectoryId, Refusal, Rescan, SharedWatcher, Subscription, WatchScope},
 };
 
-/// What becomes of what is found on the way.
+/// What to do with entries found during a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finds {
-    /// The client knows it, or is told to look at everything.
+    /// The client knows them, or is told to rescan everything.
     Known,
     New,
 }
 
-/// Has everything watched that a new watch is about.
+/// Watches all directories of a new watch.
 pub(super) fn begin(watcher: &SharedWatcher, subscription: &Arc<Subscription>) -> Result<(), RpcError> {
     let begun = approach(watcher, subscription, Finds::Known);
     if begun.is_err() {
-        // At once, so that there is room again when the client hears of it.
+        // Done at once, so that there is room again when the client sees the error.
         watcher.unwatch_all(subscription);
     }
     match begun {
@@ -35,18 +35,18 @@ pub(super) fn begin(watcher: &SharedWatcher, subscription: &Arc<Subscription>) -
             let WatchScope::Tree { root, .. } = &subscription.scope else { return Ok(()) };
             Err(io_error(&io::Error::from(rustix::io::Errno::NOENT), root))
         }
-        // Nobody is there to be told.
+        // The client no longer waits for an answer.
         Err(Refusal::Left) => Ok(()),
         Err(Refusal::Full(error) | Refusal::Failed(error)) => Err(error),
     }
 }
 
-/// Looks at what is new, before it is told.
+/// Scans what is new, before it is reported.
 pub(super) fn look(watcher: &SharedWatcher, subscription: &Arc<Subscription>, work: Rescan) {
     let WatchScope::Tree { root, depth } = &subscription.scope else { return };
     let mut looked = Ok(());
     if work.is_lost {
-        // Names may mean other directories now: from the beginning.
+        // Names may refer to other directories now, so start over.
         watcher.unwatch_all(subscription);
         looked = approach(watcher, subscription, Finds::Known);
     }
@@ -75,16 +75,16 @@ pub(super) fn look(watcher: &SharedWatcher, subscription: &Arc<Subscription>, wo
     }
 }
 
-/// Has the directories on the way to the root watched, then the root.
+/// Watches the ancestors of the root, then the root.
 ///
-/// The way is watched so that the end of the root is noticed, and its return.
+/// Ancestors are watched to notice when the root disappears and reappears.
 fn approach(watcher: &SharedWatcher, subscription: &Arc<Subscription>, finds: Finds) -> Result<(), Refusal> {
     let WatchScope::Tree { root, depth } = &subscription.scope else { return Ok(()) };
     let way: Vec<&Path> = root.ancestors().skip(1).collect();
     for directory in way.into_iter().rev() {
         let Some(metadata) = metadata(directory)? else { return Err(Refusal::Gone) };
         match watcher.watch_directory(subscription, directory, DirectoryId::from(&metadata)) {
-            // A way that may be gone through but not looked at will do.
+            // An ancestor with search permission but no read permission is tolerated.
             Ok(()) | Err(Refusal::Failed(_)) => {}
             Err(refusal) => return Err(refusal),
         }
@@ -102,7 +102,7 @@ fn approach(watcher: &SharedWatcher, subscription: &Arc<Subscription>, finds: Fi
     }
 }
 
-/// Has a directory and all below it watched; links are not followed.
+/// Watches a directory and all directories below it, without following links.
 fn cover(
     watcher: &SharedWatcher,
     subscription: &Arc<Subscription>,
@@ -113,7 +113,7 @@ fn cover(
     while let Some(directory) = waiting.pop() {
         match post_and_find(watcher, subscription, &directory, finds) {
             Ok(below) => waiting.extend(below),
-            // It is gone, or the server may not look into it: then nobody here can see what happens there.
+            // It has vanished, or the server may not read it and cannot see changes there.
             Err(Refusal::Gone | Refusal::Failed(_)) if directory != top || finds == Finds::New => {}
             Err(refusal) => return Err(refusal),
         }
@@ -121,7 +121,7 @@ fn cover(
     Ok(())
 }
 
-/// Has one directory watched, and returns the directories in it.
+/// Watches one directory, and returns its subdirectories.
 fn post_and_find(
     watcher: &SharedWatcher,
     subscription: &Arc<Subscription>,
@@ -130,7 +130,7 @@ fn post_and_find(
 ) -> Result<Vec<PathBuf>, Refusal> {
     let Some(metadata) = metadata(directory)?.filter(Metadata::is_dir) else { return Ok(Vec::new()) };
     watcher.watch_directory(subscription, directory, DirectoryId::from(&metadata))?;
-    // It is watched now, so nothing that comes after this look is missed.
+    // Listed after it is watched, so that no later change is missed.
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Refusal::Gone),
@@ -148,7 +148,7 @@ fn post_and_find(
     Ok(directories)
 }
 
-/// Looks at a path without following a link; none when nothing is there.
+/// Returns metadata without following a link; `None` if nothing exists.
 pub(super) fn metadata(path: &Path) -> Result<Option<Metadata>, Refusal> {
     match path.symlink_metadata() {
         Ok(metadata) => Ok(Some(metadata)),

@@ -1,6 +1,6 @@
-//! The kernel's watcher of directories (inotify), and the thread that hears from it.
+//! The kernel's directory watcher (inotify), and the thread that reads its events.
 //!
-//! Whatever cannot be had, a thread or a descriptor, is an error for whoever asked. Start at [`Watcher`].
+//! If a thread or a descriptor cannot be obtained, the caller gets an error. Start at [`Watcher`].
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,10 +26,10 @@ use rustix::{
 
 use super::subscription::Event;
 
-/// What is read from the kernel at a time; an event has at most 272 bytes.
+/// The buffer for events; one has at most 272 bytes.
 const BUFFER_LEN: usize = 16 << 10;
 
-/// What the kernel says.
+/// A notice from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Notice<'a> {
     Event(Event<'a>),
@@ -37,7 +37,7 @@ pub(super) enum Notice<'a> {
     Lost,
 }
 
-/// Directories that are watched; the thread that hears of them ends when this is dropped.
+/// Watches directories; the thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Watcher {
     shared: Arc<Shared>,
@@ -46,9 +46,9 @@ pub(super) struct Watcher {
 #[derive(Debug)]
 struct Shared {
     inotify: OwnedFd,
-    /// Readable when the thread is to end.
+    /// Readable when the thread must end.
     stop: OwnedFd,
-    /// Shared with the thread. Held while a directory is added, so that no event of it comes before its name.
+    /// Shared with the thread. Held while a directory is added, so that its first event finds its name.
     names: Mutex<Names>,
 }
 
@@ -59,7 +59,7 @@ struct Names {
 }
 
 impl Watcher {
-    /// Makes a watcher that tells `hear`, on a thread of its own.
+    /// Creates a watcher that calls `hear` on a thread of its own.
     pub(super) fn new(hear: impl FnMut(Notice<'_>) + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
@@ -71,7 +71,7 @@ impl Watcher {
         Ok(Watcher { shared })
     }
 
-    /// Watches a directory that is open; its old name, if it has one, is to be forgotten before.
+    /// Watches an open directory; an old name of it must be removed first.
     pub(super) fn watch(&self, directory: &Path, opened: &OwnedFd) -> io::Result<()> {
         let flags = WatchFlags::ATTRIB
             | WatchFlags::CREATE
@@ -84,7 +84,7 @@ impl Watcher {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
         let mut names = self.shared.names();
-        // Not by its name: looking for that may hang, and the thread waits for the lock.
+        // Not by name: resolving it may hang, and the thread waits for the lock.
         let opened = format!("/proc/self/fd/{}", opened.as_raw_fd());
         let number = inotify::add_watch(&self.shared.inotify, opened, flags)?;
         names.by_number.insert(number, directory.to_owned());
@@ -139,7 +139,7 @@ impl Shared {
         let path = {
             let mut names = self.names();
             if flags.contains(ReadFlags::IGNORED) {
-                // The kernel watches it no more.
+                // The kernel no longer watches it.
                 return names.forget(number);
             }
             let Some(directory) = names.by_number.get(&number) else { return };
@@ -147,8 +147,9 @@ impl Shared {
             let is_gone =
                 flags.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE | ReadFlags::DELETE_SELF);
             if is_gone && names.by_path.contains_key(&path) {
-                // It has its name no more, and neither has what is below it. Before anybody hears of this and of
-                // what comes after it: the name may be given to another directory, which is then watched.
+                // The directory and everything below it have lost their names. Removed before this event and
+                // later ones are reported, because the name may be given to another directory, which is then
+                // watched.
                 names.remove_all(&path).into_iter().for_each(|number| self.unwatch(number));
             }
             path
@@ -170,7 +171,7 @@ impl Shared {
     }
 
     fn unwatch(&self, number: i32) {
-        // Usually the kernel has noticed itself.
+        // Usually, the kernel has already removed it.
         let _ = inotify::remove_watch(&self.inotify, number);
     }
 
@@ -180,7 +181,7 @@ impl Shared {
 }
 
 impl Names {
-    /// Takes a name away; returns what is to be watched no more.
+    /// Removes a name; returns the watch to remove.
     fn remove(&mut self, path: &Path) -> Option<i32> {
         let number = self.by_path.remove(path)?;
         // It may have another name by now.
@@ -191,7 +192,7 @@ impl Names {
         Some(number)
     }
 
-    /// Takes a name away, and all that are below it.
+    /// Removes a name and all names below it.
     fn remove_all(&mut self, path: &Path) -> Vec<i32> {
         let below = (Bound::Included(path), Bound::Unbounded);
         let names: Vec<PathBuf> = self
@@ -228,7 +229,7 @@ mod tests {
         watcher.watch(directory, &fs::File::open(directory).unwrap().into()).unwrap();
     }
 
-    /// Lets a directory be watched anew as soon as it is back, before the thread has heard all that there is.
+    /// Watches a directory again as soon as it is back, before the thread has read all events.
     fn a_directory_that_comes_back_stays_watched(go_and_come_back: impl FnOnce(&Path)) {
         let place = tempfile::tempdir().unwrap();
         let (top, directory) = (place.path().to_owned(), place.path().join("d"));

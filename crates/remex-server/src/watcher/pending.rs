@@ -1,4 +1,4 @@
-//! What changed since it was last told, each path once. Pure: no files, no clock.
+//! Changes since the last report, each path once. Pure: no files, no clock.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -7,21 +7,21 @@ use std::{
 
 use remex_proto::fs::ChangeKind;
 
-/// Paths that wait to be told; beyond it they become one "look at everything again".
+/// Paths that wait to be reported; beyond it, they become one overflow.
 const PATHS: usize = 4096;
 
-/// The same for the bytes of these paths.
+/// Total length of these paths, in bytes.
 const PATH_BYTES: usize = 1 << 20;
 
-/// What changed and was not told yet.
+/// Changes that were not reported yet.
 #[derive(Debug, Default)]
 pub(crate) struct PendingChanges {
     changes: BTreeMap<PathBuf, Change>,
     path_bytes: usize,
     overflow: bool,
-    /// Counts what is noted, so that a change can be told from a later one of the same path.
+    /// A counter that distinguishes a change from a later one of the same path.
     now: u64,
-    /// Removals up to here have been looked at, see [`PendingChanges::unverified_removals`].
+    /// Removals up to here have been verified, see [`PendingChanges::unverified_removals`].
     sure: u64,
 }
 
@@ -31,14 +31,14 @@ struct Change {
     at: u64,
 }
 
-/// A path that was removed, unless something is there again.
+/// A path that was removed, unless something exists there again.
 #[derive(Debug)]
 pub(crate) struct UnverifiedRemoval {
     pub(crate) path: PathBuf,
     at: u64,
 }
 
-/// What is to be told.
+/// Changes to report.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ChangeBatch {
     pub(crate) changes: Vec<(PathBuf, ChangeKind)>,
@@ -46,7 +46,7 @@ pub(crate) struct ChangeBatch {
 }
 
 impl PendingChanges {
-    /// Notes an event. What is new at a path, or gone, stands for everything below it.
+    /// Records an event. The creation or removal of a path covers everything below it.
     pub(crate) fn note(&mut self, path: &Path, kind: ChangeKind) {
         if self.overflow {
             return;
@@ -62,7 +62,7 @@ impl PendingChanges {
                 self.path_bytes += path.as_os_str().len();
                 self.check_size();
             }
-            // What is new stays new when it is modified.
+            // A created path stays created when it is modified.
             Entry::Occupied(entry)
                 if kind == ChangeKind::Modified && entry.get().kind == ChangeKind::Created => {}
             Entry::Occupied(mut entry) => {
@@ -71,7 +71,7 @@ impl PendingChanges {
         }
     }
 
-    /// Notes that something was found in a new directory; an event that it is gone knows better.
+    /// Records an entry found in a new directory; a recorded removal takes precedence.
     pub(crate) fn find(&mut self, path: &Path) {
         match self.changes.get_mut(path) {
             Some(change) if change.kind == ChangeKind::Modified => change.kind = ChangeKind::Created,
@@ -80,17 +80,17 @@ impl PendingChanges {
         }
     }
 
-    /// Notes that something was missed.
+    /// Records that events were missed.
     pub(crate) fn overflow(&mut self) {
         self.changes.clear();
         self.path_bytes = 0;
         self.overflow = true;
     }
 
-    /// Returns the removals that nobody has looked at.
+    /// Returns the removals that have not been verified.
     ///
-    /// The system tells the end of a directory twice, and the second time may come when there is
-    /// another one in its place.
+    /// The kernel reports the removal of a directory twice, and the second report may arrive when another one
+    /// has taken its place.
     pub(crate) fn unverified_removals(&self) -> Vec<UnverifiedRemoval> {
         self.changes
             .iter()
@@ -99,17 +99,17 @@ impl PendingChanges {
             .collect()
     }
 
-    /// Tells whether no later event has overtaken a removal.
+    /// Returns whether a removal is still the latest event of its path.
     pub(crate) fn is_current(&self, removal: &UnverifiedRemoval) -> bool {
         self.changes.get(&removal.path).is_some_and(|change| change.at == removal.at)
     }
 
-    /// Notes that the removals given out were looked at.
+    /// Records that these removals were verified.
     pub(crate) fn confirm(&mut self, removals: &[UnverifiedRemoval]) {
         self.sure = removals.iter().map(|removal| removal.at).max().unwrap_or(0).max(self.sure);
     }
 
-    /// Takes what can be told: all but removals in removal.
+    /// Takes everything that can be reported: all but unverified removals.
     pub(crate) fn take(&mut self) -> Option<ChangeBatch> {
         let sure = self.sure;
         let is_told = |change: &Change| change.kind != ChangeKind::Removed || change.at <= sure;
@@ -123,7 +123,7 @@ impl PendingChanges {
     }
 
     fn forget_below(&mut self, path: &Path) {
-        // Paths are ordered by their parts, so what is below one follows it.
+        // Paths are ordered by component, so everything below one follows it.
         let below: Vec<PathBuf> = self
             .changes
             .range::<Path, _>((std::ops::Bound::Excluded(path), std::ops::Bound::Unbounded))

@@ -1,4 +1,4 @@
-//! What one watch looks at, and what it has seen there.
+//! What one watch covers, and what has changed there.
 
 use std::{
     collections::BTreeSet,
@@ -11,59 +11,59 @@ use tokio::sync::Notify;
 
 use super::pending::{ChangeBatch, PendingChanges, UnverifiedRemoval};
 
-/// New directories that wait to be looked at; beyond it everything is looked at again.
+/// New directories that wait for a scan; beyond it, everything is scanned again.
 const FRESH: usize = 4096;
 
-/// What a watch is about; none of its paths has a link in it.
+/// What a watch covers; its paths contain no links.
 #[derive(Debug)]
 pub(crate) enum WatchScope {
     Tree {
         root: PathBuf,
         depth: Depth,
     },
-    /// Places where anything that happens is told, once.
+    /// Paths for which any event is reported, once.
     Places(BTreeSet<PathBuf>),
 }
 
-/// How far below its root a watch looks.
+/// How far below its root a watch reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// What is in the directory.
+    /// Only the directory's own entries.
     One,
     All,
 }
 
-/// An event of the file system.
+/// A file system event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event<'a> {
     pub(crate) path: &'a Path,
     pub(crate) kind: ChangeKind,
-    /// What is new there may be a directory.
+    /// The path may be a new directory.
     pub(crate) is_fresh: bool,
 }
 
-/// One watch, as it is shared by its task, threads for files and the thread that hears of events.
+/// One watch, shared by its task, file threads and the thread that reads events.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) scope: WatchScope,
-    /// Held for moments only.
+    /// Held briefly.
     seen: Mutex<Seen>,
-    /// Rings the watch's task.
+    /// Wakes the watch's task.
     bell: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     pending: PendingChanges,
-    /// What may be a new directory, in order.
+    /// Possibly new directories, in order.
     fresh: Vec<PathBuf>,
-    /// Events were lost, so directories may have come that nobody knows.
+    /// Events were lost, so there may be unknown directories.
     is_lost: bool,
-    /// A part could not be watched, so what happens there is not seen.
+    /// A part cannot be watched, so changes there are missed.
     is_incomplete: bool,
 }
 
-/// What has to be looked at before pending can be told.
+/// What must be scanned before changes can be reported.
 #[derive(Debug)]
 pub(crate) struct Rescan {
     pub(crate) fresh: Vec<PathBuf>,
@@ -76,7 +76,7 @@ impl Subscription {
         Subscription { scope, seen: Mutex::default(), bell: Notify::new() }
     }
 
-    /// Takes an event, if it is about this watch.
+    /// Records an event if the watch covers it.
     pub(crate) fn on_event(&self, event: Event<'_>) {
         let mut seen = self.seen();
         match &self.scope {
@@ -91,7 +91,7 @@ impl Subscription {
             WatchScope::Tree { root, depth } => {
                 if event.path != root && root.starts_with(event.path) {
                     match event.kind {
-                        // Whoever takes away a directory takes away what is below it.
+                        // Removing a directory removes everything below it.
                         ChangeKind::Removed => seen.pending.note(root, ChangeKind::Removed),
                         ChangeKind::Created => seen.add_fresh(event.path),
                         ChangeKind::Modified => return,
@@ -110,7 +110,7 @@ impl Subscription {
         self.bell.notify_one();
     }
 
-    /// Notes that events were lost.
+    /// Records that events were lost.
     pub(crate) fn on_lost_events(&self) {
         let mut seen = self.seen();
         seen.is_lost = true;
@@ -119,24 +119,24 @@ impl Subscription {
         self.bell.notify_one();
     }
 
-    /// Notes that a part cannot be watched: from now on everything told is incomplete.
+    /// Records that a part cannot be watched: from now on, every report is incomplete.
     pub(crate) fn mark_incomplete(&self) {
         let mut seen = self.seen();
         seen.is_incomplete = true;
         seen.pending.overflow();
     }
 
-    /// Notes what was found in a new directory.
+    /// Records an entry found in a new directory.
     pub(crate) fn find(&self, path: &Path) {
         self.seen().pending.find(path);
     }
 
-    /// Waits until something may have been seen.
+    /// Waits until there may be changes.
     pub(crate) async fn bell(&self) {
         self.bell.notified().await;
     }
 
-    /// Takes what is to be looked at; none when there is nothing.
+    /// Takes what must be scanned; `None` if there is nothing.
     pub(crate) fn work(&self) -> Option<Rescan> {
         let mut seen = self.seen();
         let work = Rescan {
@@ -147,7 +147,7 @@ impl Subscription {
         (work.is_lost || !work.fresh.is_empty() || !work.removals.is_empty()).then_some(work)
     }
 
-    /// Notes that something is there where a removal was in removal; `false` when that is old pending.
+    /// Records that a removed path exists again; returns `false` if a later event has superseded the removal.
     pub(crate) fn refute(&self, removal: &UnverifiedRemoval) -> bool {
         let mut seen = self.seen();
         let is_current = seen.pending.is_current(removal);
@@ -157,12 +157,12 @@ impl Subscription {
         is_current
     }
 
-    /// Notes that removals were looked at.
+    /// Records that removals were verified.
     pub(crate) fn confirm(&self, removals: &[UnverifiedRemoval]) {
         self.seen().pending.confirm(removals);
     }
 
-    /// Takes what can be told.
+    /// Takes what can be reported.
     pub(crate) fn take(&self) -> Option<ChangeBatch> {
         let mut seen = self.seen();
         let is_incomplete = seen.is_incomplete;
