@@ -217,7 +217,7 @@ pub(crate) fn has_memory(len: usize) -> bool {
 
 /// Returns the error for an answer that does not fit into the server's budget.
 pub(crate) fn no_room(hint: &str) -> RpcError {
-    RpcError::new(ErrorKind::LimitExceeded, "the server has no room for such a long answer now")
+    RpcError::new(ErrorKind::LimitExceeded, "the server has no memory free for such a long answer now")
         .with_hint(hint)
 }
 

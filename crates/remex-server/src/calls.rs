@@ -395,7 +395,7 @@ impl Calls {
         if session.id == own.id {
             return Err(RpcError::new(
                 ErrorKind::InvalidParams,
-                "cannot observe the session that this connection controls; its notifications come anyway",
+                "cannot observe the session that this connection controls; it already receives its notifications",
             ));
         }
         let outbox = Arc::clone(self.context.outbox());

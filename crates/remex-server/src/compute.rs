@@ -46,7 +46,7 @@ impl ComputePool {
         match self.threads.run_if_wanted(work).await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => resume_unwind(panic),
-            Err(panicked) => unreachable!("the panic of a job was catch_panic, and yet {panicked}"),
+            Err(panicked) => unreachable!("the job catches its own panic, yet {panicked}"),
         }
     }
 }

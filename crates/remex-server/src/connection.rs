@@ -326,7 +326,7 @@ impl Connection {
     /// Closes a connection that reserves memory for a message that does not arrive.
     fn too_slow(&self, period: Duration, source: Source) -> Stop {
         let message = format!(
-            "less than 1 MiB of a long message came in {period:?} while others waited to send theirs; send it in shorter ones"
+            "received less than 1 MiB of a long message in {period:?} while other connections waited for memory; send shorter messages"
         );
         tracing::debug!(connection = self.outbox.id, error = message, "connection closed");
         if source != Source::WebSocket {
@@ -341,7 +341,11 @@ impl Connection {
     }
 
     fn violation(&self, what: &str) {
-        tracing::debug!(connection = self.outbox.id, error = what, "connection closed for a violation");
+        tracing::debug!(
+            connection = self.outbox.id,
+            error = what,
+            "connection closed after a protocol violation"
+        );
         self.outbox.say_goodbye(POLICY, what);
     }
 
@@ -502,7 +506,7 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc
             // After a close was requested, a client that reads nothing gets only a short time.
             () = overdue(&outbox) => false,
             () = outbox.stalled() => {
-                let reason = format!("nothing was read for {:?} while answers were waiting", limits.stalled_writer);
+                let reason = format!("the client read nothing for {:?} while answers were pending", limits.stalled_writer);
                 outbox.say_goodbye(POLICY, reason.as_str());
                 break Some(Goodbye { code: POLICY, reason });
             }
@@ -511,7 +515,7 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc
                     continue;
                 }
                 let reason =
-                    format!("less than 1 MiB of long answers was taken in {period:?} while others waited for room");
+                    format!("the client read less than 1 MiB of long answers in {period:?} while other connections waited for memory");
                 outbox.say_goodbye(TRY_AGAIN, reason.as_str());
                 break Some(Goodbye { code: TRY_AGAIN, reason });
             }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Why a connection closes after a panic.
-pub(crate) const FAILED: &str = "the server failed on a request; its log says why";
+pub(crate) const FAILED: &str = "a request handler panicked; see the server's log";
 
 /// What a call handler needs from its connection.
 #[derive(Debug)]

@@ -93,9 +93,9 @@ pub(crate) enum AnswerSize {
 /// Guards that a job holds until its effect is visible.
 #[derive(Debug)]
 pub(crate) struct JobGuards {
-    #[expect(dead_code, reason = "others wait for it to be dropped")]
+    #[expect(dead_code, reason = "releases a resource when dropped")]
     lock: PathLock,
-    #[expect(dead_code, reason = "others wait for it to be dropped")]
+    #[expect(dead_code, reason = "releases a resource when dropped")]
     slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -195,7 +195,7 @@ impl FileCalls {
                 ErrorKind::SandboxUnavailable,
                 "sandbox intent cannot be enforced on this executor",
             )
-            .with_hint("this server cannot confine file access; ask without `sandbox`, or elsewhere"));
+            .with_hint("this server cannot confine file access; repeat the request without `sandbox`, or on another server"));
         }
         self.lock(access?)
     }

@@ -153,7 +153,7 @@ async fn reason_to_stop(
     tokio::select! {
         () = cancelled.cancelled() => "the request was cancelled".to_owned(),
         () = deadline.passed() => deadline.to_string(),
-        () = ended => "the client has ended its side of the connection".to_owned(),
+        () = ended => "the client closed its side of the connection".to_owned(),
     }
 }
 

@@ -30,29 +30,25 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
     };
     let path = path.display();
     let hint = match kind {
-        ErrorKind::NotFound => format!("nothing is at `{path}`, or a directory on the way to it is missing"),
+        ErrorKind::NotFound => format!("`{path}` or one of its parent directories does not exist"),
         _ if errno == Some(Errno::ROFS) => {
-            format!(
-                "the file system of `{path}` is read-only; choose another place, or have it mounted writable"
-            )
+            format!("the file system of `{path}` is read-only; choose another path, or remount it writable")
         }
-        ErrorKind::PermissionDenied => format!("the user of the server may not do that at `{path}`"),
-        ErrorKind::InvalidInput => format!("the system cannot work with `{path}` like that"),
+        ErrorKind::PermissionDenied => format!("the server's user lacks permission for that at `{path}`"),
+        ErrorKind::InvalidInput => format!("the system rejects that operation on `{path}`"),
         ErrorKind::AlreadyExists => format!("remove `{path}` first, or choose another name"),
         ErrorKind::IsADirectory => format!("`{path}` is a directory; name a file"),
-        ErrorKind::NotADirectory => format!("a part of `{path}` that should be a directory is none"),
+        ErrorKind::NotADirectory => format!("a parent of `{path}` is not a directory"),
         ErrorKind::NotEmpty => format!("`{path}` is not empty; remove it with `recursive: true`"),
         ErrorKind::SymbolicLink => {
-            format!("`{path}` has a symbolic link that is not followed here, or links that go in a circle")
+            format!("`{path}` contains a symbolic link that is not followed here, or a loop of links")
         }
-        ErrorKind::NoSpace => format!("there is no room for `{path}`: free some space, then try again"),
+        ErrorKind::NoSpace => format!("no space is left for `{path}`; free some, then try again"),
         _ if errno == Some(Errno::AGAIN) => {
-            format!(
-                "`{path}` has no end and nothing new to say; run a program that waits for it, such as `cat`"
-            )
+            format!("`{path}` never ends and has no data now; run a program that waits for it, such as `cat`")
         }
         _ if errno == Some(Errno::NXIO) => {
-            format!("`{path}` is a socket, or a device that is not there; name a regular file")
+            format!("`{path}` is a socket, or a device that does not exist; name a regular file")
         }
         ErrorKind::CrossDevice => format!("`{path}` is on another file system; copy, then remove"),
         _ => format!("the operation on `{path}` failed"),

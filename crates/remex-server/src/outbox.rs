@@ -301,7 +301,7 @@ impl Outbox {
     pub(crate) fn push_note<N: Note + Into<ServerNote>>(&self, note: N) {
         if self.queue().answer_bytes > self.limits.waiting_answer_bytes {
             return self
-                .say_goodbye(close_code::POLICY, "too many notifications are waiting; read them faster");
+                .say_goodbye(close_code::POLICY, "too many notifications are pending; read them faster");
         }
         self.push_last(note);
     }

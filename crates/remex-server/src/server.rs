@@ -77,7 +77,7 @@ impl Server {
         let watchdog = Watchdog::start(&tags).inspect_err(|error| {
             tracing::warn!(
                 %error,
-                "no watchdog could be started: if the server is killed, processes in groups or sessions of their own live on; \
+                "no watchdog could be started: if the server is killed, processes in groups or sessions of their own survive; \
                  raise the limits on processes and descriptors"
             );
         });
@@ -110,10 +110,10 @@ impl Server {
                             drop(permit);
                         });
                     }
-                    None => tracing::warn!("a connection was dropped: there are too many"),
+                    None => tracing::warn!("connection dropped: too many connections"),
                 },
                 Err(error) => {
-                    tracing::warn!(error = %error, "a connection could not be accepted");
+                    tracing::warn!(error = %error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -135,7 +135,9 @@ impl Server {
     /// has too many connections, it drops `end`.
     pub fn serve_memory(self: &Arc<Self>, end: ServerEnd) {
         let Some(permit) = self.connection_permit().filter(|_| !self.host.is_ending()) else {
-            return tracing::warn!("a link was dropped: the server is ending, or there are too many");
+            return tracing::warn!(
+                "in-process connection dropped: the server is shutting down, or has too many connections"
+            );
         };
         let (sessions, identity) = (Arc::clone(&self.sessions), self.own_identity());
         self.host.spawn(async move {
@@ -171,12 +173,12 @@ impl Server {
                         identity: upgraded.who,
                     },
                     Err(reason) => {
-                        return tracing::debug!(error = %reason, "a connection did not become a WebSocket");
+                        return tracing::debug!(error = %reason, "WebSocket handshake failed");
                     }
                 }
             }
             Accepted::Unix { peer_uid, .. } if peer_uid != rustix::process::geteuid().as_raw() => {
-                return tracing::warn!(uid = peer_uid, "a peer with another uid was refused");
+                return tracing::warn!(uid = peer_uid, "refused a peer with another uid");
             }
             Accepted::Unix { stream, .. } => {
                 let (reader, writer) = stream.into_split();
@@ -203,7 +205,7 @@ impl Server {
         sessions.iter().for_each(|session| session.will_end());
         // One scan for all sessions. A stopped process handles TERM only after it continues.
         if let Err(error) = tree::signal(&self.everything(), &[Signal::TERM, Signal::CONT]).await {
-            tracing::warn!(%error, "processes cannot be asked to end");
+            tracing::warn!(%error, "cannot send SIGTERM to all processes");
         }
         let all_closed = async {
             for session in &sessions {
@@ -250,7 +252,7 @@ impl Server {
         let mut ended = kill().await;
         for_all(sessions, |session| async move {
             if let Err(error) = session.closed_in_time().await {
-                tracing::error!(session = %session.id, error = %error.message, "session did not end");
+                tracing::error!(session = %session.id, error = %error.message, "session still has processes after its end");
             }
         })
         .await;
@@ -328,7 +330,7 @@ impl From<io::Result<usize>> for Ended {
         match killed {
             Ok(_) => Self::All,
             Err(error) => {
-                tracing::error!(%error, "not all processes ended");
+                tracing::error!(%error, "some processes are still alive after SIGKILL");
                 Self::NotAll
             }
         }

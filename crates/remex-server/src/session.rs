@@ -332,7 +332,7 @@ impl Session {
             return Ok(());
         }
         let live = self.processes().live;
-        let message = format!("{live} processes of the session have not ended; look at them on the host");
+        let message = format!("{live} processes of the session are still alive; check them on the host");
         Err(RpcError::new(ErrorKind::Internal, message))
     }
 

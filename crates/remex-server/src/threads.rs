@@ -101,7 +101,7 @@ impl Pool {
             && let Err(error) = self.add_thread(&mut state)
         {
             drop(state);
-            tracing::debug!(%error, pool = self.name, "no new thread: work waits for those that there are");
+            tracing::debug!(%error, pool = self.name, "cannot create a thread; work waits for the existing ones");
         }
     }
 

@@ -94,7 +94,7 @@ impl Watches {
         }
         if trees.len() >= limit {
             let message = format!(
-                "{limit} watches are on this connection, which is the limit; end some with `fs/unwatch`"
+                "this connection already has {limit} watches, which is the limit; end some with `fs/unwatch`"
             );
             return Err(RpcError::new(ErrorKind::LimitExceeded, message));
         }

@@ -176,7 +176,7 @@ fn a_write_without_an_id_that_cannot_be_written_is_an_error() {
 
     client.start("deaf", &["sleep", "1000"], json!({}));
     let error = client.call("process/write", json!({"processId": "deaf", "chunk": ""})).unwrap_err();
-    let hint = "start it with `pipeStdin` to write to it; a process that has ended takes no input";
+    let hint = "start it with `pipeStdin` to write to it; an ended process accepts no input";
     assert_eq!(
         error,
         json!({

@@ -225,16 +225,10 @@ fn a_page_that_cannot_be_is_refused_with_the_reason() {
     for (more, text) in [
         (json!({"limit": 0}), "limit 0 is out of range: a page has 1 to 50000 entries"),
         (json!({"limit": 50_001}), "limit 50001 is out of range: a page has 1 to 50000 entries"),
-        (
-            json!({"limit": 1, "cursor": "x"}),
-            "`cursor` is none of this server: give `nextCursor` of the page before",
-        ),
-        (
-            json!({"limit": 1, "cursor": ""}),
-            "`cursor` is none of this server: give `nextCursor` of the page before",
-        ),
-        (json!({"cursor": "61"}), "`cursor` and `details` are for pages: give a `limit` too"),
-        (json!({"details": true}), "`cursor` and `details` are for pages: give a `limit` too"),
+        (json!({"limit": 1, "cursor": "x"}), "invalid `cursor`: use the `nextCursor` of the previous page"),
+        (json!({"limit": 1, "cursor": ""}), "invalid `cursor`: use the `nextCursor` of the previous page"),
+        (json!({"cursor": "61"}), "`cursor` and `details` require `limit`"),
+        (json!({"details": true}), "`cursor` and `details` require `limit`"),
     ] {
         let params = with(json!({"path": place.uri("")}), more);
         assert_eq!(client.refusal("fs/readDirectory", params), (-32600, text.to_owned()));

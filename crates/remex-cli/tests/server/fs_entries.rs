@@ -353,7 +353,7 @@ fn permission_bits_are_set_exactly() {
         done(&client, "fs/setPermissions", params);
         assert_eq!(mode("dir"), bits);
     }
-    let text = "mode 4096 is none: permission bits are 0 to 4095 (octal 7777)";
+    let text = "invalid mode 4096: permission bits are 0 to 4095 (octal 7777)";
     let params = |name: &str, mode: u32| json!({"path": place.uri(name), "mode": mode});
     refused(&client, "fs/setPermissions", params("file", 0o10000), (-32600, text));
     refused(&client, "fs/setPermissions", params("nothing", 0o644), NOT_FOUND);
@@ -406,11 +406,11 @@ fn links_are_made_and_read_byte_by_byte() {
     refused(&client, "fs/symlink", json!({"path": place.uri("broken"), "target": "x"}), EXISTS);
     refused(&client, "fs/symlink", json!({"path": place.uri("nothing/x"), "target": "x"}), NOT_FOUND);
     let both = json!({"path": place.uri("x"), "target": "x", "targetBase64": encode("x")});
-    let text = "fs/symlink needs one of `target` and `targetBase64`, and not both";
+    let text = "fs/symlink requires exactly one of `target` and `targetBase64`";
     refused(&client, "fs/symlink", both, (-32600, text));
     refused(&client, "fs/symlink", json!({"path": place.uri("x")}), (-32600, text));
     for target in ["", "a\0b"] {
-        let text = "the target of a symbolic link must not be empty and has no NUL bytes";
+        let text = "the target of a symbolic link must not be empty or contain NUL bytes";
         refused(&client, "fs/symlink", json!({"path": place.uri("x"), "target": target}), (-32600, text));
     }
     refused(&client, "fs/readLink", json!({"path": place.uri("nothing")}), NOT_FOUND);

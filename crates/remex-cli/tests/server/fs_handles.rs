@@ -77,7 +77,7 @@ fn a_new_file_has_the_permissions_that_were_asked_for_from_its_first_moment() {
     let refused = client.refusal("fs/open", open(0o1000));
     assert_eq!(
         refused,
-        (-32600, "createMode 512 is none: a file is created with 0 to 511 (octal 777)".to_owned())
+        (-32600, "invalid createMode 512: a file is created with 0 to 511 (octal 777)".to_owned())
     );
 }
 
@@ -88,7 +88,7 @@ fn a_file_that_is_open_exclusively_is_nobody_elses() {
     let open = |name: &str| json!({"handleId": "h", "path": place.uri(name), "mode": "write", "createMode": 0o600, "exclusive": true});
     assert_eq!(client.call("fs/open", open("part")), Ok(json!({"handleId": "h"})));
     let path = place.path("part").display().to_string();
-    let refused = (-32603, format!("somebody else has `{path}` open exclusively"));
+    let refused = (-32603, format!("`{path}` is already open exclusively"));
     assert_eq!(other.refusal("fs/open", open("part")), refused);
     // It is the file that is held, not its name.
     fs::rename(place.path("part"), place.path("whole")).unwrap();

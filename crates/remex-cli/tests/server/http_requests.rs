@@ -151,15 +151,11 @@ fn wrong_requests_are_refused_before_anything_is_sent() {
         (
             &own,
             json!({"method": "CONNECT"}),
-            "http/request method is invalid: CONNECT opens a tunnel, which is no request",
+            "http/request method is invalid: CONNECT opens a tunnel, which is not supported",
         ),
         (&own, json!({"headers": too_many}), "http/request has 10001 headers; at most 10000 can be sent"),
         ("/x", json!({}), "http/request url is invalid: relative URL without a base"),
-        (
-            &long,
-            json!({}),
-            "http/request url is invalid: it does not fit into a request, which takes up to 65534 bytes",
-        ),
+        (&long, json!({}), "http/request url is invalid: it does not fit into a request of 65534 bytes"),
         ("http:///", json!({}), "http/request url is invalid: empty host"),
         ("ftp://x/", json!({}), "http/request only supports http and https URLs, got ftp"),
         ("file:///etc/passwd", json!({}), "http/request only supports http and https URLs, got file"),

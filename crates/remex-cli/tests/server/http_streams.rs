@@ -410,7 +410,7 @@ fn a_client_that_has_ended_its_side_gets_what_is_there_and_no_endless_wait() {
     puppet.say(b"more");
     client.finish_writing();
     let (body, error) = finish(&client, "r");
-    assert_eq!((body, error), (b"more".to_vec(), json!("the client has ended its side of the connection")));
+    assert_eq!((body, error), (b"more".to_vec(), json!("the client closed its side of the connection")));
     puppet.assert_gone();
     assert_eq!(server.wait().code(), Some(0));
 }
@@ -427,7 +427,7 @@ fn a_connection_has_128_streams_and_a_clear_word_for_the_next() {
         open(&client, &web.url("/"), &number.to_string());
     }
     let error = client.call("http/request", params(&web.url("/"), "more")).expect_err("that is one too many");
-    let message = "128 HTTP streams run on this connection, which is the limit; wait until one has ended";
+    let message = "this connection already has 128 HTTP streams, which is the limit; wait until one ends";
     assert_eq!(error, json!({"code": -32600, "message": message, "data": {"kind": "limitExceeded"}}));
     let short = Web::answering(web_answer(200, &[], "ok"));
     let buffered = with(params(&short.url("/"), "b"), json!({"streamResponse": false}));

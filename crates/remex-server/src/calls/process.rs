@@ -272,7 +272,8 @@ impl Calls {
 }
 
 fn too_many_searches(limit: usize) -> RpcError {
-    let message =
-        format!("{limit} waits for output run on this connection, which is the limit; cancel some first");
+    let message = format!(
+        "this connection already has {limit} waits for output, which is the limit; cancel some first"
+    );
     RpcError::new(ErrorKind::LimitExceeded, message)
 }

@@ -15,7 +15,8 @@ use crate::{
 const UNKNOWN_CODE: i32 = 255;
 
 /// The text that readers get in `failure`.
-pub(crate) const FAILURE: &str = "the server failed to follow this process and killed it; its log says why";
+pub(crate) const FAILURE: &str =
+    "the server's task for this process panicked, so the process was killed; see the server's log";
 
 /// Runs the task of a process; if it panics, ends the process.
 pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>) {
@@ -28,7 +29,7 @@ pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
         let scope = Scope::Process(process.tag, leader);
         process.host.spawn(async move {
             if let Err(error) = terminate::kill(&scope).await {
-                tracing::error!(error = %error.message, "a process whose task panicked did not end");
+                tracing::error!(error = %error.message, "process tree is still alive after its task panicked");
             }
         });
     }

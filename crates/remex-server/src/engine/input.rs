@@ -31,7 +31,7 @@ impl<C: Caller> StdinWrite<C> {
                 ErrorKind::StdinClosed,
                 format!("stdin is closed for process {}", self.process_id),
             )
-            .with_hint("start it with `pipeStdin` to write to it; a process that has ended takes no input"),
+            .with_hint("start it with `pipeStdin` to write to it; an ended process accepts no input"),
             _ => return self.caller.ok(WriteReply::from(status)),
         };
         self.caller.error(&refusal);

@@ -149,7 +149,7 @@ impl Pipes {
                 Taken::NothingNow
             }
             Err(error) => {
-                tracing::warn!(error = %error, "output of a process cannot be read any further");
+                tracing::warn!(error = %error, "reading the output of a process failed");
                 Taken::End
             }
         }
@@ -207,7 +207,7 @@ impl Pipes {
     pub(super) fn listen(&mut self) {
         for source in self.out.iter_mut().flatten() {
             if let Err(error) = source.fd.listen() {
-                tracing::warn!(error = %error, "output of a process cannot be watched any further");
+                tracing::warn!(error = %error, "watching the output of a process failed");
             }
         }
     }
@@ -229,7 +229,7 @@ impl Pipes {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Taken::NothingNow,
             Err(error) => {
                 if error.raw_os_error() != Some(Errno::PIPE.raw_os_error()) {
-                    tracing::debug!(error = %error, "stdin of a process cannot be written");
+                    tracing::debug!(error = %error, "writing to the stdin of a process failed");
                 }
                 Taken::End
             }

@@ -79,7 +79,7 @@ impl<A: Audience> Engine<A> {
     /// Creates the child, unless the start is aborted first.
     pub(super) async fn attempt(&self, start: Start, slots: &Semaphore) -> Result<Child, RpcError> {
         let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
-            return Err(RpcError::new(ErrorKind::Internal, "a process is started once"));
+            return Err(RpcError::new(ErrorKind::Internal, "the process was already started"));
         };
         // Dropping the other branch kills a child that is being created.
         tokio::select! {

@@ -33,7 +33,7 @@ pub(super) fn force<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, call
         match (caller, result) {
             (Some(caller), result) => caller.answer(result.map(|_| Terminated { running: true }.into())),
             (None, Err(error)) => {
-                tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
+                tracing::error!(process = %process.id, error = %error.message, "process tree is still alive after SIGKILL");
             }
             (None, Ok(_)) => {}
         }
@@ -43,7 +43,7 @@ pub(super) fn force<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, call
 /// Kills the tree of a child that cannot be watched, and waits until it is gone.
 pub(super) async fn unwatched<A: Audience>(process: &Engine<A>, exit: Exit) {
     if let Err(error) = kill(&Scope::Process(process.tag, exit.leader().clone())).await {
-        tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
+        tracing::error!(process = %process.id, error = %error.message, "process tree is still alive after SIGKILL");
     }
 }
 
@@ -113,7 +113,7 @@ impl<A: Audience> GentleEnd<'_, A> {
             let deadline = *self.orders.borrow_and_update();
             // A stopped process handles TERM only after it continues.
             if let Err(error) = tree::signal(&self.scope, &[Signal::TERM, Signal::CONT]).await {
-                tracing::warn!(process = %self.process.id, %error, "process tree cannot be asked to end");
+                tracing::warn!(process = %self.process.id, %error, "cannot send SIGTERM to the process tree");
             }
             tokio::select! {
                 biased;
@@ -143,7 +143,7 @@ async fn end_by<A: Audience>(deadline: Instant, scope: &Scope, process: &Engine<
     }
     sleep_until(deadline).await;
     if let Err(error) = kill(scope).await {
-        tracing::error!(process = %process.id, error = %error.message, "process tree did not end");
+        tracing::error!(process = %process.id, error = %error.message, "process tree is still alive after SIGKILL");
     }
 }
 

@@ -167,7 +167,7 @@ impl AnswerMemory {
 /// File contents with their reservation.
 struct Content {
     bytes: Vec<u8>,
-    #[expect(dead_code, reason = "others wait for it to be dropped")]
+    #[expect(dead_code, reason = "releases a resource when dropped")]
     taken: Taken,
 }
 
@@ -198,7 +198,7 @@ pub(super) fn no_room() -> RpcError {
 
 fn gave_nothing(path: &Path) -> RpcError {
     let message = format!(
-        "`{}` gave nothing for {} s, or too little while other answers waited for room",
+        "`{}` returned nothing for {} s, or too little while other answers waited for memory",
         path.display(),
         STUCK.as_secs()
     );
@@ -262,7 +262,7 @@ mod tests {
         let error = cover(&hanging, 11 * MIB).unwrap_err();
         assert_eq!(
             error.message,
-            "`/f` gave nothing for 10 s, or too little while other answers waited for room"
+            "`/f` returned nothing for 10 s, or too little while other answers waited for memory"
         );
         drop((hanging, next));
         assert_eq!(budget.free(), 20 * MIB);

@@ -126,7 +126,7 @@ fn read_all(directory: &OwnedFd) -> io::Result<Result<wire::DirectoryListing, Rp
         let text = format!("fs/readDirectory returned {count} entries; limit is {MAX_ENTRIES}");
         return Ok(Err(RpcError::new(ErrorKind::LimitExceeded, text)
             .with_code(ErrorKind::Io.code())
-            .with_hint("ask for pages with `limit`, then with the `cursor` of the page before")));
+            .with_hint("request pages with `limit`, then pass the `nextCursor` of each page as `cursor`")));
     }
     Ok(Ok(wire::DirectoryListing { entries, next_cursor: None }))
 }
@@ -145,7 +145,7 @@ impl Page {
         let invalid = |text: String| Err(RpcError::new(ErrorKind::InvalidInput, text));
         let Some(limit) = request.limit else {
             if request.cursor.is_some() || request.details {
-                return invalid("`cursor` and `details` are for pages: give a `limit` too".to_owned());
+                return invalid("`cursor` and `details` require `limit`".to_owned());
             }
             return Ok(None);
         };
@@ -159,9 +159,7 @@ impl Page {
         };
         let after = match request.cursor.as_deref().map(parse_cursor) {
             Some(None) => {
-                return invalid(
-                    "`cursor` is none of this server: give `nextCursor` of the page before".to_owned(),
-                );
+                return invalid("invalid `cursor`: use the `nextCursor` of the previous page".to_owned());
             }
             after => after.flatten(),
         };

@@ -67,7 +67,7 @@ fn cannot_spare(destination: &Path) -> RpcError {
     if destination.symlink_metadata().is_ok() {
         return io_error(&Errno::EXIST.into(), destination);
     }
-    let text = "the file system cannot rename with `overwrite: false`; ask with `overwrite: true`";
+    let text = "the file system cannot rename without overwriting; use `overwrite: true`";
     RpcError::new(ErrorKind::NotSupported, text)
 }
 
@@ -79,7 +79,7 @@ impl FileWork for wire::SetPermissions {
     fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         if self.mode > 0o7777 {
-            let text = format!("mode {} is none: permission bits are 0 to 4095 (octal 7777)", self.mode);
+            let text = format!("invalid mode {}: permission bits are 0 to 4095 (octal 7777)", self.mode);
             return Err(RpcError::new(ErrorKind::InvalidInput, text));
         }
         let mode = Mode::from_raw_mode(self.mode);
@@ -156,12 +156,12 @@ impl FileWork for wire::Symlink {
             (Some(target), None) => target.as_bytes(),
             (None, Some(target)) => target,
             _ => {
-                let text = "fs/symlink needs one of `target` and `targetBase64`, and not both";
+                let text = "fs/symlink requires exactly one of `target` and `targetBase64`";
                 return Err(RpcError::new(ErrorKind::InvalidInput, text));
             }
         };
         if target.is_empty() || target.contains(&0) {
-            let text = "the target of a symbolic link must not be empty and has no NUL bytes";
+            let text = "the target of a symbolic link must not be empty or contain NUL bytes";
             return Err(RpcError::new(ErrorKind::InvalidInput, text));
         }
         symlinkat(OsStr::from_bytes(target), CWD, path)

@@ -333,7 +333,7 @@ fn prepare(
 ) -> Result<Replacement, RpcError> {
     let replacement = Replacement::begin(path, links, mode)?;
     if expected == Expected::Nothing && replacement.has_predecessor() {
-        return Err(changed(path, "something is there"));
+        return Err(changed(path, "the file exists"));
     }
     replacement
         .file()
@@ -346,7 +346,7 @@ fn prepare(
 /// Converts a failure to create a file that must not exist.
 fn not_absent(path: &Path, error: RpcError) -> RpcError {
     match error.kind {
-        ErrorKind::AlreadyExists => changed(path, "something is there"),
+        ErrorKind::AlreadyExists => changed(path, "the file exists"),
         _ => error,
     }
 }
@@ -359,17 +359,17 @@ fn check_content(
     wanted: &CancelCheck,
 ) -> Result<(), RpcError> {
     let (mut file, _) = open::for_reading(path, links).map_err(|error| match error.kind {
-        ErrorKind::NotFound => changed(path, "nothing is there"),
+        ErrorKind::NotFound => changed(path, "the file does not exist"),
         _ => error,
     })?;
     let (found, _) = hash(&mut file, u64::MAX, wanted).map_err(|error| io_error(&error, path))?;
-    if found == expected { Ok(()) } else { Err(changed(path, &format!("it is {found} now"))) }
+    if found == expected { Ok(()) } else { Err(changed(path, &format!("its hash is {found}"))) }
 }
 
 fn changed(path: &Path, how: &str) -> RpcError {
-    let message = format!("`{}` is not what `ifMatch` says: {how}; nothing was written", path.display());
+    let message = format!("`{}` does not match `ifMatch`: {how}; nothing was written", path.display());
     RpcError::new(ErrorKind::ContentChanged, message)
-        .with_hint("read it again, apply the change to what is there, and write with its hash")
+        .with_hint("read the file again, apply the change, and write with the new hash")
 }
 
 impl FileWork for wire::HashFile {

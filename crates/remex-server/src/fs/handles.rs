@@ -137,12 +137,11 @@ impl FileCalls {
 
     fn lock_open(&self, connection: ConnectionId, request: &wire::Open) -> Result<PathLock, RpcError> {
         if request.atomic && request.mode != OpenMode::Replace {
-            let message = "`atomic` goes with `mode: \"replace\"` only; leave it out, or replace the file";
+            let message = "`atomic` requires `mode: \"replace\"`; omit it, or replace the file";
             return Err(RpcError::new(ErrorKind::InvalidParams, message));
         }
         if request.exclusive && request.mode != OpenMode::Write {
-            let message =
-                "`exclusive` goes with `mode: \"write\"` only; leave it out, or open the file to write";
+            let message = "`exclusive` requires `mode: \"write\"`; omit it, or open the file for writing";
             return Err(RpcError::new(ErrorKind::InvalidParams, message));
         }
         let access = match request.mode {
@@ -354,7 +353,7 @@ impl Handle {
         let path = native(&self.path)?;
         let Some(replacement) = lock(replacement).take() else {
             let message = format!(
-                "`{}` was not replaced, because a block could not be written; it is what it was",
+                "`{}` was not replaced, because a block could not be written; the old file is unchanged",
                 path.display()
             );
             return Err(RpcError::new(ErrorKind::Io, message).with_hint("write it again from the beginning"));

@@ -49,7 +49,7 @@ pub(super) fn create_mode(wanted: Option<u32>) -> Result<Mode, RpcError> {
         None => Ok(Mode::from_raw_mode(0o666)),
         Some(mode @ ..=0o777) => Ok(Mode::from_raw_mode(mode)),
         Some(mode) => {
-            let text = format!("createMode {mode} is none: a file is created with 0 to 511 (octal 777)");
+            let text = format!("invalid createMode {mode}: a file is created with 0 to 511 (octal 777)");
             Err(RpcError::new(ErrorKind::InvalidInput, text))
         }
     }
@@ -121,12 +121,12 @@ fn check_alone(stat: &Stat, path: &Path) -> Result<(), RpcError> {
         return Ok(());
     }
     let message = format!("`{}` does not belong to the server's user alone", path.display());
-    let hint = "an exclusive file has one name, this owner, and no permissions for others; name another";
+    let hint = "an exclusive file has a single name, belongs to the server's user and grants others nothing; choose another file";
     Err(RpcError::new(ErrorKind::NotAFile, message).with_hint(hint))
 }
 
 fn in_use(path: &Path) -> RpcError {
-    let message = format!("somebody else has `{}` open exclusively", path.display());
+    let message = format!("`{}` is already open exclusively", path.display());
     RpcError::new(ErrorKind::AlreadyExists, message).with_hint("name another file, or wait")
 }
 

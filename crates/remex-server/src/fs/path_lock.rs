@@ -237,9 +237,9 @@ impl PathLockQueue {
 }
 
 fn too_many(limit: usize) -> RpcError {
-    let message = format!("{limit} file requests of this session wait for others, which is the limit");
+    let message = format!("this session already has {limit} waiting file requests, which is the limit");
     RpcError::new(ErrorKind::LimitExceeded, message)
-        .with_hint("those they wait for may hang; requests for other paths go on")
+        .with_hint("the requests that they wait for may hang; requests for other paths still work")
 }
 
 impl Line {

@@ -177,7 +177,7 @@ fn no_memory() -> RpcError {
 }
 
 fn came_too_slowly(period: Duration) -> RpcError {
-    let why = format!("less than 1 MiB came in {period:?} while other answers waited for room");
+    let why = format!("received less than 1 MiB in {period:?} while other answers waited for memory");
     RpcError { kind: ErrorKind::LimitExceeded, ..unreadable(&why) }.with_hint(STREAM_IT)
 }
 

@@ -51,7 +51,7 @@ impl Outgoing {
         let method = Method::from_bytes(request.method.as_bytes())
             .map_err(|error| invalid(format!("http/request method is invalid: {error}")))?;
         if method == Method::CONNECT {
-            let why = "CONNECT opens a tunnel, which is no request";
+            let why = "CONNECT opens a tunnel, which is not supported";
             return Err(invalid(format!("http/request method is invalid: {why}")));
         }
         let url = Url::parse(&request.url)

@@ -116,13 +116,12 @@ fn explain(method: &Method, error: reqwest::Error) -> RpcError {
     failed(&why)
 }
 
-const DOUBTFUL: &str = "the web server closed the connection before it answered: the request may have been carried out; \
-     find out before you send it again";
+const DOUBTFUL: &str = "the web server closed the connection before it answered, so the request may have been carried out; \
+     check before you send it again";
 
-const UNUSABLE: &str =
-    "http/request url is invalid: it does not fit into a request, which takes up to 65534 bytes";
+const UNUSABLE: &str = "http/request url is invalid: it does not fit into a request of 65534 bytes";
 
-const UNTRUSTED: &str = "the server trusts what its host trusts; add the issuer to the roots of the host \
+const UNTRUSTED: &str = "the server trusts the root certificates of its host; add the issuer to them \
      (often the package `ca-certificates`), or start the server with `SSL_CERT_FILE`";
 
 /// Returns the target of a redirect; `None` if the response is final.

@@ -102,7 +102,7 @@ impl HttpCalls {
         }
         if active.len() >= self.max_active {
             let message = format!(
-                "{} HTTP streams run on this connection, which is the limit; wait until one has ended",
+                "this connection already has {} HTTP streams, which is the limit; wait until one ends",
                 self.max_active
             );
             return Err(RpcError::new(ErrorKind::LimitExceeded, message));

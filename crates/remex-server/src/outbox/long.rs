@@ -29,7 +29,7 @@ pub(crate) struct LongMessage {
     /// Bytes still to be encoded; left <= len
     left: usize,
     /// Held until the message is completely encoded.
-    #[expect(dead_code, reason = "others wait for it to be dropped")]
+    #[expect(dead_code, reason = "releases a resource when dropped")]
     share: Option<Share>,
 }
 

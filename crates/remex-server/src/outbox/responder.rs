@@ -195,7 +195,7 @@ impl CancelCheck {
         if self.outbox.is_open(self.number) {
             return Ok(());
         }
-        Err(io::Error::other("nobody waits for it any more"))
+        Err(io::Error::other("the request was cancelled"))
     }
 }
 

@@ -63,7 +63,7 @@ impl Server {
         let is_idle =
             self.sessions.close_if(|has_busy_sessions| !has_busy_sessions && !self.has_connections());
         if is_idle {
-            tracing::info!("nothing to do");
+            tracing::info!("server is idle");
         }
         is_idle
     }

@@ -253,7 +253,11 @@ impl SessionRegistry {
                 return Err(already_attached(wanted));
             }
             self.detach(&session, holder);
-            self.send_away(&session, holder, "the client was silent and another one resumed its session");
+            self.send_away(
+                &session,
+                holder,
+                "the client did not respond, and another one resumed its session",
+            );
         }
     }
 
@@ -365,7 +369,7 @@ impl SessionRegistry {
         let (registry, session) = (Arc::clone(self), Arc::clone(session));
         self.host.spawn(async move {
             if let Ok(Err(error)) = supervise(session.end()).await {
-                tracing::error!(session = %session.id, error = %error.message, "session did not end");
+                tracing::error!(session = %session.id, error = %error.message, "session still has processes after its end");
             }
             registry.sessions().by_id.remove(&session.id);
             registry.host.notify_activity();
@@ -408,7 +412,7 @@ pub(crate) struct Opened {
 
 pub(crate) fn unknown_session(wanted: &str) -> RpcError {
     RpcError::new(ErrorKind::UnknownSession, format!("unknown session id {wanted}"))
-        .with_hint("it has ended or never was; initialize with `resumeSessionId: null` for a new one")
+        .with_hint("it has ended or never existed; initialize with `resumeSessionId: null` for a new one")
 }
 
 fn already_attached(wanted: &str) -> RpcError {
@@ -416,7 +420,7 @@ fn already_attached(wanted: &str) -> RpcError {
         ErrorKind::SessionAttached,
         format!("session {wanted} is already attached to another connection"),
     )
-    .with_hint("try again when it is gone, or initialize with `takeover: true`")
+    .with_hint("try again after it disconnects, or initialize with `takeover: true`")
 }
 
 fn name_taken(request: &Initialize) -> RpcError {
@@ -431,7 +435,7 @@ fn name_taken(request: &Initialize) -> RpcError {
 fn session_id() -> Result<String, RpcError> {
     let mut bytes = [0_u8; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
-        RpcError::new(ErrorKind::Internal, format!("the kernel gives no random bytes: {error}"))
+        RpcError::new(ErrorKind::Internal, format!("the kernel returned no random bytes: {error}"))
     })?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;

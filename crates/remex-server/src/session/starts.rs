@@ -79,7 +79,7 @@ impl Session {
             None if known >= limit => {
                 drop(starts);
                 let message =
-                    format!("session remembers {limit} startIds, which is its limit; begin a new session");
+                    format!("session remembers {limit} startIds, which is its limit; start a new session");
                 responder.error(&RpcError::new(ErrorKind::LimitExceeded, message));
                 None
             }

@@ -223,7 +223,7 @@ async fn a_body_that_stops_coming_is_given_up_when_others_wait_for_its_room() {
     let error = client.outcome(&json!("get")).await.unwrap_err();
     assert_eq!(error["data"]["kind"], "limitExceeded", "{error}");
     let message = error["message"].as_str().unwrap();
-    assert!(message.contains("less than 1 MiB came in 200ms while other answers waited"), "{message}");
+    assert!(message.contains("received less than 1 MiB in 200ms while other answers waited"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -344,7 +344,8 @@ async fn half_a_long_message_keeps_no_other_client_from_sending_its_own() {
     );
     let message = complaint["error"]["message"].as_str().unwrap();
     assert!(
-        message.contains("less than 1 MiB of a long message came in 200ms while others waited"),
+        message
+            .contains("received less than 1 MiB of a long message in 200ms while other connections waited"),
         "{message}"
     );
     silent.assert_ends().await;

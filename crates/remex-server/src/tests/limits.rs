@@ -256,7 +256,7 @@ async fn a_connection_has_so_many_waits_for_output_and_a_clear_error_for_the_nex
     assert_eq!(kind(&error), "limitExceeded");
     assert_eq!(
         error["message"],
-        "2 waits for output run on this connection, which is the limit; cancel some first"
+        "this connection already has 2 waits for output, which is the limit; cancel some first"
     );
     // The limit applies to each connection, and only waits for output count.
     let elsewhere = json!({"processId": "p", "until": {"output": {"regex": "o"}}});

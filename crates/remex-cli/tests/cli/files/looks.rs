@@ -169,7 +169,7 @@ fn files_are_printed_byte_by_byte_and_those_that_cannot_be_are_said() {
             "here\n",
             &format!(
                 "remex: cannot read `build:none`: No such file or directory (os error 2)\n  \
-                 hint: nothing is at `{home}`, or a directory on the way to it is missing\n"
+                 hint: `{home}` or one of its parent directories does not exist\n"
             )
         )
     );
@@ -301,7 +301,7 @@ fn a_socket_is_not_read_and_said_to_be_one() {
                 "",
                 &format!(
                     "remex: cannot {action} `build:sock`: No such device or address (os error 6)\n  \
-                     hint: `{shown}` is a socket, or a device that is not there; name a regular file\n"
+                     hint: `{shown}` is a socket, or a device that does not exist; name a regular file\n"
                 )
             )
         );
