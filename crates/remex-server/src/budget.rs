@@ -24,7 +24,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How much the holder of a share for incoming data must receive per
 /// [`slow_transfer`](crate::Limits::slow_transfer) while others wait.
-pub(crate) const PROGRESS: u64 = 1 << 20;
+pub(crate) const MIN_PROGRESS: u64 = 1 << 20;
 
 /// A number of bytes that the whole server may use for one purpose.
 ///
@@ -77,7 +77,7 @@ impl Budget {
     }
 
     /// Returns whether a task waits for a share.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         self.state().waiting > 0
     }
 
@@ -88,8 +88,8 @@ impl Budget {
         loop {
             let before = received();
             tokio::time::sleep(period).await;
-            let is_slow = before.zip(received()).is_some_and(|(before, now)| now < before + PROGRESS);
-            if is_slow && self.is_wanted() {
+            let is_slow = before.zip(received()).is_some_and(|(before, now)| now < before + MIN_PROGRESS);
+            if is_slow && self.has_waiters() {
                 return;
             }
         }
@@ -144,8 +144,8 @@ impl Share {
     }
 
     /// Returns whether a task waits for a share of the same budget.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.budget.is_wanted()
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.budget.has_waiters()
     }
 
     /// Takes more from the budget; returns `false` if too little is free.
@@ -238,7 +238,7 @@ mod tests {
     const PERIOD: Duration = Duration::from_secs(10);
 
     #[tokio::test]
-    async fn something_long_that_waits_keeps_nothing_shorter_from_what_is_free() {
+    async fn a_waiting_long_request_does_not_block_a_shorter_one() {
         let budget = Arc::new(Budget::new(10));
         let long = budget.try_take(8).unwrap();
         let waiting = budget.take(9);
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_wants_more_than_there_is_gets_everything() {
+    async fn a_share_larger_than_the_budget_gets_all_of_it() {
         let budget = Arc::new(Budget::new(10));
         let all = tokio::time::timeout(PATIENCE, budget.take(11)).await.expect("all is free");
         assert_eq!((all.bytes(), budget.free()), (10, 0));
     }
 
     #[tokio::test]
-    async fn whoever_gives_up_waiting_leaves_nothing_behind() {
+    async fn a_dropped_waiter_leaves_nothing_behind() {
         let budget = Arc::new(Budget::new(1));
         let all = budget.try_take(1).unwrap();
         let mut waiting = Box::pin(budget.take(1));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_where_others_wait_is_anybody_too_slow() {
+    async fn a_transfer_is_too_slow_only_while_others_wait() {
         let budget = Arc::new(Budget::new(1));
         let all = budget.try_take(1).unwrap();
         let received = Cell::new(None);
@@ -286,7 +286,7 @@ mod tests {
         tokio::pin!(waiting);
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         for times in 0..4 {
-            received.set(Some(times * 2 * PROGRESS));
+            received.set(Some(times * 2 * MIN_PROGRESS));
             assert!(tokio::time::timeout(PERIOD, &mut slow).await.is_err(), "it gets on");
         }
         tokio::time::timeout(3 * PERIOD, slow).await.expect("nothing comes any more");

@@ -222,7 +222,7 @@ impl Calls {
     /// # Errors
     ///
     /// If the client must not send it, with the reason.
-    pub(crate) fn note(&mut self, note: ClientNote) -> Result<(), &'static str> {
+    pub(crate) fn on_note(&mut self, note: ClientNote) -> Result<(), &'static str> {
         let has = |capability| self.handshake.ready().is_some_and(|ready| ready.has(capability));
         match note {
             ClientNote::Initialized(_) => {
@@ -290,11 +290,11 @@ impl Calls {
     /// Ends the calls and detaches the session, which another connection may resume.
     pub(crate) async fn end(&mut self) {
         let connection = self.context.connection();
-        self.context.outbox().let_go();
+        self.context.outbox().mark_disconnected();
         for source in self.context.outbox().inputs() {
             source.cancel_input(&|responder| responder.outbox().id == connection);
         }
-        self.leave();
+        self.detach();
         self.context.shut_down().await;
         if let Some(ready) = self.handshake.ready() {
             ready.files.close_all(self.context.host());
@@ -302,7 +302,7 @@ impl Calls {
     }
 
     /// Detaches the session and stops observing others.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn detach(&self) {
         let Some(ready) = self.handshake.ready() else { return };
         self.sessions.detach(&ready.session, self.context.connection());
         for session in &ready.observed {
@@ -385,7 +385,7 @@ impl Calls {
             let controller = result.as_ref().ok().cloned().flatten();
             responder.answer(result.map(|_| Empty {}));
             if let Some(outbox) = controller {
-                outbox.say_goodbye(POLICY, "the session was ended");
+                outbox.request_close(POLICY, "the session was ended");
             }
         });
     }

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_is_done_elsewhere_and_a_panic_hurts_only_who_asked_for_it() {
+    async fn work_runs_on_the_pool_and_a_panic_reaches_only_its_caller() {
         let pool = Arc::new(ComputePool::new(1).unwrap());
         let asked = Arc::clone(&pool);
         let failed = tokio::spawn(async move { asked.run(|| panic!("as planned")).await });

@@ -19,14 +19,14 @@ use remex_rpc::{
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
-    budget::{self, Budget, PROGRESS, SHORT, Share},
+    budget::{self, Budget, MIN_PROGRESS, SHORT, Share},
     calls::Calls,
     compute::LARGE_MESSAGE,
     config::Limits,
     context::FAILED,
     identity::Identity,
     outbox::{
-        self, Acks, Goodbye, Outbox, Responder, Sink,
+        self, Acks, CloseReason, Outbox, Responder, Sink,
         close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
     },
     session::SessionRegistry,
@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// How long a client gets to read what is left when its connection closes.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// How long requests received before the end of input may take to be answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -104,7 +104,7 @@ enum Stop {
     /// The client sends no more but may still read.
     EndOfInput,
     /// The server or the client closed the connection.
-    Goodbye,
+    Closed,
     /// The client broke the framing, so the rest cannot be parsed.
     Violation,
     /// The peer is gone.
@@ -135,7 +135,7 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     connection.end(&stop, reader.is_half()).await;
     let sessions = Arc::clone(&connection.sessions);
     drop(connection);
-    let _ = tokio::time::timeout(FAREWELL, async {
+    let _ = tokio::time::timeout(CLOSE_GRACE, async {
         let _ = writing.await;
         reader.drain(stop).await;
     })
@@ -157,7 +157,7 @@ impl Connection {
                 Reader::Wire(reader, source) => {
                     let incoming = tokio::select! {
                         biased;
-                        () = self.outbox.leaving() => return Stop::Goodbye,
+                        () = self.outbox.closing() => return Stop::Closed,
                         // Checked before the next frame, because pings and empty fragments may arrive without
                         // end.
                         () = Receiving::due(receiving.as_ref()) => {
@@ -167,8 +167,8 @@ impl Connection {
                                 // It was a blank line, not a message.
                                 receiving = None;
                             }
-                            if receiving.as_mut().is_some_and(|receiving| !receiving.gets_on(len, period)) {
-                                return self.too_slow(period, *source);
+                            if receiving.as_mut().is_some_and(|receiving| !receiving.is_progressing(len, period)) {
+                                return self.on_slow_message(period, *source);
                             }
                             continue;
                         }
@@ -179,7 +179,7 @@ impl Connection {
                         drop(receiving.take());
                         // The server reads nothing meanwhile, so backpressure reaches the client.
                         let share = tokio::select! {
-                            () = self.outbox.leaving() => return Stop::Goodbye,
+                            () = self.outbox.closing() => return Stop::Closed,
                             share = self.sessions.host().incoming().take(max_len as u64) => share,
                         };
                         let len = reader.unfinished_len();
@@ -188,7 +188,7 @@ impl Connection {
                         continue;
                     }
                     let is_message = !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_));
-                    let stop = self.frame(incoming, *source).await;
+                    let stop = self.on_frame(incoming, *source).await;
                     if is_message {
                         // The message has been parsed.
                         receiving = None;
@@ -198,10 +198,10 @@ impl Connection {
                 Reader::Memory(values) => {
                     let value = tokio::select! {
                         biased;
-                        () = self.outbox.leaving() => return Stop::Goodbye,
+                        () = self.outbox.closing() => return Stop::Closed,
                         value = values.recv() => value,
                     };
-                    self.value(value).await
+                    self.on_value(value).await
                 }
             };
             if let Some(stop) = stop {
@@ -212,9 +212,9 @@ impl Connection {
     }
 
     /// Handles what arrived over a wire; returns why reading must stop, if it must.
-    async fn frame(&mut self, incoming: Incoming, source: Source) -> Option<Stop> {
+    async fn on_frame(&mut self, incoming: Incoming, source: Source) -> Option<Stop> {
         if !matches!(incoming, Incoming::End | Incoming::Failed(_)) {
-            self.outbox.heard();
+            self.outbox.on_sign_of_life();
         }
         match incoming {
             Incoming::Message(bytes) => self.message(bytes, source).await,
@@ -225,11 +225,11 @@ impl Connection {
             Incoming::Ping(payload) => self.outbox.pong(payload),
             Incoming::Pong(payload) => self.pong(&payload),
             Incoming::Close { code, .. } => {
-                self.outbox.say_goodbye(code.unwrap_or(NORMAL), "");
-                return Some(Stop::Goodbye);
+                self.outbox.request_close(code.unwrap_or(NORMAL), "");
+                return Some(Stop::Closed);
             }
             Incoming::Violation { code, reason } => {
-                self.outbox.say_goodbye(code, reason);
+                self.outbox.request_close(code, reason);
                 return Some(Stop::Violation);
             }
             Incoming::End => {
@@ -244,9 +244,9 @@ impl Connection {
     }
 
     /// Handles a value from a client in this process; `None` means that the link has closed.
-    async fn value(&mut self, value: Option<ToServer>) -> Option<Stop> {
+    async fn on_value(&mut self, value: Option<ToServer>) -> Option<Stop> {
         let Some(value) = value else { return Some(Stop::Lost) };
-        self.outbox.heard();
+        self.outbox.on_sign_of_life();
         match value {
             ToServer::Call { id, call } => {
                 let responder = Responder::new(&self.outbox, id.clone(), outbox::of_call(&call));
@@ -291,7 +291,7 @@ impl Connection {
     }
 
     fn note(&mut self, note: ClientNote) {
-        if let Err(violation) = self.calls.note(note) {
+        if let Err(violation) = self.calls.on_note(note) {
             self.violation(violation);
         }
     }
@@ -305,7 +305,7 @@ impl Connection {
     fn too_long(&self, limit: usize, source: Source) -> Option<Stop> {
         let message = format!("message is longer than {limit} bytes; send it in several");
         if source == Source::WebSocket {
-            self.outbox.say_goodbye(TOO_LONG, message);
+            self.outbox.request_close(TOO_LONG, message);
             return Some(Stop::Violation);
         }
         self.complain(&RpcError::new(ErrorKind::LimitExceeded, message));
@@ -316,7 +316,7 @@ impl Connection {
         let message =
             "the server has no memory for a message of this length; send less at once, or try again later";
         if source == Source::WebSocket {
-            self.outbox.say_goodbye(TRY_AGAIN, message);
+            self.outbox.request_close(TRY_AGAIN, message);
             return Some(Stop::Violation);
         }
         self.complain(&RpcError::new(ErrorKind::LimitExceeded, message));
@@ -324,7 +324,7 @@ impl Connection {
     }
 
     /// Closes a connection that reserves memory for a message that does not arrive.
-    fn too_slow(&self, period: Duration, source: Source) -> Stop {
+    fn on_slow_message(&self, period: Duration, source: Source) -> Stop {
         let message = format!(
             "received less than 1 MiB of a long message in {period:?} while other connections waited for memory; send shorter messages"
         );
@@ -332,7 +332,7 @@ impl Connection {
         if source != Source::WebSocket {
             self.complain(&RpcError::new(ErrorKind::LimitExceeded, message.as_str()));
         }
-        self.outbox.say_goodbye(TRY_AGAIN, message);
+        self.outbox.request_close(TRY_AGAIN, message);
         Stop::Violation
     }
 
@@ -346,7 +346,7 @@ impl Connection {
             error = what,
             "connection closed after a protocol violation"
         );
-        self.outbox.say_goodbye(POLICY, what);
+        self.outbox.request_close(POLICY, what);
     }
 
     async fn end(&mut self, stop: &Stop, may_listen: bool) {
@@ -356,8 +356,8 @@ impl Connection {
         self.calls.end().await;
         match stop {
             Stop::Lost if !may_listen => self.outbox.close(),
-            Stop::Lost | Stop::EndOfInput | Stop::Goodbye | Stop::Violation => {
-                self.outbox.say_goodbye(NORMAL, "");
+            Stop::Lost | Stop::EndOfInput | Stop::Closed | Stop::Violation => {
+                self.outbox.request_close(NORMAL, "");
             }
         }
     }
@@ -369,8 +369,8 @@ impl Drop for Connection {
         if !std::thread::panicking() {
             return;
         }
-        self.calls.leave();
-        self.outbox.say_goodbye(INTERNAL, FAILED);
+        self.calls.detach();
+        self.outbox.request_close(INTERNAL, FAILED);
         self.sessions.connections().close(self.outbox.id);
         self.sessions.host().notify_activity();
     }
@@ -381,57 +381,57 @@ struct Receiving {
     share: Share,
     /// Bytes received at the last check.
     len: usize,
-    next_look: Instant,
+    next_check: Instant,
 }
 
 impl Receiving {
     fn new(share: Share, len: usize, period: Duration) -> Self {
-        Receiving { share, len, next_look: Instant::now() + period }
+        Receiving { share, len, next_check: Instant::now() + period }
     }
 
     /// Waits until the next check is due.
     async fn due(receiving: Option<&Self>) {
         match receiving {
-            Some(receiving) => tokio::time::sleep_until(receiving.next_look).await,
+            Some(receiving) => tokio::time::sleep_until(receiving.next_check).await,
             None => std::future::pending().await,
         }
     }
 
     /// Returns whether enough has arrived, or no other connection waits for the memory.
-    fn gets_on(&mut self, len: usize, period: Duration) -> bool {
-        let is_slow = (len.saturating_sub(self.len) as u64) < PROGRESS;
-        (self.len, self.next_look) = (len, Instant::now() + period);
-        !is_slow || !self.share.is_wanted()
+    fn is_progressing(&mut self, len: usize, period: Duration) -> bool {
+        let is_slow = (len.saturating_sub(self.len) as u64) < MIN_PROGRESS;
+        (self.len, self.next_check) = (len, Instant::now() + period);
+        !is_slow || !self.share.has_waiters()
     }
 }
 
 /// Checks from time to time whether a client reads the long answers it requested.
-struct Taking {
+struct SendProgress {
     /// Bytes written at the last check, if a long answer was pending then.
     written: Option<u64>,
-    next_look: Instant,
+    next_check: Instant,
 }
 
-impl Taking {
+impl SendProgress {
     /// Starts over with nothing pending.
     fn new() -> Self {
-        Taking { written: None, next_look: Instant::now() }
+        SendProgress { written: None, next_check: Instant::now() }
     }
 
     /// Returns whether the client has read enough since the last check, or no long answer was pending
     /// throughout.
-    fn gets_on(&mut self, outbox: &Outbox, sink: &Sink, period: Duration) -> bool {
+    fn is_progressing(&mut self, outbox: &Outbox, sink: &Sink, period: Duration) -> bool {
         let written = outbox.owes_more_than(SHORT, sink).then(|| outbox.written());
-        let is_slow = self.written.zip(written).is_some_and(|(before, now)| now < before + PROGRESS);
-        *self = Taking { written, next_look: Instant::now() + period };
+        let is_slow = self.written.zip(written).is_some_and(|(before, now)| now < before + MIN_PROGRESS);
+        *self = SendProgress { written, next_check: Instant::now() + period };
         !is_slow
     }
 }
 
 /// Closes an outbox when its writer ends, for whatever reason.
-struct Closing(Arc<Outbox>);
+struct CloseOnDrop(Arc<Outbox>);
 
-impl Drop for Closing {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -481,18 +481,18 @@ impl Parsed {
 
 /// Writes the outbox to the connection until it closes.
 async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc<Budget>) {
-    let closing = Closing(Arc::clone(&outbox));
-    let mut taking = Taking::new();
-    let goodbye = loop {
-        if let Some(goodbye) = outbox.fill(&mut sink) {
-            break Some(goodbye);
+    let closing = CloseOnDrop(Arc::clone(&outbox));
+    let mut progress = SendProgress::new();
+    let close_reason = loop {
+        if let Some(close_reason) = outbox.fill(&mut sink) {
+            break Some(close_reason);
         }
         if outbox.is_closed() {
             break None;
         }
         if sink.is_empty() {
             sink.reset_if_idle();
-            taking = Taking::new();
+            progress = SendProgress::new();
             tokio::select! {
                 () = outbox.bell() => {}
                 () = tokio::time::sleep(limits.keep_alive), if sink.has_pings() => sink.ping(b""),
@@ -507,17 +507,17 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc
             () = overdue(&outbox) => false,
             () = outbox.stalled() => {
                 let reason = format!("the client read nothing for {:?} while answers were pending", limits.stalled_writer);
-                outbox.say_goodbye(POLICY, reason.as_str());
-                break Some(Goodbye { code: POLICY, reason });
+                outbox.request_close(POLICY, reason.as_str());
+                break Some(CloseReason { code: POLICY, reason });
             }
-            () = tokio::time::sleep_until(taking.next_look) => {
-                if taking.gets_on(&outbox, &sink, period) || !answers.is_wanted() {
+            () = tokio::time::sleep_until(progress.next_check) => {
+                if progress.is_progressing(&outbox, &sink, period) || !answers.has_waiters() {
                     continue;
                 }
                 let reason =
                     format!("the client read less than 1 MiB of long answers in {period:?} while other connections waited for memory");
-                outbox.say_goodbye(TRY_AGAIN, reason.as_str());
-                break Some(Goodbye { code: TRY_AGAIN, reason });
+                outbox.request_close(TRY_AGAIN, reason.as_str());
+                break Some(CloseReason { code: TRY_AGAIN, reason });
             }
         };
         if !is_sent {
@@ -525,14 +525,14 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc
         }
         outbox.progress(before.saturating_sub(sink.len()), sink.has_unfinished());
     };
-    if let Some(goodbye) = goodbye {
-        let _ = tokio::time::timeout(FAREWELL, sink.farewell(goodbye)).await;
+    if let Some(close_reason) = close_reason {
+        let _ = tokio::time::timeout(CLOSE_GRACE, sink.close(close_reason)).await;
     }
     drop(closing);
 }
 
 /// Waits until closing has taken too long.
 async fn overdue(outbox: &Outbox) {
-    outbox.leaving().await;
-    tokio::time::sleep(FAREWELL).await;
+    outbox.closing().await;
+    tokio::time::sleep(CLOSE_GRACE).await;
 }

@@ -84,7 +84,7 @@ impl CallContext {
         let outbox = Arc::clone(&self.outbox);
         self.tasks.spawn(async move {
             if supervise(task).await.is_err() {
-                outbox.say_goodbye(close_code::INTERNAL, FAILED);
+                outbox.request_close(close_code::INTERNAL, FAILED);
             }
         });
     }

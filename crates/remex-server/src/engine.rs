@@ -6,11 +6,11 @@
 
 mod audience;
 pub(crate) mod broken;
+mod coalesce;
 mod input;
 mod owner;
 mod pipes;
 mod read;
-mod rest;
 mod searches;
 mod start;
 mod task;
@@ -37,15 +37,15 @@ use tokio::sync::Notify;
 
 use crate::{clock::now_ms, config::Limits, host::Host, retention::RetentionAccount};
 pub(crate) use audience::{Audience, Caller, Outcome};
+use coalesce::ReadCoalescing;
 use input::Input;
 pub(crate) use input::StdinWrite;
 pub(crate) use owner::Owner;
 pub(crate) use read::{NotRead, Read};
-use rest::Rest;
 use searches::Searches;
 pub(crate) use start::{HANG_THRESHOLD, Starting};
 pub(crate) use task::GATHER;
-use terminate::GentleEnds;
+use terminate::GracefulTerminations;
 pub(crate) use wait::Waiter;
 
 /// A handle on one process.
@@ -62,7 +62,7 @@ pub(crate) struct Engine<A: Audience> {
     state: Mutex<State<A>>,
     /// Graceful terminations in progress. Separate from the state, which is locked when some of them begin;
     /// held briefly.
-    gentle_ends: Mutex<GentleEnds>,
+    graceful_terminations: Mutex<GracefulTerminations>,
     /// Wakes the task: requests were queued, or the log may have room again.
     wake: Notify,
     /// Wakes reads and waits.
@@ -96,7 +96,7 @@ pub(crate) struct Spec {
 pub(crate) struct State<A: Audience> {
     lifecycle: Lifecycle,
     /// The child of a start that is not answered yet. If the task panics, it is killed with its tree.
-    born: Option<Leader>,
+    unannounced_child: Option<Leader>,
     requests: VecDeque<Request<A::Caller>>,
     pub(crate) log: OutputLog,
     pub(crate) audience: A,
@@ -109,9 +109,9 @@ pub(crate) struct State<A: Audience> {
     /// When output last arrived, for the idle timeout.
     last_output: Instant,
     /// Whether the task delays its next read.
-    rest: Rest,
+    coalescing: ReadCoalescing,
     /// When the audience was last notified.
-    last_ring: Instant,
+    last_notified: Instant,
     /// The client has written since the last notification: the next output answers it and is announced at once.
     answer_due: bool,
     /// The task waits for room in the log.
@@ -166,18 +166,18 @@ pub(crate) struct Placement<'a, A: Audience> {
 }
 
 impl<A: Audience> Engine<A> {
-    fn new(id: String, spec: Spec, place: Placement<'_, A>, audience: A) -> Self {
-        let (now, limits) = (Instant::now(), place.host.limits());
+    fn new(id: String, spec: Spec, placement: Placement<'_, A>, audience: A) -> Self {
+        let (now, limits) = (Instant::now(), placement.host.limits());
         let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain };
         Engine {
             id: id.into(),
-            owner: place.owner,
-            host: Arc::clone(place.host),
-            account: Arc::clone(place.account),
-            tag: place.tag,
+            owner: placement.owner,
+            host: Arc::clone(placement.host),
+            account: Arc::clone(placement.account),
+            tag: placement.tag,
             state: Mutex::new(State {
                 lifecycle: Lifecycle::Starting(Attempt::default()),
-                born: None,
+                unannounced_child: None,
                 requests: VecDeque::new(),
                 log: OutputLog::new(retain),
                 audience,
@@ -187,15 +187,15 @@ impl<A: Audience> Engine<A> {
                 ended_at_ms: None,
                 ended_for: None,
                 last_output: now,
-                rest: Rest::default(),
-                last_ring: now.checked_sub(GATHER).unwrap_or(now),
+                coalescing: ReadCoalescing::default(),
+                last_notified: now.checked_sub(GATHER).unwrap_or(now),
                 answer_due: true,
                 full: false,
                 charged: 0,
                 is_broken: false,
             }),
             spec,
-            gentle_ends: Mutex::default(),
+            graceful_terminations: Mutex::default(),
             wake: Notify::new(),
             changed: Notify::new(),
             is_live: AtomicBool::new(false),
@@ -207,7 +207,7 @@ impl<A: Audience> Engine<A> {
         let mut state = self.state();
         // The client sends unanswered input again after it reconnects. If the process took it now, it would
         // precede input that was sent earlier.
-        if request.is_input() && request.caller().is_gone() {
+        if request.is_input() && request.caller().is_disconnected() {
             drop(state);
             return;
         }
@@ -239,9 +239,9 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Notifies the audience, reads and waits of new events in the log.
-    pub(crate) fn ring(self: &Arc<Self>, state: &mut State<A>) {
+    pub(crate) fn notify(self: &Arc<Self>, state: &mut State<A>) {
         A::on_events(self, state);
-        state.last_ring = Instant::now();
+        state.last_notified = Instant::now();
         state.answer_due = false;
         self.changed.notify_waiters();
     }
@@ -250,13 +250,14 @@ impl<A: Audience> Engine<A> {
     ///
     /// Returns the latest time for the notification if it was deferred.
     fn announce(self: &Arc<Self>, state: &mut State<A>, now: Instant) -> Option<Instant> {
-        let is_due =
-            state.answer_due || now >= state.last_ring + GATHER || state.audience.wants_much(&state.log);
+        let is_due = state.answer_due
+            || now >= state.last_notified + GATHER
+            || state.audience.has_large_backlog(&state.log);
         if is_due {
-            self.ring(state);
+            self.notify(state);
             return None;
         }
-        Some(state.last_ring + GATHER)
+        Some(state.last_notified + GATHER)
     }
 
     /// Returns whether the log is closed: no further event follows.
@@ -315,7 +316,7 @@ impl<A: Audience> Engine<A> {
     /// Returns whether the start is still in progress, so that a child may appear later.
     pub(crate) fn abandon(&self) -> bool {
         let mut state = self.state();
-        state.audience.let_go();
+        state.audience.on_abandoned();
         match &state.lifecycle {
             Lifecycle::Starting(attempt) => attempt.abort(),
             // Ending the session kills everything with its tag and reports failures; this also kills processes
@@ -423,7 +424,7 @@ impl<A: Audience> State<A> {
     }
 
     /// Returns when to check a full log again even if no acknowledgement arrives.
-    fn look_again_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
+    fn recheck_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant> {
         self.full.then(|| self.audience.hold_changes_at(spec, limits)).flatten()
     }
 
@@ -445,7 +446,7 @@ impl<A: Audience> State<A> {
 
     /// Returns when the process will have been idle for `time`; `None` while its output is not being read.
     fn idle_at(&self, time: Duration) -> Option<Instant> {
-        if self.full { None } else { self.rest.silent_at(self.last_output, time) }
+        if self.full { None } else { self.coalescing.idle_at(self.last_output, time) }
     }
 
     fn exited(&mut self, exit: Exit) {

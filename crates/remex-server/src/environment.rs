@@ -278,12 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_not_there_select_nothing() {
+    fn missing_keys_select_nothing() {
         assert_eq!(selected(&[&["nothing"], &["mcp_servers", "c"], &["mcp_servers", "a", "b", "c"]]), "");
     }
 
     #[test]
-    fn the_administrators_have_the_first_and_the_last_word() {
+    fn administrators_define_the_lowest_and_the_highest_layer() {
         let directory = tempfile::tempdir().unwrap();
         let (system, home) = (directory.path().join("etc"), directory.path().join("home"));
         for place in [&system, &home] {

@@ -343,7 +343,7 @@ mod tests {
     };
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_cancelled_job_keeps_its_place_until_it_ends_and_no_longer_than_one_that_hangs() {
+    async fn a_cancelled_job_keeps_its_slot_until_it_ends_or_hangs() {
         let site = Site::new().await;
         let (limits, locks) = (Limits::default(), Arc::new(PathLockQueue::new(8)));
         let outbox = Outbox::new(1, Acks::Lag, Encoding::Json, limits.clone(), Shared::default());

@@ -60,9 +60,9 @@ pub(crate) struct Host {
 pub(crate) enum Phase {
     Serving,
     /// Accepts no new work and ends its processes.
-    Ending,
+    Stopping,
     /// Notifies clients and closes their connections.
-    Leaving,
+    Disconnecting,
 }
 
 impl Host {
@@ -164,7 +164,7 @@ impl Host {
         &self.phase
     }
 
-    pub(crate) fn is_ending(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         *self.phase.borrow() > Phase::Serving
     }
 

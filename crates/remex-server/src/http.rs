@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::CallContext,
-    outbox::{Responder, Then},
+    outbox::{AfterSend, Responder},
     web::failed,
 };
 use body::{Body, Collected};
@@ -85,7 +85,7 @@ impl HttpCalls {
             // holds.
             responder.outbox().room().await;
             let answer = move || {
-                responder.ok_long(reply, Then::Nothing, share);
+                responder.ok_long(reply, AfterSend::Nothing, share);
                 drop(place);
             };
             let _ = host.file_threads().run(answer).await;

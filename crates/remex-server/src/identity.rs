@@ -24,7 +24,7 @@ impl Auth {
     }
 
     /// Checks the bearer token of a WebSocket upgrade, in constant time.
-    pub(crate) fn judge(&self, token: Option<&str>) -> Authorization<Identity> {
+    pub(crate) fn authenticate(&self, token: Option<&str>) -> Authorization<Identity> {
         match (self, token) {
             (Auth::Open, _) => Authorization::Admitted(Identity::Local),
             (Auth::Token(_), None) => Authorization::Refused,
@@ -48,9 +48,9 @@ mod tests {
     fn only_the_right_token_gets_in() {
         let digest: [u8; 32] = Sha256::digest(b"secret").into();
         let auth = Auth::Token(digest);
-        assert_eq!(auth.judge(Some("secret")), Authorization::Admitted(Identity::Token(digest)));
-        assert_eq!(auth.judge(Some("secret ")), Authorization::Refused);
-        assert_eq!(auth.judge(None), Authorization::Refused);
-        assert_eq!(Auth::Open.judge(None), Authorization::Admitted(Identity::Local));
+        assert_eq!(auth.authenticate(Some("secret")), Authorization::Admitted(Identity::Token(digest)));
+        assert_eq!(auth.authenticate(Some("secret ")), Authorization::Refused);
+        assert_eq!(auth.authenticate(None), Authorization::Refused);
+        assert_eq!(Auth::Open.authenticate(None), Authorization::Admitted(Identity::Local));
     }
 }

@@ -9,6 +9,7 @@ mod fill;
 mod in_flight;
 mod long;
 mod ready;
+mod requests;
 mod responder;
 mod sink;
 mod size;
@@ -20,7 +21,7 @@ mod throttle;
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, Weak,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -38,6 +39,7 @@ use in_flight::InFlight;
 pub(crate) use long::Fallible;
 use long::{LongMessage, LongReply};
 use ready::Ready;
+use requests::{OpenRequest, RequestNumber};
 pub(crate) use responder::{CancelCheck, Responder};
 pub(crate) use sink::{Encoding, QueuedMessage, Sink};
 pub(crate) use size::{Reply, of_call};
@@ -76,7 +78,7 @@ pub(crate) enum Acks {
 
 /// Why a connection closes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Goodbye {
+pub(crate) struct CloseReason {
     /// The WebSocket close code.
     pub(crate) code: u16,
     pub(crate) reason: String,
@@ -95,14 +97,14 @@ pub(crate) struct Outbox {
     /// Wakes a reader that stopped because too much was pending.
     drained: Notify,
     /// Wakes a task that checks whether the client is alive.
-    heard: Notify,
+    alive: Notify,
     /// Notified when the connection is about to close.
-    leaving: Notify,
+    closing: Notify,
     /// Permits one large answer to be built at a time.
     making: Arc<Semaphore>,
     shared: Shared,
     /// The client has disconnected, and sends unanswered input again after it reconnects.
-    gone: AtomicBool,
+    is_disconnected: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -133,7 +135,7 @@ struct Queue {
     requests: u64,
     /// Unanswered requests, in any order; bounded by `unanswered_requests`.
     open: Vec<OpenRequest>,
-    goodbye: Option<Goodbye>,
+    close_reason: Option<CloseReason>,
     /// The writer has ended: nothing more is accepted.
     closed: bool,
 }
@@ -147,29 +149,16 @@ struct SentRead {
     seq: Seq,
 }
 
-/// Identifies a request of a connection. The id of an answered request may be reused while its work continues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RequestNumber(u64);
-
-/// A request without an answer.
-#[derive(Debug)]
-struct OpenRequest {
-    number: RequestNumber,
-    id: RequestId,
-    /// The process that this request is input for.
-    input_of: Option<Weak<dyn Source>>,
-}
-
 #[derive(Debug)]
 struct Answer {
     /// `None` if the request was cancelled.
     message: Option<QueuedMessage>,
-    then: Then,
+    then: AfterSend,
 }
 
 /// What happens once an answer is in the send buffer.
 #[derive(Debug)]
-pub(crate) enum Then {
+pub(crate) enum AfterSend {
     Nothing,
     /// The process was started: its events may follow now.
     Follow(Arc<dyn Source>),
@@ -178,18 +167,18 @@ pub(crate) enum Then {
         source: Arc<dyn Source>,
         up_to: Seq,
         /// The event that the acknowledgement of this answer acknowledges.
-        worth: Seq,
+        acknowledges: Seq,
         /// The process waits for that acknowledgement.
         wants_mark: bool,
     },
 }
 
-impl Then {
+impl AfterSend {
     /// Returns what remains if the answer becomes an error, which contains no output.
     fn without_delivery(self) -> Self {
         match self {
-            Then::Delivered { .. } => Then::Nothing,
-            Then::Nothing | Then::Follow(_) => self,
+            AfterSend::Delivered { .. } => AfterSend::Nothing,
+            AfterSend::Nothing | AfterSend::Follow(_) => self,
         }
     }
 }
@@ -224,16 +213,16 @@ impl Outbox {
                 in_flight: InFlight::default(),
                 requests: 0,
                 open: Vec::new(),
-                goodbye: None,
+                close_reason: None,
                 closed: false,
             }),
             bell: Notify::new(),
             drained: Notify::new(),
-            heard: Notify::new(),
-            leaving: Notify::new(),
+            alive: Notify::new(),
+            closing: Notify::new(),
             making: Arc::new(Semaphore::new(1)),
             shared,
-            gone: AtomicBool::new(false),
+            is_disconnected: AtomicBool::new(false),
         }
     }
 
@@ -249,66 +238,18 @@ impl Outbox {
         }
     }
 
-    /// Registers a request that must be answered.
-    fn register(&self, id: &RequestId, request_bytes: usize) -> RequestNumber {
-        let mut queue = self.queue();
-        queue.requests += 1;
-        let number = RequestNumber(queue.requests);
-        queue.open.push(OpenRequest { number, id: id.clone(), input_of: None });
-        queue.unanswered += 1;
-        self.shared.requests.change(queue.request_bytes, queue.request_bytes + request_bytes);
-        queue.request_bytes += request_bytes;
-        number
-    }
-
-    /// Records which process an open request is input for.
-    fn set_input_of(&self, number: RequestNumber, source: Weak<dyn Source>) {
-        if let Some(open) = self.queue().open.iter_mut().find(|open| open.number == number) {
-            open.input_of = Some(source);
-        }
-    }
-
-    /// Returns the process that an open request is input for.
-    pub(crate) fn input_of(&self, id: &RequestId) -> Option<Arc<dyn Source>> {
-        self.queue().newest_open(id)?.input_of.as_ref()?.upgrade()
-    }
-
-    /// Returns all processes that open requests are input for.
-    pub(crate) fn inputs(&self) -> Vec<Arc<dyn Source>> {
-        self.queue().open.iter().filter_map(|open| open.input_of.as_ref()?.upgrade()).collect()
-    }
-
-    /// Answers an open request as cancelled; its work continues.
-    ///
-    /// Returns whether there was one.
-    pub(crate) fn cancel(&self, id: &RequestId) -> bool {
-        let number = self.queue().newest_open(id).map(|open| open.number);
-        let is_open = number.is_some_and(|number| self.close_request(number));
-        if is_open {
-            self.push_error(id, &responder::cancelled());
-        }
-        is_open
-    }
-
-    /// Records that a request is being answered; returns `false` if it was cancelled and thereby answered.
-    fn close_request(&self, number: RequestNumber) -> bool {
-        let open = &mut self.queue().open;
-        let found = open.iter().position(|known| known.number == number);
-        found.map(|index| open.swap_remove(index)).is_some()
-    }
-
     /// Queues an unsolicited notification; disconnects a client that is too far behind.
     pub(crate) fn push_note<N: Note + Into<ServerNote>>(&self, note: N) {
         if self.queue().answer_bytes > self.limits.waiting_answer_bytes {
             return self
-                .say_goodbye(close_code::POLICY, "too many notifications are pending; read them faster");
+                .request_close(close_code::POLICY, "too many notifications are pending; read them faster");
         }
         self.push_last(note);
     }
 
     /// Queues a notification after everything else, however much is pending.
     pub(crate) fn push_last<N: Note + Into<ServerNote>>(&self, note: N) {
-        self.push(Some(QueuedMessage::note(self.encoding, note)), Then::Nothing);
+        self.push(Some(QueuedMessage::note(self.encoding, note)), AfterSend::Nothing);
     }
 
     /// Returns whether the transport can report why a connection closes; line framing cannot.
@@ -318,20 +259,11 @@ impl Outbox {
 
     /// Queues an error under `id`.
     pub(crate) fn push_error(&self, id: &RequestId, error: &RpcError) {
-        self.push(Some(QueuedMessage::error(self.encoding, id, error)), Then::Nothing);
-    }
-
-    fn settle(&self, request_bytes: usize) {
-        let mut queue = self.queue();
-        queue.unanswered -= 1;
-        self.shared.requests.change(queue.request_bytes, queue.request_bytes - request_bytes);
-        queue.request_bytes -= request_bytes;
-        drop(queue);
-        self.drained.notify_waiters();
+        self.push(Some(QueuedMessage::error(self.encoding, id, error)), AfterSend::Nothing);
     }
 
     /// Queues a message, and what happens once it is in the send buffer.
-    fn push(&self, message: Option<QueuedMessage>, then: Then) {
+    fn push(&self, message: Option<QueuedMessage>, then: AfterSend) {
         let mut queue = self.queue();
         if queue.closed {
             return;
@@ -415,15 +347,15 @@ impl Outbox {
     }
 
     /// Records that the client is alive.
-    pub(crate) fn heard(&self) {
-        self.heard.notify_waiters();
+    pub(crate) fn on_sign_of_life(&self) {
+        self.alive.notify_waiters();
     }
 
     /// Pings the client and returns whether it responds in time.
     pub(crate) async fn is_alive(&self, silence: Duration) -> bool {
-        let heard = self.heard.notified();
-        tokio::pin!(heard);
-        heard.as_mut().enable();
+        let responded = self.alive.notified();
+        tokio::pin!(responded);
+        responded.as_mut().enable();
         let can_answer = {
             let mut queue = self.queue();
             queue.ping = queue.acks != Acks::Lag;
@@ -434,41 +366,41 @@ impl Outbox {
         let silence = if can_answer { silence } else { SOON };
         tokio::select! {
             biased;
-            () = self.leaving() => false,
-            () = heard => true,
+            () = self.closing() => false,
+            () = responded => true,
             () = tokio::time::sleep(silence) => !can_answer,
         }
     }
 
     /// Closes the connection once all queued answers are sent.
-    pub(crate) fn say_goodbye(&self, code: u16, reason: impl Into<String>) {
-        self.queue().goodbye.get_or_insert(Goodbye { code, reason: reason.into() });
+    pub(crate) fn request_close(&self, code: u16, reason: impl Into<String>) {
+        self.queue().close_reason.get_or_insert(CloseReason { code, reason: reason.into() });
         self.ring_all();
     }
 
     /// Waits until the connection is to be closed.
-    pub(crate) async fn leaving(&self) {
+    pub(crate) async fn closing(&self) {
         loop {
-            let leaving = self.leaving.notified();
-            tokio::pin!(leaving);
-            leaving.as_mut().enable();
+            let closing = self.closing.notified();
+            tokio::pin!(closing);
+            closing.as_mut().enable();
             {
                 let queue = self.queue();
-                if queue.goodbye.is_some() || queue.closed {
+                if queue.close_reason.is_some() || queue.closed {
                     return;
                 }
             }
-            leaving.await;
+            closing.await;
         }
     }
 
     /// Records that the client has disconnected: its pending input must no longer reach a process.
-    pub(crate) fn let_go(&self) {
-        self.gone.store(true, Ordering::SeqCst);
+    pub(crate) fn mark_disconnected(&self) {
+        self.is_disconnected.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::SeqCst)
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.is_disconnected.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -478,21 +410,22 @@ impl Outbox {
     fn ring_all(&self) {
         self.bell.notify_one();
         self.drained.notify_waiters();
-        self.leaving.notify_waiters();
+        self.closing.notify_waiters();
     }
 
     /// Drops everything that is queued and ignores later messages.
     pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;
-        queue.answers.clear();
         queue.answer_bytes = 0;
         queue.owed_since = None;
-        queue.sent_reads.clear();
+        let answers = std::mem::take(&mut queue.answers);
+        let sent_reads = std::mem::take(&mut queue.sent_reads);
         let ready = std::mem::take(&mut queue.ready);
         let in_flight = std::mem::take(&mut queue.in_flight);
         drop(queue);
-        drop((ready, in_flight));
+        // Outside the lock, because the last reference to a source may be among them.
+        drop((answers, sent_reads, ready, in_flight));
         self.ring_all();
     }
 
@@ -549,12 +482,6 @@ impl Outbox {
         self.until(|queue| queue.answer_bytes < self.limits.waiting_answer_bytes / 2).await;
     }
 
-    /// Returns whether a request is still unanswered.
-    fn is_open(&self, number: RequestNumber) -> bool {
-        let queue = self.queue();
-        !queue.closed && queue.open.iter().any(|open| open.number == number)
-    }
-
     /// Waits until every request is answered.
     pub(crate) async fn all_answered(&self) {
         self.until(|queue| queue.unanswered == 0).await;
@@ -573,7 +500,7 @@ impl Outbox {
             drained.as_mut().enable();
             {
                 let queue = self.queue();
-                if holds(&queue) || queue.closed || queue.goodbye.is_some() {
+                if holds(&queue) || queue.closed || queue.close_reason.is_some() {
                     return;
                 }
             }
@@ -618,19 +545,12 @@ impl Outbox {
         }
         if is_within_message && sent_bytes > 0 {
             // No ping can be sent within a message, but a client that reads is alive.
-            self.heard();
+            self.on_sign_of_life();
         }
         self.drained.notify_waiters();
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl Queue {
-    /// Returns the newest unanswered request with this id.
-    fn newest_open(&self, id: &RequestId) -> Option<&OpenRequest> {
-        self.open.iter().filter(|open| open.id == *id).max_by_key(|open| open.number)
     }
 }

@@ -77,7 +77,7 @@ impl Audience for Followers {
             Overflow::Evict => Hold::Nothing,
             Overflow::Hold if self.control.is_awaited() => Hold::After(self.control.acknowledged()),
             Overflow::Pause | Overflow::Hold => {
-                if self.control.gave_up(limits, now) {
+                if self.control.is_backlog_expired(limits, now) {
                     self.note_abandoned(log);
                 }
                 self.control.hold(limits, now)
@@ -89,25 +89,25 @@ impl Audience for Followers {
         if spec.overflow == Overflow::Hold && self.control.is_awaited() {
             return None;
         }
-        self.control.loosens_at(limits)
+        self.control.hold_ends_at(limits)
     }
 
     fn on_events(process: &Arc<Process>, state: &mut State<Self>) {
         follow::queue(process, state);
     }
 
-    fn wants_much(&self, log: &OutputLog) -> bool {
-        self.follows.iter().any(|follow| follow.wants_much(log))
+    fn has_large_backlog(&self, log: &OutputLog) -> bool {
+        self.follows.iter().any(|follow| follow.has_large_backlog(log))
     }
 
-    fn let_go(&mut self) {
-        self.control.let_go();
+    fn on_abandoned(&mut self) {
+        self.control.on_abandoned();
     }
 }
 
 impl Caller for Responder {
-    fn is_gone(&self) -> bool {
-        self.outbox().is_gone()
+    fn is_disconnected(&self) -> bool {
+        self.outbox().is_disconnected()
     }
 
     fn answer(self, outcome: Result<Outcome, RpcError>) {

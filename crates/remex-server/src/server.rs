@@ -34,7 +34,7 @@ use crate::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long clients get to read the last messages.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// Starts and controls processes for remote clients.
 ///
@@ -134,7 +134,7 @@ impl Server {
     /// The session ends with the link. Must be called within a tokio runtime. If the server is shutting down or
     /// has too many connections, it drops `end`.
     pub fn serve_memory(self: &Arc<Self>, end: ServerEnd) {
-        let Some(permit) = self.connection_permit().filter(|_| !self.host.is_ending()) else {
+        let Some(permit) = self.connection_permit().filter(|_| !self.host.is_stopping()) else {
             return tracing::warn!(
                 "in-process connection dropped: the server is shutting down, or has too many connections"
             );
@@ -156,13 +156,13 @@ impl Server {
         let link = match accepted {
             Accepted::Tcp { stream } => {
                 let readiness =
-                    if self.host.is_ending() { Readiness::ShuttingDown } else { Readiness::Ready };
+                    if self.host.is_stopping() { Readiness::ShuttingDown } else { Readiness::Ready };
                 let config = HandshakeConfig {
                     readiness,
                     max_message_len: message_bytes,
                     ..HandshakeConfig::default()
                 };
-                match handshake(stream, |token| self.auth.judge(token), &config).await {
+                match handshake(stream, |token| self.auth.authenticate(token), &config).await {
                     Ok(upgraded) => Link {
                         transport: Transport::Wire {
                             reader: upgraded.reader,
@@ -199,7 +199,7 @@ impl Server {
     /// Shuts the server down gracefully: accepts no new work, terminates processes and then kills them,
     /// notifies clients.
     pub async fn shut_down(&self) {
-        self.host.phase().send_replace(Phase::Ending);
+        self.host.phase().send_replace(Phase::Stopping);
         let sessions = self.sessions.all();
         tracing::info!(sessions = sessions.len(), "shutting down");
         sessions.iter().for_each(|session| session.will_end());
@@ -218,10 +218,10 @@ impl Server {
             () = self.hurry.cancelled() => {}
         }
         let ended = self.end_all(sessions).await;
-        self.host.phase().send_replace(Phase::Leaving);
+        self.host.phase().send_replace(Phase::Disconnecting);
         drop(self.sessions.take_all());
         let outboxes = self.sessions.connections().all();
-        let deadline = tokio::time::Instant::now() + FAREWELL;
+        let deadline = tokio::time::Instant::now() + CLOSE_GRACE;
         let hurry = self.hurry.clone();
         for_all(outboxes, |outbox| {
             let hurry = hurry.clone();
@@ -229,10 +229,10 @@ impl Server {
                 // Send the last events before the connection closes, to clients that read them.
                 tokio::select! {
                     () = outbox.all_sent() => {}
-                    () = tokio::time::sleep_until(deadline - FAREWELL / 2) => {}
+                    () = tokio::time::sleep_until(deadline - CLOSE_GRACE / 2) => {}
                     () = hurry.cancelled() => {}
                 }
-                outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
+                outbox.request_close(GOING_AWAY, "the server is shutting down");
             }
         })
         .await;
@@ -247,7 +247,7 @@ impl Server {
 
     /// Kills everything that was started, including what is left of ended sessions.
     async fn end_all(&self, sessions: Vec<Arc<Session>>) -> Ended {
-        let underway = sessions.iter().map(|session| session.abandon()).max();
+        let pending = sessions.iter().map(|session| session.abandon()).max();
         let kill = async || Ended::from(tree::kill(&self.everything()).await);
         let mut ended = kill().await;
         for_all(sessions, |session| async move {
@@ -256,7 +256,7 @@ impl Server {
             }
         })
         .await;
-        if underway == Some(PendingStarts::Starts) {
+        if pending == Some(PendingStarts::Starts) {
             // A start in progress may have created a child after the scan, and what was left then may have
             // ended.
             ended = kill().await;
@@ -274,13 +274,13 @@ impl Server {
     ///
     /// Needs no runtime. Blocks until nothing is left, which takes milliseconds.
     pub fn kill(&self) {
-        self.host.phase().send_replace(Phase::Leaving);
+        self.host.phase().send_replace(Phase::Disconnecting);
         for session in self.sessions.take_all() {
             session.abandon();
         }
         let ended = Ended::from(tree::kill(&self.everything()).wait());
         for outbox in self.sessions.connections().all() {
-            outbox.say_goodbye(GOING_AWAY, "the server is shutting down");
+            outbox.request_close(GOING_AWAY, "the server is shutting down");
         }
         self.dismiss_watchdog(ended);
     }

@@ -28,7 +28,7 @@ use crate::{
     engine::{Owner, Placement, Starting, broken, unknown_process},
     fs::PathLockQueue,
     host::Host,
-    outbox::{ConnectionId, Outbox, Responder, Then},
+    outbox::{AfterSend, ConnectionId, Outbox, Responder},
     process::{Followers, Process, ProcessOwner, StartAt, Viewer},
     retention::RetentionAccount,
 };
@@ -209,7 +209,7 @@ impl Session {
         };
         process.controlled_by(&viewer);
         let mut processes = self.processes();
-        if processes.ended || self.host.is_ending() {
+        if processes.ended || self.host.is_stopping() {
             return Err(RpcError::new(
                 ErrorKind::ShuttingDown,
                 "the server or the session is ending; nothing new is started",
@@ -252,7 +252,7 @@ impl Session {
             let mut audience = self.audience();
             let controller = audience.controller.take_if(|listener| listener.outbox.id == connection);
             if let Some(listener) = controller {
-                listener.outbox.let_go();
+                listener.outbox.mark_disconnected();
             }
         }
         for process in self.all_processes() {
@@ -303,12 +303,12 @@ impl Session {
     ///
     /// If something is still alive after a while.
     pub(crate) async fn end(&self) -> Result<(), RpcError> {
-        let underway = self.abandon();
+        let pending = self.abandon();
         if self.next_process.load(Ordering::Relaxed) > 0 {
             self.kill().await?;
         }
         self.closed_in_time().await?;
-        if underway == PendingStarts::Starts {
+        if pending == PendingStarts::Starts {
             // A start in progress may have created a child after the scan.
             self.kill().await?;
         }
@@ -431,7 +431,7 @@ impl Owner<Followers> for Session {
     ) {
         let pid = started.pid.unwrap_or_default();
         self.finish_start(start_id, &Ok(started.clone()));
-        caller.ok_then(started, Then::Follow(Arc::clone(process) as _));
+        caller.ok_then(started, AfterSend::Follow(Arc::clone(process) as _));
         self.notify(Capability::ProcessStarted, |session_id| wire::StartedNote {
             process_id: process.id.to_string(),
             session_id,

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_nobody_waits_for_begins_only_if_it_has_to() {
+    async fn work_without_a_waiter_is_skipped_if_it_may_be() {
         let threads = Threads::new("test", 1).unwrap();
         let (go, gate) = std::sync::mpsc::channel::<()>();
         let first = threads.run(move || _ = gate.recv());

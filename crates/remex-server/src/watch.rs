@@ -62,13 +62,13 @@ impl Watches {
         };
         let watch = Watch::new(context, files);
         context.spawn_stream(async move {
-            let telling = async {
+            let reporting = async {
                 let begun = watch.begin_tree(&request, lock).await;
                 let outbox = Arc::clone(responder.outbox());
                 match begun {
                     Ok(tree) => {
                         responder.ok(Empty {});
-                        watch.tell_changes(&tree, request.watch_id, &outbox).await;
+                        watch.report_changes(&tree, request.watch_id, &outbox).await;
                     }
                     Err(error) => {
                         // The id is free before the client learns of the failure.
@@ -78,7 +78,7 @@ impl Watches {
                 }
             };
             tokio::select! {
-                () = telling => {}
+                () = reporting => {}
                 () = end.cancelled() => {}
             }
         });
@@ -139,12 +139,12 @@ impl Watches {
             let outbox = Arc::clone(responder.outbox());
             responder.ok(wire::WatchMissingReply { watching: begun.is_some() });
             let Some(places) = begun else { return };
-            let telling = async {
+            let reporting = async {
                 places.subscription.bell().await;
                 outbox.push_part(outbox.part(wire::MissingChanged { watch_id: request.watch_id })).await;
             };
             tokio::select! {
-                () = telling => {}
+                () = reporting => {}
                 () = end.cancelled() => {}
                 () = watch.over.cancelled() => {}
             }
@@ -217,9 +217,9 @@ impl Watch {
     }
 
     /// Reports changes until the client disconnects.
-    async fn tell_changes(&self, tree: &Tree, watch_id: u64, outbox: &Outbox) {
+    async fn report_changes(&self, tree: &Tree, watch_id: u64, outbox: &Outbox) {
         let subscription = &tree.watched.subscription;
-        let telling = async {
+        let reporting = async {
             loop {
                 subscription.bell().await;
                 self.settle(subscription).await;
@@ -234,7 +234,7 @@ impl Watch {
             }
         };
         tokio::select! {
-            () = telling => {}
+            () = reporting => {}
             () = self.over.cancelled() => {}
         }
     }
@@ -243,23 +243,23 @@ impl Watch {
     async fn settle(&self, subscription: &Arc<Subscription>) {
         let latest = Instant::now() + PATIENCE;
         loop {
-            self.look(subscription).await;
+            self.scan(subscription).await;
             let quiet = latest.min(Instant::now() + QUIET);
             if tokio::time::timeout_at(quiet, subscription.bell()).await.is_err() {
                 return;
             }
             if Instant::now() >= latest {
-                return self.look(subscription).await;
+                return self.scan(subscription).await;
             }
         }
     }
 
     /// Scans new directories, which were not watched before, and verifies removals.
-    async fn look(&self, subscription: &Arc<Subscription>) {
+    async fn scan(&self, subscription: &Arc<Subscription>) {
         if let Some(work) = subscription.work() {
             let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(subscription));
             let _ = self
-                .on_file_thread(self.slot().await, move || tree::look(&watcher, &subscription, work))
+                .on_file_thread(self.slot().await, move || tree::scan(&watcher, &subscription, work))
                 .await;
         }
     }

@@ -59,13 +59,13 @@ impl From<&Metadata> for DirectoryId {
 
 /// Why a directory is not watched.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum WatchError {
     /// It no longer exists.
-    Gone,
+    NotFound,
     /// The subscription has ended meanwhile.
-    Left,
+    Unsubscribed,
     /// The host or the server watches too much.
-    Full(RpcError),
+    LimitReached(RpcError),
     Failed(RpcError),
 }
 
@@ -100,12 +100,12 @@ impl SharedWatcher {
         subscription: &Arc<Subscription>,
         directory: &Path,
         id: DirectoryId,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), WatchError> {
         // The file system may hang here and at the check below, but not while others wait for the lock. Opened
         // for reading, because the watcher needs that permission too, and checking it may hang as well.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(directory, flags, Mode::empty())
-            .map_err(|errno| refusal(&errno.into(), directory))?;
+            .map_err(|errno| watch_error(&errno.into(), directory))?;
         if self.add(subscription, directory, id, &opened)? == Watched::Before {
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl SharedWatcher {
                 watcher.unwatch(directory);
             }
             self.forget(&mut watcher, directory, subscription);
-            return Err(Refusal::Gone);
+            return Err(WatchError::NotFound);
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl SharedWatcher {
         directory: &Path,
         id: DirectoryId,
         opened: &OwnedFd,
-    ) -> Result<Watched, Refusal> {
+    ) -> Result<Watched, WatchError> {
         let mut watcher = self.watcher();
         let stale = match self.registry().add(subscription, directory, id)? {
             Added::Known => return Ok(Watched::Before),
@@ -136,7 +136,7 @@ impl SharedWatcher {
         };
         self.watch(&mut watcher, directory, opened, &stale).map_err(|error| {
             self.forget(&mut watcher, directory, subscription);
-            refusal(&error, directory)
+            watch_error(&error, directory)
         })?;
         Ok(Watched::Now)
     }
@@ -162,12 +162,12 @@ impl SharedWatcher {
         opened: &OwnedFd,
         stale: &[PathBuf],
     ) -> io::Result<()> {
-        let asked = match watcher.take() {
+        let active = match watcher.take() {
             Some(watcher) => watcher,
             None => {
                 let registry = Arc::clone(&self.registry);
-                Watcher::new(move |heard| {
-                    if catch_panic(|| lock(&registry).on_event(heard)).is_err() {
+                Watcher::new(move |affected| {
+                    if catch_panic(|| lock(&registry).on_event(affected)).is_err() {
                         lock(&registry)
                             .subscriptions
                             .iter()
@@ -176,12 +176,12 @@ impl SharedWatcher {
                 })?
             }
         };
-        let asked = watcher.insert(asked);
+        let active = watcher.insert(active);
         for path in stale {
             // Usually, the watcher has already noticed.
-            asked.unwatch(path);
+            active.unwatch(path);
         }
-        asked.watch(directory, opened)
+        active.watch(directory, opened)
     }
 
     /// Ends a subscription.
@@ -242,9 +242,9 @@ impl Registry {
         subscription: &Arc<Subscription>,
         path: &Path,
         id: DirectoryId,
-    ) -> Result<Added, Refusal> {
+    ) -> Result<Added, WatchError> {
         if !self.subscriptions.iter().any(|known| Arc::ptr_eq(known, subscription)) {
-            return Err(Refusal::Left);
+            return Err(WatchError::Unsubscribed);
         }
         let mut subscriptions = Vec::new();
         if let Some(known) = self.directories.get_mut(path) {
@@ -259,7 +259,7 @@ impl Registry {
             self.forget(path);
             self.stale.push(path.to_owned());
         } else if self.directories.len() >= DIRECTORIES {
-            return Err(Refusal::Full(too_many(path)));
+            return Err(WatchError::LimitReached(too_many(path)));
         } else {
             subscriptions.push(Arc::clone(subscription));
         }
@@ -268,7 +268,7 @@ impl Registry {
             self.forget(&name);
             self.stale.push(name);
         }
-        // Recorded before it is watched, so that every event finds its subscriptions.
+        // Recorded before it is watched, so that every event discovery its subscriptions.
         self.names.insert(id, path.to_owned());
         self.directories.insert(path.to_owned(), Directory { id, subscriptions });
         Ok(Added::New { stale: std::mem::take(&mut self.stale) })
@@ -298,53 +298,53 @@ impl Registry {
     }
 
     /// Passes a notice on to all affected subscriptions.
-    fn on_event(&mut self, heard: Notice<'_>) {
-        match heard {
+    fn on_event(&mut self, affected: Notice<'_>) {
+        match affected {
             Notice::Event(event) => self.dispatch(event),
             Notice::Lost => self.subscriptions.iter().for_each(|subscription| subscription.on_lost_events()),
         }
     }
 
     fn dispatch(&mut self, event: Event<'_>) {
-        let mut heard = Vec::new();
+        let mut affected = Vec::new();
         for directory in event.path.parent().into_iter().chain([event.path]) {
-            heard.extend(
+            affected.extend(
                 self.directories.get(directory).into_iter().flat_map(|known| known.subscriptions.clone()),
             );
         }
         if event.kind == ChangeKind::Removed && self.directories.contains_key(event.path) {
             // The watcher forgets it too, with everything below it.
             let below = (Bound::Included(event.path), Bound::Unbounded);
-            let gone: BTreeSet<PathBuf> = self
+            let removed: BTreeSet<PathBuf> = self
                 .directories
                 .range::<Path, _>(below)
                 .map(|(path, _)| path.clone())
                 .take_while(|path| path.starts_with(event.path))
                 .collect();
-            for path in gone {
-                heard.extend(self.forget(&path).into_iter().flat_map(|directory| directory.subscriptions));
+            for path in removed {
+                affected.extend(self.forget(&path).into_iter().flat_map(|directory| directory.subscriptions));
                 self.stale.push(path);
             }
         }
-        let mut told: Vec<Arc<Subscription>> = Vec::new();
-        for subscription in heard {
-            if !told.iter().any(|known| Arc::ptr_eq(known, &subscription)) {
+        let mut notified: Vec<Arc<Subscription>> = Vec::new();
+        for subscription in affected {
+            if !notified.iter().any(|known| Arc::ptr_eq(known, &subscription)) {
                 subscription.on_event(event);
-                told.push(subscription);
+                notified.push(subscription);
             }
         }
     }
 }
 
-fn refusal(error: &io::Error, directory: &Path) -> Refusal {
+fn watch_error(error: &io::Error, directory: &Path) -> WatchError {
     match Errno::from_io_error(error) {
-        Some(Errno::NOENT | Errno::NOTDIR) => Refusal::Gone,
-        Some(Errno::NOSPC) => Refusal::Full(too_many(directory)),
+        Some(Errno::NOENT | Errno::NOTDIR) => WatchError::NotFound,
+        Some(Errno::NOSPC) => WatchError::LimitReached(too_many(directory)),
         Some(Errno::AGAIN) => {
             let message =
                 format!("cannot watch `{}`: the host has no room for another thread", directory.display());
             let hint = "end some processes of the server's user, or raise its limit on them (`ulimit -u`)";
-            Refusal::Full(RpcError::new(ErrorKind::LimitExceeded, message).with_hint(hint))
+            WatchError::LimitReached(RpcError::new(ErrorKind::LimitExceeded, message).with_hint(hint))
         }
         Some(Errno::MFILE | Errno::NFILE) => {
             let message = format!(
@@ -352,9 +352,9 @@ fn refusal(error: &io::Error, directory: &Path) -> Refusal {
                 directory.display()
             );
             let hint = "raise it on the host: `sysctl fs.inotify.max_user_instances=1024`, or the limit on open files of the server";
-            Refusal::Full(RpcError::new(ErrorKind::LimitExceeded, message).with_hint(hint))
+            WatchError::LimitReached(RpcError::new(ErrorKind::LimitExceeded, message).with_hint(hint))
         }
-        _ => Refusal::Failed(io_error(error, directory)),
+        _ => WatchError::Failed(io_error(error, directory)),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     budget,
     compute::LARGE_MESSAGE,
     engine::{HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process},
-    outbox::{Encoding, Responder, Source, Then},
+    outbox::{AfterSend, Encoding, Responder, Source},
     session::Session,
 };
 
@@ -212,7 +212,7 @@ impl Calls {
                 Err(error) => return responder.error(&error),
             };
             let answer = move || {
-                responder.ok_long(snapshot, Then::Nothing, share);
+                responder.ok_long(snapshot, AfterSend::Nothing, share);
                 drop(making);
             };
             host.compute().run(answer).await;

@@ -30,16 +30,16 @@ pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
     fn on_events(engine: &Arc<Engine<Self>>, state: &mut State<Self>);
 
     /// Returns whether so much output is pending that the audience must be notified at once.
-    fn wants_much(&self, log: &OutputLog) -> bool;
+    fn has_large_backlog(&self, log: &OutputLog) -> bool;
 
     /// Called when no client will return: nothing must be held any more.
-    fn let_go(&mut self);
+    fn on_abandoned(&mut self);
 }
 
 /// The sender of a request. Dropped without an answer, it reports that to its client itself.
 pub(crate) trait Caller: fmt::Debug + Send + Sized + 'static {
     /// Returns whether the client has disconnected; it sends unanswered requests again after it reconnects.
-    fn is_gone(&self) -> bool;
+    fn is_disconnected(&self) -> bool;
 
     fn answer(self, outcome: Result<Outcome, RpcError>);
 

@@ -44,7 +44,9 @@ impl<A: Audience> State<A> {
     fn leader(&self) -> Option<Leader> {
         match &self.lifecycle {
             Lifecycle::Running { leader, .. } => Some(leader.clone()),
-            Lifecycle::Starting(_) | Lifecycle::Over { .. } | Lifecycle::Failed => self.born.clone(),
+            Lifecycle::Starting(_) | Lifecycle::Over { .. } | Lifecycle::Failed => {
+                self.unannounced_child.clone()
+            }
         }
     }
 }
@@ -75,7 +77,7 @@ impl<A: Audience> Engine<A> {
         }
         state.full = false;
         self.charge(&mut state);
-        self.ring(&mut state);
+        self.notify(&mut state);
         drop(state);
         self.retire();
         self.changed.notify_waiters();

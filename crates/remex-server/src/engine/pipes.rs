@@ -14,7 +14,7 @@ use rustix::{
 };
 use tokio::io::Interest;
 
-use super::{not_a_terminal, rest::Buffer, watched::Watched};
+use super::{coalesce::Buffer, not_a_terminal, watched::Watched};
 use crate::clock::now_ms;
 
 /// More than a terminal can buffer: everything printed before an exit lies within this limit.
@@ -61,9 +61,9 @@ pub(super) struct Source {
 /// The result of one attempt to read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Taken {
+pub(super) enum IoOutcome {
     Bytes(usize),
-    NothingNow,
+    WouldBlock,
     /// The stream has ended.
     End,
 }
@@ -119,7 +119,7 @@ impl Pipes {
     pub(super) fn available(&self) -> [usize; 2] {
         let available = |source: &Option<Source>| match source {
             None => 0,
-            // A terminal forwards bytes in the background; a read that finds nothing has waited for them.
+            // A terminal forwards bytes in the background; a read that discovery nothing has waited for them.
             Some(_) if self.tty => TERMINAL_BYTES,
             Some(source) => source
                 .fd
@@ -133,24 +133,30 @@ impl Pipes {
     /// Reads once into `log`, at most `max` bytes.
     ///
     /// With `draining`, reads even if the runtime has not reported new bytes yet.
-    pub(super) fn read(&mut self, index: usize, log: &mut OutputLog, max: usize, draining: bool) -> Taken {
-        let Some(Source { stream, fd }) = &mut self.out[index] else { return Taken::End };
+    pub(super) fn read(
+        &mut self,
+        index: usize,
+        log: &mut OutputLog,
+        max: usize,
+        draining: bool,
+    ) -> IoOutcome {
+        let Some(Source { stream, fd }) = &mut self.out[index] else { return IoOutcome::End };
         let read =
             |fd: BorrowedFd<'_>| log.append(*stream, now_ms(), max, |spare| remex_process::read(fd, spare));
         let result = if draining { fd.fd().and_then(read) } else { fd.attempt(Interest::READABLE, read) };
         match result {
-            Ok(0) => Taken::End,
+            Ok(0) => IoOutcome::End,
             Ok(len) => {
-                fd.found();
-                Taken::Bytes(len)
+                fd.on_data();
+                IoOutcome::Bytes(len)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                fd.ran_dry();
-                Taken::NothingNow
+                fd.on_would_block();
+                IoOutcome::WouldBlock
             }
             Err(error) => {
                 tracing::warn!(error = %error, "reading the output of a process failed");
-                Taken::End
+                IoOutcome::End
             }
         }
     }
@@ -197,16 +203,16 @@ impl Pipes {
     }
 
     /// Prepares for a read delay: the runtime stops watching the sources.
-    pub(super) fn leave_alone(&mut self) {
+    pub(super) fn unwatch(&mut self) {
         for source in self.out.iter_mut().flatten() {
-            source.fd.leave_alone();
+            source.fd.unwatch();
         }
     }
 
     /// Prepares for a wait: the runtime watches the sources again.
-    pub(super) fn listen(&mut self) {
+    pub(super) fn watch(&mut self) {
         for source in self.out.iter_mut().flatten() {
-            if let Err(error) = source.fd.listen() {
+            if let Err(error) = source.fd.watch() {
                 tracing::warn!(error = %error, "watching the output of a process failed");
             }
         }
@@ -219,19 +225,19 @@ impl Pipes {
     }
 
     /// Writes once to the child.
-    pub(super) fn write(&self, bytes: &[u8]) -> Taken {
-        let Some(fd) = self.input() else { return Taken::End };
+    pub(super) fn write(&self, bytes: &[u8]) -> IoOutcome {
+        let Some(fd) = self.input() else { return IoOutcome::End };
         let write = |fd: BorrowedFd<'_>| {
             rustix::io::retry_on_intr(|| rustix::io::write(fd, bytes)).map_err(io::Error::from)
         };
         match fd.attempt(Interest::WRITABLE, write) {
-            Ok(len) => Taken::Bytes(len),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Taken::NothingNow,
+            Ok(len) => IoOutcome::Bytes(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => IoOutcome::WouldBlock,
             Err(error) => {
                 if error.raw_os_error() != Some(Errno::PIPE.raw_os_error()) {
                     tracing::debug!(error = %error, "writing to the stdin of a process failed");
                 }
-                Taken::End
+                IoOutcome::End
             }
         }
     }
@@ -261,7 +267,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_child_with_a_small_pipe_is_never_left_alone() {
+    async fn reads_from_a_small_pipe_are_never_delayed() {
         for (sizes, is_roomy) in
             [([64 << 10, 64 << 10], true), ([4 << 10, 64 << 10], false), ([64 << 10, 8 << 10], false)]
         {
@@ -299,7 +305,7 @@ mod tests {
 
         let mut log = OutputLog::new(remex_proto::state::output_log::Limits::default());
         while log.total() < said.len() as u64 {
-            assert!(matches!(pipes.read(0, &mut log, said.len(), true), Taken::Bytes(_)));
+            assert!(matches!(pipes.read(0, &mut log, said.len(), true), IoOutcome::Bytes(_)));
         }
         pipes.narrow();
         assert_eq!((sizes(&child), pipes.buffer()), ([PIPE_BYTES; 2], Buffer::Pipes(PIPE_BYTES)));

@@ -76,7 +76,7 @@ impl<A: Audience> Engine<A> {
         Ok((Arc::new(process), start))
     }
 
-    /// Creates the child, unless the start is aborted first.
+    /// Creates the child, unless the start is start_abort first.
     pub(super) async fn attempt(&self, start: Start, slots: &Semaphore) -> Result<Child, RpcError> {
         let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "the process was already started"));
@@ -84,7 +84,7 @@ impl<A: Audience> Engine<A> {
         // Dropping the other branch kills a child that is being created.
         tokio::select! {
             biased;
-            () = attempt.aborted() => Err(GivenUp::SessionEnded.error(&self.id)),
+            () = attempt.aborted() => Err(StartAbort::SessionEnded.error(&self.id)),
             made = self.make(start, &attempt, slots) => made,
         }
     }
@@ -100,19 +100,19 @@ impl<A: Audience> Engine<A> {
         tokio::select! {
             biased;
             made = self.host.spawner().attempt(start, attempt) => made.map_err(|error| match error.kind() {
-                StartErrorKind::Aborted => GivenUp::SessionEnded.error(&self.id),
+                StartErrorKind::Aborted => StartAbort::SessionEnded.error(&self.id),
                 _ => start_error(&error),
             }),
-            given_up = self.given_up() => Err(given_up.error(&self.id)),
+            start_abort = self.start_abort() => Err(start_abort.error(&self.id)),
             never = hangs => match never {},
         }
     }
 
-    /// Waits until a start that hangs must be aborted, by a request or a timeout.
-    async fn given_up(&self) -> GivenUp {
+    /// Waits until a start that hangs must be start_abort, by a request or a timeout.
+    async fn start_abort(&self) -> StartAbort {
         let begun = Instant::now();
         let spec = &self.spec;
-        let timeouts = [(spec.timeout, GivenUp::Timeout), (spec.idle_timeout, GivenUp::IdleTimeout)];
+        let timeouts = [(spec.timeout, StartAbort::Timeout), (spec.idle_timeout, StartAbort::IdleTimeout)];
         let in_time =
             timeouts.into_iter().filter_map(|(time, why)| Some((time?.max(HANG_THRESHOLD), why))).min();
         loop {
@@ -142,7 +142,7 @@ impl<A: Audience> Engine<A> {
         {
             let mut state = self.state();
             state.lifecycle = Lifecycle::Running { leader: leader.clone(), started_at_ms };
-            state.born = None;
+            state.unannounced_child = None;
         }
         let pid = leader.pid().as_raw().unsigned_abs();
         let started = wire::Started {
@@ -188,9 +188,9 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-/// Why a start that hung was aborted.
+/// Why a start that hung was start_abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum GivenUp {
+pub(super) enum StartAbort {
     Terminated,
     Signalled,
     Timeout,
@@ -198,7 +198,7 @@ pub(super) enum GivenUp {
     SessionEnded,
 }
 
-impl GivenUp {
+impl StartAbort {
     fn error(self, id: &str) -> RpcError {
         let (kind, why) = match self {
             Self::Terminated => (ErrorKind::Cancelled, "it was terminated"),
@@ -231,11 +231,11 @@ impl<C: Caller> Request<C> {
     }
 
     /// Returns why this request aborts a start that hangs, if it does.
-    fn ends_start(&self) -> Option<GivenUp> {
+    fn ends_start(&self) -> Option<StartAbort> {
         match self {
-            Request::Terminate(..) => Some(GivenUp::Terminated),
+            Request::Terminate(..) => Some(StartAbort::Terminated),
             // Other signals stop a process, or have no effect on one without a handler.
-            Request::Signal(signal, _) => signal.ends_by_default().then_some(GivenUp::Signalled),
+            Request::Signal(signal, _) => signal.ends_by_default().then_some(StartAbort::Signalled),
             Request::Write(_) | Request::CloseStdin(..) | Request::Resize(..) => None,
         }
     }
@@ -271,7 +271,7 @@ impl<C: Caller> Request<C> {
             // Reports whether the write was accepted earlier.
             Request::Write(write) => input.write(write),
             Request::Terminate(mode, wire::TerminateScope::Tree, caller) => {
-                process.end_remains(mode, caller);
+                process.terminate_remaining(mode, caller);
             }
             Request::Terminate(_, wire::TerminateScope::Usual, caller) => {
                 caller.ok(wire::Terminated { running: false });

@@ -18,7 +18,7 @@ use tokio::io::Interest;
 
 use super::{
     Audience, Caller as _, Engine, Exit, Owner as _, Request, Starting, no_end_of_input,
-    pipes::{Pipes, Taken},
+    pipes::{IoOutcome, Pipes},
     start::Announce,
     terminate,
     watched::Watched,
@@ -40,7 +40,7 @@ pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
         Err(error) => return process.fail(&*owner, announce, &error),
     };
     let leader = child.exit.leader().clone();
-    process.state().born = Some(leader.clone());
+    process.state().unannounced_child = Some(leader.clone());
     #[cfg(test)]
     {
         crate::supervise::break_at("!start", &process.id);
@@ -137,26 +137,30 @@ impl<A: Audience> Runner<A> {
 
     /// Waits for the next event.
     async fn wait(&mut self) {
-        let (full, has_input, resting) = {
+        let (full, has_input, is_delayed) = {
             let mut state = self.process.state();
             let has_input = state.input.next().is_some();
-            let may_rest = self.pipes.is_roomy()
+            let may_delay = self.pipes.is_roomy()
                 && !has_input
                 && !state.answer_due
                 && matches!(self.end, Ending::Running | Ending::Exited { .. });
-            (state.full, has_input, state.rest.begins(Instant::now(), may_rest, self.pipes.buffer()))
+            (
+                state.full,
+                has_input,
+                state.coalescing.starts_delay(Instant::now(), may_delay, self.pipes.buffer()),
+            )
         };
         let running = matches!(self.end, Ending::Running);
-        if resting {
+        if is_delayed {
             self.pipes.widen();
-            self.pipes.leave_alone();
+            self.pipes.unwatch();
         } else {
             self.pipes.narrow();
             if !full || has_input {
-                self.pipes.listen();
+                self.pipes.watch();
             }
         }
-        let watching = !full && !resting;
+        let watching = !full && !is_delayed;
         let deadline = self.deadline();
         let [first, second] = [0, 1].map(|index| self.pipes.out[index].as_ref().map(|source| &source.fd));
         let input = self.pipes.input();
@@ -189,11 +193,11 @@ impl<A: Audience> Runner<A> {
         };
         [
             self.gather_until,
-            state.rest.until(),
+            state.coalescing.until(),
             linger,
             timeout.filter(|_| running),
             idle_timeout.filter(|_| running),
-            state.look_again_at(spec, self.process.host.limits()),
+            state.recheck_at(spec, self.process.host.limits()),
         ]
         .into_iter()
         .flatten()
@@ -235,7 +239,7 @@ impl<A: Audience> Runner<A> {
         self.pipes.child_ended();
         self.end = Ending::Exiting { owed: self.pipes.available() };
         let mut state = self.process.state();
-        state.rest.end();
+        state.coalescing.end();
         state.exited(exit);
         state.input.closed();
         drop(state);
@@ -273,18 +277,18 @@ impl<A: Audience> Runner<A> {
     fn pump(&mut self) {
         self.read(0);
         self.read(1);
-        self.feed();
-        self.settle();
-        self.tell();
+        self.write_input();
+        self.log_end();
+        self.announce_gathered();
     }
 
     /// Notifies readers of gathered output when it is due.
     ///
     /// Runs after reading, so that the notification covers everything that has arrived meanwhile.
-    fn tell(&mut self) {
+    fn announce_gathered(&mut self) {
         if self.gather_until.is_some_and(|at| Instant::now() >= at) {
             self.gather_until = None;
-            self.process.ring(&mut self.process.state());
+            self.process.notify(&mut self.process.state());
         }
     }
 
@@ -321,57 +325,57 @@ impl<A: Audience> Runner<A> {
                 return;
             }
             match self.pipes.read(index, &mut state.log, room.min(limit), draining) {
-                Taken::Bytes(len) => {
+                IoOutcome::Bytes(len) => {
                     state.log.evict(hold, budget);
                     process.charge(&mut state);
                     let pause = now.saturating_duration_since(state.last_output);
                     let without_pause = pause < GATHER && !state.answer_due;
-                    state.rest.found(len, without_pause);
-                    let satisfied = state.rest.is_satisfied_by(len);
+                    state.coalescing.on_read(len, without_pause);
+                    let is_enough = state.coalescing.is_enough(len);
                     state.last_output = now;
                     self.gather_until = process.announce(&mut state, now);
                     drop(state);
                     taken += len;
-                    self.pay(index, len);
-                    if satisfied {
+                    self.count_drained(index, len);
+                    if is_enough {
                         return;
                     }
                 }
-                Taken::NothingNow => {
+                IoOutcome::WouldBlock => {
                     drop(state);
-                    self.pay(index, usize::MAX);
+                    self.count_drained(index, usize::MAX);
                     return;
                 }
-                Taken::End => self.pipes.out[index] = None,
+                IoOutcome::End => self.pipes.out[index] = None,
             }
         }
     }
 
     /// Counts bytes that precede the exit or the close as read.
-    fn pay(&mut self, index: usize, len: usize) {
+    fn count_drained(&mut self, index: usize, len: usize) {
         if let Ending::Exiting { owed } | Ending::Closing { owed } = &mut self.end {
             owed[index] = owed[index].saturating_sub(len);
         }
     }
 
     /// Appends exit and close to the log once all output before them is in it.
-    fn settle(&mut self) {
-        let paid = |owed: &[usize; 2], pipes: &Pipes| {
+    fn log_end(&mut self) {
+        let is_drained = |owed: &[usize; 2], pipes: &Pipes| {
             (0..2).all(|index| owed[index] == 0 || pipes.out[index].is_none())
         };
         let closed = match &self.end {
-            Ending::Exiting { owed } if paid(owed, &self.pipes) => {
+            Ending::Exiting { owed } if is_drained(owed, &self.pipes) => {
                 let linger_until = self.process.spec.linger.and_then(|time| Instant::now().checked_add(time));
                 self.end = Ending::Exited { linger_until };
                 let mut state = self.process.state();
                 state.log.push_exited(now_ms());
                 if self.pipes.is_open() {
-                    self.process.ring(&mut state);
+                    self.process.notify(&mut state);
                 }
                 !self.pipes.is_open()
             }
             Ending::Exited { .. } => !self.pipes.is_open(),
-            Ending::Closing { owed } => paid(owed, &self.pipes),
+            Ending::Closing { owed } => is_drained(owed, &self.pipes),
             Ending::Running | Ending::Exiting { .. } | Ending::Closed => false,
         };
         if closed {
@@ -381,11 +385,11 @@ impl<A: Audience> Runner<A> {
             state.log.push_closed(now_ms());
             state.full = false;
             self.process.charge(&mut state);
-            self.process.ring(&mut state);
+            self.process.notify(&mut state);
         }
     }
 
-    fn feed(&mut self) {
+    fn write_input(&mut self) {
         let process = Arc::clone(&self.process);
         loop {
             let mut state = process.state();
@@ -396,12 +400,12 @@ impl<A: Audience> Runner<A> {
             }
             let Some(bytes) = state.input.next() else { return };
             match self.pipes.write(bytes) {
-                Taken::Bytes(len) => {
+                IoOutcome::Bytes(len) => {
                     state.input.delivered(len);
                     state.answer_due = true;
                 }
-                Taken::NothingNow => return,
-                Taken::End => {
+                IoOutcome::WouldBlock => return,
+                IoOutcome::End => {
                     self.pipes.stdin = None;
                     state.input.closed();
                     return;
@@ -476,14 +480,14 @@ impl<A: Audience> Runner<A> {
                     }
                 }
             }
-            (_, wire::TerminateScope::Tree) => self.process.end_remains(mode, caller),
+            (_, wire::TerminateScope::Tree) => self.process.terminate_remaining(mode, caller),
             (Ending::Closed, wire::TerminateScope::Usual) => caller.ok(wire::Terminated { running: false }),
             (
                 Ending::Exiting { .. } | Ending::Exited { .. } | Ending::Closing { .. },
                 wire::TerminateScope::Usual,
             ) => {
                 let pid = self.exit.leader().pid();
-                terminate::remains(&self.process, pid, mode, caller);
+                terminate::remaining_group(&self.process, pid, mode, caller);
             }
         }
     }

@@ -49,27 +49,32 @@ pub(super) async fn unwatched<A: Audience>(process: &Engine<A>, exit: Exit) {
 
 /// Sends TERM to the whole tree, and kills what is left of it after `time`.
 pub(super) fn graceful<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, time: Duration) {
-    end_gently(Scope::Process(process.tag, leader.clone()), process, time);
+    terminate_gracefully(Scope::Process(process.tag, leader.clone()), process, time);
 }
 
 /// Terminates what is left of the process group of an exited process, so that its streams end.
-pub(super) fn remains<A: Audience>(
+pub(super) fn remaining_group<A: Audience>(
     process: &Arc<Engine<A>>,
     pid: Pid,
     mode: TerminateMode,
     caller: A::Caller,
 ) {
-    end_rest(Scope::Group(process.tag, pid), process, mode, caller);
+    terminate_rest(Scope::Group(process.tag, pid), process, mode, caller);
 }
 
 /// Terminates what is left of an exited process, and answers.
-fn end_rest<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, mode: TerminateMode, caller: A::Caller) {
+fn terminate_rest<A: Audience>(
+    scope: Scope,
+    process: &Arc<Engine<A>>,
+    mode: TerminateMode,
+    caller: A::Caller,
+) {
     match mode {
         TerminateMode::Force => process.host.spawn(async move {
             caller.answer(kill(&scope).await.map(|()| Terminated { running: false }.into()));
         }),
         TerminateMode::Graceful { timeout_ms } => {
-            end_gently(scope, process, Duration::from_millis(timeout_ms));
+            terminate_gracefully(scope, process, Duration::from_millis(timeout_ms));
             caller.ok(Terminated { running: false });
         }
     }
@@ -77,54 +82,54 @@ fn end_rest<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, mode: Terminate
 
 /// Starts a graceful termination. One that is already in progress sends its signals again and uses the earlier
 /// deadline.
-fn end_gently<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration) {
+fn terminate_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, time: Duration) {
     let deadline = Instant::now() + time.min(LONGEST_GRACE);
     let breadth = mem::discriminant(&scope);
-    let mut gentle_ends = process.gentle_ends();
+    let mut graceful_terminations = process.graceful_terminations();
     // Remove those whose task has panicked.
-    gentle_ends.retain(|(_, deadlines)| !deadlines.is_closed());
-    if let Some((_, under_way)) = gentle_ends.iter().find(|(known, _)| *known == breadth) {
+    graceful_terminations.retain(|(_, deadlines)| !deadlines.is_closed());
+    if let Some((_, under_way)) = graceful_terminations.iter().find(|(known, _)| *known == breadth) {
         under_way.send_modify(|known| *known = deadline.min(*known));
         return;
     }
-    let (deadlines, orders) = watch::channel(deadline);
-    gentle_ends.push((breadth, deadlines));
-    drop(gentle_ends);
+    let (sender, receiver) = watch::channel(deadline);
+    graceful_terminations.push((breadth, sender));
+    drop(graceful_terminations);
     let (host, process) = (Arc::clone(&process.host), Arc::clone(process));
     host.spawn(async move {
-        GentleEnd { scope, process: &process, orders }.run().await;
+        GracefulTermination { scope, process: &process, deadlines: receiver }.run().await;
     });
 }
 
 /// The deadlines of the graceful terminations in progress, one for each kind of scope.
-pub(super) type GentleEnds = Vec<(mem::Discriminant<Scope>, watch::Sender<Instant>)>;
+pub(super) type GracefulTerminations = Vec<(mem::Discriminant<Scope>, watch::Sender<Instant>)>;
 
 /// A graceful termination in progress.
-struct GentleEnd<'a, A: Audience> {
+struct GracefulTermination<'a, A: Audience> {
     scope: Scope,
     process: &'a Arc<Engine<A>>,
     /// When it turns into a kill; further requests change it.
-    orders: watch::Receiver<Instant>,
+    deadlines: watch::Receiver<Instant>,
 }
 
-impl<A: Audience> GentleEnd<'_, A> {
+impl<A: Audience> GracefulTermination<'_, A> {
     async fn run(mut self) {
         loop {
-            let deadline = *self.orders.borrow_and_update();
+            let deadline = *self.deadlines.borrow_and_update();
             // A stopped process handles TERM only after it continues.
             if let Err(error) = tree::signal(&self.scope, &[Signal::TERM, Signal::CONT]).await {
                 tracing::warn!(process = %self.process.id, %error, "cannot send SIGTERM to the process tree");
             }
             tokio::select! {
                 biased;
-                Ok(()) = self.orders.changed() => continue,
+                Ok(()) = self.deadlines.changed() => continue,
                 () = end_by(deadline, &self.scope, self.process) => {}
             }
             // No request can arrive between this check and the removal, because both hold the same lock.
-            let mut gentle_ends = self.process.gentle_ends();
-            if !self.orders.has_changed().unwrap_or(false) {
+            let mut graceful_terminations = self.process.graceful_terminations();
+            if !self.deadlines.has_changed().unwrap_or(false) {
                 let breadth = mem::discriminant(&self.scope);
-                gentle_ends.retain(|(known, _)| *known != breadth);
+                graceful_terminations.retain(|(known, _)| *known != breadth);
                 return;
             }
         }
@@ -134,11 +139,11 @@ impl<A: Audience> GentleEnd<'_, A> {
 /// Waits until everything in `scope` has ended, and kills the rest at `deadline`.
 async fn end_by<A: Audience>(deadline: Instant, scope: &Scope, process: &Engine<A>) {
     let exited = timeout_at(deadline, process.ended()).await.is_ok();
-    if exited && is_gone(scope).await {
+    if exited && has_ended(scope).await {
         return;
     }
     let _ = timeout_at(deadline, process.closed()).await;
-    if is_gone(scope).await {
+    if has_ended(scope).await {
         return;
     }
     sleep_until(deadline).await;
@@ -155,22 +160,22 @@ fn not_ended(error: &io::Error) -> RpcError {
     RpcError::new(ErrorKind::Internal, format!("cannot end the process tree: {error}"))
 }
 
-async fn is_gone(scope: &Scope) -> bool {
+async fn has_ended(scope: &Scope) -> bool {
     tree::members(scope).await.is_ok_and(|members| members.is_empty())
 }
 
 impl<A: Audience> Engine<A> {
     /// Terminates everything that is left of an exited process, including what has left its group and session.
-    pub(super) fn end_remains(self: &Arc<Self>, mode: TerminateMode, caller: A::Caller) {
+    pub(super) fn terminate_remaining(self: &Arc<Self>, mode: TerminateMode, caller: A::Caller) {
         if self.owner.strong_count() == 0 {
             // Everything ended with the owner, and the tag may have been reused.
             return caller.ok(Terminated { running: false });
         }
-        end_rest(Scope::Start(self.tag), self, mode, caller);
+        terminate_rest(Scope::Start(self.tag), self, mode, caller);
     }
 
-    fn gentle_ends(&self) -> MutexGuard<'_, GentleEnds> {
-        self.gentle_ends.lock().unwrap_or_else(PoisonError::into_inner)
+    fn graceful_terminations(&self) -> MutexGuard<'_, GracefulTerminations> {
+        self.graceful_terminations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the direct child has exited.

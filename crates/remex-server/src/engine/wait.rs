@@ -111,7 +111,9 @@ impl Condition {
             Condition::Idle { .. } if state.full => Check::NotYet(None),
             Condition::Idle { since, silence } => match state.last_output.max(*since).checked_add(*silence) {
                 // Output written during a read delay is only seen at its end.
-                Some(at) if now >= at && state.rest.until().is_some() => Check::NotYet(Some(now + GATHER)),
+                Some(at) if now >= at && state.coalescing.until().is_some() => {
+                    Check::NotYet(Some(now + GATHER))
+                }
                 Some(at) if now >= at => Check::Met(WaitReason::Idle, newest, None),
                 at => Check::NotYet(at),
             },

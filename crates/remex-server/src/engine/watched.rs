@@ -57,15 +57,15 @@ impl Watched {
     }
 
     /// Counts a read with data; a flood removes the watch.
-    pub(super) fn found(&mut self) {
+    pub(super) fn on_data(&mut self) {
         self.reads += 1;
         if self.reads == FLOOD_READS {
-            self.leave_alone();
+            self.unwatch();
         }
     }
 
     /// Removes the watch.
-    pub(super) fn leave_alone(&mut self) {
+    pub(super) fn unwatch(&mut self) {
         if let State::On(_) = self.state {
             self.state = match std::mem::replace(&mut self.state, State::Lost) {
                 State::On(fd) => State::Off(fd.into_inner()),
@@ -75,12 +75,12 @@ impl Watched {
     }
 
     /// Records a read without data.
-    pub(super) fn ran_dry(&mut self) {
+    pub(super) fn on_would_block(&mut self) {
         self.reads = 0;
     }
 
     /// Restores the watch before a wait.
-    pub(super) fn listen(&mut self) -> io::Result<()> {
+    pub(super) fn watch(&mut self) -> io::Result<()> {
         if let State::Off(_) = self.state
             && let State::Off(fd) = std::mem::replace(&mut self.state, State::Lost)
         {

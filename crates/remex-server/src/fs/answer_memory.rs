@@ -16,11 +16,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MIB;
 use crate::{
-    budget::{self, Budget, PATIENCE, PROGRESS, Share},
+    budget::{self, Budget, MIN_PROGRESS, PATIENCE, Share},
     outbox::Outbox,
 };
 
-/// A read is abandoned if the file returns nothing for this long, or less than [`PROGRESS`] while others wait
+/// A read is abandoned if the file returns nothing for this long, or less than [`MIN_PROGRESS`] while others wait
 /// for memory.
 const STUCK: Duration = Duration::from_secs(10);
 
@@ -135,7 +135,7 @@ impl AnswerMemory {
         let (Some(taken), Some(before), Some(read)) = (&state.taken, before, state.read) else {
             return false;
         };
-        read == before || (read < before + PROGRESS && taken.share.is_wanted())
+        read == before || (read < before + MIN_PROGRESS && taken.share.has_waiters())
     }
 
     /// Lets the connection build its next long answer, unless this one is complete.
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_kept_until_the_answer_is_gone() {
+    fn memory_is_reserved_until_the_answer_is_dropped() {
         let (lanes, budget) =
             ([(); 2].map(|()| Arc::new(Semaphore::new(1))), Arc::new(Budget::new(10 * MIB)));
         let first = room(&lanes[0], &budget);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_it_said_gets_more_room_or_fails() {
+    fn a_file_longer_than_expected_gets_more_memory_or_fails() {
         let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(19 * MIB)));
         let growing = room(&lane, &budget);
         assert!(cover(&growing, MIB).is_ok());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_given_up_counts_for_what_was_read_until_that_is_gone() {
+    fn an_abandoned_answer_counts_for_what_was_read_until_it_is_dropped() {
         let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(20 * MIB)));
         let hanging = room(&lane, &budget);
         assert!(hanging.try_take(18 * MIB));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_little_is_stuck_only_while_others_wait() {
+    fn a_slow_read_is_stuck_only_while_others_wait() {
         let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(10 * MIB)));
         let slow = room(&lane, &budget);
         assert!(slow.try_take(5 * MIB) && cover(&slow, MIB).is_ok());
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_nothing_is_stuck_and_who_waits_is_not() {
+    fn a_read_without_progress_is_stuck_and_one_that_waits_is_not() {
         let (lane, budget) = (Arc::new(Semaphore::new(1)), Arc::new(Budget::new(10 * MIB)));
         let stuck = room(&lane, &budget);
         assert!(stuck.try_take(5 * MIB));

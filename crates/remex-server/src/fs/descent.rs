@@ -63,7 +63,7 @@ impl Descent {
         let above = std::mem::replace(&mut self.current, directory);
         self.above.push(Level { directory: Some(above), identity: self.identity });
         self.identity = identity;
-        self.let_go()
+        self.close_highest()
     }
 
     /// Returns to the previous directory.
@@ -86,7 +86,7 @@ impl Descent {
 
     /// Closes the highest open directory, unless `..` does not lead back to it because a link was followed
     /// below it.
-    fn let_go(&mut self) -> io::Result<()> {
+    fn close_highest(&mut self) -> io::Result<()> {
         let Some(far) = self.above.len().checked_sub(HELD) else { return Ok(()) };
         let below = self.above.get(far + 1).and_then(|level| level.directory.as_ref());
         let Some(below) = below else { return Ok(()) };

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_cursors() {
+    fn invalid_cursors_are_rejected() {
         for text in ["", "6", "61f", "zz", "+1", "-1", "é", " 1"] {
             assert_eq!(parse_cursor(text), None, "{text}");
         }

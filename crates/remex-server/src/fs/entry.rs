@@ -53,7 +53,7 @@ impl FileWork for wire::Rename {
             && !self.overwrite.unwrap_or(true)
             && !copy::is_within(destination, source)
         {
-            return Err(cannot_spare(destination));
+            return Err(cannot_rename_without_replacing(destination));
         }
         renamed.map(|()| Empty {}).map_err(|error| {
             let missing = error == Errno::NOENT && source.symlink_metadata().is_err();
@@ -63,7 +63,7 @@ impl FileWork for wire::Rename {
 }
 
 /// Returns the error for a file system that cannot rename without replacing.
-fn cannot_spare(destination: &Path) -> RpcError {
+fn cannot_rename_without_replacing(destination: &Path) -> RpcError {
     if destination.symlink_metadata().is_ok() {
         return io_error(&Errno::EXIST.into(), destination);
     }

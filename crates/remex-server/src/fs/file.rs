@@ -62,14 +62,14 @@ impl FileCalls {
         let reading = Reading { request, responder, large: large.clone(), place, room };
         let (sender, receiver) = oneshot::channel();
         self.run_job(context, id.clone(), lock, move |guards| {
-            if let Some(postponed) = reading.read_now(guards) {
-                let _ = sender.send(postponed);
+            if let Some(deferred) = reading.read_now(guards) {
+                let _ = sender.send(deferred);
             }
         });
         context.spawn_call(id, async move {
             let room = Arc::clone(&watched.0);
             let answering = async {
-                let Some(Postponed { reading, size, lock }) = postponed(&watch, receiver).await else {
+                let Some(DeferredRead { reading, size, lock }) = deferred(&watch, receiver).await else {
                     return;
                 };
                 lock.acquired().await;
@@ -92,13 +92,13 @@ impl FileCalls {
 }
 
 /// Waits for the first attempt to read, and releases its slot if that hangs.
-async fn postponed(
+async fn deferred(
     watch: &AnswerSlotWatch,
-    mut postponed: oneshot::Receiver<Postponed>,
-) -> Option<Postponed> {
+    mut deferred: oneshot::Receiver<DeferredRead>,
+) -> Option<DeferredRead> {
     loop {
         tokio::select! {
-            postponed = &mut postponed => return postponed.ok(),
+            deferred = &mut deferred => return deferred.ok(),
             () = tokio::time::sleep(HANG_THRESHOLD) => watch.give_back(),
         }
     }
@@ -113,7 +113,7 @@ struct Reading {
 }
 
 /// A read that was deferred because there was no room for its answer.
-struct Postponed {
+struct DeferredRead {
     reading: Reading,
     size: u64,
     lock: PathLock,
@@ -121,11 +121,11 @@ struct Postponed {
 
 impl Reading {
     /// Reads and answers, unless there is no room for the answer.
-    fn read_now(self, guards: JobGuards) -> Option<Postponed> {
+    fn read_now(self, guards: JobGuards) -> Option<DeferredRead> {
         let result = match self.begin() {
-            Ok(Begun::Done(bytes)) => Ok(bytes),
-            Ok(Begun::TooLarge(size)) => match self.large.look_again(&self.request.path) {
-                Ok(lock) => return Some(Postponed { reading: self, size, lock }),
+            Ok(FirstRead::Done(bytes)) => Ok(bytes),
+            Ok(FirstRead::TooLarge(size)) => match self.large.look_again(&self.request.path) {
+                Ok(lock) => return Some(DeferredRead { reading: self, size, lock }),
                 Err(error) => Err(error),
             },
             Err(error) => Err(error),
@@ -136,20 +136,20 @@ impl Reading {
         None
     }
 
-    fn begin(&self) -> Result<Begun, RpcError> {
+    fn begin(&self) -> Result<FirstRead, RpcError> {
         let (file, size, path) = self.open()?;
         let mut bytes = read_up_to(&file, SMALL_FILE_LEN + 1, size, path)?;
         if bytes.len() as u64 <= SMALL_FILE_LEN {
-            return Ok(Begun::Done(Bytes::from(bytes)));
+            return Ok(FirstRead::Done(Bytes::from(bytes)));
         }
         let size = size.max(bytes.len() as u64);
-        let Some(permit) = self.large.place(size) else { return Ok(Begun::TooLarge(size)) };
+        let Some(permit) = self.large.place(size) else { return Ok(FirstRead::TooLarge(size)) };
         if !self.room.try_take(size) {
-            return Ok(Begun::TooLarge(size));
+            return Ok(FirstRead::TooLarge(size));
         }
         self.place.put(Some(permit));
         read_rest(&file, &mut bytes, size, path, &self.room)?;
-        Ok(Begun::Done(self.room.fill(bytes)))
+        Ok(FirstRead::Done(self.room.fill(bytes)))
     }
 
     fn read(&self) -> Result<Bytes, RpcError> {
@@ -167,7 +167,7 @@ impl Reading {
 }
 
 /// The result of starting to read.
-enum Begun {
+enum FirstRead {
     Done(Bytes),
     /// There is no room for a file of this size.
     TooLarge(u64),
@@ -420,7 +420,7 @@ mod tests {
     use crate::budget::Budget;
 
     #[test]
-    fn a_file_that_comes_slowly_shows_signs_of_life() {
+    fn a_slow_file_shows_progress() {
         let room =
             Arc::new(AnswerMemory::new(1 << 20, Arc::new(Semaphore::new(1)), Arc::new(Budget::new(1 << 20))));
         let (reader, mut writer) = io::pipe().unwrap();

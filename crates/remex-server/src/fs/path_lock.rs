@@ -153,17 +153,17 @@ pub(crate) struct PathLockQueue {
     /// How many requests may wait.
     limit: usize,
     /// Shared by connections and file threads; held briefly.
-    line: Mutex<Line>,
+    graph: Mutex<LockGraph>,
 }
 
 /// The dependency graph: each request waits for its direct predecessors only, not for those that they wait for.
 #[derive(Debug, Default)]
-struct Line {
+struct LockGraph {
     next: u64,
     entries: HashMap<u64, Entry>,
     waiting: usize,
     /// The requests that a new one may have to wait for, by name; names with a common prefix are adjacent.
-    present: BTreeMap<Name, Present>,
+    holders: BTreeMap<Name, Holders>,
 }
 
 #[derive(Debug)]
@@ -173,14 +173,14 @@ struct Entry {
     before: usize,
     /// The requests that wait for this one.
     after: Vec<u64>,
-    come: CancellationToken,
+    acquired: CancellationToken,
     /// The request was cancelled, but its successors must still wait for its predecessors.
     abandoned: bool,
 }
 
 /// The requests at one name, except those that later requests wait for indirectly.
 #[derive(Debug, Default)]
-struct Present {
+struct Holders {
     /// The last one that writes or creates.
     writer: Option<u64>,
     /// Readers that arrived after the writer.
@@ -189,50 +189,55 @@ struct Present {
 
 impl PathLockQueue {
     pub(crate) fn new(limit: usize) -> Self {
-        PathLockQueue { limit, line: Mutex::default() }
+        PathLockQueue { limit, graph: Mutex::default() }
     }
 
     /// Queues a lock on paths; refuses it if it would have to wait and too many already do.
     pub(crate) fn lock(self: &Arc<Self>, wanted: PathAccess) -> Result<PathLock, RpcError> {
-        let (wanted, come) = (wanted.merged(), CancellationToken::new());
-        let mut line = self.line();
+        let (wanted, acquired) = (wanted.merged(), CancellationToken::new());
+        let mut graph = self.graph();
         let before: BTreeSet<u64> =
-            wanted.0.iter().flat_map(|(access, name)| line.before(*access, name)).collect();
+            wanted.0.iter().flat_map(|(access, name)| graph.before(*access, name)).collect();
         if before.is_empty() {
-            come.cancel();
-        } else if line.waiting >= self.limit {
+            acquired.cancel();
+        } else if graph.waiting >= self.limit {
             return Err(too_many(self.limit));
         } else {
-            line.waiting += 1;
+            graph.waiting += 1;
         }
-        let number = line.next;
-        line.next += 1;
+        let number = graph.next;
+        graph.next += 1;
         for other in &before {
-            line.entries.entry(*other).and_modify(|entry| entry.after.push(number));
+            graph.entries.entry(*other).and_modify(|entry| entry.after.push(number));
         }
         for (access, name) in &wanted.0 {
-            line.add(number, *access, name);
+            graph.add(number, *access, name);
         }
-        let entry =
-            Entry { wanted, before: before.len(), after: Vec::new(), come: come.clone(), abandoned: false };
-        line.entries.insert(number, entry);
-        Ok(PathLock { locks: Arc::clone(self), number, come })
+        let entry = Entry {
+            wanted,
+            before: before.len(),
+            after: Vec::new(),
+            acquired: acquired.clone(),
+            abandoned: false,
+        };
+        graph.entries.insert(number, entry);
+        Ok(PathLock { locks: Arc::clone(self), number, acquired })
     }
 
-    fn leave(&self, number: u64) {
-        let mut line = self.line();
-        match line.entries.get_mut(&number) {
+    fn release(&self, number: u64) {
+        let mut graph = self.graph();
+        match graph.entries.get_mut(&number) {
             Some(entry) if entry.before > 0 => entry.abandoned = true,
             _ => {
-                let come = line.finish(number);
-                drop(line);
-                come.iter().for_each(CancellationToken::cancel);
+                let acquired = graph.finish(number);
+                drop(graph);
+                acquired.iter().for_each(CancellationToken::cancel);
             }
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn graph(&self) -> MutexGuard<'_, LockGraph> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -242,7 +247,7 @@ fn too_many(limit: usize) -> RpcError {
         .with_hint("the requests that they wait for may hang; requests for other paths still work")
 }
 
-impl Line {
+impl LockGraph {
     /// Returns the requests that a new one with this access to `name` must wait for.
     fn before(&self, access: Access, name: &Name) -> Vec<u64> {
         let waits_for_readers = matches!(access, Access::Write | Access::Create);
@@ -250,11 +255,11 @@ impl Line {
         // Walk up from the name: an entry at or above it is the closest predecessor in the map, or reachable
         // from that through common prefixes.
         while let Some(bound) = next {
-            let Some((found, present)) = self.present.range(..=&bound).next_back() else { break };
+            let Some((found, holders)) = self.holders.range(..=&bound).next_back() else { break };
             if name.is_at_or_below(found) {
-                before.extend(present.writer);
+                before.extend(holders.writer);
                 if waits_for_readers {
-                    before.extend(&present.readers);
+                    before.extend(&holders.readers);
                 }
                 next = found.above();
             } else {
@@ -262,18 +267,18 @@ impl Line {
             }
         }
         if access != Access::Create {
-            for (_, present) in self.below(name) {
-                before.extend(present.writer);
+            for (_, holders) in self.below(name) {
+                before.extend(holders.writer);
                 if waits_for_readers {
-                    before.extend(&present.readers);
+                    before.extend(&holders.readers);
                 }
             }
         }
         before
     }
 
-    fn below<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = (&'a Name, &'a Present)> {
-        self.present
+    fn below<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = (&'a Name, &'a Holders)> {
+        self.holders
             .range((Bound::Excluded(name), Bound::Unbounded))
             .take_while(|(found, _)| found.is_at_or_below(name))
     }
@@ -285,24 +290,24 @@ impl Line {
             // them.
             let covered: Vec<Name> = self.below(name).map(|(found, _)| found.clone()).collect();
             for name in covered {
-                self.present.remove(&name);
+                self.holders.remove(&name);
             }
         }
         match access {
             Access::Look => {}
             Access::Read => {
-                self.present.entry(name.clone()).or_default().readers.insert(number);
+                self.holders.entry(name.clone()).or_default().readers.insert(number);
             }
             Access::Create | Access::Write => {
-                let present = Present { writer: Some(number), readers: BTreeSet::new() };
-                self.present.insert(name.clone(), present);
+                let holders = Holders { writer: Some(number), readers: BTreeSet::new() };
+                self.holders.insert(name.clone(), holders);
             }
         }
     }
 
     /// Removes a request and all abandoned successors; returns the locks that are now acquired.
     fn finish(&mut self, number: u64) -> Vec<CancellationToken> {
-        let (mut finished, mut come) = (vec![number], Vec::new());
+        let (mut finished, mut acquired) = (vec![number], Vec::new());
         while let Some(number) = finished.pop() {
             let Some(entry) = self.entries.remove(&number) else { continue };
             for (_, name) in &entry.wanted.0 {
@@ -318,19 +323,19 @@ impl Line {
                 if next.abandoned {
                     finished.push(number);
                 } else {
-                    come.push(next.come.clone());
+                    acquired.push(next.acquired.clone());
                 }
             }
         }
-        come
+        acquired
     }
 
     fn forget(&mut self, number: u64, name: &Name) {
-        let Some(present) = self.present.get_mut(name) else { return };
-        present.writer = present.writer.filter(|writer| *writer != number);
-        present.readers.remove(&number);
-        if present.writer.is_none() && present.readers.is_empty() {
-            self.present.remove(name);
+        let Some(holders) = self.holders.get_mut(name) else { return };
+        holders.writer = holders.writer.filter(|writer| *writer != number);
+        holders.readers.remove(&number);
+        if holders.writer.is_none() && holders.readers.is_empty() {
+            self.holders.remove(name);
         }
     }
 }
@@ -340,24 +345,24 @@ impl Line {
 pub(crate) struct PathLock {
     locks: Arc<PathLockQueue>,
     number: u64,
-    come: CancellationToken,
+    acquired: CancellationToken,
 }
 
 impl PathLock {
     /// Returns whether the lock is acquired.
     pub(crate) fn is_acquired(&self) -> bool {
-        self.come.is_cancelled()
+        self.acquired.is_cancelled()
     }
 
     /// Waits until all predecessors have finished.
     pub(crate) async fn acquired(&self) {
-        self.come.cancelled().await;
+        self.acquired.cancelled().await;
     }
 }
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        self.locks.leave(self.number);
+        self.locks.release(self.number);
     }
 }
 
@@ -386,7 +391,7 @@ mod tests {
     const OVERLAPPING: [&str; 6] = ["/a/b", "/a/b/c", "/a", "/", "file:///a/x/../b", "/a/./b/../b"];
 
     #[test]
-    fn whoever_overlaps_a_writer_waits_for_it() {
+    fn overlapping_requests_wait_for_a_writer() {
         for path in OVERLAPPING {
             for access in [Access::Look, Access::Read, Access::Write] {
                 let locks = locks();
@@ -401,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_waits_for_who_reads_but_not_for_who_looks() {
+    fn a_writer_waits_for_readers_but_not_for_listings() {
         for path in OVERLAPPING {
             let locks = locks();
             let reader = lock(&locks, Access::Read, &["/a/b"]);
@@ -415,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_makes_a_directory_waits_for_nobody_below_it_and_everybody_below_it_waits() {
+    fn creating_a_directory_does_not_wait_for_requests_below_it_but_they_wait_for_it() {
         let locks = locks();
         let _below = [lock(&locks, Access::Read, &["/a/b/c"]), lock(&locks, Access::Write, &["/a/b/d"])];
         assert!(lock(&locks, Access::Create, &["/a/b"]).is_acquired());
@@ -431,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_overlap_goes_at_once() {
+    fn requests_that_do_not_overlap_run_at_once() {
         let locks = locks();
         let _writer = lock(&locks, Access::Write, &["/a/b"]);
         for path in ["/a/bc", "/a/c", "/b", "/ab"] {
@@ -440,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_uses_a_handle_waits_for_its_opening() {
+    fn uses_of_a_handle_wait_for_its_opening() {
         let locks = locks();
         let enter = |wanted| locks.lock(wanted).unwrap();
         let _opening = enter(PathAccess::default().and_writes_handle(1, "a"));
@@ -464,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_have_to_wait_with_too_many_is_refused_and_others_are_not() {
+    fn too_many_waiting_requests_are_refused_and_others_are_not() {
         let locks = Arc::new(PathLockQueue::new(2));
         let first = lock(&locks, Access::Write, &["/a"]);
         // Cancelled requests count, because they stay in the queue.
@@ -478,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_that_wait_are_remembered_with_a_few_steps_each() {
+    fn thousands_of_waiting_requests_cost_few_steps_each() {
         let locks = locks();
         let mut all = Vec::new();
         for number in 0..3000 {
@@ -486,12 +491,12 @@ mod tests {
             all.push(lock(&locks, Access::Write, &[&format!("/a/b/{number}/c")]));
             all.push(lock(&locks, Access::Write, &["/a"]));
         }
-        let steps: usize = locks.line().entries.values().map(|entry| entry.after.len()).sum();
+        let steps: usize = locks.graph().entries.values().map(|entry| entry.after.len()).sum();
         assert!(steps < 5 * all.len(), "{steps} steps for {}", all.len());
         drop(all);
-        assert!(locks.line().entries.is_empty());
-        assert!(locks.line().present.is_empty());
-        assert_eq!(locks.line().waiting, 0);
+        assert!(locks.graph().entries.is_empty());
+        assert!(locks.graph().holders.is_empty());
+        assert_eq!(locks.graph().waiting, 0);
     }
 
     #[test]
@@ -503,16 +508,16 @@ mod tests {
         }
         for paths in [vec!["/a/b"; 1000], [vec!["/a/b", "/a/b/7", "/a"], vec!["/a/c"; 1000]].concat()] {
             let looker = lock(&locks, Access::Look, &paths);
-            let line = locks.line();
-            let entry = &line.entries[&looker.number];
+            let graph = locks.graph();
+            let entry = &graph.entries[&looker.number];
             assert_eq!((entry.before, entry.wanted.0.len()), (3001, 1));
-            drop(line);
+            drop(graph);
             drop(looker);
         }
-        let after: usize = locks.line().entries.values().map(|entry| entry.after.len()).sum();
+        let after: usize = locks.graph().entries.values().map(|entry| entry.after.len()).sum();
         assert_eq!(after, 3000 + 2 * 3001);
         drop(first);
-        assert!(locks.line().entries.is_empty());
+        assert!(locks.graph().entries.is_empty());
     }
 
     /// A step of the test: a request arrives or leaves.
@@ -550,7 +555,7 @@ mod tests {
     proptest! {
         /// Compares with the plain rule: a lock is acquired when no predecessor is left.
         #[test]
-        fn the_short_list_of_predecessors_says_what_the_long_one_says(steps in prop::collection::vec(step(), 1..60)) {
+        fn direct_predecessors_are_equivalent_to_the_plain_rule(steps in prop::collection::vec(step(), 1..60)) {
             let locks = locks();
             // In order of arrival; a request that leaves before its lock is acquired stays until then.
             let mut plain: Vec<(PathAccess, Option<PathLock>)> = Vec::new();
@@ -580,12 +585,12 @@ mod tests {
                         prop_assert_eq!(lock.is_acquired(), !blocked(&plain, at));
                     }
                 }
-                prop_assert_eq!(locks.line().entries.len(), plain.len());
+                prop_assert_eq!(locks.graph().entries.len(), plain.len());
             }
             let waiting = (0..plain.len()).filter(|&at| plain[..at].iter().any(|(earlier, _)| comes_after(&plain[at].0, earlier)));
-            prop_assert_eq!(locks.line().waiting, waiting.count());
+            prop_assert_eq!(locks.graph().waiting, waiting.count());
             drop(plain);
-            prop_assert!(locks.line().present.is_empty() && locks.line().entries.is_empty());
+            prop_assert!(locks.graph().holders.is_empty() && locks.graph().entries.is_empty());
         }
     }
 }

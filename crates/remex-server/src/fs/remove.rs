@@ -120,7 +120,7 @@ fn try_remove_tree(place: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
             unlinkat(&place.directory, &*emptied.name, AtFlags::REMOVEDIR)?;
         } else {
             descent.leave()?;
-            gone(unlinkat(descent.current(), &*emptied.name, AtFlags::REMOVEDIR))?;
+            ignore_missing(unlinkat(descent.current(), &*emptied.name, AtFlags::REMOVEDIR))?;
         }
     }
     Ok(())
@@ -134,13 +134,13 @@ fn remove_files(directory: impl AsFd) -> io::Result<Vec<CString>> {
             directories.push(name.to_owned());
             return Ok(());
         }
-        gone(unlinkat(directory.as_fd(), name, AtFlags::empty()))
+        ignore_missing(unlinkat(directory.as_fd(), name, AtFlags::empty()))
     })?;
     Ok(directories)
 }
 
 /// Ignores that an entry has already been removed.
-fn gone(removed: Result<(), Errno>) -> Result<(), Errno> {
+fn ignore_missing(removed: Result<(), Errno>) -> Result<(), Errno> {
     match removed {
         Err(Errno::NOENT) => Ok(()),
         removed => removed,

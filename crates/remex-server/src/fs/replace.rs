@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_file_replaces_nothing_with_and_without_a_name_meanwhile() {
+    fn a_new_file_never_replaces_an_existing_one() {
         let directory = tempfile::tempdir().unwrap();
         for is_named in [false, true] {
             let path = directory.path().join(format!("new-{is_named}"));

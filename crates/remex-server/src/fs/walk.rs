@@ -83,7 +83,7 @@ struct PendingDirectory {
 
 /// The kind of an entry.
 #[derive(Clone, Copy)]
-enum What {
+enum EntryKind {
     Directory(Identity),
     File,
     /// Counted, but not listed.
@@ -131,7 +131,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Reads a directory; if it has more entries than may be visited, returns the first ones and one more.
-    fn read(&self, path: &Path) -> io::Result<Vec<(OsString, What)>> {
+    fn read(&self, path: &Path) -> io::Result<Vec<(OsString, EntryKind)>> {
         let follow = self.options.follow_directory_symlinks;
         let links = if follow { Links::Follow } else { Links::Refuse };
         let directory = descent::open(CWD, path, links)?;
@@ -139,20 +139,20 @@ impl<'a> Walker<'a> {
         let mut found = Smallest::new(limit);
         names::for_each(&directory, |name, kind| {
             let what = match kind {
-                FileType::RegularFile => What::File,
+                FileType::RegularFile => EntryKind::File,
                 // Only links can lead to a directory twice.
-                FileType::Directory if !follow => What::Directory((0, 0)),
+                FileType::Directory if !follow => EntryKind::Directory((0, 0)),
                 FileType::Directory | FileType::Symlink if follow => {
                     match statat(&directory, name, AtFlags::empty()) {
                         Ok(stat) if file_type(&stat) == FileType::Directory => {
-                            What::Directory((stat.st_dev, stat.st_ino))
+                            EntryKind::Directory((stat.st_dev, stat.st_ino))
                         }
-                        Ok(_) => What::Other,
+                        Ok(_) => EntryKind::Other,
                         // Broken links are treated as absent.
                         Err(_) => return Ok(()),
                     }
                 }
-                _ => What::Other,
+                _ => EntryKind::Other,
             };
             found.push(names::os_str(name), what);
             Ok::<_, Errno>(())
@@ -161,13 +161,13 @@ impl<'a> Walker<'a> {
     }
 
     /// Lists the entries of a directory; returns `None` if a limit ends the walk.
-    fn list(&mut self, directory: &PendingDirectory, found: Vec<(OsString, What)>) -> Option<()> {
+    fn list(&mut self, directory: &PendingDirectory, found: Vec<(OsString, EntryKind)>) -> Option<()> {
         for (name, what) in found {
             self.entries_left = self.entries_left.checked_sub(1)?;
             let kind = match what {
-                What::Directory(_) => wire::WalkKind::Directory,
-                What::File => wire::WalkKind::File,
-                What::Other => continue,
+                EntryKind::Directory(_) => wire::WalkKind::Directory,
+                EntryKind::File => wire::WalkKind::File,
+                EntryKind::Other => continue,
             };
             let path = directory.path.join(&name);
             if name.to_str().is_none() {
@@ -179,7 +179,7 @@ impl<'a> Walker<'a> {
             self.reply.entries.push(entry);
             let is_pruned =
                 self.options.prune_hidden_directories && name.as_encoded_bytes().starts_with(b".");
-            if let What::Directory(identity) = what
+            if let EntryKind::Directory(identity) = what
                 && directory.depth < self.options.max_depth
                 && !is_pruned
             {

@@ -27,10 +27,10 @@ use crate::{
 const MAX_REDIRECTS: usize = 10;
 
 /// Headers that are meant for one origin only.
-const FOR_ONE_ORIGIN: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, HOST];
+const ORIGIN_HEADERS: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, HOST];
 
 /// Headers that describe a body.
-const FOR_A_BODY: [HeaderName; 6] =
+const BODY_HEADERS: [HeaderName; 6] =
     [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LOCATION, TRANSFER_ENCODING];
 
 /// If the web server had closed an idle connection, that shows within this time; a later failure happened while
@@ -102,7 +102,7 @@ fn is_end(kind: io::ErrorKind) -> bool {
 }
 
 fn explain(method: &Method, error: reqwest::Error) -> RpcError {
-    let is_doubtful = is_unanswered(&error) && !method.is_safe();
+    let is_outcome_unknown = is_unanswered(&error) && !method.is_safe();
     let why = causes(error);
     if why.contains("invalid peer certificate") {
         return failed(&why).with_hint(UNTRUSTED);
@@ -110,13 +110,13 @@ fn explain(method: &Method, error: reqwest::Error) -> RpcError {
     if why.contains("message head is too large") {
         return failed(&format!("{why}; a response may have up to 100 header fields"));
     }
-    if is_doubtful {
-        return failed(&why).with_hint(DOUBTFUL);
+    if is_outcome_unknown {
+        return failed(&why).with_hint(OUTCOME_UNKNOWN);
     }
     failed(&why)
 }
 
-const DOUBTFUL: &str = "the web server closed the connection before it answered, so the request may have been carried out; \
+const OUTCOME_UNKNOWN: &str = "the web server closed the connection before it answered, so the request may have been carried out; \
      check before you send it again";
 
 const UNUSABLE: &str = "http/request url is invalid: it does not fit into a request of 65534 bytes";
@@ -161,12 +161,12 @@ fn redirect(request: &mut Request, status: StatusCode, target: Url, from_env: &[
             *request.method_mut() = Method::GET;
         }
         *request.body_mut() = None;
-        for name in &FOR_A_BODY {
+        for name in &BODY_HEADERS {
             request.headers_mut().remove(name);
         }
     }
     if request.url().origin() != target.origin() {
-        for name in FOR_ONE_ORIGIN.iter().chain(from_env) {
+        for name in ORIGIN_HEADERS.iter().chain(from_env) {
             request.headers_mut().remove(name);
         }
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_referer_tells_no_secrets() {
+    fn a_referer_leaks_no_secrets() {
         let from = "https://user:word@a.example/path?token=1#part";
         assert_eq!(referer_of(from, "https://a.example/x").unwrap(), "https://a.example/path?token=1");
         assert_eq!(referer_of(from, "https://b.example/x").unwrap(), "https://a.example/");

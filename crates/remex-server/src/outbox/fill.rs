@@ -8,8 +8,8 @@ use std::{
 use remex_proto::flow;
 
 use super::{
-    Acks, Answer, Goodbye, Outbox, Queue, SEND_BYTES, SentRead, Sink, Source, Then, in_flight::THROTTLE_TIME,
-    ready::Turn, sink::QueuedMessage,
+    Acks, AfterSend, Answer, CloseReason, Outbox, Queue, SEND_BYTES, SentRead, Sink, Source,
+    in_flight::THROTTLE_TIME, ready::Turn, sink::QueuedMessage,
 };
 
 /// Bytes that one flooding source may send before the next one's turn.
@@ -20,7 +20,7 @@ const IDLE_MARK_BYTES: usize = 16 << 10;
 
 impl Outbox {
     /// Moves pending messages into `sink`; returns the close reason once everything before it is sent.
-    pub(crate) fn fill(&self, sink: &mut Sink) -> Option<Goodbye> {
+    pub(crate) fn fill(&self, sink: &mut Sink) -> Option<CloseReason> {
         if sink.is_within_message() {
             return None;
         }
@@ -41,8 +41,8 @@ impl Outbox {
         while sink.len() < SEND_BYTES {
             if let Some(answer) = queue.answers.pop_front() {
                 queue = self.fill_answer(queue, answer, sink);
-            } else if queue.goodbye.is_some() {
-                return queue.goodbye.clone();
+            } else if queue.close_reason.is_some() {
+                return queue.close_reason.clone();
             } else if queue.in_flight.is_full() {
                 break;
             } else if let Some(source) = queue.ready.take_fresh() {
@@ -90,7 +90,7 @@ impl Outbox {
         let size = answer.message.as_ref().map_or(0, QueuedMessage::size);
         queue.answer_bytes -= size;
         // Keeps this answer apart from earlier stream output, whose acknowledgement means something else.
-        if matches!(answer.then, Then::Delivered { wants_mark: true, .. }) && queue.acks != Acks::Lag {
+        if matches!(answer.then, AfterSend::Delivered { wants_mark: true, .. }) && queue.acks != Acks::Lag {
             self.mark(&mut queue, sink);
         }
         if let Some(message) = answer.message {
@@ -99,22 +99,22 @@ impl Outbox {
             queue.is_within_answer = sink.has_unfinished();
         }
         match answer.then {
-            Then::Nothing => queue,
-            Then::Follow(source) => {
+            AfterSend::Nothing => queue,
+            AfterSend::Follow(source) => {
                 drop(queue);
                 source.open(self);
                 self.queue()
             }
-            Then::Delivered { source, up_to, worth, wants_mark } => {
+            AfterSend::Delivered { source, up_to, acknowledges, wants_mark } => {
                 drop(queue);
                 source.on_answered(self.id, up_to);
                 let mut queue = self.queue();
                 if queue.acks == Acks::Lag {
                     let ends_at = queue.written + sink.len_to_end() as u64;
-                    queue.sent_reads.push_back(SentRead { ends_at, source, seq: worth });
+                    queue.sent_reads.push_back(SentRead { ends_at, source, seq: acknowledges });
                     return queue;
                 }
-                queue.in_flight.add(&source, worth, size);
+                queue.in_flight.add(&source, acknowledges, size);
                 if wants_mark && sink.has_unfinished() {
                     queue.mark_behind_answer = true;
                 } else if wants_mark {

@@ -109,15 +109,15 @@ impl<S: ?Sized> InFlight<S> {
 
     /// Returns whether a flood may continue before the next acknowledgement.
     ///
-    /// `others_speak` returns whether another connection sends short output. A flood is throttled for that only
+    /// `is_throttled_by_others` returns whether another connection sends short output. A flood is throttled for that only
     /// if the round trip is short, where it loses hardly any throughput.
-    pub(super) fn has_room(&self, others_speak: impl FnOnce() -> bool) -> bool {
+    pub(super) fn has_room(&self, is_throttled_by_others: impl FnOnce() -> bool) -> bool {
         if self.is_full() || self.bytes >= self.window.bytes {
             return false;
         }
         let is_throttled = || {
             self.throttled_until.is_some_and(|until| Instant::now() < until)
-                || (self.window.is_way_short() && others_speak())
+                || (self.window.is_round_trip_short() && is_throttled_by_others())
         };
         self.bytes < THROTTLED_WINDOW || !is_throttled()
     }
@@ -229,7 +229,7 @@ const MOST_BYTES: usize = 2 * LARGEST_WINDOW;
 const ROUND_TRIP_TTL: Duration = Duration::from_secs(10);
 
 /// At a round trip below this, [`THROTTLED_WINDOW`] still allows 64 MiB/s.
-const SHORT_WAY: Duration = Duration::from_millis(1);
+const SHORT_ROUND_TRIP: Duration = Duration::from_millis(1);
 
 impl Default for SendWindow {
     fn default() -> Self {
@@ -239,8 +239,8 @@ impl Default for SendWindow {
 
 impl SendWindow {
     /// Returns whether the round trip is short, as on the same machine or in the same rack.
-    fn is_way_short(&self) -> bool {
-        self.round_trip.is_some_and(|(round_trip, _)| round_trip < SHORT_WAY)
+    fn is_round_trip_short(&self) -> bool {
+        self.round_trip.is_some_and(|(round_trip, _)| round_trip < SHORT_ROUND_TRIP)
     }
 
     /// Adapts the window to an acknowledgement that took `elapsed`.
@@ -296,7 +296,7 @@ mod tests {
     const FAST: u64 = 1 << 30;
 
     #[test]
-    fn the_window_opens_over_a_long_way_and_closes_when_the_client_is_slow() {
+    fn the_window_opens_over_a_long_round_trip_and_closes_for_a_slow_client() {
         let mut path = Path::new();
         path.flood(5, Duration::from_millis(50), FAST);
         assert_eq!(path.window.bytes, LARGEST_WINDOW);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_opens_when_the_way_becomes_longer() {
+    fn the_window_opens_when_the_round_trip_becomes_longer() {
         let mut path = Path::new();
         path.flood(1, Duration::from_micros(100), FAST);
         path.flood(60, Duration::from_millis(50), FAST);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_client_never_passes_for_a_long_way() {
+    fn a_slow_client_is_never_mistaken_for_a_long_round_trip() {
         let mut path = Path::new();
         path.flood(1, Duration::from_micros(100), FAST);
         for _ in 0..100 {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_never_acknowledges_makes_the_server_remember_a_bounded_number_of_things() {
+    fn a_client_that_never_acknowledges_uses_bounded_memory() {
         let mut in_flight = InFlight::default();
         let mut sent = 0;
         while !in_flight.is_full() {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_acknowledgement_is_for_everything_that_is_still_there() {
+    fn a_late_acknowledgement_covers_everything_that_still_exists() {
         let source = Arc::new("kept");
         let mut in_flight = InFlight::default();
         for seq in 1..=5000 {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn floods_are_considerate_only_of_others() {
+    fn floods_yield_only_to_other_sources() {
         let (source, other) = (Arc::new(1), Arc::new(2));
         let mut in_flight = InFlight::default();
         in_flight.add(&source, 1, THROTTLED_WINDOW);
@@ -385,8 +385,8 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_makes_way_for_other_connections_only_where_it_is_hardly_slower_for_it() {
-        for (round_trip, makes_way) in [(SHORT_WAY / 2, true), (SHORT_WAY * 2, false)] {
+    fn a_flood_yields_to_other_connections_only_over_a_short_round_trip() {
+        for (round_trip, makes_way) in [(SHORT_ROUND_TRIP / 2, true), (SHORT_ROUND_TRIP * 2, false)] {
             let mut in_flight = InFlight::default();
             in_flight.window.learn(round_trip, false, Instant::now());
             in_flight.add(&Arc::new(()), 1, THROTTLED_WINDOW);

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_in_pieces_is_what_the_types_say() {
+    fn encoding_in_pieces_equals_encoding_at_once() {
         for len in [0, 1, PIECE_LEN, PIECE_LEN + 1, 3 * PIECE_LEN - 1] {
             let blob = Blob::from(vec![7; len]);
             let text = "\"bodyBase64\":\"\"".to_owned();

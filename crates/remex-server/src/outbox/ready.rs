@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_take_turns_and_those_that_were_withdrawn_are_passed_over() {
+    fn sources_take_turns_and_withdrawn_ones_are_skipped() {
         let sources: [_; 4] = std::array::from_fn(Arc::new);
         let mut ready = Ready::default();
         for source in &sources {

@@ -9,8 +9,8 @@ use std::{
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message};
 
 use super::{
-    ConnectionId, Encoding, LongMessage, LongReply, Outbox, QueuedMessage, Reply, RequestNumber, Source,
-    Then, long::json_of,
+    AfterSend, ConnectionId, Encoding, LongMessage, LongReply, Outbox, QueuedMessage, Reply, RequestNumber,
+    Source, long::json_of,
 };
 use crate::{
     budget::{self, Budget, PATIENCE, SHORT, Share},
@@ -74,10 +74,10 @@ impl Responder {
     }
 
     pub(crate) fn ok(self, reply: impl Reply) {
-        self.ok_then(reply, Then::Nothing);
+        self.ok_then(reply, AfterSend::Nothing);
     }
 
-    pub(crate) fn ok_then(self, reply: impl Reply, then: Then) {
+    pub(crate) fn ok_then(self, reply: impl Reply, then: AfterSend) {
         self.result(reply, then, |id, reply| {
             let json = json_of(id, &reply).map_err(|_| budget::no_memory("ask for less at once"))?;
             Ok(QueuedMessage::Json(json))
@@ -86,7 +86,7 @@ impl Responder {
 
     /// Answers with `reply`; `write` appends its JSON faster than serde would.
     pub(crate) fn ok_with<R: Reply>(self, reply: R, write: impl FnOnce(&R, &mut Vec<u8>)) {
-        self.result(reply, Then::Nothing, |id, reply| {
+        self.result(reply, AfterSend::Nothing, |id, reply| {
             let mut json = Vec::new();
             message::write_result_with(&mut json, id, |json| write(&reply, json));
             Ok(QueuedMessage::Json(json))
@@ -96,13 +96,13 @@ impl Responder {
     /// Answers with `reply`, whose JSON is the base64 of `blob` between two texts and is encoded while it is
     /// sent.
     pub(crate) fn ok_blob<R: Reply>(self, reply: R, around: [&str; 2], blob: impl FnOnce(R) -> Blob) {
-        self.result(reply, Then::Nothing, |id, reply| {
+        self.result(reply, AfterSend::Nothing, |id, reply| {
             Ok(QueuedMessage::Long(LongMessage::around(id, around, blob(reply))))
         });
     }
 
     /// Answers with `reply`, whose blobs are encoded while it is sent; then its share is returned.
-    pub(crate) fn ok_long<R: LongReply>(self, reply: R, then: Then, share: Option<Share>) {
+    pub(crate) fn ok_long<R: LongReply>(self, reply: R, then: AfterSend, share: Option<Share>) {
         self.result(reply, then, |id, reply| {
             let message = LongMessage::reply(id, reply, share);
             message.map(QueuedMessage::Long).map_err(|_| budget::no_memory("ask for less at once"))
@@ -113,7 +113,7 @@ impl Responder {
     pub(crate) fn ok_json<R: Reply>(mut self, json: Vec<u8>, share: Option<Share>) {
         self.check_type::<R>();
         if self.id.take().is_some() && self.outbox.close_request(self.number) {
-            self.outbox.push(Some(QueuedMessage::Long(LongMessage::text(json, share))), Then::Nothing);
+            self.outbox.push(Some(QueuedMessage::Long(LongMessage::text(json, share))), AfterSend::Nothing);
         }
     }
 
@@ -138,7 +138,7 @@ impl Responder {
     fn result<R: Reply>(
         mut self,
         reply: R,
-        then: Then,
+        then: AfterSend,
         json: impl FnOnce(&RequestId, R) -> Result<QueuedMessage, RpcError>,
     ) {
         self.check_type::<R>();
@@ -154,7 +154,7 @@ impl Responder {
                 return self.outbox.push(Some(error), then.without_delivery());
             }
         };
-        if message.is_none() && matches!(then, Then::Delivered { .. }) {
+        if message.is_none() && matches!(then, AfterSend::Delivered { .. }) {
             // An answer that was not sent acknowledges nothing.
             return;
         }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_late_of_a_cancelled_request_does_not_answer_another_with_its_id() {
+    fn a_cancelled_request_never_answers_a_later_one_with_the_same_id() {
         let outbox =
             Arc::new(Outbox::new(1, Acks::Ping, Encoding::Json, Limits::default(), Shared::default()));
         let id = RequestId::MALFORMED;

@@ -16,7 +16,7 @@ use remex_rpc::{
 };
 use tokio::{io::AsyncWriteExt, sync::mpsc};
 
-use super::{Goodbye, LongMessage, SEND_BYTES, size};
+use super::{CloseReason, LongMessage, SEND_BYTES, size};
 
 /// How a connection represents messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,18 +281,18 @@ impl Sink {
     }
 
     /// Sends the rest and the close reason, which cannot be sent within a message.
-    pub(crate) async fn farewell(mut self, goodbye: Goodbye) {
+    pub(crate) async fn close(mut self, close_reason: CloseReason) {
         match &mut self {
             Sink::Wire { buffer, writer, unfinished, .. } => {
                 if unfinished.is_none() {
-                    buffer.close(goodbye.code, &goodbye.reason);
+                    buffer.close(close_reason.code, &close_reason.reason);
                 }
                 if writer.write_all(buffer.pending()).await.is_ok() {
                     let _ = writer.shutdown().await;
                 }
             }
             Sink::Memory { values, .. } => {
-                values.push(ToClient::Goodbye { reason: goodbye.reason }, 0);
+                values.push(ToClient::Goodbye { reason: close_reason.reason }, 0);
                 while !self.is_empty() && self.send().await {}
             }
         }

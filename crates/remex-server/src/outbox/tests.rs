@@ -166,7 +166,7 @@ fn events_of(sent: &[Sent]) -> BTreeMap<&str, usize> {
 }
 
 #[test]
-fn floods_share_a_connection_evenly_whoever_came_first() {
+fn floods_share_a_connection_evenly() {
     let mut wire = Wire::new();
     let floods = ["a", "b", "c"].map(|name| Fake::new(name, Seq::MAX));
     floods.iter().for_each(|flood| wire.ready(flood, Urgency::Bulk));
@@ -223,7 +223,7 @@ fn a_flood_stops_at_the_window_and_goes_on_when_it_is_acknowledged() {
 }
 
 #[test]
-fn a_mark_acknowledges_what_was_sent_before_it_and_nothing_behind() {
+fn a_mark_acknowledges_only_what_was_sent_before_it() {
     let mut wire = Wire::new();
     let (first, second) = (Fake::new("first", 3), Fake::new("second", 4));
     for source in [&first, &second] {
@@ -241,13 +241,14 @@ fn a_mark_acknowledges_what_was_sent_before_it_and_nothing_behind() {
 }
 
 #[test]
-fn answers_keep_their_order_and_a_source_opens_behind_the_answer_to_its_start() {
+fn answers_keep_their_order_and_a_source_opens_after_the_answer_to_its_start() {
     let mut wire = Wire::new();
     let (started, read) = (Fake::new("started", 0), Fake::new("read", 0));
     let requests = [1, 2, 3].map(|id| wire.request(id));
     let [first, second, third] = requests;
-    second.ok_then(Empty {}, Then::Follow(Arc::clone(&started) as _));
-    let delivered = Then::Delivered { source: Arc::clone(&read) as _, up_to: 9, worth: 9, wants_mark: true };
+    second.ok_then(Empty {}, AfterSend::Follow(Arc::clone(&started) as _));
+    let delivered =
+        AfterSend::Delivered { source: Arc::clone(&read) as _, up_to: 9, acknowledges: 9, wants_mark: true };
     third.ok_then(Empty {}, delivered);
     first.ok(Empty {});
     assert_eq!((started.told().opened, read.told().answered), (0, 0), "nothing is on its way yet");
@@ -265,7 +266,7 @@ fn answers_keep_their_order_and_a_source_opens_behind_the_answer_to_its_start() 
 }
 
 #[test]
-fn a_source_that_is_dropped_in_the_middle_is_forgotten_and_its_room_is_free_again() {
+fn a_source_dropped_midway_is_forgotten_and_frees_its_window() {
     let mut wire = Wire::new();
     let (gone, kept) = (Fake::new("gone", Seq::MAX), Fake::new("kept", Seq::MAX));
     wire.ready(&gone, Urgency::Bulk);
@@ -284,13 +285,13 @@ fn a_source_that_is_dropped_in_the_middle_is_forgotten_and_its_room_is_free_agai
 }
 
 #[test]
-fn a_long_part_of_a_stream_may_wait_for_as_long_as_the_client_likes_and_a_long_answer_may_not() {
+fn a_stalled_long_answer_ends_the_connection_and_a_stalled_stream_does_not() {
     for is_answer in [false, true] {
         let outbox = Outbox::new(1, Acks::Lag, Encoding::Json, Limits::default(), Shared::default());
         let mut sink = Sink::wire(Framing::Lines, Box::new(tokio::io::sink()));
         let message = QueuedMessage::Json(vec![b' '; 3 * SEND_BYTES]);
         if is_answer {
-            outbox.push(Some(message), Then::Nothing);
+            outbox.push(Some(message), AfterSend::Nothing);
         } else {
             outbox.queue().ready.push_part(message, oneshot::channel().0);
         }
@@ -302,7 +303,7 @@ fn a_long_part_of_a_stream_may_wait_for_as_long_as_the_client_likes_and_a_long_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_takes_a_long_answer_is_alive_although_it_cannot_be_asked() {
+async fn a_client_that_reads_a_long_answer_counts_as_alive() {
     let outbox = Outbox::new(1, Acks::Ping, Encoding::Json, Limits::default(), Shared::default());
     for (sent_bytes, is_within_answer, is_expected) in [(1, true, true), (0, true, false), (1, false, false)]
     {

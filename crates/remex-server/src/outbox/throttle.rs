@@ -14,10 +14,10 @@ use super::ConnectionId;
 /// Connections share the processors, if not a socket: a flood that always has data in flight keeps busy the
 /// cores that the short output needs.
 #[derive(Debug, Default)]
-pub(super) struct BulkThrottle(Mutex<Option<Speaker>>);
+pub(super) struct BulkThrottle(Mutex<Option<ThrottleRequest>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Speaker {
+struct ThrottleRequest {
     connection: ConnectionId,
     until: Instant,
 }
@@ -25,7 +25,7 @@ struct Speaker {
 impl BulkThrottle {
     /// Throttles all connections except this one until then.
     pub(super) fn ask(&self, connection: ConnectionId, until: Instant) {
-        *self.speaker() = Some(Speaker { connection, until });
+        *self.speaker() = Some(ThrottleRequest { connection, until });
     }
 
     /// Returns whether another connection has asked for throttling.
@@ -38,7 +38,7 @@ impl BulkThrottle {
         speaker.is_some_and(|speaker| speaker.connection != connection)
     }
 
-    fn speaker(&self) -> MutexGuard<'_, Option<Speaker>> {
+    fn speaker(&self) -> MutexGuard<'_, Option<ThrottleRequest>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_connections_but_the_speaking_one_keep_out_of_the_way_for_a_while() {
+    fn short_output_throttles_floods_on_all_other_connections() {
         let throttle = BulkThrottle::default();
         assert!(!throttle.is_due(1));
         throttle.ask(2, Instant::now() + Duration::from_secs(60));

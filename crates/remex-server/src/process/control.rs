@@ -77,7 +77,7 @@ impl Control {
         self.holder = Holder::Detached { since: now };
     }
 
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn on_abandoned(&mut self) {
         self.holder = Holder::Gone;
     }
 
@@ -152,7 +152,7 @@ impl Control {
 
     /// Returns the event that the acknowledgement of a read up to `seq` acknowledges: after a resume, at most
     /// the end of the backlog, because the rest is streamed and acknowledged as well.
-    pub(super) fn worth_of_read(&self, seq: Seq) -> Seq {
+    pub(super) fn acknowledged_by_read(&self, seq: Seq) -> Seq {
         self.catch_up().map_or(seq, |gap| seq.min(gap.until))
     }
 
@@ -199,7 +199,7 @@ impl Control {
             Holder::Detached { since } if now >= *since + limits.resume_hold => return Hold::Nothing,
             Holder::Detached { .. } | Holder::Attached { .. } => {}
         }
-        if let Some(gap) = self.catch_up().filter(|_| self.gave_up(limits, now)) {
+        if let Some(gap) = self.catch_up().filter(|_| self.is_backlog_expired(limits, now)) {
             self.acknowledged = gap.until.max(gap.beyond);
             self.end_catch_up();
         }
@@ -207,12 +207,12 @@ impl Control {
     }
 
     /// Returns whether a resumed client has not read its backlog for so long that it is no longer held.
-    pub(super) fn gave_up(&self, limits: &Limits, now: Instant) -> bool {
+    pub(super) fn is_backlog_expired(&self, limits: &Limits, now: Instant) -> bool {
         self.catch_up().is_some_and(|gap| now >= gap.last_read + limits.resume_hold)
     }
 
     /// Returns when the hold ends by itself.
-    pub(super) fn loosens_at(&self, limits: &Limits) -> Option<Instant> {
+    pub(super) fn hold_ends_at(&self, limits: &Limits) -> Option<Instant> {
         match &self.holder {
             Holder::Detached { since } => Some(*since + limits.resume_hold),
             Holder::Attached { .. } => self.catch_up().map(|gap| gap.last_read + limits.resume_hold),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_acknowledged_before_a_cut_is_kept_until_it_was_read() {
+    fn unacknowledged_output_is_held_after_a_disconnect_until_it_is_read() {
         let (limits, now) = (Limits::default(), Instant::now());
         let mut control = resumed(&limits, now);
         control.acknowledge(12);
@@ -280,21 +280,21 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_goes_beyond_the_resume_ends_the_catching_up() {
+    fn a_read_beyond_the_resume_point_ends_the_backlog() {
         let (limits, now) = (Limits::default(), Instant::now());
         let mut control = resumed(&limits, now);
-        control.acknowledge(control.worth_of_read(12));
+        control.acknowledge(control.acknowledged_by_read(12));
         assert_eq!(control.hold(&limits, now), Hold::After(9));
-        assert_eq!(control.worth_of_read(12), 12);
+        assert_eq!(control.acknowledged_by_read(12), 12);
     }
 
     #[test]
-    fn what_was_read_back_is_got_when_something_sent_after_it_is() {
+    fn a_backlog_is_received_when_later_output_is_acknowledged() {
         let (limits, now) = (Limits::default(), Instant::now());
         let mut control = resumed(&limits, now);
         control.acknowledge(10);
-        control.sent_read(control.worth_of_read(8), 11);
-        control.sent_read(control.worth_of_read(12), 12);
+        control.sent_read(control.acknowledged_by_read(8), 11);
+        control.sent_read(control.acknowledged_by_read(12), 12);
         control.acknowledge(7);
         control.acknowledge(12);
         assert_eq!(control.hold(&limits, now), Hold::After(7), "12 was sent before the answer");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_arrived_is_kept_for_a_client_that_tells_what_it_consumed() {
+    fn received_output_is_held_until_it_is_consumed() {
         let (limits, now) = (Limits::default(), Instant::now());
         let mut control = Control::default();
         control.attach_consumer(1);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_never_reads_back_does_not_hold_output_for_ever() {
+    fn a_client_that_never_reads_its_backlog_does_not_hold_it_forever() {
         let (limits, now) = (Limits::default(), Instant::now());
         let mut control = resumed(&limits, now);
         assert_eq!(control.hold(&limits, now + limits.resume_hold), Hold::After(9));

@@ -68,7 +68,7 @@ impl Follow {
     }
 
     /// Returns whether so much is pending that the connection must be notified at once.
-    pub(super) fn wants_much(&self, log: &OutputLog) -> bool {
+    pub(super) fn has_large_backlog(&self, log: &OutputLog) -> bool {
         log.behind(&self.cursor) >= GATHER_BYTES && self.is_due(log)
     }
 
@@ -302,7 +302,7 @@ impl Process {
             read_up_to: 0,
             window,
         });
-        self.ring(state);
+        self.notify(state);
     }
 
     pub(crate) fn unfollow(&self, connection: ConnectionId) {

@@ -7,7 +7,7 @@ use remex_proto::{process as wire, state::output_log::Seq};
 use super::{Followers, Process};
 use crate::{
     engine::{NotRead, Read, State},
-    outbox::{ConnectionId, Then},
+    outbox::{AfterSend, ConnectionId},
 };
 
 impl Process {
@@ -26,7 +26,7 @@ impl Process {
         read: &wire::Read,
         reader: Option<ConnectionId>,
         room: u64,
-    ) -> Result<(wire::ReadReply, Then), NotRead> {
+    ) -> Result<(wire::ReadReply, AfterSend), NotRead> {
         let mut state = self.state();
         let Read { mut reply, up_to, gaps } = state.read(read, room)?;
         self.note_read(&mut state, reader, read.after_seq.unwrap_or(0));
@@ -38,12 +38,12 @@ impl Process {
         }
         reply.evicted_bytes = reply.closed.then_some(losses.bytes);
         if reader.is_none() {
-            return Ok((reply, Then::Nothing));
+            return Ok((reply, AfterSend::Nothing));
         }
-        let worth = control.worth_of_read(up_to);
+        let acknowledges = control.acknowledged_by_read(up_to);
         let wants_mark = controls && (is_full || control.is_catching_up());
         drop(state);
-        Ok((reply, Then::Delivered { source: Arc::clone(self) as _, up_to, worth, wants_mark }))
+        Ok((reply, AfterSend::Delivered { source: Arc::clone(self) as _, up_to, acknowledges, wants_mark }))
     }
 
     fn note_read(&self, state: &mut State<Followers>, reader: Option<ConnectionId>, after: Seq) {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_resumed_client_has_to_read_counts_as_far_as_it_is_not_consumed() {
+    fn the_backlog_of_a_resumed_client_counts_until_it_is_consumed() {
         let mut log = log();
         print(&mut log, 5, CHUNK);
         let (consumed, mut cursor) = (log.cursor_after(1), log.newest());

@@ -58,7 +58,7 @@ impl SessionRegistry {
         host.spawn(async move {
             tokio::select! {
                 () = watching.watch_deadlines() => {}
-                _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {}
+                _ = phase.wait_for(|phase| *phase == Phase::Disconnecting) => {}
             }
         });
         registry
@@ -88,7 +88,7 @@ impl SessionRegistry {
         let sessions = self.sessions();
         let closes = may_close(sessions.are_busy());
         if closes {
-            self.host.phase().send_replace(Phase::Ending);
+            self.host.phase().send_replace(Phase::Stopping);
         }
         closes
     }
@@ -140,8 +140,8 @@ impl SessionRegistry {
 
     /// Refuses a session if the server is shutting down. Takes `sessions`, because an idle server closes under
     /// that lock.
-    fn still_serves(&self, _sessions: &Sessions) -> Result<(), RpcError> {
-        if !self.host.is_ending() {
+    fn check_serving(&self, _sessions: &Sessions) -> Result<(), RpcError> {
+        if !self.host.is_stopping() {
             return Ok(());
         }
         let message = "the server is shutting down; connect to another one";
@@ -175,7 +175,7 @@ impl SessionRegistry {
         on_detach: OnDetach,
     ) -> Result<Opened, RpcError> {
         let mut sessions = self.sessions();
-        self.still_serves(&sessions)?;
+        self.check_serving(&sessions)?;
         if sessions.by_id.len() >= self.host.limits().sessions {
             let message = format!(
                 "the server has {} sessions, which is its limit; end some first",
@@ -215,7 +215,7 @@ impl SessionRegistry {
         loop {
             let (holder, session) = {
                 let mut sessions = self.sessions();
-                self.still_serves(&sessions)?;
+                self.check_serving(&sessions)?;
                 let now = steady_ms();
                 let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
                 let claim = Claim {
@@ -236,7 +236,7 @@ impl SessionRegistry {
                 match outcome {
                     Resume::Attached => return Ok(Opened { session, resumed: true, on_detach }),
                     Resume::TookOver { loser } => {
-                        self.send_away(&session, loser, wire::TAKEN_OVER);
+                        self.disconnect(&session, loser, wire::TAKEN_OVER);
                         return Ok(Opened { session, resumed: true, on_detach });
                     }
                     Resume::NameTaken => return Err(name_taken(request)),
@@ -253,7 +253,7 @@ impl SessionRegistry {
                 return Err(already_attached(wanted));
             }
             self.detach(&session, holder);
-            self.send_away(
+            self.disconnect(
                 &session,
                 holder,
                 "the client did not respond, and another one resumed its session",
@@ -261,14 +261,14 @@ impl SessionRegistry {
         }
     }
 
-    fn send_away(&self, session: &Session, connection: ConnectionId, reason: &str) {
+    fn disconnect(&self, session: &Session, connection: ConnectionId, reason: &str) {
         session.detach(connection);
         if let Some(outbox) = self.connections.get(connection) {
             if !outbox.closes_with_a_reason() {
                 let error = RpcError::new(ErrorKind::SessionAttached, reason);
                 outbox.push_error(&RequestId::MALFORMED, &error);
             }
-            outbox.say_goodbye(POLICY, reason);
+            outbox.request_close(POLICY, reason);
         }
     }
 

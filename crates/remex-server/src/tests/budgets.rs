@@ -71,7 +71,7 @@ fn len_of(chunks: &Value) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_reads_and_snapshots_wait_for_room_on_the_server_and_short_ones_do_not() {
+async fn long_reads_and_snapshots_wait_for_memory_and_short_ones_do_not() {
     let site = Site::new().await;
     let (mut client, mut other) = (site.client().await, site.client().await);
     client.produce("p", 3 * MIB).await;
@@ -98,7 +98,7 @@ async fn long_reads_and_snapshots_wait_for_room_on_the_server_and_short_ones_do_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_and_a_disconnect_end_the_wait_for_room() {
+async fn a_cancel_and_a_disconnect_end_the_wait_for_memory() {
     let site = Site::new().await;
     let mut client = site.connect().await;
     let hello = json!({"clientName": "test", "detachTtlMs": 1, "capabilities": ["cancel"]});
@@ -120,7 +120,7 @@ async fn a_cancel_and_a_disconnect_end_the_wait_for_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_keeps_its_room_until_the_client_takes_it() {
+async fn an_answer_keeps_its_memory_until_the_client_reads_it() {
     let site = Site::new().await;
     let mut client = site.client().await;
     client.produce("p", 3 * MIB).await;
@@ -135,7 +135,7 @@ async fn an_answer_keeps_its_room_until_the_client_takes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_of_more_than_there_is_for_all_of_them_is_made_alone() {
+async fn an_answer_longer_than_the_budget_is_built_alone() {
     let site = Site::with(Limits { answer_bytes: 2 * MIB, ..Limits::default() }).await;
     let mut client = site.client().await;
     client.produce("p", 3 * MIB).await;
@@ -144,7 +144,7 @@ async fn an_answer_of_more_than_there_is_for_all_of_them_is_made_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_take_its_long_answer_loses_it_when_others_wait_for_the_room() {
+async fn a_client_that_does_not_read_its_long_answer_is_disconnected_when_others_wait() {
     let limits = Limits {
         answer_bytes: 6 * MIB,
         slow_transfer: Duration::from_millis(200),
@@ -190,7 +190,7 @@ fn get(url: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_body_waits_for_room_on_the_server_and_is_whole() {
+async fn a_long_body_waits_for_memory_and_is_complete() {
     let site = Site::new().await;
     let mut client = site.client().await;
     let (url, go_on) = web(5 * MIB + 1, 2 * MIB).await;
@@ -209,7 +209,7 @@ async fn a_long_body_waits_for_room_on_the_server_and_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_stops_coming_is_given_up_when_others_wait_for_its_room() {
+async fn a_stalled_body_fails_when_others_wait_for_its_memory() {
     let limits =
         Limits { answer_bytes: 6 * MIB, slow_transfer: Duration::from_millis(200), ..Limits::default() };
     let site = Site::with(limits).await;
@@ -227,7 +227,7 @@ async fn a_body_that_stops_coming_is_given_up_when_others_wait_for_its_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_list_of_processes_waits_for_room_on_the_server_and_misses_nobody() {
+async fn a_long_list_of_processes_waits_for_memory_and_is_complete() {
     let site = Site::new().await;
     let (mut client, mut other) = (site.client().await, site.client().await);
     for number in 0..50 {
@@ -253,7 +253,7 @@ async fn a_long_list_of_processes_waits_for_room_on_the_server_and_misses_nobody
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_is_longer_than_all_answers_may_be_is_an_error_that_says_what_to_do() {
+async fn a_list_longer_than_the_budget_fails_with_advice() {
     let site = Site::with(Limits { answer_bytes: MIB, ..Limits::default() }).await;
     let mut client = site.client().await;
     for number in 0..40 {
@@ -314,7 +314,7 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn half_a_long_message_keeps_no_other_client_from_sending_its_own() {
+async fn half_a_long_message_does_not_block_other_clients() {
     let limits = Limits {
         message_bytes: 4 * MIB,
         incoming_bytes: 4 * MIB,

@@ -68,7 +68,7 @@ async fn an_id_that_is_used_again_after_a_cancel_gets_the_answer_to_the_second_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_cancelled_read_would_have_told_is_streamed_or_said_to_be_lost() {
+async fn output_of_a_cancelled_read_is_streamed_or_reported_as_lost() {
     let site = Site::new().await;
     let mut client = site.client_with(&["cancel", "consumed"]).await;
     let script = "head -c 500000 /dev/zero; echo full; read line; head -c 2000000 /dev/zero; echo end";
@@ -102,7 +102,7 @@ async fn what_a_cancelled_read_would_have_told_is_streamed_or_said_to_be_lost() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn however_many_reads_are_cancelled_one_answer_at_a_time_is_in_the_making() {
+async fn only_one_answer_is_built_at_a_time_however_many_reads_are_cancelled() {
     let site = Site::new().await;
     let mut client = site.client_with(&["cancel"]).await;
     client.start("p", "head -c 300000 /dev/zero; echo full; read line").await.unwrap();

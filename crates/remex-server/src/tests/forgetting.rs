@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Site, start_params};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_can_be_forgotten_as_soon_as_its_close_is_told() {
+async fn a_process_can_be_forgotten_as_soon_as_its_close_is_announced() {
     let site = Site::new().await;
     let mut client = site.client().await;
     for number in 0..200 {
@@ -19,7 +19,7 @@ async fn a_process_can_be_forgotten_as_soon_as_its_close_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_holds_the_session_gets_everything_of_a_process_that_another_client_has_forgotten() {
+async fn the_controller_receives_everything_of_a_process_that_another_client_forgot() {
     let site = Site::new().await;
     let (mut holder, mut other) = (site.client().await, site.client().await);
     // More than the socket buffers, and less than the log retains.

@@ -49,7 +49,7 @@ fn kind(error: &Value) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_has_so_many_open_processes_and_a_clear_word_for_the_next() {
+async fn open_processes_of_a_session_are_limited_and_the_next_is_refused() {
     let site = Site::with(Limits { processes: 3, ..Limits::default() }).await;
     let (mut client, mut other) = (site.client().await, site.client().await);
     for id in ["a", "b", "c"] {
@@ -73,7 +73,7 @@ async fn a_session_has_so_many_open_processes_and_a_clear_word_for_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_has_so_many_sessions_and_refuses_the_next() {
+async fn sessions_are_limited_and_the_next_is_refused() {
     let site = Site::with(Limits { sessions: 2, ..Limits::default() }).await;
     let (first, _second) = (site.client().await, site.client().await);
     let mut third = site.connect().await;
@@ -86,7 +86,7 @@ async fn a_server_has_so_many_sessions_and_refuses_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_has_so_many_connections_and_drops_the_next() {
+async fn connections_are_limited_and_the_next_is_dropped() {
     let site = Site::with(Limits { connections: 2, ..Limits::default() }).await;
     let (_first, second) = (site.client().await, site.client().await);
     site.connect().await.assert_ends().await;
@@ -94,7 +94,7 @@ async fn a_server_has_so_many_connections_and_drops_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn start_ids_are_remembered_up_to_a_number_and_then_new_ones_are_refused() {
+async fn start_ids_are_limited_and_new_ones_are_refused() {
     let site = Site::with(Limits { start_ids: 2, ..Limits::default() }).await;
     let mut client = site.client().await;
     let start = |id: &str| {
@@ -112,7 +112,7 @@ async fn start_ids_are_remembered_up_to_a_number_and_then_new_ones_are_refused()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_closed_processes_the_oldest_is_forgotten() {
+async fn the_oldest_of_many_closed_processes_is_forgotten() {
     let site = Site::with(Limits { closed_processes: 2, ..Limits::default() }).await;
     let mut client = site.client().await;
     for id in ["a", "b", "c"] {
@@ -129,7 +129,7 @@ async fn of_many_closed_processes_the_oldest_is_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_is_forgotten_early_keeps_no_memory_until_its_time_is_up() {
+async fn a_process_forgotten_early_releases_its_memory_at_once() {
     let site = Site::with(Limits { closed_processes: 1, ..Limits::default() }).await;
     let mut client = site.client().await;
     let mut forgotten = Weak::new();
@@ -155,7 +155,7 @@ async fn a_process_that_is_forgotten_early_keeps_no_memory_until_its_time_is_up(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closed_processes_keep_so_many_bytes_beside_their_output_and_then_the_oldest_is_forgotten() {
+async fn closed_processes_keep_limited_metadata_and_the_oldest_is_forgotten() {
     let site = Site::with(Limits { closed_bytes: 1_000, ..Limits::default() }).await;
     let mut client = site.client().await;
     for id in ["a", "b", "c"] {
@@ -193,7 +193,7 @@ async fn a_closed_process_is_retained_no_longer_than_the_maximum_whatever_the_cl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_sessions_together_retain_so_much_output_and_then_lose_some() {
+async fn retained_output_of_all_sessions_is_limited_and_the_rest_is_evicted() {
     let site = Site::with(Limits { server_retain_bytes: 512 << 10, ..Limits::default() }).await;
     let mut gaps = Vec::new();
     // All of them stay connected, each with its own session.
@@ -216,7 +216,7 @@ async fn all_sessions_together_retain_so_much_output_and_then_lose_some() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_many_write_ids_are_remembered_and_then_the_oldest_is_forgotten() {
+async fn write_ids_are_limited_and_the_oldest_is_forgotten() {
     let site = Site::with(Limits { write_ids: 2, ..Limits::default() }).await;
     let mut client = site.client().await;
     let long = |id: &str| id.repeat(100);
@@ -244,7 +244,7 @@ async fn so_many_write_ids_are_remembered_and_then_the_oldest_is_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_has_so_many_waits_for_output_and_a_clear_error_for_the_next() {
+async fn waits_for_output_of_a_connection_are_limited_and_the_next_is_refused() {
     let site = Site::with(Limits { output_waits: 2, ..Limits::default() }).await;
     let (mut client, mut other) = (site.client().await, site.client().await);
     client.start("p", "cat").await.unwrap();
@@ -271,7 +271,7 @@ async fn a_connection_has_so_many_waits_for_output_and_a_clear_error_for_the_nex
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_is_not_read_while_requests_of_so_many_bytes_wait() {
+async fn a_connection_is_not_read_while_too_many_request_bytes_wait() {
     let site = Site::with(Limits { waiting_request_bytes: 100_000, ..Limits::default() }).await;
     let (mut client, session) = site.client_and_session().await;
     // It reads its input only after the signal. More is written than may stay unread, and more than may wait.
@@ -290,7 +290,7 @@ async fn a_connection_is_not_read_while_requests_of_so_many_bytes_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_has_so_many_requests_under_way_and_the_next_waits_its_turn() {
+async fn concurrent_requests_of_a_connection_are_limited_and_the_next_waits() {
     let site = Site::with(Limits { concurrent_requests: 1, ..Limits::default() }).await;
     let mut client = site.client().await;
     let threads = site.server.host().compute().threads();
@@ -311,7 +311,7 @@ async fn a_connection_has_so_many_requests_under_way_and_the_next_waits_its_turn
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_has_so_many_bytes_of_large_answers_in_the_making_and_the_next_waits() {
+async fn large_answers_of_a_connection_are_limited_and_the_next_waits() {
     let site = Site::with(Limits { making_bytes: 1 << 20, ..Limits::default() }).await;
     let mut client = site.client().await;
     let (large, empty) = (site.directory.path().join("large"), site.directory.path().join("empty"));
@@ -361,7 +361,7 @@ async fn one_answer_carries_at_most_16_mib_of_output_whatever_the_client_asks_fo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_gentle_ends_of_one_process_are_one_task_that_heeds_the_earliest_deadline() {
+async fn graceful_terminations_of_one_process_share_a_task_with_the_earliest_deadline() {
     let site = Site::new().await;
     let mut client = site.client().await;
     client.start("deaf", "trap '' TERM; echo ready; read line; sleep 1000").await.unwrap();

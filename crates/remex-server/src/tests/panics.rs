@@ -23,7 +23,7 @@ fn fifo(path: &Path) -> Receiver {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_whose_task_panics_is_killed_with_its_tree_and_everybody_is_told() {
+async fn a_process_whose_task_panics_is_killed_with_its_tree_and_reported() {
     let site = Site::new().await;
     let mut client = site.client().await;
     let left = site.directory.path().join("left");
@@ -59,7 +59,7 @@ async fn a_start_that_panics_is_an_error_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_panics_when_its_child_runs_leaves_nothing_of_its_tree() {
+async fn a_start_that_panics_after_the_spawn_kills_its_tree() {
     let site = Site::new().await;
     let mut client = site.client().await;
     let (left, ready) = (site.directory.path().join("left"), site.directory.path().join("ready"));

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::tree::metadata;
-use crate::watcher::{DirectoryId, Refusal, SharedWatcher, Subscription};
+use crate::watcher::{DirectoryId, SharedWatcher, Subscription, WatchError};
 
 /// Paths in one request; beyond it, the client has to poll.
 pub(super) const PATHS: usize = 1024;
@@ -46,12 +46,12 @@ impl Plan {
         self.directories.iter().all(|(directory, id)| {
             match watcher.watch_directory(subscription, directory, *id) {
                 Ok(()) => true,
-                Err(Refusal::Gone | Refusal::Left) => false,
-                Err(Refusal::Full(error)) => {
+                Err(WatchError::NotFound | WatchError::Unsubscribed) => false,
+                Err(WatchError::LimitReached(error)) => {
                     tracing::warn!(error = %error.message, "missing paths are not watched");
                     false
                 }
-                Err(Refusal::Failed(_)) => !matters(directory),
+                Err(WatchError::Failed(_)) => !matters(directory),
             }
         })
     }
@@ -88,7 +88,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     #[test]
-    fn the_first_missing_part_of_each_path_is_looked_for() {
+    fn the_first_missing_component_of_each_path_is_watched() {
         let directory = tempfile::tempdir().unwrap();
         let top = directory.path().canonicalize().unwrap();
         fs::create_dir(top.join("d")).unwrap();

@@ -48,7 +48,7 @@ struct Shared {
     inotify: OwnedFd,
     /// Readable when the thread must end.
     stop: OwnedFd,
-    /// Shared with the thread. Held while a directory is added, so that its first event finds its name.
+    /// Shared with the thread. Held while a directory is added, so that its first event discovery its name.
     names: Mutex<Names>,
 }
 
@@ -59,15 +59,15 @@ struct Names {
 }
 
 impl Watcher {
-    /// Creates a watcher that calls `hear` on a thread of its own.
-    pub(super) fn new(hear: impl FnMut(Notice<'_>) + Send + 'static) -> io::Result<Self> {
+    /// Creates a watcher that calls `on_notice` on a thread of its own.
+    pub(super) fn new(on_notice: impl FnMut(Notice<'_>) + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             names: Mutex::default(),
         });
         let listening = Arc::clone(&shared);
-        thread::Builder::new().name("remex-watch".to_owned()).spawn(move || listening.listen(hear))?;
+        thread::Builder::new().name("remex-watch".to_owned()).spawn(move || listening.listen(on_notice))?;
         Ok(Watcher { shared })
     }
 
@@ -105,14 +105,14 @@ impl Drop for Watcher {
 }
 
 impl Shared {
-    fn listen(&self, mut hear: impl FnMut(Notice<'_>)) {
+    fn listen(&self, mut on_notice: impl FnMut(Notice<'_>)) {
         let mut buffer = [MaybeUninit::uninit(); BUFFER_LEN];
         loop {
             let mut ready =
                 [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
             match poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return hear(Notice::Lost),
+                Err(_) => return on_notice(Notice::Lost),
             }
             if !ready[1].revents().is_empty() {
                 return;
@@ -120,13 +120,15 @@ impl Shared {
             let mut events = Reader::new(&self.inotify, &mut buffer);
             loop {
                 match events.next() {
-                    Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => hear(Notice::Lost),
+                    Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
+                        on_notice(Notice::Lost);
+                    }
                     Ok(event) => {
                         let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
-                        self.tell(event.wd(), event.events(), name, &mut hear);
+                        self.dispatch(event.wd(), event.events(), name, &mut on_notice);
                     }
                     Err(Errno::INTR | Errno::AGAIN) => {}
-                    Err(_) => return hear(Notice::Lost),
+                    Err(_) => return on_notice(Notice::Lost),
                 }
                 if events.is_buffer_empty() {
                     break;
@@ -135,7 +137,13 @@ impl Shared {
         }
     }
 
-    fn tell(&self, number: i32, flags: ReadFlags, name: Option<&OsStr>, hear: &mut impl FnMut(Notice<'_>)) {
+    fn dispatch(
+        &self,
+        number: i32,
+        flags: ReadFlags,
+        name: Option<&OsStr>,
+        on_notice: &mut impl FnMut(Notice<'_>),
+    ) {
         let path = {
             let mut names = self.names();
             if flags.contains(ReadFlags::IGNORED) {
@@ -144,9 +152,9 @@ impl Shared {
             }
             let Some(directory) = names.by_number.get(&number) else { return };
             let path = name.map_or_else(|| directory.clone(), |name| directory.join(name));
-            let is_gone =
+            let is_removed =
                 flags.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE | ReadFlags::DELETE_SELF);
-            if is_gone && names.by_path.contains_key(&path) {
+            if is_removed && names.by_path.contains_key(&path) {
                 // The directory and everything below it have lost their names. Removed before this event and
                 // later ones are reported, because the name may be given to another directory, which is then
                 // watched.
@@ -167,7 +175,7 @@ impl Shared {
         } else {
             return;
         };
-        hear(Notice::Event(Event { path: &path, kind, is_fresh }));
+        on_notice(Notice::Event(Event { path: &path, kind, is_fresh }));
     }
 
     fn unwatch(&self, number: i32) {

@@ -22,7 +22,7 @@ pub(crate) struct PendingChanges {
     /// A counter that distinguishes a change from a later one of the same path.
     now: u64,
     /// Removals up to here have been verified, see [`PendingChanges::unverified_removals`].
-    sure: u64,
+    verified: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl PendingChanges {
     }
 
     /// Records an entry found in a new directory; a recorded removal takes precedence.
-    pub(crate) fn find(&mut self, path: &Path) {
+    pub(crate) fn note_found(&mut self, path: &Path) {
         match self.changes.get_mut(path) {
             Some(change) if change.kind == ChangeKind::Modified => change.kind = ChangeKind::Created,
             Some(_) => {}
@@ -94,7 +94,7 @@ impl PendingChanges {
     pub(crate) fn unverified_removals(&self) -> Vec<UnverifiedRemoval> {
         self.changes
             .iter()
-            .filter(|(_, change)| change.kind == ChangeKind::Removed && change.at > self.sure)
+            .filter(|(_, change)| change.kind == ChangeKind::Removed && change.at > self.verified)
             .map(|(path, change)| UnverifiedRemoval { path: path.clone(), at: change.at })
             .collect()
     }
@@ -106,13 +106,13 @@ impl PendingChanges {
 
     /// Records that these removals were verified.
     pub(crate) fn confirm(&mut self, removals: &[UnverifiedRemoval]) {
-        self.sure = removals.iter().map(|removal| removal.at).max().unwrap_or(0).max(self.sure);
+        self.verified = removals.iter().map(|removal| removal.at).max().unwrap_or(0).max(self.verified);
     }
 
     /// Takes everything that can be reported: all but unverified removals.
     pub(crate) fn take(&mut self) -> Option<ChangeBatch> {
-        let sure = self.sure;
-        let is_told = |change: &Change| change.kind != ChangeKind::Removed || change.at <= sure;
+        let verified = self.verified;
+        let is_told = |change: &Change| change.kind != ChangeKind::Removed || change.at <= verified;
         let (told, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.changes).into_iter().partition(|(_, change)| is_told(change));
         self.path_bytes = kept.keys().map(|path| path.as_os_str().len()).sum();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_path_is_told_once_with_what_came_of_it() {
+    fn each_path_is_reported_once_with_its_final_change() {
         let results = [
             (vec![Created, Modified, Modified], Created),
             (vec![Modified, Modified], Modified),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_or_new_stands_for_everything_below() {
+    fn a_removal_or_creation_covers_everything_below() {
         let events = [("/d/x", Modified), ("/d/y/z", Created), ("/d-", Modified), ("/d", Removed)];
         assert_eq!(told(&events), [("/d".to_owned(), Removed), ("/d-".to_owned(), Modified)]);
         let events = [("/d/x", Removed), ("/d", Removed), ("/d", Created), ("/d/y", Created)];
@@ -187,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_new_unless_it_is_gone_already() {
+    fn found_entries_are_created_unless_already_removed() {
         let mut pending = PendingChanges::default();
         pending.note(Path::new("/gone"), Removed);
         pending.note(Path::new("/new"), Modified);
         for path in ["/gone", "/new", "/quiet"] {
-            pending.find(Path::new(path));
+            pending.note_found(Path::new(path));
         }
         pending.confirm(&pending.unverified_removals());
         let changes = vec![("/gone".into(), Removed), ("/new".into(), Created), ("/quiet".into(), Created)];
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_waits_until_somebody_has_looked() {
+    fn a_removal_is_reported_only_after_it_is_verified() {
         let mut pending = PendingChanges::default();
         pending.note(Path::new("/a"), Removed);
         let removals = pending.unverified_removals();

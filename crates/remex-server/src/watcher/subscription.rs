@@ -127,8 +127,8 @@ impl Subscription {
     }
 
     /// Records an entry found in a new directory.
-    pub(crate) fn find(&self, path: &Path) {
-        self.seen().pending.find(path);
+    pub(crate) fn on_found(&self, path: &Path) {
+        self.seen().pending.note_found(path);
     }
 
     /// Waits until there may be changes.
@@ -148,7 +148,7 @@ impl Subscription {
     }
 
     /// Records that a removed path exists again; returns `false` if a later event has superseded the removal.
-    pub(crate) fn refute(&self, removal: &UnverifiedRemoval) -> bool {
+    pub(crate) fn on_reappeared(&self, removal: &UnverifiedRemoval) -> bool {
         let mut seen = self.seen();
         let is_current = seen.pending.is_current(removal);
         if is_current {
@@ -166,7 +166,7 @@ impl Subscription {
     pub(crate) fn take(&self) -> Option<ChangeBatch> {
         let mut seen = self.seen();
         let is_incomplete = seen.is_incomplete;
-        seen.pending.take().map(|told| ChangeBatch { overflow: told.overflow || is_incomplete, ..told })
+        seen.pending.take().map(|batch| ChangeBatch { overflow: batch.overflow || is_incomplete, ..batch })
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {

@@ -15,7 +15,7 @@ const FEW_LINES: usize = 256;
 
 /// The delay for a terminal. A terminal buffers little, so the delay ends with the runtime's next tick, within
 /// a millisecond.
-const TERMINAL_REST: Duration = Duration::from_micros(100);
+const TERMINAL_DELAY: Duration = Duration::from_micros(100);
 
 /// A terminal that returns this much after a delay was full.
 const TERMINAL_FULL: usize = 8 << 10;
@@ -33,7 +33,7 @@ pub(super) enum Buffer {
 
 /// Decides whether the sources of one process are read at once or after a delay.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct ReadCoalescing {
     /// Consecutive small reads without a quiet period.
     small_reads: u32,
     /// Bytes read since the last wait.
@@ -44,10 +44,10 @@ pub(super) struct Rest {
     until: Option<Instant>,
 }
 
-impl Rest {
+impl ReadCoalescing {
     /// Records a read of `len` bytes; `without_pause` if the previous one was recent and no reader waits for an
     /// answer.
-    pub(super) fn found(&mut self, len: usize, without_pause: bool) {
+    pub(super) fn on_read(&mut self, len: usize, without_pause: bool) {
         self.found += len;
         self.last = len;
         if self.until.is_some() {
@@ -59,18 +59,18 @@ impl Rest {
 
     /// Returns whether to stop after a read of `len` bytes without reading until nothing is left. A chatty
     /// process keeps writing while it is read, and would again be read line by line.
-    pub(super) fn is_satisfied_by(&self, len: usize) -> bool {
+    pub(super) fn is_enough(&self, len: usize) -> bool {
         self.until.is_some() && len <= FEW_LINES
     }
 
-    /// Decides before a wait whether to delay the next read; `may_rest` must be true for that.
-    pub(super) fn begins(&mut self, now: Instant, may_rest: bool, buffer: Buffer) -> bool {
-        let held_up = self.may_have_held_up(buffer);
+    /// Decides before a wait whether to delay the next read; `may_delay` must be true for that.
+    pub(super) fn starts_delay(&mut self, now: Instant, may_delay: bool, buffer: Buffer) -> bool {
+        let has_blocked = self.may_have_blocked(buffer);
         let found = std::mem::take(&mut self.found);
-        if !may_rest || held_up {
+        if !may_delay || has_blocked {
             self.end();
         } else if found > 0 {
-            let time = if buffer == Buffer::Terminal { TERMINAL_REST } else { GATHER };
+            let time = if buffer == Buffer::Terminal { TERMINAL_DELAY } else { GATHER };
             self.until = (self.small_reads >= CHATTY_READS).then(|| now + time);
         } else if self.until.is_some_and(|until| now >= until) {
             // The process is silent, so its next output counts as the first after a quiet period.
@@ -80,7 +80,7 @@ impl Rest {
     }
 
     /// Returns whether the child may have filled its buffer and blocked during a delay.
-    fn may_have_held_up(&self, buffer: Buffer) -> bool {
+    fn may_have_blocked(&self, buffer: Buffer) -> bool {
         match buffer {
             Buffer::Pipes(size) => self.found >= size / 2,
             // Any delay fills a terminal. If it is then read down to single lines, the program still writes
@@ -96,13 +96,13 @@ impl Rest {
 
     /// Returns when a process with its last output at `last_output` will have been silent for `time`; `None`
     /// during a delay, when its output is not read.
-    pub(super) fn silent_at(&self, last_output: Instant, time: Duration) -> Option<Instant> {
+    pub(super) fn idle_at(&self, last_output: Instant, time: Duration) -> Option<Instant> {
         if self.until.is_some() { None } else { last_output.checked_add(time) }
     }
 
     /// Reads at once from now on, until the process is chatty again.
     pub(super) fn end(&mut self) {
-        *self = Rest::default();
+        *self = ReadCoalescing::default();
     }
 }
 
@@ -112,91 +112,91 @@ mod tests {
 
     const PIPES: Buffer = Buffer::Pipes(64 << 10);
 
-    fn chatty(now: Instant) -> Rest {
-        let mut rest = Rest::default();
+    fn chatty(now: Instant) -> ReadCoalescing {
+        let mut coalescing = ReadCoalescing::default();
         for _ in 0..CHATTY_READS {
-            assert!(!rest.begins(now, true, PIPES));
-            rest.found(80, true);
+            assert!(!coalescing.starts_delay(now, true, PIPES));
+            coalescing.on_read(80, true);
         }
-        assert!(rest.begins(now, true, PIPES));
-        rest
+        assert!(coalescing.starts_delay(now, true, PIPES));
+        coalescing
     }
 
     #[test]
-    fn a_process_rests_for_as_long_as_it_chats() {
+    fn reads_are_delayed_while_a_process_is_chatty() {
         let mut now = Instant::now();
-        let mut rest = chatty(now);
+        let mut coalescing = chatty(now);
         for _ in 0..100 {
             now += GATHER;
-            rest.found(5_000, false);
-            assert!(!rest.is_satisfied_by(5_000) && rest.is_satisfied_by(80));
-            assert!(rest.begins(now, true, PIPES));
-            assert_eq!(rest.until(), Some(now + GATHER));
+            coalescing.on_read(5_000, false);
+            assert!(!coalescing.is_enough(5_000) && coalescing.is_enough(80));
+            assert!(coalescing.starts_delay(now, true, PIPES));
+            assert_eq!(coalescing.until(), Some(now + GATHER));
         }
-        assert!(rest.begins(now, true, PIPES), "a wake for something else does not end a rest");
+        assert!(coalescing.starts_delay(now, true, PIPES), "a wake for something else does not end a delay");
         now += GATHER;
-        assert!(!rest.begins(now, true, PIPES), "silence does");
-        rest.found(80, false);
+        assert!(!coalescing.starts_delay(now, true, PIPES), "silence does");
+        coalescing.on_read(80, false);
         assert!(
-            !rest.begins(now, true, PIPES),
+            !coalescing.starts_delay(now, true, PIPES),
             "the first bytes after a pause are read at once, and the next as well"
         );
     }
 
     #[test]
-    fn a_flood_and_pauses_and_answers_are_no_chat() {
+    fn floods_quiet_periods_and_answers_are_not_chatty() {
         for (len, without_pause) in [(4_096, true), (80, false)] {
-            let mut rest = Rest::default();
+            let mut coalescing = ReadCoalescing::default();
             for _ in 0..100 {
-                rest.found(len, without_pause);
-                assert!(!rest.begins(Instant::now(), true, PIPES));
+                coalescing.on_read(len, without_pause);
+                assert!(!coalescing.starts_delay(Instant::now(), true, PIPES));
             }
         }
     }
 
     #[test]
-    fn who_fills_a_pipe_during_a_rest_is_read_at_once_again() {
+    fn a_pipe_that_fills_during_a_delay_is_read_at_once_again() {
         let now = Instant::now();
-        let mut rest = chatty(now);
-        rest.found(64 << 10, false);
-        assert!(!rest.begins(now + GATHER, true, PIPES));
-        rest.found(80, true);
-        assert!(!rest.begins(now + GATHER, true, PIPES), "it has to show again that it chats");
+        let mut coalescing = chatty(now);
+        coalescing.on_read(64 << 10, false);
+        assert!(!coalescing.starts_delay(now + GATHER, true, PIPES));
+        coalescing.on_read(80, true);
+        assert!(!coalescing.starts_delay(now + GATHER, true, PIPES), "it has to show again that it chats");
     }
 
     #[test]
-    fn a_terminal_rests_while_lines_are_written_and_not_while_it_is_flooded() {
+    fn a_terminal_is_delayed_while_lines_are_written_but_not_during_a_flood() {
         let mut now = Instant::now();
-        let mut rest = chatty(now);
+        let mut coalescing = chatty(now);
         for _ in 0..100 {
             now += GATHER;
             for len in [4_095, 4_095, 4_095, 84] {
-                rest.found(len, false);
+                coalescing.on_read(len, false);
             }
-            assert!(rest.begins(now, true, Buffer::Terminal));
-            assert_eq!(rest.until(), Some(now + TERMINAL_REST));
+            assert!(coalescing.starts_delay(now, true, Buffer::Terminal));
+            assert_eq!(coalescing.until(), Some(now + TERMINAL_DELAY));
         }
         for len in [512, 4_095, 4_095, 1_538] {
-            rest.found(len, false);
-            assert!(!rest.is_satisfied_by(len));
+            coalescing.on_read(len, false);
+            assert!(!coalescing.is_enough(len));
         }
-        assert!(!rest.begins(now + GATHER, true, Buffer::Terminal));
+        assert!(!coalescing.starts_delay(now + GATHER, true, Buffer::Terminal));
     }
 
     #[test]
-    fn nobody_is_taken_for_silent_before_a_rest_is_over() {
+    fn a_process_is_not_idle_before_a_delay_is_over() {
         let now = Instant::now();
-        let (mut rest, time) = (chatty(now), GATHER / 2);
-        assert_eq!(rest.silent_at(now, time), None);
-        assert!(!rest.begins(now + GATHER, true, PIPES));
-        assert_eq!(rest.silent_at(now, time), Some(now + time));
+        let (mut coalescing, time) = (chatty(now), GATHER / 2);
+        assert_eq!(coalescing.idle_at(now, time), None);
+        assert!(!coalescing.starts_delay(now + GATHER, true, PIPES));
+        assert_eq!(coalescing.idle_at(now, time), Some(now + time));
     }
 
     #[test]
-    fn input_ends_a_rest() {
+    fn input_ends_a_delay() {
         let now = Instant::now();
-        let mut rest = chatty(now);
-        assert!(!rest.begins(now, false, PIPES));
-        assert_eq!(rest.until(), None);
+        let mut coalescing = chatty(now);
+        assert!(!coalescing.starts_delay(now, false, PIPES));
+        assert_eq!(coalescing.until(), None);
     }
 }
