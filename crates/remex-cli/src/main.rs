@@ -1,49 +1,104 @@
-//! Hands on any machine: the `remex` program.
+//! The `remex` program: runs processes, serves files and makes HTTP requests on this host and on remote ones.
 //!
-//! Reads flags, files and the environment and hands plain values to the libraries; prints, and
-//! decides exit codes. Start at [`main`], then [`arguments`]; each command has a module in [`command`].
+//! Reads flags, files and the environment and hands plain values to the libraries; prints, and decides exit codes. From the
+//! top: `args` is everything that can be typed, `commands` what it does, `console` the terminal with its keys and signals,
+//! `remote` the servers and what is on them, `render` what people and scripts read. Start at [`main`].
 
-mod arguments;
-mod command;
-mod complete;
-mod confirm;
+mod args;
+mod commands;
 mod console;
-mod cut;
-mod escape;
-mod failure;
-mod find;
-mod finding;
-mod followed;
-mod input;
-mod interrupt;
-mod launch;
-mod mistyped;
-mod moment;
-mod own;
-mod place;
-mod print;
-mod probe;
-mod runtime;
-mod serve;
-mod spot;
-mod ssh;
-mod terminal;
-mod text;
+mod remote;
+mod render;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use tokio::runtime::Builder;
+
+use self::{args::Command, commands::Outcome, console::interrupt, render::failure::Kind};
 
 fn main() -> ExitCode {
-    let arguments = match arguments::Arguments::try_parse_from(arguments::typed(std::env::args_os())) {
-        Ok(arguments) => arguments,
-        Err(error) => return mistyped::refuse(&error),
+    let command = match args::parse() {
+        Ok(command) => command,
+        Err(code) => return code,
     };
-    match command::run(&arguments.command) {
+    match run(&command) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             failure.print();
-            ExitCode::from(failure.code(&arguments.command))
+            ExitCode::from(failure.code(command.exit_codes()))
         }
     }
+}
+
+/// Does what was typed.
+fn run(command: &Command) -> Outcome {
+    match command {
+        Command::Serve(flags) => {
+            commands::serve::run(flags, Kind::Failed.code(command.exit_codes()))?;
+            Ok(0)
+        }
+        Command::Completions(flags) => commands::completions::run(flags),
+        Command::Man(flags) => commands::man::run(flags),
+        Command::Complete(flags) => commands::complete::run(flags),
+        Command::Env(flags) if flags.is_about_the_file() => commands::env::run_on_file(flags),
+        other if listens(other) => block_on(other, client(other)),
+        other => block_on(other, interrupt::or_interrupted(client(other))),
+    }
+}
+
+/// Tells whether a command listens to signals itself, or must not outlive them by a moment.
+fn listens(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Run(_)
+            | Command::Shell(_)
+            | Command::Attach(_)
+            | Command::Top(_)
+            | Command::Cp(_)
+            | Command::Edit(_)
+            | Command::Watch(_)
+            | Command::Proxy(_)
+    )
+}
+
+async fn client(command: &Command) -> Outcome {
+    match command {
+        Command::Run(flags) => Box::pin(commands::run::run(flags)).await,
+        Command::Shell(flags) => Box::pin(commands::shell::run(flags)).await,
+        Command::Ps(flags) => Box::pin(commands::ps::run(flags)).await,
+        Command::Logs(flags) => Box::pin(commands::logs::run(flags)).await,
+        Command::Attach(flags) => Box::pin(commands::attach::run(flags)).await,
+        Command::Kill(flags) => Box::pin(commands::kill::run(flags)).await,
+        Command::Wait(flags) => Box::pin(commands::wait::run(flags)).await,
+        Command::Rm(flags) => Box::pin(commands::rm::run(flags)).await,
+        Command::Prune(flags) => Box::pin(commands::rm::prune(flags)).await,
+        Command::Server(flags) => Box::pin(commands::server::run(flags)).await,
+        Command::Resize(flags) => Box::pin(commands::resize::run(flags)).await,
+        Command::Top(flags) => Box::pin(commands::top::run(flags)).await,
+        Command::Cp(flags) => Box::pin(commands::cp::run(flags)).await,
+        Command::Ls(flags) => Box::pin(commands::ls::run(flags)).await,
+        Command::Cat(flags) => Box::pin(commands::cat::run(flags)).await,
+        Command::Edit(flags) => Box::pin(commands::edit::run(flags)).await,
+        Command::Watch(flags) => Box::pin(commands::watch::run(flags)).await,
+        Command::Env(flags) => Box::pin(commands::env::run(flags)).await,
+        Command::Doctor(flags) => Box::pin(commands::doctor::run(flags)).await,
+        Command::Proxy(flags) => Box::pin(commands::proxy::run(flags)).await,
+        Command::Serve(_) | Command::Completions(_) | Command::Man(_) | Command::Complete(_) => Ok(0),
+    }
+}
+
+fn block_on(command: &Command, work: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = commands::runtime::build(
+        Builder::new_multi_thread()
+            .enable_all()
+            // One to move bytes and one to answer; a command line is no server.
+            .worker_threads(2)
+            .thread_name("remex-worker"),
+        Kind::Failed.code(command.exit_codes()),
+    )?;
+    let outcome = runtime.block_on(work);
+    // A thread that still reads stdin must not hold up the end.
+    runtime.shutdown_background();
+    interrupt::end_programs();
+    outcome
 }

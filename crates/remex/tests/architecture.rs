@@ -118,6 +118,9 @@ const PROCESS_LAYERS: [&str; 19] = [
     "watchdog",
 ];
 
+/// The folders of the program from the bottom to the top: each uses only those before it.
+const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
+
 /// The only crate that may use `unsafe`.
 const UNSAFE: &str = "remex-process";
 
@@ -185,6 +188,22 @@ fn each_module_of_the_process_crate_uses_only_those_below_it() {
 }
 
 #[test]
+fn each_folder_of_the_program_uses_only_those_below_it() {
+    check_layers("remex-cli", &PROGRAM_LAYERS);
+}
+
+#[test]
+fn only_the_arguments_of_the_program_know_the_argument_parser() {
+    let source = root().join("crates/remex-cli/src");
+    for file in files(&source).iter().filter(|file| !file.starts_with(source.join("args"))) {
+        let text = fs::read_to_string(file).unwrap();
+        let mut code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+        let is_parser = file.ends_with("src/args.rs");
+        assert!(is_parser || !code.any(|line| line.contains("clap")), "`{}` uses clap", file.display());
+    }
+}
+
+#[test]
 fn the_layer_test_sees_what_a_module_uses() {
     let text = "use crate::{\n    a::{self, B},\n    c,\n};\nfn f() { crate::d::g(); }\n\
                 pub(crate) use crate::e::F;\n// crate::comment::x\n\
@@ -245,12 +264,13 @@ fn check_safe(path: &Path) {
 /// Fails where a module of a crate uses one that is not below it, by its path or by what the root exports of it.
 fn check_layers(package: &str, layers: &[&str]) {
     let source = root().join("crates").join(package).join("src");
-    let exports = exports(&fs::read_to_string(source.join("lib.rs")).unwrap());
+    // A program has no exports.
+    let exports = exports(&fs::read_to_string(source.join("lib.rs")).unwrap_or_default());
     let mut found = BTreeSet::new();
-    for file in files(&source) {
+    for file in files(&source).into_iter().filter(|file| file.extension().is_some_and(|kind| kind == "rs")) {
         let path = file.strip_prefix(&source).unwrap().with_extension("");
         let module = path.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
-        if module == "lib" || path.components().any(|part| part.as_os_str() == "tests") {
+        if matches!(&*module, "lib" | "main") || path.components().any(|part| part.as_os_str() == "tests") {
             continue;
         }
         let Some(layer) = layers.iter().position(|known| *known == module) else {

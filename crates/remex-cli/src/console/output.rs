@@ -7,7 +7,7 @@ use bytes::Bytes;
 use remex_client::process::Stream;
 use tokio::sync::{mpsc, watch};
 
-use crate::{failure::Failure, interrupt::Came};
+use crate::{console::interrupt::Came, render::failure::Failure};
 
 /// Pieces that wait to be written: enough that the thread never waits for the next one.
 const WAITING: usize = 8;

@@ -10,7 +10,7 @@ use remex_proto::process::{SignalName, TerminateMode};
 use tokio::io::AsyncWriteExt as _;
 
 use super::output::Output;
-use crate::followed::{Followed, News, Patience};
+use crate::remote::process_ref::{Followed, News, Patience};
 
 /// A process, and where we are in what it says.
 #[derive(Debug)]

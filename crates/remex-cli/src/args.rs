@@ -1,0 +1,132 @@
+//! Everything that can be typed: the commands with their flags, and how they are parsed.
+//!
+//! The only part of the program that knows the argument parser. Start at [`parse`].
+
+pub(crate) mod attach;
+pub(crate) mod cat;
+pub(crate) mod complete;
+pub(crate) mod completions;
+pub(crate) mod cp;
+pub(crate) mod doctor;
+pub(crate) mod edit;
+pub(crate) mod env;
+pub(crate) mod kill;
+pub(crate) mod line;
+pub(crate) mod logs;
+pub(crate) mod ls;
+pub(crate) mod man;
+mod mistyped;
+mod moment;
+pub(crate) mod proxy;
+pub(crate) mod ps;
+pub(crate) mod resize;
+pub(crate) mod rm;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod server;
+pub(crate) mod shared;
+pub(crate) mod shell;
+pub(crate) mod signal;
+pub(crate) mod top;
+pub(crate) mod wait;
+pub(crate) mod watch;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use crate::render::failure::ExitCodes;
+
+/// Hands on any machine: processes, files and HTTP requests on this host for programs and people elsewhere.
+#[derive(Debug, Parser)]
+#[command(name = "remex", version, propagate_version = true, arg_required_else_help = true, after_long_help = man::GENERAL)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command here or elsewhere, as if it were local
+    Run(Box<run::Flags>),
+    /// Open a login shell that survives a cut
+    Shell(shell::Flags),
+    /// List processes, also those that were left running
+    Ps(ps::Flags),
+    /// Print what a process has said
+    Logs(logs::Flags),
+    /// Come back to a process: its output, and a keyboard for it
+    Attach(attach::Flags),
+    /// Signal a process, or end it with everything it started
+    Kill(kill::Flags),
+    /// Wait for processes to end, and exit with the code of the last
+    Wait(wait::Flags),
+    /// Forget processes that have ended, with their output
+    Rm(rm::Flags),
+    /// Forget all processes that have ended
+    Prune(rm::Prune),
+    /// Change the size of a process's terminal
+    Resize(resize::Flags),
+    /// Watch processes live: CPU, memory, output
+    Top(top::Flags),
+    /// Copy files and trees between places
+    Cp(cp::Flags),
+    /// List a directory
+    Ls(ls::Flags),
+    /// Print files
+    Cat(cat::Flags),
+    /// Edit a file elsewhere in your own editor
+    Edit(edit::Flags),
+    /// Tell what changes in a directory
+    Watch(watch::Flags),
+    /// Name the places to run things: list, add, test, remove
+    Env(env::Flags),
+    /// Find out what is wrong on this machine or with a server
+    Doctor(doctor::Flags),
+    /// See whether your own server runs, or stop it
+    Server(server::Flags),
+    /// Serve clients over stdio, WebSocket or a unix socket
+    #[command(visible_alias = "exec-server")]
+    Serve(Box<serve::Flags>),
+    /// Join stdin and stdout with your own server, for `ssh HOST remex proxy`
+    Proxy(proxy::Flags),
+    /// Print a script for the completions of your shell
+    Completions(completions::Flags),
+    /// Print what may follow on a command line, for the script of `remex completions`
+    #[command(hide = true)]
+    Complete(complete::Flags),
+    /// Write the man pages
+    Man(man::Flags),
+}
+
+impl Command {
+    /// Returns which exit codes are free for failures of our own.
+    pub(crate) fn exit_codes(&self) -> ExitCodes {
+        match self {
+            Self::Run(_) | Self::Shell(_) | Self::Attach(_) | Self::Wait(_) => ExitCodes::OfTheProcess,
+            _ => ExitCodes::Ours,
+        }
+    }
+}
+
+/// Parses the command line of this program; where it cannot, prints why, or the help, and returns the exit code.
+pub(crate) fn parse() -> Result<Command, ExitCode> {
+    match Arguments::try_parse_from(typed(std::env::args_os())) {
+        Ok(arguments) => Ok(arguments.command),
+        Err(error) => Err(mistyped::refuse(&error)),
+    }
+}
+
+/// Returns the words of a command line as they are parsed: `kill -9 NAME` and `kill -KILL NAME` become options.
+fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<_> = words.collect();
+    if words.get(1).is_some_and(|command| command == "kill") {
+        let options = words.iter_mut().skip(2).take_while(|word| *word != "--");
+        for word in options {
+            if let Some(signal) = word.to_str().and_then(signal::short_signal) {
+                *word = format!("--signal={signal}").into();
+            }
+        }
+    }
+    words
+}

@@ -1,0 +1,24 @@
+//! The arguments of `remex cat`.
+
+use clap::Args;
+
+use crate::remote::path_arg::Spot;
+
+/// Flags of `remex cat`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Files: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
+    /// address; a plain path is always one of this machine
+    #[arg(required = true, value_name = "[ENV:]PATH")]
+    pub(crate) paths: Vec<Spot>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  A file in the home of `build`:
+    remex cat build:notes.txt
+  Two files one after the other, one of them here:
+    remex cat notes.txt gpu:notes.txt
+  What is in an archive there:
+    remex cat build:app.tar | tar -t";

@@ -1,0 +1,59 @@
+//! The arguments of `remex cp`.
+
+use clap::Args;
+
+use crate::remote::path_arg::Spot;
+
+/// Flags of `remex cp`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Files and directories: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
+    /// address; a plain path is always one of this machine
+    #[arg(required = true, value_name = "SRC")]
+    pub(crate) sources: Vec<Spot>,
+
+    /// Where to: a directory that is there, or the new name of the one thing that is copied
+    #[arg(value_name = "DST")]
+    pub(crate) destination: Spot,
+
+    /// Print what would be copied and what is there already, and touch nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+
+    /// Print each file
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// No progress, no summary; errors only
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Trees are copied anyway
+    #[arg(short = 'r', short_alias = 'R', long = "recursive", hide = true)]
+    pub(crate) _recursive: bool,
+
+    /// Everything that can be kept is kept anyway
+    #[arg(short = 'a', long = "archive", hide = true)]
+    pub(crate) _archive: bool,
+
+    /// The same
+    #[arg(short = 'p', long = "preserve", hide = true)]
+    pub(crate) _preserve: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  A file to the home on `build`:
+    remex cp notes.txt build:
+  A tree, and what is in a tree:
+    remex cp site build:site-copy
+    remex cp site/. build:site-copy
+  From one environment to another, under another name:
+    remex cp build:app.tar gpu:app-of-build.tar
+  See first what it would do:
+    remex cp --dry-run site notes.txt build:
+
+Relative paths elsewhere are relative to the home there. A local name with a colon is written ./a:b.
+Permissions, symbolic links and times are kept, as with `cp -a`, which is understood. What is there already with the same size and time is skipped.
+After an interruption or a failure, the same command goes on where it stopped: a tree has a file `.remex-part` in it until it is complete, and a large file gathers in `.NAME.remex-part`.";

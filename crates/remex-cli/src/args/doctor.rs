@@ -1,0 +1,42 @@
+//! The arguments of `remex doctor`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use crate::{args::shared::Format, render::text::duration};
+
+/// Flags of `remex doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Look at a server: the name of an environment (`remex env list`), or an address such as `ws://host:7070`
+    #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
+    pub(crate) on: Option<String>,
+
+    /// The file that has the token to present there, instead of the environment's own
+    #[arg(long, value_name = "PATH", requires = "on")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Look at this machine, whatever `--on` and REMEX_ON say
+    #[arg(long)]
+    pub(crate) here: bool,
+
+    /// How long the server may take, such as `10s`
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Look at this machine:
+    remex doctor
+  Look at a server and its host:
+    remex doctor --on build
+  For programs:
+    remex doctor --json
+
+The exit code is 1 if there is a problem; warnings do not count.";

@@ -1,0 +1,25 @@
+//! The arguments of `remex edit`.
+
+use clap::Args;
+
+use crate::remote::path_arg::Spot;
+
+/// Flags of `remex edit`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// A file: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
+    /// address; a plain path is always one of this machine
+    #[arg(value_name = "[ENV:]PATH")]
+    pub(crate) path: Spot,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  In the editor that VISUAL or EDITOR names, or vi:
+    remex edit build:notes.txt
+  In another one, for once:
+    EDITOR='sed -i s/old/new/' remex edit build:notes.txt
+
+The file is written in one step, if it was changed and nobody else changed it meanwhile;
+otherwise your version is kept here, and you are told where.";

@@ -1,0 +1,49 @@
+//! The arguments of `remex kill`.
+
+use std::time::Duration;
+
+use clap::Args;
+use remex_proto::process::SignalName;
+
+use crate::{
+    args::{shared::On, signal::signal},
+    render::text::duration,
+};
+
+/// Flags of `remex kill`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// The processes, each by its whole name; on a terminal you are asked about the beginning of one
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// Which signal: a name such as `INT` or `SIGINT`, or its number on Linux; `-9` and `-KILL` work, too; TERM unless
+    /// given
+    #[arg(short, long, value_name = "SIGNAL", value_parser = signal)]
+    pub(crate) signal: Option<SignalName>,
+
+    /// End it with everything it started, and wait until that is gone: TERM, and KILL for what is left after the
+    /// grace; KILL at once with `--signal KILL`
+    #[arg(short, long)]
+    pub(crate) tree: bool,
+
+    /// How long processes get between TERM and KILL, such as `500ms` or `5s`
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration, requires = "tree")]
+    pub(crate) grace: Duration,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Ask a process to reread its configuration:
+    remex kill build --signal HUP
+  Kill it alone, as other kills do:
+    remex kill -9 build
+  End it with everything it started, gently:
+    remex kill build --tree
+  At once:
+    remex kill build --tree --signal KILL
+";

@@ -1,0 +1,313 @@
+//! What a command line lacks where the cursor is.
+//!
+//! Pure. Start at [`Line::read`].
+
+use clap::{Arg, ArgAction, Command, CommandFactory as _};
+
+use super::{Arguments, signal};
+
+/// A word that may stand where the cursor is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Candidate {
+    /// The whole word.
+    pub(crate) word: String,
+    /// What it is, in a few words; may be empty.
+    pub(crate) about: String,
+}
+
+impl Candidate {
+    pub(crate) fn new(word: impl Into<String>, about: impl Into<String>) -> Self {
+        Self { word: word.into(), about: about.into() }
+    }
+}
+
+/// A command line up to the cursor.
+#[derive(Debug)]
+pub(crate) struct Line<'a> {
+    /// What may stand at the cursor.
+    pub(crate) wanted: Wanted,
+    /// The word at the cursor, as far as it is typed.
+    pub(crate) word: &'a str,
+    /// The beginning of that word that stays: `--on=`.
+    pub(crate) before: &'a str,
+    /// The rest of it.
+    pub(crate) value: &'a str,
+    /// What `--on` says.
+    pub(crate) on: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Nothing,
+    /// One of these.
+    Words(Vec<Candidate>),
+    /// The name of an environment.
+    Environment,
+    /// A process of the place that `--on` names.
+    Process,
+    Signal,
+    /// A program of this machine.
+    Program,
+    /// A path of this machine.
+    LocalPath,
+    /// A path of any place: `ENV:path`.
+    Path,
+}
+
+impl<'a> Line<'a> {
+    /// Reads words, the first of which is the program and the last of which is at the cursor.
+    pub(crate) fn read(words: &'a [String]) -> Self {
+        let mut root = Arguments::command();
+        root.build();
+        let root = &root;
+        let (word, before) = match words {
+            [] | [_] => ("", &[][..]),
+            [_, before @ .., word] => (word.as_str(), before),
+        };
+        let mut walk = Walk {
+            parent: root,
+            command: root,
+            positionals: 0,
+            value_of: None,
+            is_verbatim: false,
+            on: None,
+        };
+        for word in before {
+            walk.pass(word);
+        }
+        let (wanted, value) = walk.wanted(word);
+        let on = walk.on.or_else(|| std::env::var("REMEX_ON").ok()).filter(|on| !on.is_empty());
+        let wanted = match wanted {
+            // Programs and directories of another host are not those of this one.
+            Wanted::Program | Wanted::LocalPath if on.is_some() => Wanted::Nothing,
+            wanted => wanted,
+        };
+        Self { wanted, word, before: &word[..word.len() - value.len()], value, on }
+    }
+}
+
+/// How far a command line was read.
+struct Walk<'a> {
+    /// The command of which `command` is a part.
+    parent: &'a Command,
+    command: &'a Command,
+    /// How many positional arguments the command has got.
+    positionals: usize,
+    /// The option whose value comes next.
+    value_of: Option<&'a Arg>,
+    /// No options follow.
+    is_verbatim: bool,
+    on: Option<String>,
+}
+
+impl<'a> Walk<'a> {
+    /// Reads a word before the cursor.
+    fn pass(&mut self, word: &str) {
+        if let Some(option) = self.value_of.take() {
+            self.got(option, word);
+        } else if self.is_verbatim {
+            self.positionals += 1;
+        } else if word == "--" {
+            self.is_verbatim = true;
+        } else if let Some(option) = word.strip_prefix("--") {
+            let (name, value) =
+                option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+            if let Some(option) = self.long(name).filter(|option| takes_value(option)) {
+                match value {
+                    Some(value) => self.got(option, value),
+                    None => self.value_of = Some(option),
+                }
+            }
+        } else if word.len() > 1 && word.starts_with('-') {
+            self.pass_short(word);
+        } else if let Some(command) = self.command.find_subcommand(word).filter(|_| self.positionals == 0) {
+            self.parent = std::mem::replace(&mut self.command, command);
+        } else {
+            self.is_verbatim = self.positional().is_some_and(Arg::is_trailing_var_arg_set);
+            self.positionals += 1;
+        }
+    }
+
+    /// Reads options of one letter: `-it`, `-C/tmp`, `-C`.
+    fn pass_short(&mut self, word: &str) {
+        if self.command.get_name() == "kill" && signal::short_signal(word).is_some() {
+            return;
+        }
+        let mut letters = word.trim_start_matches('-').chars();
+        while let Some(letter) = letters.next() {
+            let option = self.command.get_arguments().find(|option| option.get_short() == Some(letter));
+            if let Some(option) = option.filter(|option| takes_value(option)) {
+                match letters.as_str() {
+                    "" => self.value_of = Some(option),
+                    value => self.got(option, value),
+                }
+                return;
+            }
+        }
+    }
+
+    fn got(&mut self, option: &Arg, value: &str) {
+        if option.get_id() == "on" {
+            self.on = Some(value.to_owned());
+        }
+    }
+
+    /// Returns what may stand at the cursor, and the part of the word that it replaces.
+    fn wanted<'w>(&self, word: &'w str) -> (Wanted, &'w str) {
+        if let Some(option) = self.value_of {
+            return (value_of(option), word);
+        }
+        if !self.is_verbatim && word.starts_with('-') {
+            let assigned = word.strip_prefix("--").and_then(|option| option.split_once('='));
+            return match assigned {
+                Some((name, value)) => (self.long(name).map_or(Wanted::Nothing, value_of), value),
+                None => (Wanted::Words(self.options()), word),
+            };
+        }
+        if self.positionals == 0 && self.command.has_subcommands() {
+            return (Wanted::Words(self.subcommands()), word);
+        }
+        let wanted = match self.positional() {
+            Some(argument) if argument.is_trailing_var_arg_set() && self.positionals > 0 => Wanted::LocalPath,
+            Some(argument) => value_of(argument),
+            None => Wanted::Nothing,
+        };
+        let wanted = match (wanted, self.parent.get_name(), self.command.get_name()) {
+            (Wanted::Process, "env", "add") => Wanted::Nothing,
+            (Wanted::Process, "env", _) => Wanted::Environment,
+            (wanted, ..) => wanted,
+        };
+        (wanted, word)
+    }
+
+    fn long(&self, name: &str) -> Option<&'a Arg> {
+        self.command.get_arguments().find(|option| option.get_long() == Some(name))
+    }
+
+    /// Returns the positional argument that comes next: the last one again if it may be given several times.
+    fn positional(&self) -> Option<&'a Arg> {
+        let all: Vec<_> = self.command.get_positionals().collect();
+        let several = |argument: &&Arg| matches!(argument.get_action(), ArgAction::Append);
+        all.get(self.positionals).or_else(|| all.iter().rev().find(|argument| several(argument))).copied()
+    }
+
+    fn options(&self) -> Vec<Candidate> {
+        let shown =
+            self.command.get_arguments().filter(|option| !option.is_hide_set() && !option.is_positional());
+        let mut words = Vec::new();
+        for option in shown {
+            let about = option.get_help().map(|help| first_line(&help.to_string())).unwrap_or_default();
+            let short = option.get_short().map(|letter| format!("-{letter}"));
+            let long = option.get_long().map(|name| format!("--{name}"));
+            words.extend(short.into_iter().chain(long).map(|word| Candidate::new(word, &about)));
+        }
+        words
+    }
+
+    fn subcommands(&self) -> Vec<Candidate> {
+        let shown = self.command.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut words = Vec::new();
+        for command in shown {
+            let about = command.get_about().map(|about| first_line(&about.to_string())).unwrap_or_default();
+            words.extend(
+                command.get_name_and_visible_aliases().into_iter().map(|name| Candidate::new(name, &about)),
+            );
+        }
+        words
+    }
+}
+
+fn takes_value(option: &Arg) -> bool {
+    option.get_action().takes_values()
+}
+
+fn first_line(help: &str) -> String {
+    help.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Tells what an argument takes by what its value is called in the help.
+fn value_of(argument: &Arg) -> Wanted {
+    if !takes_value(argument) {
+        return Wanted::Nothing;
+    }
+    let possible = argument.get_possible_values();
+    if !possible.is_empty() {
+        let shown = possible.iter().filter(|value| !value.is_hide_set());
+        let about = |value: &clap::builder::PossibleValue| value.get_help().map(ToString::to_string);
+        return Wanted::Words(
+            shown.map(|value| Candidate::new(value.get_name(), about(value).unwrap_or_default())).collect(),
+        );
+    }
+    let name = argument.get_value_names().and_then(|names| names.first()).map(clap::builder::Str::as_str);
+    match name.unwrap_or_default() {
+        "ENV|URL" | "ENV" => Wanted::Environment,
+        "NAME" if argument.is_positional() => Wanted::Process,
+        "SIGNAL" => Wanted::Signal,
+        "[ENV:]PATH" | "SRC" | "DST" => Wanted::Path,
+        "DIR" | "PATH" => Wanted::LocalPath,
+        "COMMAND" => Wanted::Program,
+        _ => Wanted::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(words: &str) -> (String, String, Option<String>) {
+        let words: Vec<_> = words.split(' ').map(str::to_owned).collect();
+        let line = Line::read(&words);
+        let wanted = match line.wanted {
+            Wanted::Words(words) => {
+                let words = words.into_iter().map(|candidate| candidate.word);
+                words.filter(|word| word.starts_with(line.value)).collect::<Vec<_>>().join(" ")
+            }
+            other => format!("{other:?}"),
+        };
+        (wanted, line.before.to_owned(), line.on)
+    }
+
+    #[test]
+    fn a_line_wants_what_its_next_argument_is() {
+        for (words, expected) in [
+            ("remex k", "kill"),
+            ("remex env te", "test"),
+            ("remex env test ", "Environment"),
+            ("remex kill --gr", "--grace"),
+            ("remex kill ", "Process"),
+            ("remex kill one ", "Process"),
+            ("remex kill -9 ", "Process"),
+            ("remex kill --signal ", "Signal"),
+            ("remex kill -s ", "Signal"),
+            ("remex attach ", "Process"),
+            ("remex resize build ", "Nothing"),
+            ("remex resize ", "Process"),
+            ("remex ps ", "Nothing"),
+            ("remex ps --on ", "Environment"),
+            ("remex run --name ", "Nothing"),
+            ("remex run ", "Program"),
+            ("remex run -- ", "Program"),
+            ("remex run ls -", "LocalPath"),
+            ("remex run --on build ", "Nothing"),
+            ("remex run -it ls ", "LocalPath"),
+            ("remex cp ", "Path"),
+            ("remex cp a b c", "Path"),
+            ("remex ls ", "Path"),
+            ("remex completions z", "zsh"),
+            ("remex env remove ", "Environment"),
+            ("remex env add ", "Nothing"),
+            ("remex nonsense ", "Nothing"),
+        ] {
+            assert_eq!(wanted(words).0, expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn the_place_is_known_however_it_was_said() {
+        for words in ["remex kill --on build ", "remex kill --on=build "] {
+            assert_eq!(wanted(words), ("Process".to_owned(), String::new(), Some("build".to_owned())));
+        }
+        let (wanted, before, _) = wanted("remex kill --on=b");
+        assert_eq!((wanted.as_str(), before.as_str()), ("Environment", "--on="));
+    }
+}

@@ -1,0 +1,68 @@
+//! The arguments of `remex logs`.
+
+use clap::Args;
+use regex_automata::{meta::Regex, util::syntax};
+
+use crate::args::{moment::moment, shared::On};
+
+/// Flags of `remex logs`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// The processes, each by its name or the beginning of it; of several, each line begins with the name
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// Go on until the process has ended
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+
+    /// Only what was said since then: `5m` ago, a time of day such as `14:30`, or `2026-11-15T14:30:00Z`
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) since: Option<u64>,
+
+    /// Only what was said until then, in the same words
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "follow")]
+    pub(crate) until: Option<u64>,
+
+    /// Only lines that match this regular expression
+    #[arg(long, value_name = "REGEX", value_parser = pattern)]
+    pub(crate) grep: Option<Regex>,
+
+    /// Only the last lines of what was said so far
+    #[arg(short = 'n', long, value_name = "LINES")]
+    pub(crate) tail: Option<usize>,
+
+    /// Put the time before each line
+    #[arg(short, long)]
+    pub(crate) timestamps: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  What a process has said so far:
+    remex logs build
+  The last lines, and what follows until it ends:
+    remex logs build --tail 20 --follow
+  What went wrong in the last ten minutes, with times:
+    remex logs build --since 10m --grep '(?i)error' --timestamps
+  What it said between two times of day:
+    remex logs build --since 06:00 --until 12:00
+  What several say, each line with the name:
+    remex logs --follow build lint
+";
+
+/// Compiles an expression that matches bytes; what is no UTF-8 can be matched too.
+pub(crate) fn pattern(text: &str) -> Result<Regex, String> {
+    Regex::builder()
+        .syntax(syntax::Config::new().utf8(false))
+        .configure(Regex::config().utf8_empty(false))
+        .build(text)
+        .map_err(|error| match error.syntax_error() {
+            Some(syntax) => syntax.to_string(),
+            None => error.to_string(),
+        })
+}

@@ -1,0 +1,46 @@
+//! The arguments of `remex ls`.
+
+use clap::Args;
+
+use crate::{args::shared::Format, remote::path_arg::Spot};
+
+/// Flags of `remex ls`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, disable_help_flag = true)]
+pub(crate) struct Flags {
+    /// Directories or files: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
+    /// address; a plain path is always one of this machine
+    #[arg(value_name = "[ENV:]PATH", default_value = ".")]
+    pub(crate) paths: Vec<Spot>,
+
+    /// Say more of each: permissions, size in bytes, time of the last change in UTC, where a link leads
+    #[arg(short = 'l', long)]
+    pub(crate) long: bool,
+
+    /// With `--long`: sizes that are easy to read, such as `1.5KiB`
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+
+    /// Names that begin with a dot, too
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+
+    #[command(flatten)]
+    pub(crate) format: Format,
+
+    /// Print help
+    // `-h` is for sizes, as it is with every other `ls`.
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub(crate) help: Option<bool>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  The home on `build`:
+    remex ls build:
+  A directory with sizes and times:
+    remex ls -l build:site
+  The same with sizes that are easy to read:
+    remex ls -lh build:site
+  For a program:
+    remex ls --json build:site";

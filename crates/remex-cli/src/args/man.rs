@@ -1,0 +1,150 @@
+//! The arguments of `remex man`, and the pages that it writes: one per command, generated from the help texts.
+//!
+//! Start at [`pages`]; `page` lays one out.
+
+use std::{io, path::PathBuf};
+
+use clap::{Args, Command, CommandFactory as _};
+use clap_mangen::{
+    Man,
+    roff::{Roff, bold, roman},
+};
+
+use super::Arguments;
+
+/// Flags of `remex man`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Write every page into this directory, which is made if need be; else `remex.1` goes to standard output
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Write all pages where `man` looks for them, if `~/.local/bin` is in your PATH:
+    remex man --dir ~/.local/share/man/man1
+  Only the page of `remex` itself:
+    remex man > remex.1";
+
+/// What concerns every command: it ends the help of `remex` itself, and its page.
+pub(crate) const GENERAL: &str = "\
+Exit codes:
+  0    it was done
+  1    it failed, or a check found a problem
+  2    what was typed makes no sense
+  3    there is no such process, environment or file
+  4    no connection came about, or it was lost for good
+  124  `run --timeout` ended the command, or `wait --timeout` gave up
+  125  `run`, `shell`, `attach` or `wait` failed; lower codes are those of the command
+  126  the program cannot be run
+  127  the program is not there
+  141  whoever read the output has gone
+  128 + N  signal N ended the command
+
+Environment variables:
+  REMEX_ON  where to work when neither `--on` nor `--here` says it, before `remex env default`; and what `:path` means
+  REMEX_ESCAPE  what begins an order to remex instead of `~`, when `--escape` does not say it
+  REMEX_URL, CODEX_EXEC_SERVER_URL  the address of a server, where there is no environments file
+  REMEX_LOG  what `remex serve` logs
+  XDG_CONFIG_HOME  where `remex/environments.toml` is; `~/.config` unless given
+  XDG_RUNTIME_DIR  where your own server has its socket; `/tmp/remex-UID` is used unless given
+  VISUAL, EDITOR  what `remex edit` opens; the first counts more
+  NO_COLOR  no colours, if it is not empty
+
+Files:
+  ~/.config/remex/environments.toml  the places that have names; see remex-env(1)
+  $XDG_RUNTIME_DIR/remex/own.sock  where your own server listens
+  $XDG_RUNTIME_DIR/remex/own.log  what it has to say";
+
+/// A man page.
+pub(crate) struct Page {
+    /// `remex-env-add`.
+    pub(crate) name: String,
+    /// In roff.
+    pub(crate) text: Vec<u8>,
+}
+
+/// Returns the pages of all commands, that of `remex` itself first.
+pub(crate) fn pages() -> io::Result<Vec<Page>> {
+    let mut root = Arguments::command().disable_help_subcommand(true);
+    root.build();
+    let mut commands = vec![root];
+    let mut pages = Vec::new();
+    while let Some(command) = commands.pop() {
+        pages.push(Page { name: name(&command), text: page(&command)? });
+        commands.extend(command.get_subcommands().filter(|command| !command.is_hide_set()).cloned());
+    }
+    Ok(pages)
+}
+
+/// Returns the name of a command's page: `remex-env-add`.
+fn name(command: &Command) -> String {
+    command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
+}
+
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone())
+        .title(name(command).to_uppercase())
+        .source(format!("remex {}", env!("CARGO_PKG_VERSION")))
+        .manual("remex");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    let after = command.get_after_long_help().or(command.get_after_help());
+    let mut roff = Roff::new();
+    sections(&mut roff, &after.map(ToString::to_string).unwrap_or_default());
+    let parent = name(command).rsplit_once('-').map(|(parent, _)| parent.to_owned());
+    if let Some(parent) = parent {
+        roff.control("SH", ["SEE ALSO"]).text([bold(parent), roman("(1)")]);
+    }
+    roff.to_writer(&mut page)?;
+    Ok(page)
+}
+
+/// Lays out what follows the flags in a help text.
+///
+/// A line that ends with `:` above one that is indented is a heading; two spaces begin a sentence, or a word and what it means; four spaces begin
+/// what is to be typed. Anything else is a note.
+fn sections(roff: &mut Roff, text: &str) {
+    let mut in_section = false;
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let is_heading = lines.peek().is_some_and(|next| next.starts_with(' '));
+        let indent = line.len() - line.trim_start().len();
+        let words = line.trim();
+        match (indent, words.strip_suffix(':'), words.split_once("  ")) {
+            (_, _, _) if words.is_empty() => {
+                roff.control("PP", []);
+            }
+            (0, Some(heading), _) if is_heading => {
+                roff.control("SH", [heading.to_uppercase().as_str()]);
+                in_section = true;
+            }
+            (0, _, _) => {
+                if in_section {
+                    roff.control("SH", ["NOTES"]);
+                    in_section = false;
+                }
+                roff.text([roman(words)]);
+            }
+            (4.., _, _) => {
+                roff.control("RS", ["4"]).control("nf", []).text([bold(words)]).control("fi", []);
+                roff.control("RE", []);
+            }
+            (_, _, Some((word, meaning))) => {
+                roff.control("TP", []).text([bold(word)]).text([roman(meaning.trim())]);
+            }
+            (_, _, None) => {
+                roff.control("PP", []).text([roman(words)]);
+            }
+        }
+    }
+}

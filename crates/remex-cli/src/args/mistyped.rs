@@ -1,0 +1,248 @@
+//! Command lines that cannot be parsed, and what was probably meant.
+//!
+//! Start at [`refuse`].
+
+use std::{
+    error::Error as _,
+    num::{IntErrorKind, ParseIntError},
+    process::ExitCode,
+};
+
+use clap::{
+    CommandFactory as _, Error,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use strsim::osa_distance;
+
+use crate::{
+    args::Arguments,
+    render::failure::{Failure, Kind},
+};
+
+/// The exit code of a command line that makes no sense.
+const USAGE: u8 = 2;
+
+/// What other programs call our commands.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("check", "doctor"),
+    ("connect", "attach"),
+    ("copy", "cp"),
+    ("delete", "rm"),
+    ("dir", "ls"),
+    ("environment", "env"),
+    ("environments", "env"),
+    ("exec", "run"),
+    ("fg", "attach"),
+    ("jobs", "ps"),
+    ("list", "ps"),
+    ("log", "logs"),
+    ("remote", "env"),
+    ("scp", "cp"),
+    ("sh", "shell"),
+    ("signal", "kill"),
+    ("spawn", "run"),
+    ("ssh", "shell"),
+    ("start", "run"),
+    ("stop", "kill"),
+    ("tail", "logs"),
+    ("terminate", "kill"),
+];
+
+/// Prints why a command line cannot be parsed, or the help it asks for, and returns the exit code.
+pub(crate) fn refuse(error: &Error) -> ExitCode {
+    let is_help = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if is_help {
+        // Without a reader there is nobody to help.
+        let _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
+    }
+    explain(error).print();
+    ExitCode::from(USAGE)
+}
+
+/// Explains what is wrong as every other failure is explained: what, why, and what to do.
+fn explain(error: &Error) -> Failure {
+    let words = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => vec![word.as_str()],
+        Some(ContextValue::Strings(words)) => words.iter().map(String::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let word = |kind| words(kind).first().copied().unwrap_or_default();
+    let command = command_line(error);
+    let mut help = format!("see `{command} --help`");
+    let argument = word(ContextKind::InvalidArg);
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            if command == "remex run" {
+                help.push_str("; options of the command itself follow its name");
+            }
+            if !argument.starts_with('-') && ["remex env add", "remex env set"].contains(&&*command) {
+                help.push_str("; a program such as `ssh HOST remex proxy` follows `--`");
+            }
+            if let Some(todo) = place_of_files(&command, argument) {
+                return Failure::usage(format!("unexpected option `{argument}`"), todo);
+            }
+            let noun = if argument.starts_with('-') { "option" } else { "argument" };
+            let suggested = words(ContextKind::SuggestedArg).first().copied();
+            Failure::usage(suggesting(format!("unexpected {noun} `{argument}`"), suggested), help)
+        }
+        ErrorKind::InvalidSubcommand => {
+            let typed = word(ContextKind::InvalidSubcommand);
+            let meant = nearest(&command, typed).map(|name| format!("{command} {name}"));
+            let todo = format!("`{command} --help` lists the commands");
+            Failure::usage(suggesting(format!("unknown command `{typed}`"), meant.as_deref()), todo)
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let missing: Vec<_> =
+                words(ContextKind::InvalidArg).into_iter().map(|word| format!("`{word}`")).collect();
+            let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+            let usage = usage.trim().trim_start_matches("Usage: ").to_owned();
+            let all = if command == "remex env test" { " or `remex env test --all`" } else { "" };
+            Failure::usage(
+                format!("missing {}", missing.join(" and ")),
+                format!("type `{usage}`{all}; {help}"),
+            )
+        }
+        ErrorKind::InvalidValue if word(ContextKind::InvalidValue).is_empty() => {
+            Failure::usage(format!("`{argument}` needs a value"), help)
+        }
+        ErrorKind::InvalidValue => {
+            let what = format!("cannot use `{}` as `{argument}`", word(ContextKind::InvalidValue));
+            let meant = words(ContextKind::SuggestedValue).first().copied();
+            let possible = words(ContextKind::ValidValue).join(", ");
+            Failure::usage(suggesting(what, meant), format!("use one of {possible}"))
+        }
+        ErrorKind::ValueValidation => {
+            let reason = error.source().map(reason).unwrap_or_default();
+            let what = format!("cannot use `{}` as `{argument}`: {reason}", word(ContextKind::InvalidValue));
+            let failure = Failure::sentence(Kind::Usage, &what);
+            if failure.todo().is_some() { failure } else { failure.hint(help) }
+        }
+        ErrorKind::ArgumentConflict => {
+            let others: Vec<_> =
+                words(ContextKind::PriorArg).into_iter().map(|word| format!("`{word}`")).collect();
+            let others =
+                if others.is_empty() { "what else was given".to_owned() } else { others.join(" and ") };
+            Failure::usage(
+                format!("`{argument}` does not go with {others}"),
+                format!("leave out one; {help}"),
+            )
+        }
+        _ => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            Failure::usage(first.replace('\'', "`"), help)
+        }
+    }
+}
+
+/// Says how a command about files is told where they are, to somebody who tries the options of the other commands.
+fn place_of_files(command: &str, argument: &str) -> Option<String> {
+    let name = command.strip_prefix("remex ")?;
+    let is_elsewhere = match argument {
+        "--on" => true,
+        "--here" => false,
+        _ => return None,
+    };
+    let (elsewhere, here) = match name {
+        "cp" => ("SRC ENV:DST", "SRC DST"),
+        "ls" | "cat" | "edit" | "watch" => ("ENV:PATH", "PATH"),
+        _ => return None,
+    };
+    Some(if is_elsewhere {
+        format!("files are named with their place: `{command} {elsewhere}`")
+    } else {
+        format!("a path without `ENV:` is one of this machine: `{command} {here}`")
+    })
+}
+
+/// Says why a value is wrong; numbers are explained, because their errors speak of types.
+fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let Some(number) = error.downcast_ref::<ParseIntError>() else { return error.to_string() };
+    match number.kind() {
+        IntErrorKind::Zero => "it must be at least 1",
+        IntErrorKind::PosOverflow => "it is too large",
+        IntErrorKind::NegOverflow => "it is too small",
+        _ => "expected a whole number",
+    }
+    .to_owned()
+}
+
+fn suggesting(what: String, meant: Option<&str>) -> String {
+    match meant {
+        Some(meant) => format!("{what}; did you mean `{meant}`?"),
+        None => what,
+    }
+}
+
+/// Returns the words up to the command that was given wrong arguments: `remex env`.
+fn command_line(error: &Error) -> String {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    let is_name = |word: &&str| {
+        !word.starts_with('-') && word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-')
+    };
+    let words: Vec<_> =
+        usage.split_whitespace().skip_while(|word| *word != "remex").take_while(is_name).collect();
+    if words.is_empty() { typed_command(std::env::args().skip(1)) } else { words.join(" ") }
+}
+
+/// Returns the command that was typed, for errors that do not say which one they are about.
+fn typed_command(words: impl Iterator<Item = String>) -> String {
+    let mut root = Arguments::command();
+    let (mut command, mut path) = (&mut root, "remex".to_owned());
+    for word in words {
+        let Some(found) = command.find_subcommand_mut(&word) else { break };
+        path = format!("{path} {}", found.get_name());
+        command = found;
+    }
+    path
+}
+
+/// Finds the command that was probably meant: by what others call it, or with a letter or two wrong.
+fn nearest(parent: &str, typed: &str) -> Option<String> {
+    let mut root = Arguments::command();
+    let mut command = &mut root;
+    for word in parent.split(' ').skip(1) {
+        command = command.find_subcommand_mut(word)?;
+    }
+    let names: Vec<_> = command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+        .flat_map(|command| command.get_name_and_visible_aliases())
+        .collect();
+    let synonym = SYNONYMS.iter().find(|(other, _)| *other == typed).map(|(_, ours)| *ours);
+    if let Some(name) = synonym.filter(|name| names.contains(name)) {
+        return Some(name.to_owned());
+    }
+    // In a short word two wrong letters leave too little of it.
+    let most = if typed.chars().count() < 5 { 1 } else { 2 };
+    let distances = names.iter().map(|name| (osa_distance(name, typed), name));
+    distances.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_by_similar_names_and_synonyms() {
+        for (parent, typed, meant) in [
+            ("remex", "rnu", Some("run")),
+            ("remex", "exec", Some("run")),
+            ("remex", "stop", Some("kill")),
+            ("remex", "atach", Some("attach")),
+            ("remex", "complations", Some("completions")),
+            ("remex", "frobnicate", None),
+            ("remex", "x", None),
+            ("remex env", "tets", Some("test")),
+            ("remex env", "exec", None),
+        ] {
+            assert_eq!(nearest(parent, typed).as_deref(), meant, "{parent} {typed}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The arguments of `remex serve`.
+
+mod base;
+
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+
+use crate::render::text::duration;
+
+/// Flags of `remex serve`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one), `unix:///path`, or `systemd` for the sockets
+    /// that it passes; repeatable
+    #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:0")]
+    pub(crate) listen: Vec<String>,
+
+    /// How WebSocket clients prove who they are; needed on every address that is not loopback
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) ws_auth: Option<AuthMethod>,
+
+    /// SHA-256 of the capability token, 64 hexadecimal digits
+    #[arg(long, value_name = "HEX", conflicts_with = "ws_token_file")]
+    pub(crate) ws_token_sha256: Option<String>,
+
+    /// File that holds the capability token itself
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ws_token_file: Option<PathBuf>,
+
+    /// How many starts, lists, file or HTTP requests of one connection run at once; the others wait
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub(crate) concurrent_requests: NonZeroUsize,
+
+    /// End when standard input closes, for servers that a parent program starts
+    #[arg(long)]
+    pub(crate) exit_on_stdin_close: bool,
+
+    /// How long processes get between TERM and KILL when the server ends, such as `500ms` or `5s`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    pub(crate) shutdown_grace: Duration,
+
+    /// The longest a session may ask to live without a connection, such as `24h`, or `forever`
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lifetime)]
+    pub(crate) max_detach_ttl: Lifetime,
+
+    /// End when there was no connection and nothing running for this long, such as `10m`; what has ended counts until
+    /// its output is forgotten, a day after its end
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) exit_when_idle: Option<Duration>,
+
+    /// How long a client may read nothing while answers wait for it
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, hide = true)]
+    pub(crate) stall_timeout: Duration,
+
+    /// Leave the starter's tree and terminal, so that their end is not this server's
+    #[arg(long, hide = true)]
+    pub(crate) background: Option<Background>,
+
+    /// What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`
+    #[arg(long, value_name = "FILTER", env = "REMEX_LOG", default_value = "warn")]
+    pub(crate) log: String,
+
+    #[command(flatten)]
+    pub(crate) base: base::BaseFlags,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  On a free port of loopback; the first line printed is its URL:
+    remex serve
+  For programs of the same user:
+    remex serve --listen unix://$HOME/remex.sock
+  For one client on stdin and stdout, such as ssh:
+    remex serve --listen stdio
+  For other machines, with a token:
+    remex serve --listen ws://0.0.0.0:0 --ws-auth capability-token --ws-token-file token.txt
+
+SIGTERM and SIGINT end the server in order:
+no new work, processes ended, clients told; a second one skips the grace.
+
+HTTP requests for clients go through the proxies in http_proxy, https_proxy, all_proxy and no_proxy,
+and trust the roots of the host, or those in SSL_CERT_FILE and SSL_CERT_DIR.
+CODEX_HOME is where clients are told that the user's configuration of Codex is.";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AuthMethod {
+    /// `Authorization: Bearer TOKEN` on the upgrade
+    CapabilityToken,
+}
+
+/// The two steps of a server into the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Background {
+    /// Start another one and go: who started us is not its parent.
+    Fork,
+    /// Be that other one, in a session of its own.
+    Lead,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lifetime {
+    UpTo(Duration),
+    Forever,
+}
+
+pub(crate) fn lifetime(text: &str) -> Result<Lifetime, String> {
+    if text == "forever" { Ok(Lifetime::Forever) } else { duration(text).map(Lifetime::UpTo) }
+}

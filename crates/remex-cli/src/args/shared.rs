@@ -1,0 +1,111 @@
+//! Options that several commands have in common.
+//!
+//! Start at [`On`].
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{
+    Args,
+    builder::{OsStringValueParser, TryMapValueParser, TypedValueParser as _, ValueParserFactory},
+};
+
+use crate::{
+    console::escape::{Character, character},
+    remote::{
+        endpoint::{Otherwise, Place, default_environment, default_place, selected},
+        path_arg::Spot,
+        user_server,
+    },
+    render::{failure::Failure, print},
+};
+
+/// Where to work.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct On {
+    /// Where: the name of an environment (`remex env list`), or an address such as `ws://host:7070`, `ssh://host`
+    /// or `unix:///path`
+    #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
+    pub(crate) on: Option<String>,
+
+    /// The file that has the token to present there, instead of the environment's own
+    #[arg(long, value_name = "PATH", requires = "on")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// On this machine, whatever `--on`, REMEX_ON and `remex env default` say
+    // Not in conflict with `--on`: clap would count REMEX_ON as that.
+    #[arg(long)]
+    pub(crate) here: bool,
+}
+
+impl On {
+    /// Finds the place; must be called within a runtime.
+    ///
+    /// `None` with [`Otherwise::OwnIfThere`] when there is no server.
+    pub(crate) async fn find(&self, otherwise: Otherwise) -> Result<Option<Place>, Failure> {
+        match self.selected()?.as_deref() {
+            None | Some("local") => default_place(otherwise).await,
+            Some(word) => Place::named_with_token(word, self.token_file.as_deref()).map(Some),
+        }
+    }
+
+    /// Returns what is asked for: by `--here` or `--on`, by REMEX_ON, or by the default environment, in this order.
+    fn selected(&self) -> Result<Option<String>, Failure> {
+        if self.here {
+            return Ok(None);
+        }
+        match self.named() {
+            Some(word) => Ok(Some(word.to_owned())),
+            None => Ok(selected()?.map(|selected| selected.word)),
+        }
+    }
+
+    /// Returns what `--on` or REMEX_ON says.
+    fn named(&self) -> Option<&str> {
+        self.on.as_deref().filter(|word| !word.is_empty())
+    }
+
+    /// Says where a listing comes from, if neither the command line nor a variable does.
+    pub(crate) fn note_default(&self) {
+        if self.here || self.named().is_some() {
+            return;
+        }
+        if let Ok(Some(default)) = default_environment() {
+            print::note(format!(
+                "this is `{default}`, your default environment; `--here` shows this machine"
+            ));
+        }
+    }
+
+    /// Finds the place where files are, which is always there.
+    pub(crate) async fn place(&self, otherwise: Otherwise) -> Result<Place, Failure> {
+        match self.find(otherwise).await? {
+            Some(place) => Ok(place),
+            None => Err(user_server::not_running().await),
+        }
+    }
+}
+
+/// How a listing is printed.
+#[derive(Debug, Args)]
+pub(crate) struct Format {
+    /// Print JSON for programs; CLI.md has its shape
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The flag for the escape character.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Escape {
+    /// What begins an order to remex instead of `~`: one character, `^]` and the like for a control character, or `none`
+    #[arg(long, value_name = "CHAR|none", env = "REMEX_ESCAPE", default_value = "~", value_parser = character)]
+    pub(crate) escape: Character,
+}
+
+/// Lets arguments be paths at places.
+impl ValueParserFactory for Spot {
+    type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<Spot, String>>;
+
+    fn value_parser() -> Self::Parser {
+        OsStringValueParser::new().try_map(Spot::parse)
+    }
+}

@@ -1,0 +1,37 @@
+//! The arguments of `remex shell`.
+
+use clap::Args;
+
+use super::{
+    run::process_name,
+    shared::{Escape, On},
+};
+
+/// Flags of `remex shell`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// What to call it in `remex ps` and the others
+    #[arg(long, value_parser = process_name)]
+    pub(crate) name: Option<String>,
+
+    /// Where to begin, relative to the directory of the server, `~` is the home there
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) escape: Escape,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  On your own server, so that it survives the end of this terminal:
+    remex shell
+  On an environment, with a name to come back to:
+    remex shell --on build --name work
+
+`~.` at the beginning of a line leaves it running, and so does the end of the terminal; `remex attach` comes back.
+The exit code is that of the shell.";

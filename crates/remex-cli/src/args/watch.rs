@@ -1,0 +1,31 @@
+//! The arguments of `remex watch`.
+
+use clap::Args;
+
+use crate::{args::shared::Format, remote::path_arg::Spot};
+
+/// Flags of `remex watch`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// A directory or file: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
+    /// address; a plain path is always one of this machine
+    #[arg(value_name = "[ENV:]PATH", default_value = ".")]
+    pub(crate) path: Spot,
+
+    /// Only what is in the directory itself, not what is below
+    #[arg(long)]
+    pub(crate) flat: bool,
+
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Everything below a directory of `build`, until Ctrl-C:
+    remex watch build:site
+  Only the directory itself, for a program:
+    remex watch --flat --json build:site
+
+Ctrl-C ends it with exit code 0.";

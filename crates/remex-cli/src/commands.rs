@@ -1,0 +1,35 @@
+//! What each command does, one module each.
+//!
+//! A command is a function `run` that takes its flags from `args` and returns the exit code, or a [`Failure`]. It knows
+//! nothing of how flags are parsed.
+
+pub(crate) mod attach;
+pub(crate) mod cat;
+pub(crate) mod complete;
+pub(crate) mod completions;
+pub(crate) mod cp;
+pub(crate) mod doctor;
+pub(crate) mod edit;
+pub(crate) mod env;
+pub(crate) mod kill;
+mod launch;
+pub(crate) mod logs;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod proxy;
+pub(crate) mod ps;
+pub(crate) mod resize;
+pub(crate) mod rm;
+pub(crate) mod run;
+pub(crate) mod runtime;
+pub(crate) mod serve;
+pub(crate) mod server;
+pub(crate) mod shell;
+pub(crate) mod top;
+pub(crate) mod wait;
+pub(crate) mod watch;
+
+use crate::render::failure::Failure;
+
+/// What a command ends with: its exit code, or why it could not.
+pub(crate) type Outcome = Result<u8, Failure>;

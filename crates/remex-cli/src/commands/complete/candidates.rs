@@ -1,0 +1,90 @@
+//! What may follow on a command line: commands, options, and names that a server or a file knows.
+//!
+//! A shell asks while somebody types, so an answer takes at most [`DEADLINE`]: nothing is printed but candidates, no
+//! server is started, no program of an environment is run, and nobody is asked anything. Start at [`candidates`];
+//! [`Line`] finds out what is wanted.
+
+use std::time::Duration;
+
+use remex::environments::configured;
+use remex_client::Target;
+
+use super::paths;
+use crate::{
+    args::{
+        line::{Candidate, Line, Wanted},
+        signal,
+    },
+    remote::{endpoint::Place, processes::Processes, user_server},
+    render::text,
+};
+
+/// How long a shell waits for an answer; what is not known by then is not offered.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// Returns what may stand in place of the last of these words, the first of which is `remex`.
+pub(crate) async fn candidates(words: &[String]) -> Vec<Candidate> {
+    let line = Line::read(words);
+    let found = tokio::time::timeout(DEADLINE, values(&line)).await.unwrap_or_default();
+    let mut found: Vec<_> = found
+        .into_iter()
+        .map(|candidate| Candidate::new(format!("{}{}", line.before, candidate.word), candidate.about))
+        // A name that cannot be typed or that would be several lines helps nobody.
+        .filter(|candidate| {
+            candidate.word.starts_with(line.word) && text::plain(&candidate.word) == candidate.word
+        })
+        .collect();
+    found.sort();
+    found.dedup_by(|one, other| one.word == other.word);
+    found
+}
+
+async fn values(line: &Line<'_>) -> Vec<Candidate> {
+    match &line.wanted {
+        Wanted::Nothing => Vec::new(),
+        Wanted::Words(words) => words.clone(),
+        Wanted::Environment => environments(""),
+        Wanted::Signal => signal::NUMBERS
+            .iter()
+            .map(|(_, name)| Candidate::new(name.name().trim_start_matches("SIG"), ""))
+            .collect(),
+        Wanted::Process => processes(line.on.as_deref()).await.unwrap_or_default(),
+        Wanted::Program => paths::programs(line.value),
+        Wanted::LocalPath => paths::here(line.value),
+        Wanted::Path => {
+            let mut found = paths::anywhere(line.value).await;
+            if !line.value.contains([':', '/']) {
+                found.extend(environments(":"));
+            }
+            found
+        }
+    }
+}
+
+/// Returns the names of the environments, each with `suffix`.
+fn environments(suffix: &str) -> Vec<Candidate> {
+    let Ok(configured) = configured(|name| std::env::var_os(name)) else { return Vec::new() };
+    let all = configured.definitions.environments;
+    all.into_iter().map(|one| Candidate::new(format!("{}{suffix}", one.id), one.target.to_string())).collect()
+}
+
+/// Returns the processes of a place, if it can be asked.
+async fn processes(on: Option<&str>) -> Option<Vec<Candidate>> {
+    let place = match on {
+        Some(word) if word != "local" => quiet_place(word)?,
+        _ => Place::own(user_server::running().await.ok().flatten()?),
+    };
+    let client = place.connect(|options| options.connect_timeout = DEADLINE).await.ok()?;
+    let rows = Processes::list(&client).await.ok()?.rows;
+    let found = rows
+        .iter()
+        .map(|row| Candidate::new(&row.name, format!("{}: {}", row.state(), text::line(&row.entry.argv))));
+    Some(found.collect())
+}
+
+/// Finds an environment or an address that can be asked without running a program, which might want a password, and
+/// which might start a server.
+pub(super) fn quiet_place(word: &str) -> Option<Place> {
+    let place = Place::named(word).ok()?;
+    (!matches!(place.target, Target::Program(_))).then_some(place)
+}

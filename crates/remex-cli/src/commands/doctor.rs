@@ -1,0 +1,78 @@
+//! `remex doctor`: what is wrong on this machine, or with a server.
+//!
+//! Start at [`run`]; [`host`] has what can be asked of any host, [`here`] what concerns this machine alone.
+
+mod here;
+mod host;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Outcome;
+use crate::{
+    args::doctor::Flags,
+    remote::{
+        endpoint::{self, Place},
+        probe::probe,
+    },
+    render::{
+        failure::Failure,
+        finding::{self, Finding, Verdict},
+        print,
+    },
+};
+use host::Host;
+
+#[derive(Serialize)]
+struct Listing {
+    ok: bool,
+    checks: Vec<Finding>,
+}
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let checks = match flags.on.as_deref().filter(|word| !word.is_empty() && !flags.here) {
+        None => {
+            if let (false, Ok(Some(default))) =
+                (flags.format.json || flags.here, endpoint::default_environment())
+            {
+                print::note(format!(
+                    "this is this machine; `remex doctor --on {default}` looks at your default environment"
+                ));
+            }
+            here::look(flags.timeout).await
+        }
+        Some(word) => {
+            let place = Place::named_with_token(word, flags.token_file.as_deref())?;
+            there(&place, flags.timeout).await?
+        }
+    };
+    let ok = !finding::any_failed(&checks);
+    if flags.format.json {
+        print::json(&Listing { ok, checks })?;
+    } else {
+        let count = |verdict| checks.iter().filter(|finding| finding.verdict == verdict).count();
+        let summary = match (count(Verdict::Failed), count(Verdict::Warning)) {
+            (0, 0) => "nothing is wrong".to_owned(),
+            (problems, warnings) => format!("problems: {problems}, warnings: {warnings}"),
+        };
+        print::out(format!("{}{summary}\n", finding::text(&checks, "problem")))?;
+    }
+    Ok(u8::from(!ok))
+}
+
+/// Looks at a server, and at its host as far as it tells.
+async fn there(place: &Place, limit: Duration) -> Result<Vec<Finding>, Failure> {
+    let mut report = probe(place, limit).await?;
+    if let Some(client) = &report.client {
+        let asked = tokio::time::timeout_at(report.deadline, host::look(&Host::There(client))).await;
+        match asked {
+            Ok(found) => report.findings.extend(found),
+            Err(_) => report.findings.push(
+                Finding::new("host", Verdict::Failed, "no answer in time")
+                    .todo("allow more with `--timeout`, or look at what holds the server up"),
+            ),
+        }
+    }
+    Ok(report.end().await)
+}

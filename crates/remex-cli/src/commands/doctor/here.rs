@@ -1,0 +1,227 @@
+//! What concerns this machine alone: terminals, ports, the runtime directory, your own server, your environments.
+//!
+//! Starts nothing that stays. Start at [`look`].
+
+use std::{
+    net::{TcpListener, TcpStream},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime},
+};
+
+use remex::environments::{Source, configured};
+
+use super::host::{self, Host};
+use crate::{
+    remote::{
+        endpoint::Place,
+        probe::probe,
+        user_server::{self, Found},
+    },
+    render::{
+        failure::{Failure, Kind},
+        finding::{Finding, Verdict, short},
+        text::plain,
+    },
+};
+
+/// A clock before this has never been set: 2024-01-01, in seconds since 1970.
+const NEVER_SET: u64 = 1_704_067_200;
+
+/// The longest path that a socket can have.
+const LONGEST_SOCKET: usize = 107;
+
+/// How far the two clocks may drift apart while we look.
+const DRIFT: Duration = Duration::from_millis(100);
+
+pub(super) async fn look(limit: Duration) -> Vec<Finding> {
+    let clocks = Clocks::read();
+    let mut findings = vec![Finding::ok("version", format!("remex {}", env!("CARGO_PKG_VERSION")))];
+    findings.extend(host::look(&Host::Here).await);
+    findings.push(terminals());
+    findings.push(loopback());
+    findings.extend(directories());
+    findings.push(runtime_directory());
+    findings.extend(own_server(limit).await);
+    findings.extend(environments());
+    findings.push(clocks.judge());
+    findings
+}
+
+fn terminals() -> Finding {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, unlockpt};
+    const NAME: &str = "terminals";
+    let opened = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).and_then(|side| {
+        grantpt(&side)?;
+        unlockpt(&side)
+    });
+    match opened {
+        Ok(()) => Finding::ok(NAME, "can be opened"),
+        Err(error) => Finding::new(NAME, Verdict::Failed, format!("cannot be opened: {error}"))
+            .todo("mount devpts at /dev/pts, and check /proc/sys/kernel/pty/max"),
+    }
+}
+
+fn loopback() -> Finding {
+    const NAME: &str = "loopback ports";
+    let tried =
+        TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| TcpStream::connect(listener.local_addr()?));
+    match tried {
+        Ok(_) => Finding::ok(NAME, "can be bound and reached"),
+        Err(error) => Finding::new(NAME, Verdict::Failed, format!("cannot be used: {error}"))
+            .todo("bring the interface `lo` up, or use unix sockets"),
+    }
+}
+
+fn runtime_directory() -> Finding {
+    const NAME: &str = "runtime directory";
+    let socket = user_server::Socket::usual();
+    let directory = socket.directory();
+    if socket.path.as_os_str().len() > LONGEST_SOCKET {
+        let what = format!("the path of a socket in it is too long: `{}`", socket.path.display());
+        return Finding::new(NAME, Verdict::Failed, what).todo("set XDG_RUNTIME_DIR to a shorter path");
+    }
+    match std::fs::symlink_metadata(directory) {
+        Err(_) if !directory.exists() => not_made(NAME, directory),
+        Err(error) => {
+            Finding::failed(NAME, &Failure::io(&format!("look at `{}`", directory.display()), &error))
+        }
+        Ok(metadata) => match socket.check() {
+            Ok(()) => Finding::ok(NAME, format!("`{}` is yours alone", directory.display())),
+            Err(failure) => {
+                let mode = metadata.permissions().mode() & 0o7777;
+                let mut finding = Finding::failed(NAME, &failure);
+                finding.what = format!("{} (owner {}, mode {mode:03o})", finding.what, metadata.uid());
+                finding
+            }
+        },
+    }
+}
+
+/// Judges a directory that is not there yet by whether it can be made.
+fn not_made(name: &'static str, directory: &Path) -> Finding {
+    use rustix::fs::{Access, access};
+    let above = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let can_make = above.is_dir() && access(above, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    if can_make {
+        return Finding::ok(name, format!("`{}` is made when it is needed", directory.display()));
+    }
+    let what = format!("`{}` cannot be made: you cannot write to `{}`", directory.display(), above.display());
+    Finding::new(name, Verdict::Failed, what).todo("set XDG_RUNTIME_DIR to a directory of yours, or unset it")
+}
+
+/// Looks at the directories that variables name and that commands expect to be there.
+fn directories() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match named("HOME") {
+        Some(home) if home.is_dir() => {}
+        Some(home) => findings.push(
+            Finding::new(
+                "home",
+                Verdict::Warning,
+                format!("HOME is `{}`, which is no directory", home.display()),
+            )
+            .todo("set HOME to a directory of yours"),
+        ),
+        None => findings.push(
+            Finding::new("home", Verdict::Warning, "HOME is not set, so your environments may not be found")
+                .todo("set HOME, or XDG_CONFIG_HOME"),
+        ),
+    }
+    if let Some(path) = named("TMPDIR").filter(|path| !path.is_dir()) {
+        let what = format!("TMPDIR is `{}`, which is no directory", path.display());
+        findings.push(
+            Finding::new("temporary files", Verdict::Warning, what)
+                .todo("make it, or set TMPDIR to another one"),
+        );
+    }
+    findings
+}
+
+/// Looks at the user's own server, if it runs.
+async fn own_server(limit: Duration) -> Vec<Finding> {
+    const NAME: &str = "own server";
+    let place = match user_server::look().await {
+        Ok(Found::Running(socket)) => Place::own(socket),
+        Ok(Found::Nothing) => {
+            return vec![Finding::ok(NAME, "does not run; it is started when it is needed")];
+        }
+        Ok(Found::Died) => {
+            return vec![
+                Finding::new(NAME, Verdict::Warning, user_server::DIED)
+                    .todo(format!("see `{}` for why", user_server::Socket::usual().log().display())),
+            ];
+        }
+        Err(failure) => return vec![Finding::failed(NAME, &failure)],
+    };
+    let report = match probe(&place, limit).await {
+        Ok(report) => report,
+        Err(failure) => return vec![Finding::failed(NAME, &failure)],
+    };
+    let mut findings = vec![Finding::ok(NAME, format!("runs at {}", place.target))];
+    findings.extend(report.end().await.into_iter().filter(|finding| {
+        let interesting = ["handshake", "round trip", "clock", "resume"].contains(&finding.name);
+        interesting || finding.verdict == Verdict::Failed
+    }));
+    findings
+}
+
+fn environments() -> Vec<Finding> {
+    const NAME: &str = "environments";
+    match configured(|name| std::env::var_os(name)) {
+        Err(problem) => {
+            vec![Finding::failed(NAME, &Failure::sentence(Kind::Usage, &problem.to_string()))]
+        }
+        Ok(found) => {
+            let count = found.definitions.environments.len();
+            let what = match &found.source {
+                Source::File(path) => format!("{count} in `{}`", path.display()),
+                Source::Variable(name) => format!("{count} from {name}"),
+                Source::BuiltIn => "none beside `local`".to_owned(),
+            };
+            let warnings = found.warnings.into_iter().map(|warning| {
+                let failure = Failure::sentence(Kind::Failed, &warning.to_string());
+                let finding = Finding::new(NAME, Verdict::Warning, plain(failure.what()));
+                match failure.todo() {
+                    Some(todo) => finding.todo(todo),
+                    None => finding,
+                }
+            });
+            std::iter::once(Finding::ok(NAME, what)).chain(warnings).collect()
+        }
+    }
+}
+
+/// Both clocks at one moment.
+struct Clocks {
+    steady: Instant,
+    wall: SystemTime,
+}
+
+impl Clocks {
+    fn read() -> Self {
+        Self { steady: Instant::now(), wall: SystemTime::now() }
+    }
+
+    /// Compares how far they have come since.
+    fn judge(&self) -> Finding {
+        const NAME: &str = "local clock";
+        let now = Self::read();
+        let since = now.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        if since.as_secs() < NEVER_SET {
+            return Finding::new(NAME, Verdict::Failed, "it shows a time long ago")
+                .todo("set it, or let NTP do so: certificates and listings depend on it");
+        }
+        let steady = now.steady.duration_since(self.steady);
+        let drift = match now.wall.duration_since(self.wall) {
+            Ok(wall) => wall.abs_diff(steady),
+            Err(backwards) => backwards.duration() + steady,
+        };
+        if drift > DRIFT {
+            let what = format!("it was moved by {} while this ran", short(drift));
+            return Finding::new(NAME, Verdict::Warning, what).todo("find out who sets it by hand; use NTP");
+        }
+        Finding::ok(NAME, "runs steadily")
+    }
+}

@@ -1,0 +1,297 @@
+//! What can be asked of any host: limits, memory, space, what its kernel offers.
+//!
+//! Reads files below `/proc` and `/sys`, here or through a server. Start at [`look`].
+
+use remex_client::Client;
+
+use crate::{
+    remote::probe::temporary,
+    render::{
+        finding::{Finding, Verdict},
+        text::size,
+    },
+};
+
+/// Below this a server with a few clients runs out of descriptors.
+const FEW_FILES: u64 = 1024;
+
+/// Below this a build runs out of processes.
+const FEW_PROCESSES: u64 = 512;
+
+/// Below this a watched tree of sources has no room.
+const FEW_WATCHES: u64 = 8192;
+
+/// Below this several programs that watch get in each other's way.
+const FEW_INSTANCES: u64 = 64;
+
+/// Below this somebody is going to be killed for want of memory.
+const LITTLE_MEMORY: u64 = 256 << 20;
+
+/// Below this transfers and builds fail.
+const LITTLE_SPACE: u64 = 256 << 20;
+
+/// The oldest kernel that has all we need.
+const OLDEST_KERNEL: (u32, u32) = (5, 9);
+
+/// The highest number with which a server marks its processes.
+const LARGEST_MARK: u64 = i64::MAX as u64;
+
+/// Where to look.
+pub(super) enum Host<'a> {
+    Here,
+    There(&'a Client),
+}
+
+impl Host<'_> {
+    /// Reads a file; `None` where it is not there, or may not be read.
+    async fn read(&self, path: &str) -> Option<String> {
+        match self {
+            Self::Here => std::fs::read_to_string(path).ok(),
+            Self::There(client) => {
+                let content = client.fs().read(path).await.ok()?;
+                String::from_utf8(content.to_vec()).ok()
+            }
+        }
+    }
+
+    async fn number(&self, path: &str) -> Option<u64> {
+        self.read(path).await?.trim().parse().ok()
+    }
+
+    /// Returns the directory for temporary files and the bytes that are free in it.
+    async fn temporary(&self) -> (String, Option<u64>) {
+        match self {
+            Self::Here => {
+                let directory = std::env::temp_dir();
+                let free = rustix::fs::statvfs(&directory).ok();
+                let free = free.map(|space| space.f_bavail.saturating_mul(space.f_frsize));
+                (directory.display().to_string(), free)
+            }
+            Self::There(client) => {
+                let info = client.info().await;
+                let directory = info.map_or_else(|_| "/tmp".to_owned(), |info| temporary(&info));
+                let table = client.command("df").args(["-P", "-k", &directory]).output().await.ok();
+                let table = table.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+                (directory, table.and_then(|table| available(&table)))
+            }
+        }
+    }
+}
+
+/// Looks at everything.
+pub(super) async fn look(host: &Host<'_>) -> Vec<Finding> {
+    let limits = host.read("/proc/self/limits").await.unwrap_or_default();
+    let (directory, free) = host.temporary().await;
+    vec![
+        kernel(host.read("/proc/sys/kernel/osrelease").await.as_deref()),
+        enough(
+            "open files",
+            limit(&limits, "Max open files"),
+            FEW_FILES,
+            "raise it with `ulimit -n`, or `LimitNOFILE=` in the unit of the server",
+        ),
+        enough(
+            "processes",
+            limit(&limits, "Max processes"),
+            FEW_PROCESSES,
+            "raise it with `ulimit -u`, or `LimitNPROC=` and `TasksMax=` in the unit of the server",
+        ),
+        marks(&limits),
+        memory(host).await,
+        space(&directory, free),
+        namespaces(host).await,
+        cgroups(host).await,
+        enough(
+            "inotify watches",
+            host.number("/proc/sys/fs/inotify/max_user_watches").await,
+            FEW_WATCHES,
+            "raise it with `sysctl fs.inotify.max_user_watches=524288`",
+        ),
+        enough(
+            "inotify instances",
+            host.number("/proc/sys/fs/inotify/max_user_instances").await,
+            FEW_INSTANCES,
+            "raise it with `sysctl fs.inotify.max_user_instances=512`",
+        ),
+    ]
+}
+
+fn kernel(release: Option<&str>) -> Finding {
+    const NAME: &str = "kernel";
+    let Some(release) = release.map(str::trim) else {
+        return Finding::new(NAME, Verdict::Skipped, "it does not tell its version");
+    };
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    let version = (numbers.next().and_then(Result::ok), numbers.next().and_then(Result::ok));
+    match version {
+        (Some(major), Some(minor)) if (major, minor) < OLDEST_KERNEL => {
+            Finding::new(NAME, Verdict::Failed, format!("Linux {release} is too old"))
+                .todo("update to Linux 5.9 or newer")
+        }
+        _ => Finding::ok(NAME, format!("Linux {release}")),
+    }
+}
+
+fn enough(name: &'static str, found: Option<u64>, wanted: u64, todo: &str) -> Finding {
+    match found {
+        None => Finding::new(name, Verdict::Skipped, "the host does not tell"),
+        Some(u64::MAX) => Finding::ok(name, "no limit"),
+        Some(found) if found < wanted => {
+            Finding::new(name, Verdict::Warning, format!("at most {found}, which is not much")).todo(todo)
+        }
+        Some(found) => Finding::ok(name, format!("at most {found}")),
+    }
+}
+
+/// Judges whether the processes of a server can be marked, so that all of them are found when they are to end.
+fn marks(limits: &str) -> Finding {
+    const NAME: &str = "process marks";
+    const TODO: &str =
+        "start the server with `prlimit --locks=unlimited`, or `LimitLOCKS=infinity` in its unit";
+    let rows = ["Max file locks", "Max resident set", "Max realtime timeout"];
+    let has_room = |row: &&str| hard_limit(limits, row).is_some_and(|most| most >= LARGEST_MARK);
+    match rows.iter().position(has_room) {
+        _ if limits.is_empty() => Finding::new(NAME, Verdict::Skipped, "the host does not tell"),
+        Some(0) => Finding::ok(NAME, "are kept in the limit on file locks"),
+        Some(index) => {
+            let what = format!("the hard limit on file locks is too low for them; `{}` is used", rows[index]);
+            Finding::new(NAME, Verdict::Warning, what).todo(TODO)
+        }
+        None => {
+            let what = "the hard limit on file locks is too low for them, and so are the others that could be used: \
+                        what a process leaves behind when it ends, or puts into another session, may live on";
+            Finding::new(NAME, Verdict::Warning, what).todo(TODO)
+        }
+    }
+}
+
+async fn memory(host: &Host<'_>) -> Finding {
+    const NAME: &str = "memory";
+    let table = host.read("/proc/meminfo").await.unwrap_or_default();
+    let Some(available) = entry(&table, "MemAvailable:").map(|kib| kib.saturating_mul(1024)) else {
+        return Finding::new(NAME, Verdict::Skipped, "the host does not tell");
+    };
+    let what = format!("{} available", size(available));
+    if available < LITTLE_MEMORY {
+        return Finding::new(NAME, Verdict::Warning, what).todo("end what needs memory, or add some");
+    }
+    Finding::ok(NAME, what)
+}
+
+fn space(directory: &str, free: Option<u64>) -> Finding {
+    const NAME: &str = "temporary files";
+    match free {
+        None => Finding::new(
+            NAME,
+            Verdict::Skipped,
+            format!("the host does not tell how much fits into `{directory}`"),
+        ),
+        Some(0) => {
+            Finding::new(NAME, Verdict::Failed, format!("`{directory}` is full")).todo("remove something")
+        }
+        Some(free) if free < LITTLE_SPACE => {
+            Finding::new(NAME, Verdict::Warning, format!("{} free in `{directory}`", size(free)))
+                .todo("remove something, or set TMPDIR to a larger place")
+        }
+        Some(free) => Finding::ok(NAME, format!("{} free in `{directory}`", size(free))),
+    }
+}
+
+async fn namespaces(host: &Host<'_>) -> Finding {
+    let most = host.number("/proc/sys/user/max_user_namespaces").await;
+    let switch = host.number("/proc/sys/kernel/unprivileged_userns_clone").await;
+    let what = match (most, switch) {
+        (None | Some(0), _) | (_, Some(0)) => "not available",
+        _ => "available",
+    };
+    Finding::ok("user namespaces", format!("{what}; nothing needs them yet"))
+}
+
+async fn cgroups(host: &Host<'_>) -> Finding {
+    let what = match host.read("/sys/fs/cgroup/cgroup.controllers").await {
+        Some(controllers) => format!("version 2 ({})", controllers.trim()),
+        None => "no version 2".to_owned(),
+    };
+    Finding::ok("cgroups", format!("{what}; nothing needs them yet"))
+}
+
+/// Finds the limit in force in a table such as `/proc/self/limits`; [`u64::MAX`] is none.
+fn limit(table: &str, name: &str) -> Option<u64> {
+    number_or_none(table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?)
+}
+
+/// Finds the limit up to which the one in force can be raised.
+fn hard_limit(table: &str, name: &str) -> Option<u64> {
+    number_or_none(table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(1)?)
+}
+
+fn number_or_none(limit: &str) -> Option<u64> {
+    if limit == "unlimited" { Some(u64::MAX) } else { limit.parse().ok() }
+}
+
+fn entry(table: &str, name: &str) -> Option<u64> {
+    table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+/// Finds the bytes that are available in the output of `df -P -k`.
+fn available(table: &str) -> Option<u64> {
+    let kib: u64 = table.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_from_the_tables_of_the_system() {
+        let limits = "Limit          Soft Limit   Hard Limit   Units\n\
+                      Max open files            256        4096    files\n\
+                      Max processes             unlimited  unlimited  processes\n";
+        assert_eq!(limit(limits, "Max open files"), Some(256));
+        assert_eq!(limit(limits, "Max processes"), Some(u64::MAX));
+        assert_eq!(limit(limits, "Max address space"), None);
+        let df = "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 100 60 40 60% /tmp\n";
+        assert_eq!(available(df), Some(40 * 1024));
+        assert_eq!(entry("MemTotal: 7 kB\nMemAvailable:    5 kB\n", "MemAvailable:"), Some(5));
+    }
+
+    #[test]
+    fn marks_need_one_limit_with_room() {
+        let table = |[locks, resident, time]: [&str; 3]| {
+            format!(
+                "Max file locks            unlimited  {locks}  locks\n\
+                 Max resident set          5          {resident}  bytes\n\
+                 Max realtime timeout      unlimited  {time}  us\n"
+            )
+        };
+        for (limits, verdict, part) in [
+            (["unlimited", "1", "1"], Verdict::Ok, "file locks"),
+            (["9223372036854775807", "1", "1"], Verdict::Ok, "file locks"),
+            (["1000", "unlimited", "1"], Verdict::Warning, "Max resident set"),
+            (["1000", "1", "unlimited"], Verdict::Warning, "Max realtime timeout"),
+            (["1000", "1", "1"], Verdict::Warning, "may live on"),
+        ] {
+            let finding = marks(&table(limits));
+            assert_eq!(finding.verdict, verdict, "{limits:?}");
+            assert!(finding.what.contains(part), "{}", finding.what);
+        }
+        assert_eq!(marks("").verdict, Verdict::Skipped);
+    }
+
+    #[test]
+    fn what_is_scarce_is_a_warning_and_what_is_too_old_a_problem() {
+        assert_eq!(enough("open files", Some(256), 1024, "raise it").verdict, Verdict::Warning);
+        assert_eq!(enough("open files", Some(u64::MAX), 1024, "raise it").verdict, Verdict::Ok);
+        for (release, verdict) in [
+            ("6.1.0-18-amd64\n", Verdict::Ok),
+            ("5.9.0", Verdict::Ok),
+            ("5.8.18", Verdict::Failed),
+            ("4.19", Verdict::Failed),
+        ] {
+            assert_eq!(kernel(Some(release)).verdict, verdict, "{release}");
+        }
+        assert_eq!(space("/tmp", Some(0)).verdict, Verdict::Failed);
+        assert_eq!(space("/tmp", Some(1 << 20)).verdict, Verdict::Warning);
+    }
+}

@@ -1,0 +1,147 @@
+//! `remex env`: the places that have names.
+
+mod edit;
+mod test;
+
+use remex::environments::Source;
+use remex_client::{
+    Target,
+    environment::{Definition, Id, Local},
+};
+use serde::Serialize;
+
+use super::Outcome;
+use crate::{
+    args::env::{Command, Flags, List},
+    remote::endpoint,
+    render::{failure::Failure, print},
+};
+
+/// Does what is about the file alone.
+pub(crate) fn run_on_file(flags: &Flags) -> Outcome {
+    match &flags.command {
+        Command::List(flags) => list(flags),
+        Command::Add(flags) => edit::add(flags),
+        Command::Set(flags) => edit::set(flags),
+        Command::Default(flags) => edit::default(flags),
+        Command::Remove(flags) => edit::remove(flags),
+        Command::Test(_) => Ok(0),
+    }
+}
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    match &flags.command {
+        Command::Test(flags) => test::run(flags).await,
+        _ => run_on_file(flags),
+    }
+}
+
+#[derive(Serialize)]
+struct Listing {
+    environments: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    id: String,
+    default: bool,
+    kind: &'static str,
+    #[serde(rename = "where")]
+    place: String,
+    /// Whether a token is presented.
+    token: bool,
+    connect_timeout_ms: Option<u64>,
+    /// The file or the variable that it comes from; null for what is always there.
+    source: Option<String>,
+}
+
+impl Entry {
+    fn local() -> Self {
+        Self {
+            id: Id::local().to_string(),
+            default: false,
+            kind: "local",
+            place: "this machine".to_owned(),
+            token: false,
+            connect_timeout_ms: None,
+            source: None,
+        }
+    }
+
+    fn of(definition: &Definition, source: &Source) -> Self {
+        let (kind, token) = match &definition.target {
+            Target::WebSocket(socket) => ("webSocket", socket.bearer.is_some()),
+            Target::Unix(_) => ("unix", false),
+            Target::Program(_) => ("program", false),
+            Target::Custom(_) => ("custom", false),
+        };
+        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            id: definition.id.to_string(),
+            default: false,
+            kind,
+            place: bare(&definition.target),
+            token,
+            connect_timeout_ms: definition.connect_timeout.map(ms),
+            source: match source {
+                Source::File(path) => Some(path.display().to_string()),
+                Source::Variable(name) => Some((*name).to_owned()),
+                Source::BuiltIn => None,
+            },
+        }
+    }
+}
+
+/// Returns where a target leads, without the quotes that a sentence puts around a program.
+pub(super) fn bare(target: &Target) -> String {
+    match target {
+        Target::Program(program) => {
+            let words: Vec<_> = [&program.program].into_iter().chain(&program.args).cloned().collect();
+            crate::render::text::line(&words)
+        }
+        other => other.to_string(),
+    }
+}
+
+fn list(flags: &List) -> Outcome {
+    let entries = entries()?;
+    if flags.format.json {
+        print::json(&Listing { environments: entries })?;
+        return Ok(0);
+    }
+    let rows: Vec<_> = entries
+        .into_iter()
+        .map(|entry| {
+            let default = if entry.default { "default" } else { "" };
+            [
+                entry.id,
+                default.to_owned(),
+                crate::render::text::plain(&entry.place),
+                entry.source.unwrap_or("-".to_owned()),
+            ]
+        })
+        .collect();
+    print::table(["NAME", "", "WHERE", "FROM"], &rows)?;
+    Ok(0)
+}
+
+fn entries() -> Result<Vec<Entry>, Failure> {
+    let configured = endpoint::environments()?;
+    let definitions = &configured.definitions;
+    let mut entries = Vec::new();
+    if definitions.local == Local::Included {
+        entries.push(Entry::local());
+    }
+    entries
+        .extend(definitions.environments.iter().map(|definition| Entry::of(definition, &configured.source)));
+    let default = match configured.source {
+        // Programs go there, commands do not.
+        Source::Variable(_) => Some(Id::local()),
+        _ => definitions.default.clone(),
+    };
+    for entry in &mut entries {
+        entry.default = default.as_ref().is_some_and(|id| id.as_str() == entry.id);
+    }
+    Ok(entries)
+}

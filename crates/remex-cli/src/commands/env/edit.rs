@@ -1,0 +1,580 @@
+//! `remex env add`, `set`, `default` and `remove`: the environments file, changed in one step and only into a good one.
+//!
+//! Start at [`EnvironmentsFile`].
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use remex::environments::{self, Configured, Problem};
+use remex_client::{
+    Program, Target,
+    environment::{DefinitionError, DefinitionErrorKind, Id},
+};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value, value};
+
+use super::Outcome;
+use crate::{
+    args::env::edit::{Add, Remove, Set, SetDefault, Settings},
+    remote::{endpoint, ssh},
+    render::{
+        failure::{Failure, Kind},
+        print, text,
+    },
+};
+
+pub(super) fn add(flags: &Add) -> Outcome {
+    let id = Id::new(flags.name.as_str()).map_err(|error| {
+        Failure::sentence(Kind::Usage, &format!("cannot call an environment `{}`: {error}", flags.name))
+    })?;
+    if id.is_reserved() {
+        let what = format!("cannot call an environment `{id}`: the name has a meaning of its own");
+        return Err(Failure::usage(what, "choose another name"));
+    }
+    let settings = &flags.settings;
+    let Some(mut way) = settings.way()? else {
+        return Err(Failure::usage(
+            "nothing says where the server is",
+            "give an address, or a program after `--`",
+        ));
+    };
+    EnvironmentsFile::open()?.check_is_new(&id)?;
+    if settings.install {
+        way.install()?;
+    }
+    let mut file = EnvironmentsFile::open()?;
+    file.check_is_new(&id)?;
+    let mut entry = Table::new();
+    entry["id"] = value(id.as_str());
+    settings.apply(&mut entry, Some(way))?;
+    file.insert(&entry)?;
+    settings.finish("added", &id, file)
+}
+
+pub(super) fn set(flags: &Set) -> Outcome {
+    let Set { name, settings } = flags;
+    if !settings.is_any() {
+        return Err(Failure::usage(
+            format!("nothing says what to change about `{}`", text::plain(name)),
+            "see `remex env set --help`",
+        ));
+    }
+    let mut way = settings.way()?;
+    if settings.install {
+        let mut known = match way.take() {
+            Some(way) => way,
+            None => EnvironmentsFile::open()?.way_of(name)?,
+        };
+        known.install()?;
+        way = Some(known);
+    }
+    let mut file = EnvironmentsFile::open()?;
+    settings.apply(file.entry(name)?, way)?;
+    let id = Id::new(name.as_str()).map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))?;
+    settings.finish("changed", &id, file)
+}
+
+pub(super) fn default(flags: &SetDefault) -> Outcome {
+    let (name, is_new) = match (&flags.name, flags.unset) {
+        (None, false) => (endpoint::default_environment()?, false),
+        (name, _) => (change_default(name.as_deref())?, true),
+    };
+    match name {
+        Some(id) if is_new => print::out(format!("`{id}` is the default\n"))?,
+        None if is_new => print::out("commands work on this machine\n")?,
+        id => print::out(format!("{}\n", id.unwrap_or_else(Id::local)))?,
+    }
+    Ok(0)
+}
+
+/// Writes which one is the default, and returns it unless it is this machine.
+fn change_default(name: Option<&str>) -> Result<Option<Id>, Failure> {
+    let mut file = EnvironmentsFile::open()?;
+    match name {
+        Some(name) if name == Id::local().as_str() || file.has(name) => file.set_default(name),
+        Some(name) => {
+            return Err(Failure::of(
+                Kind::NotFound,
+                format!("there is no environment `{}` in `{}`", text::plain(name), file.path.display()),
+                "see `remex env list`, or add it with `remex env add`",
+            ));
+        }
+        None => file.drop_default(),
+    }
+    let configured = file.save(None)?;
+    Ok(configured.definitions.default.filter(|id| *id != Id::local()))
+}
+
+pub(super) fn remove(flags: &Remove) -> Outcome {
+    let mut file = EnvironmentsFile::open()?;
+    let name = flags.name.as_str();
+    if !file.take(name) {
+        return Err(not_there(name, &file.path.display().to_string()));
+    }
+    let was_default = file.document.get("default").and_then(Item::as_str) == Some(name);
+    if was_default {
+        file.drop_default();
+    }
+    let configured = file.save(None)?;
+    print::out(format!("removed `{name}`\n"))?;
+    if was_default {
+        let default = configured.definitions.default.map_or_else(|| "none".to_owned(), |id| id.to_string());
+        print::note(format!(
+            "`{name}` was the default, which is `{default}` now; choose another with `remex env default`"
+        ));
+    }
+    Ok(0)
+}
+
+/// What leads to a server, as the file has it; paths are absolute, because those in the file begin at its directory.
+enum Way {
+    Url(String),
+    Program(Program),
+}
+
+impl Way {
+    /// Copies this program to where ssh leads, says so, and uses it from now on.
+    fn install(&mut self) -> Result<(), Failure> {
+        let Self::Program(program) = self else {
+            return Err(Failure::usage(
+                "cannot install there: only ssh leads to a machine on which programs can be installed",
+                "give an address such as `ssh://user@host`, or leave `--install` away",
+            ));
+        };
+        let mut installed = program.clone();
+        ssh::use_installed(&mut installed)?;
+        print::note(ssh::install(program)?);
+        *program = installed;
+        Ok(())
+    }
+}
+
+impl Settings {
+    fn is_any(&self) -> bool {
+        let Self { url, program, token_file, default, connect_timeout, install } = self;
+        url.is_some()
+            || !program.is_empty()
+            || token_file.is_some()
+            || connect_timeout.is_some()
+            || *default
+            || *install
+    }
+
+    fn way(&self) -> Result<Option<Way>, Failure> {
+        if let Some(url) = &self.url {
+            return Ok(Some(match ssh::target(url)? {
+                Target::Unix(path) => Way::Url(format!("unix://{}", absolute(&path)?)),
+                Target::Program(program) => Way::Program(program),
+                _ => Way::Url(url.clone()),
+            }));
+        }
+        let Some((program, args)) = self.program.split_first() else { return Ok(None) };
+        let relative = program.contains('/') && Path::new(program).is_relative();
+        let program = if relative { absolute(Path::new(program))? } else { program.clone() };
+        Ok(Some(Way::Program(Program { program, args: args.to_vec(), ..Program::default() })))
+    }
+
+    /// Writes what was given into an environment, and leaves the rest as it is.
+    fn apply(&self, entry: &mut dyn TableLike, way: Option<Way>) -> Result<(), Failure> {
+        match way {
+            Some(Way::Url(url)) => {
+                for key in ["program", "args", "env", "cwd"] {
+                    entry.remove(key);
+                }
+                put(entry, "url", url.into());
+            }
+            Some(Way::Program(program)) => {
+                for key in ["url", "auth_bearer_token", "auth_bearer_token_file"] {
+                    entry.remove(key);
+                }
+                put(entry, "program", program.program.into());
+                put(entry, "args", Value::Array(program.args.iter().collect::<Array>()));
+            }
+            None => {}
+        }
+        if let Some(path) = &self.token_file {
+            entry.remove("auth_bearer_token");
+            put(entry, "auth_bearer_token_file", absolute(path)?.into());
+        }
+        if let Some(limit) = self.connect_timeout {
+            let seconds = match i64::try_from(limit.as_secs()) {
+                Ok(seconds) if limit.subsec_nanos() == 0 => Value::from(seconds),
+                _ => Value::from(limit.as_secs_f64()),
+            };
+            put(entry, "connect_timeout_sec", seconds);
+        }
+        Ok(())
+    }
+
+    /// Writes the file, and says what it leads to now.
+    fn finish(&self, done: &str, id: &Id, mut file: EnvironmentsFile) -> Outcome {
+        if self.default {
+            file.set_default(id.as_str());
+        }
+        let configured = file.save(Some(id))?;
+        if let Some(definition) = configured.definitions.find(id) {
+            print::out(format!("{done} `{id}`: {}\n", text::plain(&definition.target.to_string())))?;
+        }
+        print::note(format!("try it with `remex env test {id}`"));
+        Ok(0)
+    }
+}
+
+/// Gives a key another value; comments stay where they are.
+fn put(entry: &mut dyn TableLike, key: &str, new: Value) {
+    match entry.get_mut(key).and_then(Item::as_value_mut) {
+        Some(before) => {
+            let decor = before.decor().clone();
+            *before = new;
+            *before.decor_mut() = decor;
+        }
+        None => {
+            // The space before the brace that closes an inline table belongs to its last value.
+            if let Some(last) = entry.iter_mut().last().and_then(|(_, item)| item.as_value_mut())
+                && last
+                    .decor()
+                    .suffix()
+                    .and_then(RawString::as_str)
+                    .is_some_and(|suffix| suffix.trim().is_empty())
+            {
+                last.decor_mut().set_suffix("");
+            }
+            entry.insert(key, Item::Value(new));
+        }
+    }
+}
+
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let absolute = std::path::absolute(path)
+        .map_err(|error| Failure::io(&format!("find `{}`", path.display()), &error))?;
+    absolute.into_os_string().into_string().map_err(|path| {
+        Failure::usage(
+            format!("`{}` is not UTF-8, and the environments file is", path.to_string_lossy()),
+            "rename it",
+        )
+    })
+}
+
+/// The environments file, open for a change; nobody else changes it meanwhile.
+struct EnvironmentsFile {
+    path: PathBuf,
+    document: DocumentMut,
+    lines: Lines,
+    permissions: Permissions,
+    /// Locked until it is closed.
+    _directory: File,
+}
+
+/// How lines end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    Unix,
+    Dos,
+}
+
+impl EnvironmentsFile {
+    fn open() -> Result<Self, Failure> {
+        let path = environments::file(|name| std::env::var_os(name)).ok_or_else(|| {
+            Failure::usage("nobody knows where your configuration is", "set HOME or XDG_CONFIG_HOME")
+        })?;
+        // A link to where the user keeps such files stays one.
+        let path = match fs::canonicalize(&path) {
+            Ok(path) => path,
+            Err(_) if path.is_symlink() => {
+                return Err(Failure::new(
+                    format!("cannot change `{}`: it is a link that leads nowhere", path.display()),
+                    "make the file that it leads to, or remove the link",
+                ));
+            }
+            Err(_) => path,
+        };
+        let directory = lock(path.parent().unwrap_or(Path::new("/")))?;
+        let trouble = |error: &io::Error| Failure::io(&format!("read `{}`", path.display()), error);
+        // A pipe would be waited for.
+        if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+            return Err(Failure::new(
+                format!("cannot read `{}`: it is not a file", path.display()),
+                "move it away; `remex env add` makes a new one",
+            ));
+        }
+        let (text, permissions) = match fs::read_to_string(&path) {
+            Ok(text) => (text, fs::metadata(&path).map_err(|error| trouble(&error))?.permissions()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (String::new(), Permissions::from_mode(0o600))
+            }
+            Err(error) => return Err(trouble(&error)),
+        };
+        let lines = if text.contains("\r\n") { Lines::Dos } else { Lines::Unix };
+        let text = text.replace("\r\n", "\n");
+        let document = text.parse().map_err(|error: toml_edit::TomlError| {
+            // Ours names the line.
+            match environments::judge(&text, &path) {
+                Err(problem) => Failure::sentence(Kind::Failed, &problem.to_string()),
+                Ok(_) => {
+                    Failure::new(format!("cannot read `{}`: {error}", path.display()), "correct the TOML")
+                }
+            }
+        })?;
+        Ok(Self { path, document, lines, permissions, _directory: directory })
+    }
+
+    /// Adds an environment behind the others, in the form that they have.
+    fn insert(&mut self, entry: &Table) -> Result<(), Failure> {
+        match self.document.entry("environments").or_insert_with(|| Item::ArrayOfTables(Default::default())) {
+            Item::ArrayOfTables(tables) => {
+                let mut entry = entry.clone();
+                if !tables.is_empty() {
+                    // Comments right below the last environment are about it.
+                    let trailing = self.document.trailing().as_str().unwrap_or_default().to_owned();
+                    let own = trailing.find("\n\n").map_or(trailing.len(), |end| end + 1);
+                    let own = if trailing.starts_with('\n') { 0 } else { own };
+                    entry.decor_mut().set_prefix(format!("{}\n", &trailing[..own]));
+                    self.document.set_trailing(&trailing[own..]);
+                }
+                if let Item::ArrayOfTables(tables) = &mut self.document["environments"] {
+                    tables.push(entry);
+                }
+            }
+            Item::Value(Value::Array(array)) => array.push(entry.clone().into_inline_table()),
+            _ => {
+                return Err(Failure::new(
+                    format!("`environments` in `{}` is not a list of tables", self.path.display()),
+                    "begin each environment with `[[environments]]`",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_is_new(&self, id: &Id) -> Result<(), Failure> {
+        if self.has(id.as_str()) {
+            return Err(Failure::usage(
+                format!("there is an environment `{id}` in `{}` already", self.path.display()),
+                format!(
+                    "choose another name, change it with `remex env set {id}`, or `remex env remove {id}` first"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns the environment of a name, to change it.
+    fn entry(&mut self, name: &str) -> Result<&mut dyn TableLike, Failure> {
+        let path = self.path.display().to_string();
+        let found: Option<&mut dyn TableLike> = match self.document.get_mut("environments") {
+            Some(Item::ArrayOfTables(tables)) => tables
+                .iter_mut()
+                .find(|table| table.get("id").and_then(Item::as_str) == Some(name))
+                .map(|table| table as &mut dyn TableLike),
+            Some(Item::Value(Value::Array(array))) => array
+                .iter_mut()
+                .filter_map(Value::as_inline_table_mut)
+                .find(|table| id_of(table) == Some(name))
+                .map(|table| table as &mut dyn TableLike),
+            _ => None,
+        };
+        found.ok_or_else(|| not_there(name, &path))
+    }
+
+    /// Returns what leads to an environment.
+    fn way_of(&mut self, name: &str) -> Result<Way, Failure> {
+        let entry = self.entry(name)?;
+        let text = |key| entry.get(key).and_then(Item::as_str).map(str::to_owned);
+        let Some(program) = text("program") else { return Ok(Way::Url(text("url").unwrap_or_default())) };
+        let args = entry.get("args").and_then(Item::as_array).into_iter().flatten();
+        let args = args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect();
+        Ok(Way::Program(Program { program, args, ..Program::default() }))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match self.document.get("environments") {
+            Some(Item::ArrayOfTables(tables)) => {
+                tables.iter().any(|table| table.get("id").and_then(Item::as_str) == Some(name))
+            }
+            Some(Item::Value(Value::Array(array))) => {
+                array.iter().any(|value| value.as_inline_table().and_then(id_of) == Some(name))
+            }
+            _ => false,
+        }
+    }
+
+    /// Removes an environment, and tells whether it was there.
+    fn take(&mut self, name: &str) -> bool {
+        match self.document.get_mut("environments") {
+            Some(Item::ArrayOfTables(tables)) => {
+                let has_name = |table: &Table| table.get("id").and_then(Item::as_str) == Some(name);
+                let Some(index) = tables.iter().position(has_name) else { return false };
+                let kept = tables.get(index).and_then(heading).unwrap_or_default();
+                tables.remove(index);
+                if let Some(next) = tables.get_mut(index) {
+                    let prefix = next.decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
+                    let prefix = if kept.is_empty() { prefix } else { prefix.trim_start_matches('\n') };
+                    let prefix = format!("{kept}{prefix}");
+                    next.decor_mut().set_prefix(prefix);
+                } else {
+                    let trailing = self.document.trailing().as_str().unwrap_or_default();
+                    let kept = if trailing.is_empty() { kept.trim_end_matches('\n') } else { &kept };
+                    let end = if trailing.is_empty() && !kept.is_empty() { "\n" } else { "" };
+                    self.document.set_trailing(format!("{kept}{end}{trailing}"));
+                }
+                true
+            }
+            Some(Item::Value(Value::Array(array))) => {
+                let has_name = |value: &Value| value.as_inline_table().and_then(id_of) == Some(name);
+                let found = array.iter().position(has_name);
+                found.map(|index| array.remove(index)).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Changes which one is the default; comments stay where they are.
+    fn set_default(&mut self, name: &str) {
+        if let Some(before) = self.document.get_mut("default").and_then(Item::as_value_mut) {
+            let decor = before.decor().clone();
+            *before = Value::from(name);
+            *before.decor_mut() = decor;
+            return;
+        }
+        let is_first = self.document.iter().all(|(_, item)| !item.is_value());
+        self.document["default"] = value(name);
+        let heading = self.first_table().filter(|_| is_first).and_then(|table| {
+            let heading = heading(table)?;
+            let prefix =
+                table.decor().prefix()?.as_str()?.strip_prefix(&heading).unwrap_or_default().to_owned();
+            table.decor_mut().set_prefix(format!("\n{prefix}"));
+            Some(heading)
+        });
+        if let (Some(heading), Some(mut key)) = (heading, self.document.key_mut("default")) {
+            key.leaf_decor_mut().set_prefix(heading);
+        }
+    }
+
+    /// Lets there be no default; the comments above and behind it go to what follows.
+    fn drop_default(&mut self) {
+        let next = self.document.iter().skip_while(|(name, _)| *name != "default").nth(1);
+        let next = next.map(|(name, item)| (name.to_owned(), item.is_value()));
+        let Some((key, item)) = self.document.remove_entry("default") else { return };
+        let text = |raw: Option<&RawString>| raw.and_then(RawString::as_str).unwrap_or_default().to_owned();
+        let above = text(key.leaf_decor().prefix());
+        let behind = text(item.as_value().and_then(|value| value.decor().suffix()));
+        let behind = behind.trim();
+        let kept = if behind.is_empty() { above } else { format!("{above}{behind}\n") };
+        match next {
+            Some((name, true)) => {
+                if let Some(mut key) = self.document.key_mut(&name) {
+                    let before = text(key.leaf_decor().prefix());
+                    key.leaf_decor_mut().set_prefix(format!("{kept}{before}"));
+                }
+            }
+            Some((_, false)) => {
+                if let Some(table) = self.first_table() {
+                    let before = text(table.decor().prefix());
+                    let is_apart = kept.ends_with("\n\n");
+                    let before = if is_apart { before.trim_start_matches('\n') } else { &before };
+                    table.decor_mut().set_prefix(format!("{kept}{before}"));
+                }
+            }
+            None => {
+                let before = self.document.trailing().as_str().unwrap_or_default();
+                let after = format!("{kept}{before}");
+                self.document.set_trailing(after);
+            }
+        }
+    }
+
+    fn first_table(&mut self) -> Option<&mut Table> {
+        self.document.get_mut("environments")?.as_array_of_tables_mut()?.get_mut(0)
+    }
+
+    /// Puts the new file in place of the old one, if it is a good one and `added` can be used.
+    fn save(&self, added: Option<&Id>) -> Result<Configured, Failure> {
+        let text = self.document.to_string();
+        // The line that kept the first environment from what is gone.
+        let mut text = text.trim_start_matches('\n').to_owned();
+        if self.lines == Lines::Dos {
+            text = text.replace('\n', "\r\n");
+        }
+        let text = text.as_str();
+        let configured =
+            environments::judge(text, &self.path).map_err(|problem| match (&problem, added) {
+                (Problem::Mistakes(mistakes), Some(id))
+                    if mistakes.0.iter().any(|mistake| is_about(mistake, id)) =>
+                {
+                    let mistake = mistakes.0.iter().find(|mistake| is_about(mistake, id));
+                    refused(id, mistake.map(|mistake| &mistake.kind))
+                }
+                _ => Failure::sentence(Kind::Usage, &problem.to_string()),
+            })?;
+        if let Some((id, obstacle)) = added.and_then(|id| Some((id, configured.obstacle(id)?))) {
+            return Err(refused(id, Some(&obstacle.kind)));
+        }
+        for warning in &configured.warnings {
+            print::note(warning.to_string());
+        }
+        let temporary = self.path.with_file_name(format!(".environments.toml.{}", std::process::id()));
+        self.replace(&temporary, text).map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            Failure::io(&format!("write `{}`", self.path.display()), &error)
+        })?;
+        Ok(configured)
+    }
+
+    fn replace(&self, temporary: &Path, text: &str) -> io::Result<()> {
+        let mut file =
+            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(self.permissions.clone())?;
+        file.sync_all()?;
+        fs::rename(temporary, &self.path)
+    }
+}
+
+fn is_about(mistake: &DefinitionError, id: &Id) -> bool {
+    mistake.environment.as_deref() == Some(id.as_str())
+}
+
+/// Says why an environment is not added; the line it would have had is of no use, for it was never written.
+fn refused(id: &Id, fault: Option<&DefinitionErrorKind>) -> Failure {
+    let why = fault.map(ToString::to_string).unwrap_or_default();
+    let failure = Failure::sentence(Kind::Usage, &format!("cannot add `{id}`: {why}"));
+    match fault {
+        Some(DefinitionErrorKind::TokenFile { .. }) if failure.todo().is_none() => {
+            failure.hint("write the token to that file first, or check its path")
+        }
+        _ => failure,
+    }
+}
+
+/// Makes the directory if need be, and waits until nobody else changes what is in it.
+fn lock(directory: &Path) -> Result<File, Failure> {
+    let locked = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let file = File::open(directory)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+        Ok(file)
+    };
+    locked().map_err(|error: io::Error| Failure::io(&format!("lock `{}`", directory.display()), &error))
+}
+
+/// Returns the comments above a table that an empty line sets apart: they are about more than this table.
+fn heading(table: &Table) -> Option<String> {
+    let prefix = table.decor().prefix()?.as_str()?;
+    let (heading, _) = prefix.rsplit_once("\n\n")?;
+    heading.contains('#').then(|| format!("{heading}\n\n"))
+}
+
+fn not_there(name: &str, file: &str) -> Failure {
+    Failure::of(
+        Kind::NotFound,
+        format!("there is no environment `{}` in `{file}`", text::plain(name)),
+        "see `remex env list`",
+    )
+}
+
+fn id_of(table: &InlineTable) -> Option<&str> {
+    table.get("id").and_then(Value::as_str)
+}

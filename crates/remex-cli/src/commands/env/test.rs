@@ -1,0 +1,104 @@
+//! `remex env test`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use super::Outcome;
+use crate::{
+    args::env::test::Flags,
+    remote::{endpoint::Place, probe::probe},
+    render::{
+        failure::{Failure, Kind},
+        finding::{self, Finding},
+        print::{self, Colour, Tone},
+        text::plain,
+    },
+};
+
+#[derive(Serialize)]
+struct Listing {
+    environments: Vec<Tested>,
+}
+
+#[derive(Serialize)]
+struct Tested {
+    id: String,
+    #[serde(rename = "where")]
+    place: String,
+    reached: bool,
+    ok: bool,
+    checks: Vec<Finding>,
+}
+
+pub(super) async fn run(flags: &Flags) -> Outcome {
+    let names = if flags.all { all()? } else { flags.names.clone() };
+    let places = places(&names)?;
+    let limit = flags.timeout;
+    let mut tests = JoinSet::new();
+    for (index, (name, place)) in places.into_iter().enumerate() {
+        tests.spawn(async move { (index, test(name, place, limit).await) });
+    }
+    let mut tested = Vec::new();
+    // Whoever answers first is shown first: a server that hangs holds up nobody else's answer.
+    while let Some(finished) = tests.join_next().await {
+        let (index, environment) = finished.map_err(|error| {
+            Failure::new(format!("a test ended early: {error}"), "report this as a defect")
+        })?;
+        let environment = environment?;
+        if !flags.format.json {
+            print::out(text(&environment))?;
+        }
+        tested.push((index, environment));
+    }
+    tested.sort_by_key(|(index, _)| *index);
+    let tested: Vec<_> = tested.into_iter().map(|(_, environment)| environment).collect();
+    let code = match () {
+        () if tested.iter().all(|environment| environment.ok) => 0,
+        () if tested.iter().any(|environment| !environment.reached) => 4,
+        () => 1,
+    };
+    if flags.format.json {
+        print::json(&Listing { environments: tested })?;
+    }
+    Ok(code)
+}
+
+fn all() -> Result<Vec<String>, Failure> {
+    Ok(super::entries()?.into_iter().map(|entry| entry.id).collect())
+}
+
+/// A place by its name, or why it cannot be one.
+type Named = (String, Result<Place, Failure>);
+
+/// Finds the places; one whose token cannot be had is a result like others.
+fn places(names: &[String]) -> Result<Vec<Named>, Failure> {
+    let named = |name: &String| match Place::named(name) {
+        Err(failure) if failure.kind() != Kind::Failed => Err(failure),
+        found => Ok((name.clone(), found)),
+    };
+    names.iter().map(named).collect()
+}
+
+async fn test(name: String, place: Result<Place, Failure>, limit: Duration) -> Result<Tested, Failure> {
+    let place = match place {
+        Ok(place) => place,
+        Err(failure) => {
+            let checks = vec![Finding::failed("configuration", &failure)];
+            return Ok(Tested { place: name.clone(), id: name, reached: false, ok: false, checks });
+        }
+    };
+    let report = probe(&place, limit).await?;
+    let reached = report.client.is_some();
+    let checks = report.end().await;
+    let ok = !finding::any_failed(&checks);
+    Ok(Tested { id: place.name, place: super::bare(&place.target), reached, ok, checks })
+}
+
+fn text(tested: &Tested) -> String {
+    let name = Colour::of_stdout().paint(Tone::Bold, &plain(&tested.id));
+    let place = plain(&tested.place);
+    let heading = if tested.id == tested.place { name } else { format!("{name}: {place}") };
+    format!("{heading}\n{}", finding::text(&tested.checks, "failed"))
+}

@@ -1,0 +1,146 @@
+//! `remex kill`: a signal for a process, or the end of everything it started.
+
+use std::time::Duration;
+
+use remex_proto::process::{SignalName, TerminateMode};
+
+use super::Outcome;
+use crate::{
+    args::kill::Flags,
+    remote::{
+        endpoint::Otherwise,
+        process_ref::is_forgotten,
+        processes::{Processes, Row},
+    },
+    render::{failure::Failure, print, text::plain},
+};
+
+/// How often it is looked whether something of a tree still lives once its output has ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long the server may take to kill what outlived its grace.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let way = way(flags)?;
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let client = place.connect(|_| {}).await?;
+    let processes = Processes::list(&client).await?;
+    let (mut failed, mut said) = (None::<Failure>, Ok(()));
+    for row in processes.find_whole(&flags.names, "kill").await? {
+        match end(&processes, row, way).await {
+            // Those that follow are to end also when nobody reads which.
+            Ok(done) => said = said.and_then(|()| print::out(format!("{done}\n"))),
+            Err(failure) => {
+                if let Some(earlier) = failed.replace(failure) {
+                    earlier.print();
+                }
+            }
+        }
+    }
+    let _ = client.end().await;
+    match failed {
+        Some(failure) => Err(failure),
+        None => said.map(|()| 0),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Signal(SignalName),
+    Tree(TerminateMode),
+}
+
+fn way(flags: &Flags) -> Result<Way, Failure> {
+    match (flags.tree, flags.signal) {
+        (false, signal) => Ok(Way::Signal(signal.unwrap_or(SignalName::Term))),
+        (true, None | Some(SignalName::Term)) => {
+            let timeout_ms = u64::try_from(flags.grace.as_millis()).unwrap_or(u64::MAX);
+            Ok(Way::Tree(TerminateMode::Graceful { timeout_ms }))
+        }
+        (true, Some(SignalName::Kill)) => Ok(Way::Tree(TerminateMode::Force)),
+        (true, Some(other)) => Err(Failure::usage(
+            format!("cannot send {other} to a whole tree: a tree is only ended, with TERM or KILL"),
+            "leave out `--tree` to signal the process and its group",
+        )),
+    }
+}
+
+/// Signals or ends a process, and returns what was done.
+async fn end(processes: &Processes, row: &Row, way: Way) -> Result<String, Failure> {
+    let followed = processes.followed(row);
+    let (name, outcome) = (plain(&row.name), row.outcome());
+    match way {
+        Way::Signal(signal) if row.is_running() => {
+            match followed.signal(signal).await {
+                Err(error) if is_forgotten(&error) => {
+                    return Err(Failure::new(
+                        format!("cannot kill `{name}`: it has ended meanwhile"),
+                        "see `remex ps`",
+                    ));
+                }
+                sent => sent?,
+            }
+            Ok(format!("sent {signal} to {}", row.described()))
+        }
+        Way::Signal(_) if row.lives() => Err(Failure::new(
+            format!(
+                "cannot signal `{name}`: it has ended ({outcome}), and only what it started lives on{}",
+                pids(&row.entry.living_pids)
+            ),
+            "`--tree` ends that, too",
+        )),
+        Way::Tree(mode) if row.lives() => {
+            match followed.terminate_tree(mode).await {
+                // The end of its session has ended all of it.
+                Err(error) if is_forgotten(&error) => {}
+                asked => asked?,
+            }
+            gone(processes, row, mode).await?;
+            if !followed.closes_within(PATIENCE).await? {
+                return Err(Failure::new(
+                    format!("something holds the output of `{name}` open that the server cannot find"),
+                    "look for it on that machine; it gave up the mark of the server, as a hostile program may",
+                ));
+            }
+            Ok(format!("ended {name}{}", pids(&row.entry.living_pids)))
+        }
+        _ => Err(Failure::new(format!("cannot kill `{name}`: it has ended ({outcome})"), "see `remex ps`")),
+    }
+}
+
+/// Names processes behind the name of a tree; nothing where the server does not tell which they are.
+fn pids(pids: &[u32]) -> String {
+    let list: Vec<_> = pids.iter().map(u32::to_string).collect();
+    match list.len() {
+        0 => String::new(),
+        1 => format!(" (pid {})", list[0]),
+        _ => format!(" (pids {})", list.join(", ")),
+    }
+}
+
+/// Waits until nothing of the tree lives. Servers do not tell when that is, so they are asked.
+async fn gone(processes: &Processes, row: &Row, mode: TerminateMode) -> Result<(), Failure> {
+    let grace = match mode {
+        TerminateMode::Force => Duration::ZERO,
+        TerminateMode::Graceful { timeout_ms } => Duration::from_millis(timeout_ms),
+    };
+    let mut looks = tokio::time::interval(LOOK);
+    let mut alive = Vec::new();
+    let settled = tokio::time::timeout(grace.saturating_add(PATIENCE), async {
+        loop {
+            looks.tick().await;
+            match processes.living(row).await? {
+                Some(living) => alive = living,
+                None => return Ok(()),
+            }
+        }
+    });
+    let settled = settled.await;
+    settled.unwrap_or_else(|_| {
+        Err(Failure::new(
+            format!("something that `{}` started does not end{}", plain(&row.name), pids(&alive)),
+            "look for a process that hangs in the kernel on that machine",
+        ))
+    })
+}

@@ -1,0 +1,143 @@
+//! `remex logs`: what a process has said, and with `--follow` what it says.
+
+mod lines;
+mod selection;
+
+use std::{
+    io::{self, Write as _},
+    time::Duration,
+};
+
+use remex_proto::process::Stream;
+use tokio::task::JoinSet;
+
+use self::selection::{Item, Selection, Wanted};
+use super::Outcome;
+use crate::{
+    args::logs::Flags,
+    console::gone,
+    remote::{
+        endpoint::Otherwise,
+        process_ref::{Followed, Patience},
+        processes::Processes,
+        reconnect,
+    },
+    render::{
+        failure::Failure,
+        print,
+        text::{padded, plain, width},
+    },
+};
+
+/// How long the output of a process may stay open after its end before that is worth a word.
+const OPEN: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let client = place.connect(reconnect::outlive).await?;
+    let processes = Processes::list(&client).await?;
+    let rows = processes.find_all(&flags.names)?;
+    let columns = rows.iter().map(|row| width(&plain(&row.name))).max().unwrap_or_default();
+    let shown = rows.iter().map(|row| {
+        let selection = Selection::new(Wanted {
+            since_ms: flags.since,
+            until_ms: flags.until,
+            pattern: flags.grep.clone(),
+            tail: flags.tail,
+            times: flags.timestamps,
+            prefix: (rows.len() > 1).then(|| format!("{} | ", padded(&plain(&row.name), columns))),
+        });
+        show(plain(&row.name), processes.followed(row), selection, flags.follow)
+    });
+    reconnect::told(place.kind, &client, all(shown, flags.follow)).await?;
+    let _ = client.end().await;
+    Ok(0)
+}
+
+/// Shows several one after the other, or all at once while they go on.
+async fn all(
+    shown: impl Iterator<Item = impl Future<Output = Result<(), Failure>> + Send + 'static>,
+    follow: bool,
+) -> Result<(), Failure> {
+    if !follow {
+        for one in shown {
+            one.await?;
+        }
+        return Ok(());
+    }
+    let mut following: JoinSet<_> = JoinSet::new();
+    for one in shown {
+        following.spawn(one);
+    }
+    while let Some(ended) = following.join_next().await {
+        ended.unwrap_or_else(|error| {
+            Err(Failure::new(format!("a look at the output ended early: {error}"), "report this as a defect"))
+        })?;
+    }
+    Ok(())
+}
+
+async fn show(
+    name: String,
+    followed: Followed,
+    mut selection: Selection,
+    follow: bool,
+) -> Result<(), Failure> {
+    let mut warned = false;
+    let prefix = selection.prefix().map(str::to_owned);
+    let about = prefix.as_deref();
+    let newest = followed.shortly_before(0).await?;
+    let mut cursor = 0;
+    let mut behind = true;
+    loop {
+        let patience = if behind { Patience::None } else { Patience::Some };
+        let news = followed.read(&mut cursor, patience).await?;
+        let is_all = news.pieces.is_empty();
+        write(selection.take(news.gap.map(|gap| gap.bytes), news.pieces), about)?;
+        if behind && (is_all || cursor >= newest) {
+            behind = false;
+            if follow {
+                write(selection.caught_up(), about)?;
+            }
+        }
+        if (!behind && !follow) || (news.closed && is_all) {
+            return write(selection.finish(), about);
+        }
+        if news.end.is_some() && !warned {
+            warned = true;
+            if !followed.closes_within(OPEN).await? {
+                print::note(format!(
+                    "`{name}` has ended, but something that it started holds its output open; \
+                     `remex kill {name} --tree` ends that"
+                ));
+            }
+        }
+    }
+}
+
+/// Writes each stream where it belongs; what goes to the same one goes at once.
+fn write(items: Vec<Item>, about: Option<&str>) -> Result<(), Failure> {
+    let mut items = items.into_iter().peekable();
+    while let Some(item) = items.next() {
+        match item {
+            Item::Gap(bytes) => {
+                // Of which one it is when there are several, as with its lines.
+                print::note(format!("{}{}", about.unwrap_or_default(), gone(bytes)));
+            }
+            Item::Bytes(stream, mut bytes) => {
+                while let Some(Item::Bytes(_, more)) =
+                    items.next_if(|next| matches!(next, Item::Bytes(other, _) if *other == stream))
+                {
+                    bytes.extend(more);
+                }
+                match stream {
+                    Stream::Stdout | Stream::Pty => print::out(&bytes)?,
+                    Stream::Stderr => io::stderr()
+                        .write_all(&bytes)
+                        .map_err(|error| Failure::io("write to standard error", &error))?,
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Output cut into lines, each stream by itself.
+//!
+//! Pure: pieces go in, whole lines come out, whatever the pieces were. Start at [`Lines`].
+
+use remex_proto::process::Stream;
+
+use crate::remote::process_ref::Piece;
+
+/// A line that is longer than this counts as several, so that nobody's memory depends on a line feed.
+const LINE_BYTES: usize = 1 << 20;
+
+/// One line with its line feed, if it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) stream: Stream,
+    /// When its first byte was read, in milliseconds since 1970.
+    pub(super) at_ms: Option<u64>,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Line {
+    /// Returns it without its line feed, and without the carriage return that a terminal puts before it.
+    pub(super) fn text(&self) -> &[u8] {
+        let text = self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes);
+        text.strip_suffix(b"\r").unwrap_or(text)
+    }
+}
+
+/// Lines that are not complete yet.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// In the order in which they began.
+    open: Vec<Line>,
+}
+
+impl Lines {
+    /// Takes a piece of output, and returns the lines that it completes.
+    pub(super) fn take(&mut self, piece: &Piece) -> Vec<Line> {
+        let mut complete = Vec::new();
+        for part in piece.bytes.split_inclusive(|byte| *byte == b'\n') {
+            let index = self.open.iter().position(|line| line.stream == piece.stream).unwrap_or_else(|| {
+                self.open.push(Line { stream: piece.stream, at_ms: piece.at_ms, bytes: Vec::new() });
+                self.open.len() - 1
+            });
+            let line = &mut self.open[index];
+            line.bytes.extend_from_slice(part);
+            if part.ends_with(b"\n") || line.bytes.len() >= LINE_BYTES {
+                complete.push(self.open.remove(index));
+            }
+        }
+        complete
+    }
+
+    /// Gives out what is left: nothing that follows continues it.
+    pub(super) fn finish(&mut self) -> Vec<Line> {
+        std::mem::take(&mut self.open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn piece(stream: Stream, at_ms: u64, text: &str) -> Piece {
+        Piece { stream, at_ms: Some(at_ms), bytes: Bytes::copy_from_slice(text.as_bytes()) }
+    }
+
+    fn line(stream: Stream, at_ms: u64, text: &str) -> Line {
+        Line { stream, at_ms: Some(at_ms), bytes: text.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn a_line_is_whole_however_it_was_cut() {
+        let text = "one\n\ntwo\r\nthree";
+        for cut in 0..text.len() {
+            for again in cut..text.len() {
+                let mut lines = Lines::default();
+                let mut out = Vec::new();
+                for part in [&text[..cut], &text[cut..again], &text[again..]] {
+                    out.extend(lines.take(&piece(Stream::Stdout, 1, part)));
+                }
+                out.extend(lines.finish());
+                let expected = ["one\n", "\n", "two\r\n", "three"].map(|text| line(Stream::Stdout, 1, text));
+                assert_eq!(out, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn streams_do_not_break_each_others_lines() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.take(&piece(Stream::Stdout, 1, "so")), []);
+        assert_eq!(lines.take(&piece(Stream::Stderr, 2, "oh\nno")), [line(Stream::Stderr, 2, "oh\n")]);
+        assert_eq!(lines.take(&piece(Stream::Stdout, 3, "me\n")), [line(Stream::Stdout, 1, "some\n")]);
+        assert_eq!(lines.finish(), [line(Stream::Stderr, 2, "no")]);
+        assert_eq!(lines.finish(), []);
+    }
+
+    #[test]
+    fn a_line_without_end_does_not_fill_the_memory() {
+        let mut lines = Lines::default();
+        let long = "x".repeat(LINE_BYTES / 2);
+        assert_eq!(lines.take(&piece(Stream::Pty, 1, &long)), []);
+        assert_eq!(
+            lines.take(&piece(Stream::Pty, 1, &long)),
+            [line(Stream::Pty, 1, &(long.clone() + &long))]
+        );
+        assert_eq!(lines.finish(), []);
+    }
+}

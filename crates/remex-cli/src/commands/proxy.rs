@@ -1,0 +1,48 @@
+//! `remex proxy`: standard input and output on one side, the user's own server on the other.
+
+use tokio::{
+    io::{self, AsyncWriteExt as _, BufReader},
+    net::UnixStream,
+};
+
+use super::Outcome;
+use crate::{
+    args::proxy::Flags,
+    remote::user_server,
+    render::failure::{Failure, Kind},
+};
+
+/// How much is passed on at once.
+const PIECE: usize = 64 << 10;
+
+pub(crate) async fn run(_flags: &Flags) -> Outcome {
+    let socket = user_server::ready().await?;
+    let stream = UnixStream::connect(&socket.path)
+        .await
+        .map_err(|error| Failure::io(&format!("connect to `{}`", socket.path.display()), &error))?;
+    let (input, mut output) = remex_rpc::stdio();
+    let (from_server, mut to_server) = stream.into_split();
+    // What the server still has to say after the end of the input is passed on, too.
+    let forth = async {
+        let copied = io::copy_buf(&mut BufReader::with_capacity(PIECE, input), &mut to_server).await;
+        let _ = to_server.shutdown().await;
+        copied.map(drop)
+    };
+    let back = async {
+        io::copy_buf(&mut BufReader::with_capacity(PIECE, from_server), &mut output).await?;
+        output.flush().await
+    };
+    tokio::pin!(forth, back);
+    let passed = tokio::select! {
+        passed = &mut back => {
+            passed.map_err(|error| Failure::io("pass messages on", &error))?;
+            return Err(Failure::of(Kind::Unreachable, "your own server has closed the connection", "connect again"));
+        }
+        passed = &mut forth => match passed {
+            Ok(()) => back.await,
+            Err(error) => Err(error),
+        },
+    };
+    passed.map_err(|error| Failure::io("pass messages on", &error))?;
+    Ok(0)
+}

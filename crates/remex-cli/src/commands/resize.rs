@@ -1,0 +1,28 @@
+//! `remex resize`: the size of a process's terminal.
+
+use super::Outcome;
+use crate::{
+    args::resize::Flags,
+    remote::{endpoint::Otherwise, processes::Processes},
+    render::{failure::Failure, text::plain},
+};
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let client = place.connect(|_| {}).await?;
+    let processes = Processes::list(&client).await?;
+    let row = processes.find(&flags.name)?;
+    let cannot = |why: &str, todo: &str| {
+        Err(Failure::new(format!("cannot resize `{}`: {why}", plain(&row.name)), todo))
+    };
+    if !row.entry.tty {
+        return cannot("it has no terminal", "start it with `remex run -t`");
+    }
+    if !row.is_running() {
+        return cannot(&format!("it has ended ({})", row.outcome()), "see `remex ps`");
+    }
+    let (rows, cols) = flags.size;
+    processes.followed(row).resize(rows, cols).await?;
+    let _ = client.end().await;
+    Ok(0)
+}

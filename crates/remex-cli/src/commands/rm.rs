@@ -1,0 +1,72 @@
+//! `remex rm` and `remex prune`: processes that have ended are forgotten, with their output.
+
+use std::collections::BTreeSet;
+
+use remex_proto::process::State;
+
+use super::Outcome;
+use crate::{
+    args::rm::{Flags, Prune},
+    remote::{
+        endpoint::Otherwise,
+        processes::{Processes, Row},
+        user_server,
+    },
+    render::{
+        failure::Failure,
+        print,
+        text::{now_ms, plain},
+    },
+};
+
+/// A session that ends so soon may wait for a client whose connection was cut; it needs no removal.
+const SOON_MS: u64 = 10 * 60 * 1000;
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let client = place.connect(|_| {}).await?;
+    let processes = Processes::list(&client).await?;
+    let rows = processes.find_whole(&flags.names, "remove").await?;
+    if let Some(row) = rows.iter().find(|row| row.entry.state != State::Closed) {
+        let name = plain(&row.name);
+        let why = if row.is_running() { "it runs" } else { "what it started holds its output open" };
+        return Err(Failure::new(
+            format!("cannot remove `{name}`: {why}"),
+            format!("end it with `remex kill --tree {name}` first"),
+        ));
+    }
+    remove(&processes, &rows).await?;
+    let _ = client.end().await;
+    Ok(0)
+}
+
+pub(crate) async fn prune(flags: &Prune) -> Outcome {
+    let Some(place) = flags.on.find(Otherwise::OwnIfThere).await? else {
+        print::note(user_server::not_running().await.what());
+        return Ok(0);
+    };
+    let client = place.connect(|_| {}).await?;
+    let processes = Processes::list(&client).await?;
+    let soon = now_ms().saturating_add(SOON_MS);
+    let may_return = |row: &Row| row.attached || row.expires_at_ms.is_some_and(|at| at <= soon);
+    let is_left = |row: &&Row| row.entry.state == State::Closed && !may_return(row);
+    let rows: Vec<_> = processes.rows.iter().filter(is_left).collect();
+    if rows.is_empty() {
+        print::note("nothing that has ended is remembered");
+    }
+    remove(&processes, &rows).await?;
+    let _ = client.end().await;
+    Ok(0)
+}
+
+/// Forgets processes, and then the sessions in which nothing is left; all of them, also when nobody reads which.
+async fn remove(processes: &Processes, rows: &[&Row]) -> Result<(), Failure> {
+    let (mut sessions, mut said) = (BTreeSet::new(), Ok(()));
+    for row in rows {
+        processes.forget(row).await?;
+        sessions.insert(row.entry.session_id.as_str());
+        said = said.and_then(|()| print::out(format!("removed `{}` ({})\n", plain(&row.name), row.state())));
+    }
+    processes.end_empty(&sessions).await?;
+    said
+}

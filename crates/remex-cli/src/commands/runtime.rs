@@ -1,0 +1,33 @@
+//! Makes the runtime; a host without room for its threads is an error and no panic. Start at [`build`].
+
+use std::{fmt::Display, panic, process};
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::render::failure::{Failure, Kind, NO_ROOM};
+
+/// Builds a runtime. Where the host has no room for its threads, says so and ends the program with `exit_code`.
+///
+/// To be called while the program has no other thread: a panic elsewhere would end the program as well.
+///
+/// # Errors
+/// When the host has no room for descriptors.
+pub(crate) fn build(builder: &mut Builder, exit_code: u8) -> anyhow::Result<Runtime> {
+    // The runtime panics when it cannot spawn a thread. That panic cannot be caught: as it unwinds, it waits for the
+    // threads that were spawned before, and these wait for work.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        Failure::sentence(Kind::Failed, &sentence(&text.unwrap_or("it panicked"))).print();
+        process::exit(exit_code.into());
+    }));
+    let built = builder.build();
+    panic::set_hook(hook);
+    built.map_err(|error| anyhow::Error::msg(sentence(&error)))
+}
+
+fn sentence(error: &dyn Display) -> String {
+    format!("cannot start the runtime: {error}; {NO_ROOM}")
+}

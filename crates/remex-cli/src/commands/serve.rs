@@ -1,0 +1,303 @@
+//! `remex serve`: listeners, logs, signals, and the orderly end.
+
+mod greeting;
+mod passed;
+
+use std::{
+    io::{self, Read as _},
+    net::SocketAddr,
+    path::Path,
+    str::FromStr as _,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use remex_rpc::{Inherited, ListenAddress, Listener};
+use remex_server::{Auth, Config, Limits, Server};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+    task::JoinSet,
+};
+
+use crate::{
+    args::serve::{AuthMethod, Background, Flags, Lifetime},
+    commands::runtime,
+    render::failure::{Failure, Kind, NO_ROOM},
+};
+use greeting::{Greeting, Token};
+
+/// Sent by Linux to who writes beyond the limit on the size of files.
+const SIGXFSZ: i32 = 25;
+
+/// What to serve, where, and until when.
+struct Plan {
+    addresses: Vec<ListenAddress>,
+    inherited: Vec<Inherited>,
+    config: Config,
+    exit_on_stdin_close: bool,
+    exit_when_idle: Option<Duration>,
+    greeting: Greeting,
+}
+
+/// Longer than anything runs.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Serves until a signal, the end of stdio, the end of the parent, or the end of all work.
+///
+/// Ends the program with `exit_code` where the host has no room for the threads of the runtime.
+pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
+    let (passed, named): (Vec<_>, Vec<_>) = flags.listen.iter().partition(|url| *url == "systemd");
+    let addresses = named.iter().map(|url| ListenAddress::from_str(url)).collect::<Result<Vec<_>, _>>();
+    let addresses = addresses.map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))?;
+    match flags.background {
+        None => {}
+        Some(Background::Fork) => return Ok(fork()?),
+        Some(Background::Lead) => {
+            rustix::process::setsid().context("cannot leave the terminal's session")?;
+        }
+    }
+    start_log(&flags.log)?;
+    flags.base.check()?;
+    remex_server::raise_file_limit();
+    remex_server::return_large_blocks();
+    let inherited = if passed.is_empty() { Vec::new() } else { passed::take()? };
+    let plan = plan(flags, addresses, inherited)?;
+    let runtime = runtime::build(
+        Builder::new_multi_thread()
+            .enable_all()
+            // They read and write standard streams that are files or terminals. Once there, they stay: the runtime
+            // panics where it cannot have another one.
+            .max_blocking_threads(16)
+            .thread_keep_alive(FOREVER)
+            // A flood keeps workers busy; new bytes of others must not wait for 61 turns of it.
+            .event_interval(4)
+            .thread_name("remex-worker"),
+        exit_code,
+    )?;
+    let result = runtime.block_on(serve(plan));
+    // A thread that still reads stdin must not hold up the end.
+    runtime.shutdown_background();
+    Ok(result?)
+}
+
+/// Starts this server once more, as nobody's child.
+fn fork() -> anyhow::Result<()> {
+    let args = std::env::args_os()
+        .skip(1)
+        .map(|arg| if arg == "--background=fork" { "--background=lead".into() } else { arg });
+    let program = std::env::current_exe().context("cannot find this program")?;
+    std::process::Command::new(program).args(args).spawn().context("cannot start the server")?;
+    Ok(())
+}
+
+async fn serve(plan: Plan) -> anyhow::Result<()> {
+    let server = Server::new(plan.config)?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    // Whoever listens to it does not die of it: a write beyond the limit is then an error like others.
+    let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).context("cannot wait for SIGXFSZ")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let has_stdio = plan.greeting.has_stdio;
+    let watches_stdin = plan.exit_on_stdin_close && !has_stdio;
+    let stdin = if watches_stdin { Some(stdin_closed()?) } else { None };
+    let mut serving = JoinSet::new();
+    for listener in listeners(&plan.addresses, plan.inherited).await? {
+        plan.greeting.say(listener.address()).context("cannot print the address")?;
+        serving.spawn(Arc::clone(&server).serve(listener));
+    }
+    if has_stdio {
+        let (reader, writer) = remex_rpc::stdio();
+        serving.spawn(Arc::clone(&server).serve_stdio(reader, writer));
+    }
+    tokio::select! {
+        // Listeners serve for ever, so this is stdio alone having ended.
+        () = async { while serving.join_next().await.is_some() {} } => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = ended(stdin) => {}
+        () = idle(&server, plan.exit_when_idle) => {}
+        () = server.give_memory_back() => {}
+    }
+    tokio::select! {
+        () = server.shut_down() => {}
+        () = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            server.hurry();
+            std::future::pending::<()>().await;
+        } => {}
+    }
+    serving.shutdown().await;
+    Ok(())
+}
+
+async fn listeners(addresses: &[ListenAddress], inherited: Vec<Inherited>) -> anyhow::Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for address in addresses.iter().filter(|address| **address != ListenAddress::Stdio) {
+        listeners.push(Listener::bind(address).await?);
+    }
+    for socket in inherited {
+        listeners.push(Listener::adopt(socket).context("cannot listen on a socket from systemd")?);
+    }
+    Ok(listeners)
+}
+
+/// Waits until there was nothing to do for that long, if that is to be the end.
+async fn idle(server: &Server, time: Option<Duration>) {
+    match time {
+        Some(time) => server.idle(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until standard input ends, if that is to be the end.
+async fn ended(stdin: Option<oneshot::Receiver<()>>) {
+    match stdin {
+        Some(closed) => _ = closed.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns what is told when standard input ends.
+fn stdin_closed() -> anyhow::Result<oneshot::Receiver<()>> {
+    let (closed, waiting) = oneshot::channel();
+    // A thread of its own: a blocking read cannot be cancelled, and the runtime must not wait for it.
+    std::thread::Builder::new()
+        .name("remex-stdin".to_owned())
+        .spawn(move || {
+            let mut buffer = [0; 4096];
+            while matches!(io::stdin().read(&mut buffer), Ok(len) if len > 0) {}
+            let _ = closed.send(());
+        })
+        .map_err(|error| {
+            anyhow!("cannot start the thread that waits for the end of standard input: {error}; {}", NO_ROOM)
+        })?;
+    Ok(waiting)
+}
+
+fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>) -> Result<Plan, Failure> {
+    let auth = auth(flags)?;
+    for address in &addresses {
+        if let ListenAddress::WebSocket(socket) = address {
+            check_exposure(socket, &auth)?;
+        }
+    }
+    for socket in &inherited {
+        if let Inherited::Tcp(socket) = socket {
+            check_exposure(&socket.local_addr().context("cannot use a socket from systemd")?, &auth)?;
+        }
+    }
+    let token = match (&auth, &flags.ws_token_file) {
+        (Auth::Open, _) => Token::Nothing,
+        (Auth::Token(_), Some(path)) => Token::File(path.clone()),
+        (Auth::Token(_), None) => Token::Secret,
+    };
+    let has_stdio = addresses.contains(&ListenAddress::Stdio);
+    Ok(Plan {
+        addresses,
+        inherited,
+        config: config(flags, auth),
+        exit_on_stdin_close: flags.exit_on_stdin_close,
+        exit_when_idle: flags.exit_when_idle,
+        greeting: Greeting { has_stdio, token },
+    })
+}
+
+fn config(flags: &Flags, auth: Auth) -> Config {
+    let at_once = flags.concurrent_requests.get();
+    let defaults = Limits::default();
+    let limits = Limits {
+        concurrent_requests: at_once,
+        file_requests: defaults.file_requests.min(at_once),
+        http_requests: defaults.http_requests.min(at_once),
+        shutdown_grace: flags.shutdown_grace,
+        stalled_writer: flags.stall_timeout,
+        detach_ttl_max: match flags.max_detach_ttl {
+            Lifetime::UpTo(time) => Some(time),
+            Lifetime::Forever => None,
+        },
+        ..defaults
+    };
+    let mut config = Config { limits, auth, ..remex::surroundings() };
+    config.host_env.retain(|(name, _)| !passed::VARIABLES.iter().any(|variable| name == variable));
+    config
+}
+
+/// Refuses to open a port to the network without authentication.
+fn check_exposure(socket: &SocketAddr, auth: &Auth) -> Result<(), Failure> {
+    if *auth == Auth::Open && !socket.ip().is_loopback() {
+        return Err(Failure::usage(
+            format!(
+                "cannot listen on ws://{socket} without authentication: everybody who reaches it could run commands here"
+            ),
+            "add `--ws-auth capability-token --ws-token-file PATH`, or listen on 127.0.0.1",
+        ));
+    }
+    Ok(())
+}
+
+fn auth(flags: &Flags) -> Result<Auth, Failure> {
+    let given = (&flags.ws_token_sha256, &flags.ws_token_file);
+    match (flags.ws_auth, given) {
+        (None, (None, None)) => Ok(Auth::Open),
+        (None, _) => Err(Failure::usage(
+            "a token without `--ws-auth capability-token` would protect nothing",
+            "add that flag",
+        )),
+        (Some(AuthMethod::CapabilityToken), (Some(hex), _)) => Ok(Auth::Token(digest(hex)?)),
+        (Some(AuthMethod::CapabilityToken), (None, Some(path))) => Ok(Auth::for_token(&token(path)?)),
+        (Some(AuthMethod::CapabilityToken), (None, None)) => Err(Failure::usage(
+            "`--ws-auth capability-token` needs the token",
+            "add `--ws-token-file PATH` or `--ws-token-sha256 HEX`",
+        )),
+    }
+}
+
+fn digest(hex: &str) -> Result<[u8; 32], Failure> {
+    let wrong = || {
+        Failure::usage(
+            format!("`--ws-token-sha256 {hex}` is not a SHA-256 digest"),
+            "give 64 hexadecimal digits",
+        )
+    };
+    if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let mut digest = [0; 32];
+    for (byte, pair) in digest.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+    }
+    Ok(digest)
+}
+
+fn token(path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let shown = path.display();
+        let todo = match error.kind() {
+            io::ErrorKind::NotFound => {
+                let file = crate::render::text::quoted(&shown.to_string());
+                format!("make one with `(umask 077 && head -c 32 /dev/urandom | base64 > {file})`, or check the path")
+            }
+            _ => "check the path and its permissions".to_owned(),
+        };
+        anyhow!("cannot read the token file `{shown}`: {error}; {todo}")
+    })?;
+    let token = text.trim();
+    if token.is_empty() {
+        bail!("the token file `{}` is empty; put the token into it", path.display());
+    }
+    Ok(token.to_owned())
+}
+
+fn start_log(filter: &str) -> Result<(), Failure> {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| {
+        Failure::usage(format!("`--log {filter}` is not a filter: {error}"), "use a level such as `info`")
+    })?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+    Ok(())
+}

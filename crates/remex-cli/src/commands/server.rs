@@ -1,0 +1,135 @@
+//! `remex server`: the user's own server, whether it runs, and its end.
+
+use std::{io, os::fd::OwnedFd, time::Duration};
+
+use remex_client::Client;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use serde::Serialize;
+
+use super::Outcome;
+use crate::{
+    args::server::{Command, Flags, Status, Stop},
+    remote::{
+        endpoint::Place,
+        processes::{Processes, Row},
+        user_server::{self, Found, Socket},
+    },
+    render::{confirm, failure::Failure, print},
+};
+
+/// How long the server may take to end: its processes have a second, and those that do not want to are killed.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    match &flags.command {
+        Command::Status(flags) => status(flags).await,
+        Command::Stop(flags) => stop(flags).await,
+    }
+}
+
+/// The JSON of `server status`; CLI.md documents it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    state: &'static str,
+    socket: String,
+    pid: Option<i32>,
+    server_version: Option<String>,
+    running: Option<usize>,
+    ended: Option<usize>,
+}
+
+async fn status(flags: &Status) -> Outcome {
+    let usual = Socket::usual();
+    let mut shown = Shown {
+        state: "stopped",
+        socket: usual.path.display().to_string(),
+        pid: None,
+        server_version: None,
+        running: None,
+        ended: None,
+    };
+    let (code, text) = match user_server::look().await? {
+        Found::Running(socket) => {
+            let client = connect(&socket).await?;
+            let rows = Processes::list(&client).await?.rows;
+            let running = rows.iter().filter(|row| row.is_running()).count();
+            let server = &client.welcome().server;
+            let version = format!("{} {}", server.name, server.version);
+            shown.state = "running";
+            shown.pid = user_server::process(&socket).await.ok().map(Pid::as_raw_nonzero).map(Into::into);
+            (shown.running, shown.ended) = (Some(running), Some(rows.len() - running));
+            let pid = shown.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+            let text = format!(
+                "running ({version}{pid}) at {}: {running} running, {} ended",
+                shown.socket,
+                rows.len() - running
+            );
+            shown.server_version = Some(version);
+            let _ = client.end().await;
+            (0, text)
+        }
+        Found::Nothing => (3, "not running; it is started when it is needed".to_owned()),
+        Found::Died => {
+            shown.state = "died";
+            (3, user_server::DIED.to_owned())
+        }
+    };
+    if flags.format.json {
+        print::json(&shown)?;
+    } else {
+        print::out(text + "\n")?;
+    }
+    Ok(code)
+}
+
+async fn stop(flags: &Stop) -> Outcome {
+    let Found::Running(socket) = user_server::look().await? else {
+        return Err(user_server::not_running().await);
+    };
+    let pid = user_server::process(&socket).await?;
+    let client = connect(&socket).await?;
+    let rows = Processes::list(&client).await?.rows;
+    let _ = client.end().await;
+    let running: Vec<_> = rows.iter().filter(|row| row.is_running()).map(Row::described).collect();
+    if !running.is_empty() && !flags.force {
+        let names = running.join(", ");
+        if !confirm::is_possible() {
+            return Err(Failure::new(
+                format!("cannot stop your remex server: {names} would end with it"),
+                "add `--force` to end them, too",
+            ));
+        }
+        if !confirm::ask(&format!("{names} will end with your remex server; stop it?")).await {
+            return Err(Failure::new("your remex server was left alone", "add `--force` to be sure"));
+        }
+    }
+    let trouble = |error: io::Error| Failure::io("stop your remex server", &error);
+    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| trouble(error.into()))?;
+    pidfd_send_signal(&process, Signal::TERM).map_err(|error| trouble(error.into()))?;
+    let ended = tokio::task::spawn_blocking(move || ends(&process)).await;
+    if !ended.is_ok_and(|ended| ended) {
+        return Err(Failure::new(
+            format!("your remex server (pid {}) does not end", pid.as_raw_nonzero()),
+            "look for a process that hangs in the kernel",
+        ));
+    }
+    print::out(format!("stopped your remex server (pid {})\n", pid.as_raw_nonzero()))?;
+    for name in running {
+        print::out(format!("ended {name}\n"))?;
+    }
+    Ok(0)
+}
+
+async fn connect(socket: &Socket) -> Result<Client, Failure> {
+    Place::own(socket.clone()).connect(|_| {}).await
+}
+
+/// Waits until a process has ended, and tells whether it has.
+fn ends(process: &OwnedFd) -> bool {
+    let Ok(patience) = Timespec::try_from(PATIENCE) else { return false };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).is_ok_and(|ready| ready > 0)
+}

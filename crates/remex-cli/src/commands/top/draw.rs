@@ -1,0 +1,376 @@
+//! The state as a picture. It fits any window; the smaller it is, the less it shows.
+//!
+//! Everything that comes from a server or a process is plain text before it gets here. Start at [`screen`].
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line, Span, Text},
+    widgets::{Cell, Paragraph, Row as Cells, Table, TableState},
+};
+
+use super::state::{Mode, SIGNALS, Seen, State};
+use crate::render::{
+    print::Colour,
+    text::{age, line, plain, size, width, within},
+};
+
+const KEYS: &str = "up/down select  enter follow  s signal  K kill  a all  / filter  ? help  q quit";
+
+const HELP: &str = "\
+up, k      select the process above
+down, j    select the process below
+enter, f   follow its output on the whole screen
+s          send it a signal: choose with up and down, enter sends
+K          end it with everything it started: TERM, KILL after 5 s
+a          show or hide what has ended
+/          filter by name or command; Esc clears the filter
+?, h       this help; any key leaves it
+q, Esc     quit; so does Ctrl-C";
+
+/// A column, shown in windows of at least some width.
+struct Column {
+    title: &'static str,
+    width: Constraint,
+    from: u16,
+    cell: fn(&Seen, u64) -> String,
+}
+
+const COLUMNS: [Column; 8] = [
+    // These two are as wide as what they show, where there is room for that.
+    Column { title: "NAME", width: Constraint::Min(16), from: 0, cell: |seen, _| plain(&seen.row.name) },
+    Column { title: "STATE", width: Constraint::Min(9), from: 0, cell: |seen, _| seen.row.outcome() },
+    Column {
+        title: "CPU",
+        width: Constraint::Length(5),
+        from: 34,
+        cell: |seen, _| cpu(seen.rate.cpu_percent),
+    },
+    Column {
+        title: "MEM",
+        width: Constraint::Length(7),
+        from: 42,
+        cell: |seen, _| bytes(seen.row.entry.resident_bytes),
+    },
+    Column { title: "OUT/s", width: Constraint::Length(7), from: 50, cell: |seen, _| bytes(seen.rate.said) },
+    Column {
+        title: "OUT",
+        width: Constraint::Length(7),
+        from: 72,
+        cell: |seen, _| size(seen.row.said_bytes()),
+    },
+    Column { title: "AGE", width: Constraint::Length(6), from: 64, cell: |seen, now| age(seen.row.age(now)) },
+    Column {
+        title: "COMMAND",
+        width: Constraint::Fill(1),
+        from: 56,
+        cell: |seen, _| line(&seen.row.entry.argv),
+    },
+];
+
+/// Draws everything.
+pub(super) fn screen(frame: &mut Frame<'_>, state: &State, now_ms: u64, colour: Colour) {
+    let area = frame.area();
+    let [header, middle, footer] = areas(area);
+    frame.render_widget(Paragraph::new(heading(state, colour)), header);
+    match state.mode {
+        Mode::Follow => output(frame, state, middle),
+        Mode::Help => frame.render_widget(Paragraph::new(HELP), middle),
+        _ => {
+            let [list, preview] = split(middle);
+            table(frame, state, list, now_ms, colour);
+            last_lines(frame, state, preview);
+        }
+    }
+    // A question is asked however small the window is.
+    let asks = !matches!(state.mode, Mode::List | Mode::Help | Mode::Follow) || state.message.is_some();
+    let last = Rect { y: area.y + area.height.saturating_sub(1), height: area.height.min(1), ..area };
+    if asks || footer.height > 0 {
+        frame.render_widget(ratatui::widgets::Clear, last);
+        frame.render_widget(Paragraph::new(foot(state, usize::from(last.width))), last);
+    }
+}
+
+fn areas(area: Rect) -> [Rect; 3] {
+    let (header, footer) = (u16::from(area.height >= 3), u16::from(area.height >= 6));
+    Layout::vertical([Constraint::Length(header), Constraint::Fill(1), Constraint::Length(footer)])
+        .areas(area)
+}
+
+/// Gives a third to the preview where there is room for one.
+fn split(area: Rect) -> [Rect; 2] {
+    let preview = if area.height >= 9 { area.height.div_ceil(3) } else { 0 };
+    Layout::vertical([Constraint::Fill(1), Constraint::Length(preview)]).areas(area)
+}
+
+fn heading(state: &State, colour: Colour) -> Line<'static> {
+    if let Some(trouble) = &state.trouble {
+        return Line::styled(trouble.clone(), tone(colour, Color::Red).add_modifier(Modifier::BOLD));
+    }
+    let (running, ended) = state.counts();
+    let mut text = format!("{}: {running} running, {ended} ended", plain(&state.place));
+    if !state.filter.is_empty() {
+        text.push_str(&format!(", filter `{}`", state.filter));
+    }
+    if state.mode == Mode::Follow {
+        let name = state.watched().map(|key| plain(&key.process_id)).unwrap_or_default();
+        let stage =
+            state.selected().map_or_else(|| "forgotten by the server".to_owned(), |seen| seen.row.state());
+        text = format!("{name}: {stage}");
+    }
+    Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
+}
+
+fn table(frame: &mut Frame<'_>, state: &State, area: Rect, now_ms: u64, colour: Colour) {
+    let columns = || COLUMNS.iter().filter(|column| column.from <= area.width);
+    let listed = state.listed();
+    let widths = widths(&columns().collect::<Vec<_>>(), &listed, area.width, now_ms);
+    let rows = listed.into_iter().map(|seen| {
+        let is_bad = !seen.row.is_running() && seen.row.entry.exit_code != Some(0);
+        let style = if is_bad { tone(colour, Color::Red) } else { Style::new() };
+        Cells::new(columns().map(|column| Cell::new((column.cell)(seen, now_ms)))).style(style)
+    });
+    let titles =
+        Cells::new(columns().map(|column| column.title)).style(Style::new().add_modifier(Modifier::BOLD));
+    let table = Table::new(rows.collect::<Vec<_>>(), widths)
+        .header(titles)
+        .highlight_symbol("> ")
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(state.index()));
+}
+
+/// Gives names and states the room that is left when the other columns have theirs, and commands some of it.
+fn widths(columns: &[&Column], listed: &[&Seen], room: u16, now_ms: u64) -> Vec<Constraint> {
+    /// What a command keeps, if it is that long.
+    const COMMAND: u16 = 24;
+    /// What stands before a row that is selected or not.
+    const MARK: u16 = 2;
+    let longest = |column: &Column| {
+        let widths = listed.iter().map(|seen| width(&(column.cell)(seen, now_ms)));
+        u16::try_from(widths.max().unwrap_or_default()).unwrap_or(u16::MAX)
+    };
+    let least = |column: &&Column| match column.width {
+        Constraint::Length(least) | Constraint::Min(least) => least,
+        _ => longest(column).clamp(7, COMMAND),
+    };
+    let gaps = u16::try_from(columns.len()).unwrap_or(u16::MAX).saturating_sub(1);
+    let taken = columns.iter().map(least).fold(gaps.saturating_add(MARK), u16::saturating_add);
+    let mut left = room.saturating_sub(taken);
+    let width = |column: &&Column| match column.width {
+        Constraint::Min(least) => {
+            let more = longest(column).saturating_sub(least).min(left);
+            left -= more;
+            Constraint::Length(least + more)
+        }
+        fixed => fixed,
+    };
+    columns.iter().map(width).collect()
+}
+
+fn last_lines(frame: &mut Frame<'_>, state: &State, area: Rect) {
+    let Some(seen) = state.selected().filter(|_| area.height > 1) else { return };
+    let title = format!("── {} ", plain(&seen.row.name));
+    let rest = usize::from(area.width).saturating_sub(Span::raw(title.as_str()).width());
+    let title = Line::styled(title + &"─".repeat(rest), Style::new().add_modifier(Modifier::DIM));
+    let lines = state.tail.last(usize::from(area.height) - 1).into_iter().map(Line::raw);
+    frame.render_widget(Text::from_iter(std::iter::once(title).chain(lines)), area);
+}
+
+/// Shows the last of the output; long lines go on in the next row.
+fn output(frame: &mut Frame<'_>, state: &State, area: Rect) {
+    let height = usize::from(area.height);
+    let rows: Vec<_> =
+        state.tail.last(height).iter().flat_map(|line| wrapped(line, usize::from(area.width))).collect();
+    let from = rows.len().saturating_sub(height);
+    frame.render_widget(Text::from_iter(rows.into_iter().skip(from)), area);
+}
+
+fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    let mut used = 0;
+    for letter in line.chars() {
+        let mut buffer = [0; 4];
+        let needs = Span::raw(&*letter.encode_utf8(&mut buffer)).width();
+        if used + needs > width && used > 0 {
+            rows.push(String::new());
+            used = 0;
+        }
+        used += needs;
+        if let Some(row) = rows.last_mut() {
+            row.push(letter);
+        }
+    }
+    rows
+}
+
+/// Returns the last line; names give way where it would not fit.
+fn foot(state: &State, room: usize) -> String {
+    /// What is shown of a name at least.
+    const NAME: usize = 8;
+    let fitting = |before: &str, name: &str, after: &str| {
+        let name = within(name, room.saturating_sub(width(before) + width(after)).max(NAME));
+        format!("{before}{name}{after}")
+    };
+    match &state.mode {
+        _ if state.message.is_some() => state.message.clone().unwrap_or_default(),
+        Mode::Filter => format!("filter: {}_", state.filter),
+        Mode::Kill { name, .. } => fitting("end ", name, " with everything it started? y/n"),
+        Mode::Signal { name, chosen, .. } => {
+            let others: Vec<_> = SIGNALS
+                .iter()
+                .cycle()
+                .skip(chosen + 1)
+                .take(SIGNALS.len() - 1)
+                .map(|other| other.name().trim_start_matches("SIG"))
+                .collect();
+            let before = format!("send [{}] to ", SIGNALS[*chosen]);
+            let whole = format!("{before}{name}? enter; up/down {}", others.join(" "));
+            if width(&whole) <= room { whole } else { fitting(&before, name, "? enter; up/down others") }
+        }
+        Mode::Follow => "q back to the list".to_owned(),
+        Mode::List | Mode::Help => KEYS.to_owned(),
+    }
+}
+
+fn tone(colour: Colour, color: Color) -> Style {
+    match colour {
+        Colour::On => Style::new().fg(color),
+        Colour::Off => Style::new(),
+    }
+}
+
+fn cpu(percent: Option<f64>) -> String {
+    match percent {
+        None => "-".to_owned(),
+        Some(percent) if percent < 9.95 => format!("{percent:.1}%"),
+        Some(percent) => format!("{percent:.0}%"),
+    }
+}
+
+fn bytes(amount: Option<u64>) -> String {
+    amount.map_or_else(|| "-".to_owned(), size)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use ratatui::{Terminal, backend::TestBackend, crossterm::event::KeyCode};
+    use remex_proto::process::{State as Stage, Stream};
+
+    use super::*;
+    use crate::{commands::top::state::Key, remote::processes::tests::process};
+
+    fn state() -> State {
+        let mut state = State::new("here".to_owned());
+        let start = Instant::now();
+        for (second, cpu, said) in [(0, 0, 0), (1, 420, 2048)] {
+            let mut build = process("night", "build", Stage::Running);
+            build.entry.cpu_ms = Some(cpu);
+            build.entry.resident_bytes = Some(3 << 20);
+            build.entry.produced.stdout = said;
+            let other = process("night", "\u{1b}[2Jodd", Stage::Running);
+            state.look(vec![build, other], start + Duration::from_secs(second));
+        }
+        state.tail.take(Stream::Stdout, b"compiling\n\x1b[31mdone\x1b[0m\n");
+        state
+    }
+
+    fn drawn(state: &State, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| screen(frame, state, 61_000, Colour::Off)).unwrap();
+        let text = terminal.backend().to_string();
+        text.lines().map(|line| line.trim_matches('"').trim_end().to_owned() + "\n").collect()
+    }
+
+    #[test]
+    fn names_and_states_take_the_room_there_is_and_questions_fit() {
+        let mut state = State::new("here".to_owned());
+        let mut row = process("night", "a-process-with-a-long-name-構築", Stage::Closed);
+        row.entry.cause = Some(remex_proto::process::ExitCause::OutOfMemory);
+        row.entry.resident_bytes = Some(0);
+        let other = process("night", "b", Stage::Running);
+        let key = Key::of(&row);
+        state.look(vec![row, other], Instant::now());
+        // What has ended, too.
+        state.press(KeyCode::Char('a').into());
+        let wide = drawn(&state, 120, 10);
+        assert!(wide.contains("  a-process-with-a-long-name-構築 out of memory "), "{wide}");
+        let narrow = drawn(&state, 80, 10);
+        assert!(narrow.contains(" a-process-with-") && narrow.contains("sleep 1000"), "{narrow}");
+        let name = "a-process-with-a-very-long-name-that-goes-on-and-on-and-on-and-on";
+        for mode in [
+            Mode::Kill { key: key.clone(), name: name.to_owned() },
+            Mode::Signal { key: key.clone(), name: name.to_owned(), chosen: 0 },
+        ] {
+            state.mode = mode;
+            let question = drawn(&state, 80, 10).lines().last().unwrap().to_owned();
+            assert!(question.contains("a-process-with-a-very-long") && question.contains("? "), "{question}");
+            assert!(question.ends_with("y/n") || question.ends_with("up/down others"), "{question}");
+        }
+        state.mode = Mode::Signal { key: key.clone(), name: "build".to_owned(), chosen: 0 };
+        let question = foot(&state, 80);
+        assert!(width(&question) <= 80 && question.contains("up/down "), "{question}");
+        assert!(!question.ends_with("others"), "{question}");
+    }
+
+    #[test]
+    fn a_window_shows_the_list_and_the_last_lines() {
+        let expected = "\
+here: 2 running, 0 ended
+  NAME             STATE     CPU   MEM     OUT/s   OUT     AGE    COMMAND
+> build            running   42%   3.0MiB  2.0KiB  2.0KiB  1m00s  sleep 1000
+  \u{fffd}[2Jodd          running   0.0%  0B      0B      0B      1m00s  sleep 1000
+
+
+
+── build ───────────────────────────────────────────────────────────────────────
+compiling
+done
+up/down select  enter follow  s signal  K kill  a all  / filter  ? help  q quit
+";
+        let shown = drawn(&state(), 80, 11);
+        assert_eq!(shown, expected, "{shown}");
+    }
+
+    #[test]
+    fn no_window_is_too_small() {
+        let mut state = state();
+        let key = state.watched().unwrap().clone();
+        let name = "build".to_owned();
+        let modes = [
+            Mode::List,
+            Mode::Follow,
+            Mode::Filter,
+            Mode::Help,
+            Mode::Kill { key: key.clone(), name: name.clone() },
+            Mode::Signal { key, name, chosen: 8 },
+        ];
+        for mode in modes {
+            state.mode = mode;
+            for (width, height) in [(20, 5), (1, 1), (3, 2), (200, 1), (1, 50), (200, 60)] {
+                drawn(&state, width, height);
+            }
+        }
+        state.mode = Mode::List;
+        assert_eq!(drawn(&state, 20, 3), "here: 2 running, 0 e\n  NAME      STATE\n> build     running\n");
+        state.mode = Mode::Kill { key: state.watched().unwrap().clone(), name: "build".to_owned() };
+        assert!(drawn(&state, 20, 2).contains("end build with every"));
+    }
+
+    #[test]
+    fn wide_letters_take_their_room() {
+        assert_eq!(wrapped("漢字漢", 5), ["漢字", "漢"]);
+        assert_eq!(wrapped("漢", 1), ["漢"]);
+        assert_eq!(wrapped("", 5), [""]);
+    }
+
+    #[test]
+    fn a_followed_output_wraps_and_ends_at_the_bottom() {
+        let mut state = state();
+        state.mode = Mode::Follow;
+        state.tail.take(Stream::Stdout, "a line that wraps\nlast".as_bytes());
+        assert_eq!(drawn(&state, 10, 6), "build: run\ndone\na line tha\nt wraps\nlast\nq back to\n");
+    }
+}

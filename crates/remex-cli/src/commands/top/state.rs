@@ -1,0 +1,401 @@
+//! What the screen shows and what keys do to it.
+//!
+//! Pure: looks and keys go in, orders come out, the time is an argument. Start at [`State`].
+
+use std::time::Instant;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use remex_proto::process::SignalName;
+
+use super::{
+    rates::{Rate, Rates},
+    tail::Tail,
+};
+use crate::{
+    remote::processes::Row,
+    render::text::{line, plain},
+};
+
+/// The signals that people send, in the order in which they are offered.
+pub(super) const SIGNALS: [SignalName; 9] = [
+    SignalName::Term,
+    SignalName::Int,
+    SignalName::Hup,
+    SignalName::Quit,
+    SignalName::Kill,
+    SignalName::Usr1,
+    SignalName::Usr2,
+    SignalName::Stop,
+    SignalName::Cont,
+];
+
+/// Which process, whatever it is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) session_id: String,
+    pub(super) process_id: String,
+}
+
+impl Key {
+    pub(super) fn of(row: &Row) -> Self {
+        Self { session_id: row.entry.session_id.clone(), process_id: row.entry.process_id.clone() }
+    }
+}
+
+/// A process at the last look.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) row: Row,
+    pub(super) rate: Rate,
+}
+
+/// What the keys mean now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    List,
+    /// The output of the selected process on the whole screen.
+    Follow,
+    /// A filter is being typed.
+    Filter,
+    /// A signal is being chosen, by its place in [`SIGNALS`].
+    Signal {
+        key: Key,
+        name: String,
+        chosen: usize,
+    },
+    /// Whether to end a tree is being asked.
+    Kill {
+        key: Key,
+        name: String,
+    },
+    Help,
+}
+
+/// What has to be done elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Nothing,
+    Quit,
+    /// Let the shell have the terminal.
+    Suspend,
+    Signal(Key, String, SignalName),
+    KillTree(Key, String),
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    /// Where the processes are.
+    pub(super) place: String,
+    pub(super) mode: Mode,
+    /// What is wrong with the connection.
+    pub(super) trouble: Option<String>,
+    /// What became of the last order.
+    pub(super) message: Option<String>,
+    pub(super) filter: String,
+    pub(super) shows_ended: bool,
+    /// What the selected process has said.
+    pub(super) tail: Tail,
+    rows: Vec<Seen>,
+    rates: Rates,
+    selected: Option<Key>,
+}
+
+impl State {
+    pub(super) fn new(place: String) -> Self {
+        Self {
+            place,
+            mode: Mode::List,
+            trouble: None,
+            message: None,
+            filter: String::new(),
+            shows_ended: false,
+            tail: Tail::new(),
+            rows: Vec::new(),
+            rates: Rates::default(),
+            selected: None,
+        }
+    }
+
+    /// Takes what was seen at a time.
+    pub(super) fn look(&mut self, rows: Vec<Row>, at: Instant) {
+        let before = self.index();
+        let rates = self.rates.look(&rows, at);
+        self.rows = rows.into_iter().zip(rates).map(|(row, rate)| Seen { row, rate }).collect();
+        self.keep_selection(before);
+    }
+
+    /// Returns the processes that are listed.
+    pub(super) fn listed(&self) -> Vec<&Seen> {
+        let filter = self.filter.to_lowercase();
+        let matches = |text: &str| text.to_lowercase().contains(&filter);
+        let rows = self.rows.iter().filter(|seen| self.shows_ended || seen.row.is_running());
+        rows.filter(|seen| matches(&seen.row.name) || matches(&line(&seen.row.entry.argv))).collect()
+    }
+
+    /// Returns how many run, and how many have ended.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let running = self.rows.iter().filter(|seen| seen.row.is_running()).count();
+        (running, self.rows.len() - running)
+    }
+
+    /// Returns which of the listed processes is selected.
+    pub(super) fn index(&self) -> Option<usize> {
+        let selected = self.selected.as_ref()?;
+        self.listed().iter().position(|seen| Key::of(&seen.row) == *selected)
+    }
+
+    /// Returns the selected process; while its output is followed it need not be listed.
+    pub(super) fn selected(&self) -> Option<&Seen> {
+        let selected = self.selected.as_ref()?;
+        self.rows.iter().find(|seen| Key::of(&seen.row) == *selected)
+    }
+
+    /// Returns whose output is wanted, also when it is no longer known to the server.
+    pub(super) fn watched(&self) -> Option<&Key> {
+        self.selected.as_ref()
+    }
+
+    /// Does what a key means.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Order {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Order::Quit,
+                KeyCode::Char('z') => Order::Suspend,
+                _ => Order::Nothing,
+            };
+        }
+        self.message = None;
+        match self.mode.clone() {
+            Mode::List => return self.press_in_list(key.code),
+            Mode::Follow => self.press_in_output(key.code),
+            Mode::Filter => self.press_in_filter(key.code),
+            Mode::Help => self.mode = Mode::List,
+            Mode::Signal { key: process, name, chosen } => {
+                return self.press_in_signals(key.code, process, name, chosen);
+            }
+            Mode::Kill { key: process, name } => {
+                self.mode = Mode::List;
+                if matches!(key.code, KeyCode::Char('y' | 'Y')) {
+                    return Order::KillTree(process, name);
+                }
+            }
+        }
+        Order::Nothing
+    }
+
+    fn press_in_list(&mut self, code: KeyCode) -> Order {
+        match code {
+            KeyCode::Esc if !self.filter.is_empty() => {
+                let before = self.index();
+                self.filter.clear();
+                self.keep_selection(before);
+            }
+            KeyCode::Char('q') | KeyCode::Esc => return Order::Quit,
+            KeyCode::Up | KeyCode::Char('k') => self.go(|at, _| at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.go(|at, _| at + 1),
+            KeyCode::PageUp => self.go(|at, _| at.saturating_sub(10)),
+            KeyCode::PageDown => self.go(|at, _| at + 10),
+            KeyCode::Home => self.go(|_, _| 0),
+            KeyCode::End => self.go(|_, last| last),
+            KeyCode::Enter | KeyCode::Char('f') if self.selected.is_some() => self.mode = Mode::Follow,
+            KeyCode::Char('a') => {
+                let before = self.index();
+                self.shows_ended = !self.shows_ended;
+                self.keep_selection(before);
+            }
+            KeyCode::Char('/') => self.mode = Mode::Filter,
+            KeyCode::Char('?' | 'h') => self.mode = Mode::Help,
+            KeyCode::Char('s') => self.ask(|key, name| Mode::Signal { key, name, chosen: 0 }),
+            KeyCode::Char('K') => self.ask(|key, name| Mode::Kill { key, name }),
+            _ => {}
+        }
+        Order::Nothing
+    }
+
+    fn press_in_output(&mut self, code: KeyCode) {
+        if matches!(code, KeyCode::Char('q' | 'f') | KeyCode::Esc | KeyCode::Enter) {
+            self.mode = Mode::List;
+            self.keep_selection(None);
+        }
+    }
+
+    fn press_in_filter(&mut self, code: KeyCode) {
+        let before = self.index();
+        match code {
+            KeyCode::Char(letter) => self.filter.push(letter),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Enter => self.mode = Mode::List,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.mode = Mode::List;
+            }
+            _ => {}
+        }
+        self.keep_selection(before);
+    }
+
+    fn press_in_signals(&mut self, code: KeyCode, key: Key, name: String, chosen: usize) -> Order {
+        let chosen = match code {
+            KeyCode::Up | KeyCode::Left | KeyCode::Char('k' | 'h') => chosen + SIGNALS.len() - 1,
+            KeyCode::Down | KeyCode::Right | KeyCode::Char('j' | 'l' | 's') => chosen + 1,
+            KeyCode::Enter => {
+                self.mode = Mode::List;
+                return Order::Signal(key, name, SIGNALS[chosen]);
+            }
+            KeyCode::Char('q') | KeyCode::Esc => {
+                self.mode = Mode::List;
+                return Order::Nothing;
+            }
+            _ => chosen,
+        };
+        self.mode = Mode::Signal { key, name, chosen: chosen % SIGNALS.len() };
+        Order::Nothing
+    }
+
+    /// Asks something about the selected process, if it runs.
+    fn ask(&mut self, question: impl FnOnce(Key, String) -> Mode) {
+        let Some(seen) = self.selected() else { return };
+        let name = plain(&seen.row.name);
+        if seen.row.is_running() {
+            self.mode = question(Key::of(&seen.row), name);
+        } else {
+            self.message = Some(format!("{name} has ended"));
+        }
+    }
+
+    fn go(&mut self, to: impl FnOnce(usize, usize) -> usize) {
+        let at = self.index().unwrap_or_default();
+        let listed = self.listed();
+        let Some(last) = listed.len().checked_sub(1) else { return };
+        let key = Key::of(&listed[to(at, last).min(last)].row);
+        self.select(Some(key));
+    }
+
+    /// Selects what is where the selection was, if that is no longer listed.
+    fn keep_selection(&mut self, before: Option<usize>) {
+        if self.index().is_some() || self.mode == Mode::Follow {
+            return;
+        }
+        let listed = self.listed();
+        let last = listed.len().checked_sub(1);
+        let key = last.map(|last| Key::of(&listed[before.unwrap_or(0).min(last)].row));
+        self.select(key);
+    }
+
+    fn select(&mut self, key: Option<Key>) {
+        if key != self.selected {
+            self.selected = key;
+            self.tail = Tail::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remex_proto::process::State as Stage;
+
+    use super::*;
+    use crate::remote::processes::tests::process;
+
+    fn rows(names: &[&str]) -> Vec<Row> {
+        names.iter().map(|name| process("s", name, Stage::Running)).collect()
+    }
+
+    fn state(names: &[&str]) -> State {
+        let mut state = State::new("here".to_owned());
+        state.look(rows(names), Instant::now());
+        state
+    }
+
+    fn press(state: &mut State, keys: &str) -> Order {
+        let mut order = Order::Nothing;
+        for key in keys.chars() {
+            let code = match key {
+                '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                other => KeyCode::Char(other),
+            };
+            order = state.press(KeyEvent::new(code, KeyModifiers::NONE));
+        }
+        order
+    }
+
+    fn selected(state: &State) -> Option<&str> {
+        state.selected().map(|seen| seen.row.name.as_str())
+    }
+
+    #[test]
+    fn the_selection_stays_with_its_process() {
+        let mut state = state(&["a", "b", "c"]);
+        assert_eq!(selected(&state), Some("a"));
+        press(&mut state, "jjjj");
+        assert_eq!(selected(&state), Some("c"));
+        press(&mut state, "k");
+        state.look(rows(&["b", "c", "d"]), Instant::now());
+        assert_eq!((selected(&state), state.index()), (Some("b"), Some(0)));
+        press(&mut state, "jj");
+        state.look(rows(&["b", "c"]), Instant::now());
+        assert_eq!(selected(&state), Some("c"));
+        state.look(Vec::new(), Instant::now());
+        assert_eq!(selected(&state), None);
+        assert_eq!(press(&mut state, "jkKs\nf"), Order::Nothing);
+        assert_eq!(state.mode, Mode::List);
+    }
+
+    #[test]
+    fn a_filter_looks_at_names_and_commands() {
+        let mut state = state(&["build", "lint"]);
+        press(&mut state, "/LIN");
+        assert_eq!((selected(&state), state.listed().len()), (Some("lint"), 1));
+        // While it is typed, letters are no orders.
+        assert_eq!(press(&mut state, "qK"), Order::Nothing);
+        assert_eq!((selected(&state), state.filter.as_str()), (None, "LINqK"));
+        press(&mut state, "\u{1b}/sleep 1\n");
+        assert_eq!((state.listed().len(), &state.mode), (2, &Mode::List));
+        // The first takes the filter away, the second leaves.
+        assert_eq!((press(&mut state, "\u{1b}"), state.filter.as_str()), (Order::Nothing, ""));
+        assert_eq!(press(&mut state, "\u{1b}"), Order::Quit);
+    }
+
+    #[test]
+    fn what_has_ended_is_listed_on_demand() {
+        let mut state = State::new("here".to_owned());
+        state.look(
+            vec![process("s", "old", Stage::Closed), process("s", "new", Stage::Running)],
+            Instant::now(),
+        );
+        assert_eq!((state.listed().len(), state.counts()), (1, (1, 1)));
+        press(&mut state, "ak");
+        assert_eq!(selected(&state), Some("old"));
+        press(&mut state, "K");
+        assert_eq!((&state.mode, state.message.as_deref()), (&Mode::List, Some("old has ended")));
+        press(&mut state, "a");
+        assert_eq!(selected(&state), Some("new"));
+    }
+
+    #[test]
+    fn signals_are_chosen_and_a_tree_is_killed_only_after_a_yes() {
+        let mut state = state(&["a", "b"]);
+        let key = Key { session_id: "id-of-s".to_owned(), process_id: "b".to_owned() };
+        let signal = Order::Signal(key.clone(), "b".to_owned(), SignalName::Int);
+        assert_eq!(press(&mut state, "jsj\n"), signal);
+        assert_eq!(press(&mut state, "s\u{1b}"), Order::Nothing);
+        assert_eq!(press(&mut state, "Kn"), Order::Nothing);
+        assert_eq!(press(&mut state, "K"), Order::Nothing);
+        // The question is about the process that was selected, whatever happens meanwhile.
+        state.look(rows(&["a"]), Instant::now());
+        assert_eq!(press(&mut state, "y"), Order::KillTree(key, "b".to_owned()));
+    }
+
+    #[test]
+    fn the_output_of_a_process_can_be_followed_beyond_its_end() {
+        let mut state = state(&["a", "b"]);
+        press(&mut state, "j\n");
+        assert_eq!(state.mode, Mode::Follow);
+        state.look(rows(&["a"]), Instant::now());
+        assert_eq!(state.watched().map(|key| key.process_id.as_str()), Some("b"));
+        assert_eq!(press(&mut state, "q"), Order::Nothing);
+        assert_eq!((&state.mode, selected(&state)), (&Mode::List, Some("a")));
+        assert_eq!(press(&mut state, "q"), Order::Quit);
+    }
+}

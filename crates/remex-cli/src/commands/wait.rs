@@ -1,0 +1,117 @@
+//! `remex wait`: until processes have ended.
+
+use std::time::Duration;
+
+use remex_proto::process::ExitCause;
+use serde::Serialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::Outcome;
+use crate::{
+    args::wait::Flags,
+    console,
+    remote::{
+        endpoint::Otherwise,
+        process_ref::{End, Followed},
+        processes::{Processes, Row},
+        reconnect,
+    },
+    render::{failure::Failure, print},
+};
+
+/// The exit code when the time is up.
+const TIMED_OUT: u8 = 124;
+
+pub(crate) async fn run(flags: &Flags) -> Outcome {
+    // The first sleep of a timer may not be longer than this, and nobody waits so long.
+    let limit = flags.timeout.unwrap_or(Duration::MAX).min(Duration::from_secs(100 * 365 * 24 * 3600));
+    let deadline = Instant::now() + limit;
+    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let listed = timeout_at(deadline, async {
+        let client = place.connect(reconnect::outlive).await?;
+        let processes = Processes::list(&client).await?;
+        Ok::<_, Failure>((client, processes))
+    });
+    let Ok(listed) = listed.await else {
+        print::note(format!("the server did not answer within {limit:?}"));
+        return Ok(TIMED_OUT);
+    };
+    let (client, processes) = listed?;
+    let rows = processes.find_all(&flags.names)?;
+    // All at once, so that one that goes on does not hide that others have ended.
+    let waiting: Vec<_> =
+        rows.iter().map(|row| tokio::spawn(end(processes.followed(row), known_end(row), deadline))).collect();
+    let gathered = reconnect::told(place.kind, &client, async {
+        let mut ended = Vec::new();
+        for (row, waiting) in rows.into_iter().zip(waiting) {
+            let end = waiting.await.map_err(|error| {
+                Failure::new(format!("a wait ended early: {error}"), "report this as a defect")
+            })?;
+            ended.push((row, end?));
+        }
+        Ok::<_, Failure>(ended)
+    });
+    let ended = gathered.await?;
+    let code = match ended.iter().map(|(_, end)| end.as_ref()).collect::<Option<Vec<_>>>() {
+        Some(ends) => ends.last().map_or(0, |end| console::code(end.code, end.cause)),
+        None => TIMED_OUT,
+    };
+    if flags.format.json {
+        print::json(&Listing {
+            processes: ended.iter().map(|(row, end)| Shown::of(row, end.as_ref())).collect(),
+        })?;
+    } else if code == TIMED_OUT {
+        for (row, _) in ended.iter().filter(|(_, end)| end.is_none()) {
+            print::note(format!("`{}` still runs", crate::render::text::plain(&row.name)));
+        }
+    }
+    let _ = client.end().await;
+    Ok(code)
+}
+
+/// Waits until a process has ended; `None` when the time is up before.
+async fn end(process: Followed, known: Option<End>, deadline: Instant) -> Result<Option<End>, Failure> {
+    if known.is_some() {
+        return Ok(known);
+    }
+    Ok(timeout_at(deadline, process.wait()).await.ok().transpose()?)
+}
+
+/// Returns how a process ended that had ended when it was listed.
+fn known_end(row: &Row) -> Option<End> {
+    let entry = &row.entry;
+    let code = entry.exit_code.filter(|_| !row.is_running())?;
+    Some(End { code, signal: entry.signal.clone(), cause: entry.cause })
+}
+
+/// The JSON of `wait`; CLI.md documents it.
+#[derive(Serialize)]
+struct Listing<'a> {
+    processes: Vec<Shown<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'a> {
+    name: &'a str,
+    process_id: &'a str,
+    session_id: &'a str,
+    running: bool,
+    exit_code: Option<i32>,
+    signal: Option<&'a str>,
+    cause: Option<ExitCause>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(row: &'a Row, end: Option<&'a End>) -> Self {
+        Self {
+            name: &row.name,
+            process_id: &row.entry.process_id,
+            session_id: &row.entry.session_id,
+            running: end.is_none(),
+            exit_code: end.map(|end| end.code),
+            signal: end.and_then(|end| end.signal.as_deref()),
+            cause: end.and_then(|end| end.cause),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The terminal that a person sits at: raw while a remote one is shown on it, and as it was before, whatever happens.
+//!
+//! Start at [`Raw`].
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    num::NonZeroU16,
+    sync::Mutex,
+};
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+use crate::{console::view::Screen, render::failure::Failure};
+
+/// What a terminal may have been told by a program that it no longer shows: a hidden cursor, marked pastes, the mouse, a
+/// colour.
+const UNDO: &str =
+    "\u{1b}[?25h\u{1b}[?2004l\u{1b}[?1000l\u{1b}[?1002l\u{1b}[?1003l\u{1b}[?1006l\u{1b}[?1l\u{1b}>\u{1b}[0m";
+
+/// What the settings were, for whoever has to bring them back: the guard, or a thread that panics.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// Goes back from the other screen; only for who is there, because it moves the cursor.
+const FIRST_SCREEN: &str = "\u{1b}[?1049l";
+
+/// A terminal in raw mode; dropped, it is as it was before.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    settings: Termios,
+}
+
+/// Which keys come as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    All,
+    /// Ctrl-C and its kin are signals.
+    ButSignals,
+}
+
+impl Raw {
+    /// Makes standard input raw, if it is a terminal.
+    pub(crate) fn enter(keys: Keys) -> Result<Option<Self>, Failure> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(None);
+        }
+        let before = tcgetattr(&stdin).map_err(trouble)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        if keys == Keys::ButSignals {
+            raw.local_modes |= LocalModes::ISIG;
+        }
+        if let Ok(mut place) = BEFORE.lock() {
+            *place = Some(before);
+        }
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            usual(panic);
+        }));
+        let entered = Self { settings: raw };
+        entered.again()?;
+        Ok(Some(entered))
+    }
+
+    /// Makes it raw once more, after a shell has had it.
+    pub(crate) fn again(&self) -> Result<(), Failure> {
+        tcsetattr(io::stdin(), OptionalActions::Now, &self.settings).map_err(trouble)
+    }
+
+    /// Takes back what a program that is no longer shown has told the terminal.
+    pub(crate) fn undo(screen: Screen) {
+        let mut stdout = io::stdout().lock();
+        if stdout.is_terminal() {
+            let first = if screen == Screen::Other { FIRST_SCREEN } else { "" };
+            let _ = write!(stdout, "{first}{UNDO}").and_then(|()| stdout.flush());
+        }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn restore() {
+    let before = BEFORE.lock().ok().and_then(|mut place| place.take());
+    if let Some(before) = before {
+        // What has been written is shown first.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &before);
+    }
+}
+
+fn trouble(error: rustix::io::Errno) -> Failure {
+    Failure::io("change the mode of the terminal", &error.into())
+}
+
+/// Tells whether standard input was a terminal and that has gone away.
+pub(crate) fn is_gone() -> bool {
+    tcgetattr(io::stdin()).is_err_and(|error| error == rustix::io::Errno::IO)
+}
+
+/// Returns the rows and columns of the terminal on any of the standard streams; 24 × 80 where there is none.
+pub(crate) fn size() -> (NonZeroU16, NonZeroU16) {
+    const USUAL: (u16, u16) = (24, 80);
+    let sizes = [tcgetwinsize(io::stdin()), tcgetwinsize(io::stdout()), tcgetwinsize(io::stderr())];
+    let size = sizes.into_iter().flatten().map(|size| (size.ws_row, size.ws_col));
+    let (rows, cols) = size.into_iter().find(|(rows, cols)| *rows > 0 && *cols > 0).unwrap_or(USUAL);
+    let or = |value, usual| NonZeroU16::new(value).or(NonZeroU16::new(usual)).unwrap_or(NonZeroU16::MIN);
+    (or(rows, USUAL.0), or(cols, USUAL.1))
+}

@@ -1,0 +1,544 @@
+//! A process shown here: its output on our streams, our input and signals on its way, until it ends or we leave.
+//!
+//! Start at [`Console`].
+
+use std::{
+    io::{IsTerminal as _, Write as _},
+    time::{Duration, Instant},
+};
+
+use remex_client::{Client, ConnectionState, Error, process::Event};
+use remex_proto::process::{ExitCause, SignalName, TerminateMode};
+use rustix::process::{getpid, kill_process};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+    task::JoinHandle,
+};
+
+use super::{
+    output::{Broken, Output},
+    remote::{Feed, Remote},
+};
+use crate::{
+    console::{
+        escape::{Character, Escape, Key, Typing},
+        input::Input,
+        interrupt::Came,
+        terminal::{self, Keys, Raw},
+    },
+    remote::{
+        endpoint::{Place, PlaceKind},
+        reconnect::Notices,
+    },
+    render::{failure::Failure, text::amount},
+};
+
+/// How long the end of a process is waited for when it is asked to end because we are.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How long a kill may take before we go without knowing.
+const FORCE: Duration = Duration::from_secs(2);
+
+/// How soon a second Ctrl-C has to follow the first to kill the process.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What a program tells a terminal to show its other screen.
+const OTHER_SCREEN: &[u8] = b"\x1b[?1049h";
+
+/// What it tells it to go back.
+const FIRST_SCREEN: &[u8] = b"\x1b[?1049l";
+
+/// How the process is shown.
+#[derive(Debug)]
+pub(crate) struct Console {
+    pub(crate) remote: Remote,
+    /// Whether it has a terminal, which ours then follows.
+    pub(crate) terminal: bool,
+    /// Whether our standard input is its own.
+    pub(crate) forward: bool,
+    /// Why it cannot be left running, if it cannot.
+    pub(crate) stay: Option<String>,
+    pub(crate) when_ended: WhenEnded,
+    pub(crate) interrupts: Interrupts,
+    /// What begins an order to us among the keys.
+    pub(crate) escape: Character,
+    /// What kind of place it runs in: the user's own server is known to be gone before others are.
+    pub(crate) place: PlaceKind,
+}
+
+/// What Ctrl-C means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupts {
+    /// It is for the process, and a second one soon after kills it.
+    Pass,
+    /// We go.
+    Leave,
+}
+
+/// What becomes of the process when a signal ends us, or our terminal goes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenEnded {
+    /// It ends, too, with everything it has started.
+    End,
+    /// It runs on.
+    Leave,
+}
+
+/// How it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The process ended; the exit code as a shell has it.
+    Exited(u8),
+    /// We left, and it runs on.
+    Detached,
+    /// A signal ended us, and the process was asked to end.
+    Signalled(u8),
+    /// Nobody reads our output any more.
+    Deaf,
+}
+
+/// What the loop waits for.
+enum Turn {
+    Event(Result<Option<Event>, Error>),
+    Interrupt,
+    Quit,
+    Ended(u8),
+    Resized,
+    Continued,
+    Stop,
+    Order(Key),
+    Condition,
+    Gone(Failure),
+    Deaf(Broken),
+}
+
+/// The signals that a person or the system sends us.
+struct Signals {
+    interrupt: Came,
+    quit: Came,
+    terminate: Came,
+    hangup: Came,
+    window: Signal,
+    resumed: Signal,
+    /// Ctrl-Z; on a raw terminal it is a key like any other, and the signal keeps its usual action.
+    stop: Option<Came>,
+}
+
+impl Console {
+    /// Shows it until it ends or we leave.
+    pub(crate) async fn show(self) -> Result<Ending, Failure> {
+        let raw = match (self.terminal, self.forward) {
+            (true, true) => Raw::enter(Keys::All)?,
+            // Who only watches still leaves with Ctrl-C.
+            (true, false) if self.interrupts == Interrupts::Leave => Raw::enter(Keys::ButSignals)?,
+            _ => None,
+        };
+        let mut screen = Screen::First;
+        let signals = Signals::listen(raw.is_some())?;
+        let (orders, keys) = mpsc::channel(1);
+        let keyboard = self.forward.then(|| self.keyboard(orders)).transpose()?;
+        let ending = Box::pin(self.watch(signals, keys, raw.as_ref(), &mut screen)).await;
+        // Who leaves a process keeps its input open: dropped, it would be closed.
+        if let Some(keyboard) = keyboard.filter(|_| !matches!(ending, Ok(Ending::Detached))) {
+            keyboard.abort();
+        }
+        if raw.is_some() && !matches!(ending, Ok(Ending::Exited(_))) {
+            Raw::undo(screen);
+        }
+        drop(raw);
+        ending
+    }
+
+    async fn watch(
+        mut self,
+        mut signals: Signals,
+        mut keys: mpsc::Receiver<Key>,
+        terminal: Option<&Raw>,
+        screen: &mut Screen,
+    ) -> Result<Ending, Failure> {
+        let raw = terminal.is_some();
+        let client = self.remote.client().clone();
+        let (mut conditions, mut notices) = (client.connection_states(), Notices::of(&client));
+        let mut server_gone = std::pin::pin!(Place::server_gone(self.place, &client));
+        let mut output = Output::open()?;
+        let (mut presses, mut listens) = (Presses::default(), self.forward);
+        loop {
+            let turn = tokio::select! {
+                biased;
+                turn = signals.next(raw) => turn,
+                key = keys.recv(), if listens => match key {
+                    Some(key) => Turn::Order(key),
+                    None => { listens = false; continue }
+                },
+                _ = conditions.changed() => Turn::Condition,
+                failure = &mut server_gone => Turn::Gone(failure),
+                broken = output.broken() => Turn::Deaf(broken),
+                event = self.remote.next(&output) => Turn::Event(event),
+            };
+            match turn {
+                Turn::Event(Ok(Some(Event::Output(chunk)))) => {
+                    screen.note(&chunk.bytes);
+                    output.write(chunk.stream, chunk.bytes);
+                }
+                Turn::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gone(gap.bytes)),
+                Turn::Event(Ok(Some(Event::Exited(exit)))) => {
+                    if exit.cause == Some(ExitCause::Terminated) && !presses.killed {
+                        say(raw, "the command was ended by its server, or by somebody else");
+                    }
+                    return match output.finish(&mut signals.interrupt).await {
+                        None => Ok(Ending::Exited(code(exit.code, exit.cause))),
+                        Some(broken) => broken.ending(),
+                    };
+                }
+                Turn::Event(Ok(Some(Event::Closed(_)) | None)) => {
+                    return Err(Failure::new(
+                        "the process is gone, and how it ended is not known",
+                        "see `remex ps --all`",
+                    ));
+                }
+                Turn::Event(Err(error)) => return Err(Place::explain(self.place, error.into())),
+                Turn::Gone(failure) => return Err(failure),
+                Turn::Interrupt | Turn::Quit if self.interrupts == Interrupts::Leave => {
+                    return Ok(Ending::Detached);
+                }
+                Turn::Interrupt => {
+                    let press = presses.press(Instant::now(), self.is_away());
+                    if let Some(ending) = self.interrupt(press, raw).await {
+                        return Ok(ending);
+                    }
+                }
+                Turn::Quit => self.remote.pass(SignalName::Quit),
+                Turn::Ended(code) => return self.end(code).await,
+                Turn::Resized => self.remote.resize(terminal::size()),
+                Turn::Continued => {
+                    // A terminal that goes away continues who was stopped, and cannot be set any more.
+                    let _ = terminal.map(Raw::again);
+                    self.remote.resize(terminal::size());
+                }
+                Turn::Stop => self.suspend().await,
+                Turn::Order(Key::Detach) => match &self.stay {
+                    None => return Ok(Ending::Detached),
+                    Some(why) => say(raw, why),
+                },
+                Turn::Order(Key::Kill) => {
+                    presses.killed = true;
+                    self.warn_if_away(raw);
+                    tokio::spawn(self.remote.killed(TerminateMode::Force));
+                }
+                Turn::Order(Key::HangUp) => return self.end(129).await,
+                Turn::Order(Key::Help) => say(raw, &self.escape.help()),
+                Turn::Order(Key::Bytes(_)) => {}
+                Turn::Condition => notices.next(&client).iter().for_each(|notice| say(raw, notice)),
+                Turn::Deaf(_) if terminal::is_gone() => return self.end(129).await,
+                Turn::Deaf(broken) => {
+                    if self.when_ended == WhenEnded::End {
+                        let _ = tokio::time::timeout(FORCE, self.remote.killed(TerminateMode::Force)).await;
+                    }
+                    return broken.ending();
+                }
+            }
+        }
+    }
+
+    /// Passes Ctrl-C on, or kills.
+    async fn interrupt(&self, press: Press, raw: bool) -> Option<Ending> {
+        if press == Press::Interrupt {
+            if !self.warn_if_away(raw) {
+                let seconds = AGAIN.as_secs();
+                say(
+                    raw,
+                    &format!(
+                        "interrupted; Ctrl-C again within {seconds} s kills it with everything it started"
+                    ),
+                );
+            }
+            self.remote.pass(SignalName::Int);
+            return None;
+        }
+        let killed = tokio::time::timeout(FORCE, self.remote.killed(TerminateMode::Force)).await;
+        // Once it is known to be gone, how it ended arrives; otherwise nobody can tell any more.
+        if matches!(killed, Ok(Ok(()))) && press == Press::Kill {
+            return None;
+        }
+        say(raw, "the server does not answer; the command may run on until its session ends");
+        Some(Ending::Signalled(130))
+    }
+
+    /// Stops, as a shell wants it, and goes on when that wants it; what we have started does the same.
+    async fn suspend(&self) {
+        let both = self.when_ended == WhenEnded::End;
+        if both {
+            // In its session there is no shell that could wake it from SIGTSTP, so the kernel would ignore that.
+            let stopped = tokio::time::timeout(FORCE, self.remote.signalled(SignalName::Stop)).await;
+            let is_stopped = matches!(stopped, Ok(Ok(())));
+            say(
+                false,
+                if is_stopped {
+                    "suspended, and so is the command"
+                } else {
+                    "suspended; the command runs on"
+                },
+            );
+        } else {
+            say(false, "suspended; the process runs on");
+        }
+        let _ = kill_process(getpid(), rustix::process::Signal::STOP);
+        if both {
+            self.remote.pass(SignalName::Cont);
+        }
+    }
+
+    /// Says that the process cannot be reached now, and tells whether it had to.
+    fn warn_if_away(&self, raw: bool) -> bool {
+        let away = self.is_away();
+        if away {
+            say(raw, "there is no connection now; Ctrl-C once more gives up");
+        }
+        away
+    }
+
+    fn is_away(&self) -> bool {
+        matches!(self.remote.client().connection_state(), ConnectionState::Reconnecting { .. })
+    }
+
+    /// Ends the process because we are to end.
+    async fn end(&self, code: u8) -> Result<Ending, Failure> {
+        if self.when_ended == WhenEnded::Leave {
+            return Ok(Ending::Detached);
+        }
+        if self.is_away() {
+            return Ok(Ending::Signalled(code));
+        }
+        let grace = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
+        let mode = TerminateMode::Graceful { timeout_ms: grace };
+        let _ = tokio::time::timeout(GRACE + FORCE, self.remote.killed(mode)).await;
+        Ok(Ending::Signalled(code))
+    }
+
+    /// Sends what is typed, and finds orders in it.
+    fn keyboard(&self, orders: mpsc::Sender<Key>) -> Result<JoinHandle<()>, Failure> {
+        let input = Input::open()?;
+        let feed = self.remote.feed();
+        let orders = std::io::stdin().is_terminal().then_some(orders);
+        let (terminal, leaves, character) = (self.terminal, self.stay.is_none(), self.escape);
+        Ok(tokio::spawn(async move {
+            // Whoever takes no more input is not asked again; how the process ends says the rest.
+            let _ = forward(input, feed, Keyboard { orders, leaves, terminal, character }).await;
+        }))
+    }
+}
+
+/// What one Ctrl-C means, given those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Press {
+    Interrupt,
+    Kill,
+    /// It was to be killed before, and still runs.
+    GiveUp,
+}
+
+/// How often Ctrl-C came, and when.
+#[derive(Debug, Default)]
+struct Presses {
+    /// The last one that only interrupted, and whether there was no connection then.
+    last: Option<(Instant, bool)>,
+    /// Whether we have killed the process.
+    killed: bool,
+}
+
+impl Presses {
+    fn press(&mut self, now: Instant, away: bool) -> Press {
+        if self.killed {
+            return Press::GiveUp;
+        }
+        // Nothing that was sent while there is no connection has interrupted anything yet.
+        let again = self
+            .last
+            .is_some_and(|(at, was_away)| now.saturating_duration_since(at) <= AGAIN || (was_away && away));
+        if again {
+            self.killed = true;
+            return Press::Kill;
+        }
+        self.last = Some((now, away));
+        Press::Interrupt
+    }
+}
+
+/// What our input may mean.
+struct Keyboard {
+    /// Where orders go; only a person gives them.
+    orders: Option<mpsc::Sender<Key>>,
+    /// Whether the process can be left running.
+    leaves: bool,
+    /// Whether it has a terminal.
+    terminal: bool,
+    character: Character,
+}
+
+/// Returns when the input has ended or nobody wants it.
+async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result<(), Error> {
+    let Keyboard { orders, leaves, terminal, character } = keyboard;
+    let mut escape = Escape::new(character, if terminal { Typing::Keys } else { Typing::Lines });
+    let (mut last, mut wanted) = (b'\n', true);
+    while let Some(read) = input.next().await {
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(_) if orders.is_some() => break,
+            Err(error) => {
+                say(false, &format!("cannot read standard input: {error}"));
+                break;
+            }
+        };
+        last = bytes.last().copied().unwrap_or(last);
+        let Some(orders) = &orders else {
+            feed.write(&bytes).await?;
+            continue;
+        };
+        for key in escape.take(&bytes) {
+            match key {
+                // A process that takes no input can still be left.
+                Key::Bytes(bytes) => wanted = wanted && feed.write(&bytes).await.is_ok(),
+                Key::Detach if leaves => {
+                    // What was typed before is on its way, and arrives unless the process takes nothing.
+                    let _ = tokio::time::timeout(FORCE, feed.flush()).await;
+                    let _ = orders.send(Key::Detach).await;
+                    // Nothing more reaches the process, and its input stays open.
+                    return std::future::pending().await;
+                }
+                order => drop(orders.send(order).await),
+            }
+        }
+    }
+    if let Some(orders) = &orders
+        && terminal::is_gone()
+    {
+        // Nobody has typed the end of anything.
+        let _ = orders.send(Key::HangUp).await;
+        return std::future::pending().await;
+    }
+    if let Some(Key::Bytes(held)) = escape.end() {
+        feed.write(&held).await?;
+    }
+    match (terminal, last) {
+        (false, _) => feed.close().await,
+        // A terminal is told by a key, which within a line only ends the line.
+        (true, b'\n' | b'\r') => feed.write(b"\x04").await,
+        (true, _) => feed.write(b"\x04\x04").await,
+    }
+}
+
+impl Signals {
+    fn listen(raw: bool) -> Result<Self, Failure> {
+        let stop = SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw());
+        let of = |kind| signal(kind).map_err(|error| Failure::io("wait for signals", &error));
+        Ok(Self {
+            interrupt: Came::listen(SignalKind::interrupt())?,
+            quit: Came::listen(SignalKind::quit())?,
+            terminate: Came::listen(SignalKind::terminate())?,
+            hangup: Came::listen(SignalKind::hangup())?,
+            window: of(SignalKind::window_change())?,
+            resumed: of(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
+            stop: (!raw).then(|| Came::listen(stop)).transpose()?,
+        })
+    }
+
+    async fn next(&mut self, raw: bool) -> Turn {
+        let stop = async {
+            match &mut self.stop {
+                Some(stop) => stop.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = stop => Turn::Stop,
+            () = self.interrupt.recv() => Turn::Interrupt,
+            () = self.quit.recv() => Turn::Quit,
+            () = self.terminate.recv() => Turn::Ended(143),
+            () = self.hangup.recv() => Turn::Ended(129),
+            _ = self.window.recv(), if raw => Turn::Resized,
+            _ = self.resumed.recv(), if raw => Turn::Continued,
+        }
+    }
+}
+
+/// Returns the exit code as a shell has it, 124 after a timeout.
+pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
+    match cause {
+        Some(ExitCause::Timeout | ExitCause::IdleTimeout) => 124,
+        _ => u8::try_from(code.clamp(0, 255)).unwrap_or(u8::MAX),
+    }
+}
+
+/// Says that output is missing, because it was dropped before anybody read it.
+pub(crate) fn gone(bytes: Option<u64>) -> String {
+    match bytes {
+        Some(bytes) => format!("[{} of older output discarded]", amount(bytes)),
+        None => "[some older output discarded]".to_owned(),
+    }
+}
+
+/// Says one quiet line, also on a raw terminal, if there still is somebody to read it.
+pub(crate) fn say(raw: bool, text: &str) {
+    let line = if raw { format!("\r\nremex: {text}\r\n") } else { format!("remex: {text}\n") };
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+impl Broken {
+    fn ending(self) -> Result<Ending, Failure> {
+        match self {
+            Self::NobodyReads => Ok(Ending::Deaf),
+            Self::Failed(reason) => Err(Failure::new(
+                format!("cannot write the output of the command: {reason}"),
+                "make room, or send the output somewhere else",
+            )),
+        }
+    }
+}
+
+/// Which of its two screens a program has a terminal show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Screen {
+    First,
+    Other,
+}
+
+impl Screen {
+    /// Takes note of what is shown; an order that is split between two pieces is missed.
+    fn note(&mut self, bytes: &[u8]) {
+        let last = |order| memchr::memmem::rfind(bytes, order);
+        match (last(OTHER_SCREEN), last(FIRST_SCREEN)) {
+            (None, None) => {}
+            (other, first) => *self = if other > first { Self::Other } else { Self::First },
+        }
+    }
+}
+
+impl Remote {
+    pub(crate) fn client(&self) -> &Client {
+        match self {
+            Self::Started { process, .. } => process.client(),
+            Self::Followed { followed, .. } => &followed.client,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_second_ctrl_c_soon_after_the_first_kills() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut presses = Presses::default();
+        assert_eq!(presses.press(at(0), false), Press::Interrupt);
+        assert_eq!(presses.press(at(2_001), false), Press::Interrupt);
+        assert_eq!(presses.press(at(4_001), false), Press::Kill);
+        assert_eq!(presses.press(at(60_000), false), Press::GiveUp);
+        // Without a connection the second one gives up, however late.
+        let mut presses = Presses::default();
+        assert_eq!(presses.press(at(0), true), Press::Interrupt);
+        assert_eq!(presses.press(at(60_000), true), Press::Kill);
+    }
+}

@@ -1,0 +1,12 @@
+//! Servers and what is on them: finding, starting and connecting to them, their processes, and paths on their hosts.
+//!
+//! Start at [`endpoint::Place`].
+
+pub(crate) mod endpoint;
+pub(crate) mod path_arg;
+pub(crate) mod probe;
+pub(crate) mod process_ref;
+pub(crate) mod processes;
+pub(crate) mod reconnect;
+pub(crate) mod ssh;
+pub(crate) mod user_server;

@@ -1,0 +1,470 @@
+//! Where a command works: in this process, on the user's own server, or where `--on` says.
+//!
+//! Start at [`Place`].
+
+use std::{
+    collections::BTreeSet,
+    io::{self, IsTerminal as _},
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use remex::{
+    Local,
+    environments::{Configured, Source, Warning, configured, token},
+};
+use remex_client::{
+    Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target,
+    environment::{DefinitionErrorKind, Id, Local as Includes},
+};
+
+use crate::{
+    remote::{ssh, user_server},
+    render::{
+        failure::{Failure, Kind},
+        finding::short,
+        print, text,
+    },
+};
+
+/// How often to come back to the user's own server when it ends at the very moment of our arrival, and after how long.
+const OWN_TRIES: u32 = 10;
+const OWN_PAUSE: Duration = Duration::from_millis(50);
+
+/// After this much time it is worth a word that logins can be shared.
+const SLOW_LOGIN: Duration = Duration::from_secs(2);
+
+/// How ssh ends when it cannot log in; other codes are those of the command there.
+const SSH_FAILED: &str = "exit code 255";
+
+/// How the shell there ends when it does not find the command.
+const NO_SUCH_COMMAND: &str = "exit code 127";
+
+/// What this program calls itself to servers.
+pub(crate) const CLIENT_NAME: &str = "remex-cli";
+
+/// The environment that is selected for all commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Selected {
+    /// Its name, or an address.
+    pub(crate) word: String,
+    /// What selects it, for messages.
+    pub(crate) source: &'static str,
+}
+
+/// Returns the environment that is selected for all commands, without a word about it on the command line.
+pub(crate) fn selected() -> Result<Option<Selected>, Failure> {
+    if let Some(word) = std::env::var_os("REMEX_ON").filter(|word| !word.is_empty()) {
+        return Ok(Some(Selected { word: word.to_string_lossy().into_owned(), source: "REMEX_ON" }));
+    }
+    let default = default_environment()?;
+    Ok(default.map(|id| Selected { word: id.to_string(), source: "`remex env default`" }))
+}
+
+/// Returns the default environment of the file, unless that is this machine.
+///
+/// What `REMEX_URL` or another program's variable names is an environment, and no reason to run commands there.
+pub(crate) fn default_environment() -> Result<Option<Id>, Failure> {
+    let configured = configured_environments()?;
+    let is_file = matches!(configured.source, Source::File(_));
+    Ok(configured.definitions.default.filter(|id| is_file && *id != Id::local()))
+}
+
+/// Where a command works when nobody says where, or says `local`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// In this process.
+    Here,
+    /// On the user's own server, which is started if it is not there.
+    Own,
+    /// On the user's own server if it is there; where it is not, nothing can be running on it.
+    OwnIfThere,
+}
+
+/// A place to work.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// What to call it.
+    pub(crate) name: String,
+    pub(crate) kind: PlaceKind,
+    pub(crate) target: Target,
+    options: Options,
+}
+
+/// Whose token is presented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TokenFrom {
+    Environment,
+    /// The one of the environment is not even looked at.
+    Elsewhere,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlaceKind {
+    /// This process.
+    Here,
+    /// The user's own server on this machine.
+    Own,
+    /// Somewhere else.
+    Elsewhere,
+}
+
+/// Finds the place for a command that is told nothing about where.
+pub(crate) async fn default_place(otherwise: Otherwise) -> Result<Option<Place>, Failure> {
+    match otherwise {
+        Otherwise::Here => Place::here().map(Some),
+        Otherwise::Own => Ok(Some(Place::own(user_server::ready().await?))),
+        Otherwise::OwnIfThere => Ok(user_server::running().await?.map(Place::own)),
+    }
+}
+
+impl Place {
+    /// This process; must be called within a runtime.
+    pub(crate) fn here() -> Result<Self, Failure> {
+        let local = Local::here().map_err(|error| Failure::sentence(Kind::Failed, &error.to_string()))?;
+        Ok(Self {
+            name: "local".to_owned(),
+            kind: PlaceKind::Here,
+            target: local.target(),
+            options: options(),
+        })
+    }
+
+    /// The user's own server.
+    pub(crate) fn own(socket: user_server::Socket) -> Self {
+        Self {
+            name: "local".to_owned(),
+            kind: PlaceKind::Own,
+            target: Target::unix(socket.path),
+            options: options(),
+        }
+    }
+
+    /// An environment by its name, or an address, with the token of a file.
+    pub(crate) fn named_with_token(word: &str, token_file: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = token_file else { return Self::named(word) };
+        let token = token(path).map_err(|error| {
+            let what = format!("cannot use the token file `{}`: {error}", path.display());
+            let failure = Failure::sentence(Kind::Usage, &what);
+            if failure.todo().is_some() {
+                failure
+            } else {
+                failure.hint("name a file of yours that has the token alone")
+            }
+        })?;
+        let mut place = Self::named_with(word, TokenFrom::Elsewhere)?;
+        let Target::WebSocket(socket) = &mut place.target else {
+            return Err(Failure::usage(
+                format!("`{word}` takes no token: only `ws://` addresses do"),
+                "leave `--token-file` away",
+            ));
+        };
+        socket.bearer = Some(token);
+        Ok(place)
+    }
+
+    /// An environment by its name, or an address.
+    pub(crate) fn named(word: &str) -> Result<Self, Failure> {
+        Self::named_with(word, TokenFrom::Environment)
+    }
+
+    fn named_with(word: &str, token: TokenFrom) -> Result<Self, Failure> {
+        if word.contains("://") || word.starts_with('/') {
+            let target = ssh::target(word)?;
+            return Ok(Self {
+                name: target.to_string(),
+                kind: PlaceKind::Elsewhere,
+                target,
+                options: options(),
+            });
+        }
+        let environments = configured_environments()?;
+        let id = Id::new(word).map_err(|_| {
+            let what = format!("`{word}` is neither the name of an environment nor an address");
+            let todo = if word.contains(':') {
+                format!("write `ws://{word}` for a server, or a name from `remex env list`")
+            } else {
+                format!(
+                    "write `ssh://{word}` for a machine that ssh reaches (`[ssh://{word}]:path` for a file there), \
+                     `ws://host:port` for a server, or a name from `remex env list`"
+                )
+            };
+            Failure::usage(what, todo)
+        })?;
+        let obstacle = environments.obstacle(&id);
+        tell(environments.warnings.iter().filter(|warning| match warning {
+            // It is about to be told as an error.
+            Warning::Token(mistake) => Some(mistake) != obstacle,
+            _ => true,
+        }));
+        if let Some(obstacle) = obstacle.filter(|_| token == TokenFrom::Environment) {
+            let failure = Failure::sentence(Kind::Failed, &obstacle.to_string());
+            return Err(match &obstacle.kind {
+                DefinitionErrorKind::TokenFile { .. } if failure.todo().is_none() => failure.hint(format!(
+                    "write the token to that file, or name the one that has it with `remex env set {id} --token-file \
+                     PATH`"
+                )),
+                _ => failure,
+            });
+        }
+        if id == Id::local() && environments.definitions.local == Includes::Included {
+            return Self::here();
+        }
+        let Some(definition) = environments.definitions.find(&id) else {
+            return Err(unknown(word, &environments));
+        };
+        let usual = options();
+        // A program is there at once; what takes its time is the way that it leads.
+        let of_program =
+            definition.connect_timeout.filter(|_| matches!(definition.target, Target::Program(_)));
+        Ok(Self {
+            name: word.to_owned(),
+            kind: PlaceKind::Elsewhere,
+            target: definition.target.clone(),
+            options: Options {
+                connect_timeout: definition.connect_timeout.unwrap_or(usual.connect_timeout),
+                initialize_timeout: definition
+                    .initialize_timeout
+                    .or(of_program)
+                    .unwrap_or(usual.initialize_timeout),
+                ..usual
+            },
+        })
+    }
+
+    /// Makes a path absolute that a person typed for a place: relative to the server's directory, `~` is the home.
+    pub(crate) fn path_there(client: &Client, path: &str) -> Result<String, Failure> {
+        let info = client.welcome().environment_info.as_ref();
+        let (base, rest) = match path.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                (info.and_then(|info| info.user_home_dir.as_ref()), rest.trim_start_matches('/'))
+            }
+            _ => (info.and_then(|info| info.cwd.as_ref()), path),
+        };
+        if rest.starts_with('/') {
+            return Ok(rest.to_owned());
+        }
+        let base = base.ok_or_else(|| {
+            Failure::usage(
+                format!("cannot tell where `{path}` is: the server does not say its directory"),
+                "give an absolute path",
+            )
+        })?;
+        let base = base.native().ok().and_then(|base| base.to_str()).ok_or_else(|| {
+            Failure::usage(
+                format!("cannot use `{path}`: the server's directory is not UTF-8"),
+                "give an absolute path",
+            )
+        })?;
+        let joined = Path::new(base).join(rest);
+        Ok(joined.display().to_string())
+    }
+
+    /// Waits until it is certain that a lost connection to the user's own server does not come back, and says why.
+    pub(crate) async fn server_gone(kind: PlaceKind, client: &Client) -> Failure {
+        let mut conditions = client.connection_states();
+        let is_cut = |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
+        while kind == PlaceKind::Own && conditions.wait_for(is_cut).await.is_ok() {
+            match user_server::look().await {
+                Ok(user_server::Found::Died) => return own_server_lost(user_server::DIED),
+                Ok(user_server::Found::Nothing) => {
+                    return own_server_lost(
+                        "your remex server was stopped, and the processes that it ran were ended",
+                    );
+                }
+                // It is about to go, a new one is there already, or the connection was cut for another reason.
+                Ok(user_server::Found::Running(_)) | Err(_) => tokio::time::sleep(OWN_PAUSE).await,
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Says of a session that was lost with the user's own server what became of that.
+    pub(crate) fn explain(kind: PlaceKind, failure: Failure) -> Failure {
+        match failure.loss() {
+            Some(SessionLost::Forgotten { .. }) if kind == PlaceKind::Own => own_server_lost(
+                "your remex server is a new one: the one before died or was stopped, and the processes that it ran were \
+                 ended",
+            ),
+            _ => failure,
+        }
+    }
+
+    /// Connects; the session ends with its last process unless told otherwise in `adapt`.
+    pub(crate) async fn connect(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Failure> {
+        match self.dial(adapt).await {
+            Err(error @ Error::TimedOut { .. }) if self.kind == PlaceKind::Own => {
+                Err(user_server::silent(&user_server::Socket::usual(), error).await)
+            }
+            connected => connected.map_err(|error| self.failure(error)),
+        }
+    }
+
+    /// Tells people at a terminal how to make logins faster, once, if one was slow.
+    fn advise(&self, took: Duration) {
+        static ADVISED: AtomicBool = AtomicBool::new(false);
+        if took < SLOW_LOGIN || !io::stderr().is_terminal() {
+            return;
+        }
+        let Target::Program(program) = &self.target else { return };
+        let Some(login) = program.ssh_login() else { return };
+        if !ssh::shares_logins(&login) && !ADVISED.swap(true, Ordering::Relaxed) {
+            print::note(format!(
+                "connecting took {}; ssh can reuse one login: put `ControlMaster auto`, `ControlPath ~/.ssh/%C` and \
+                 `ControlPersist 10m` for this host into ~/.ssh/config",
+                short(took)
+            ));
+        }
+    }
+
+    /// Says why connecting failed, with what is known about the way there.
+    pub(crate) fn failure(&self, error: Error) -> Failure {
+        if let Error::TimedOut { what, after } = &error {
+            return self.too_slow(what, *after);
+        }
+        let Error::ProgramEnded { status, .. } = &error else { return error.into() };
+        if status == "signal SIGINT" {
+            return Failure::signalled(128 + 2);
+        }
+        let login = match &self.target {
+            Target::Program(program) => program.ssh_login(),
+            _ => None,
+        };
+        let Some(mut login) = login else { return error.into() };
+        match status.as_str() {
+            SSH_FAILED => {
+                login.args.push("true".to_owned());
+                let todo =
+                    format!("run {login} at a terminal; once that works without a question, this does too");
+                Failure::of(Kind::Unreachable, error.to_string(), todo)
+            }
+            NO_SUCH_COMMAND => {
+                let todo = match Id::new(self.name.as_str()) {
+                    Ok(id) => format!("install remex there with `remex env set {id} --install`"),
+                    Err(_) => {
+                        "install remex there with `remex env add NAME ssh://… --install`, and use NAME \
+                               from then on"
+                            .to_owned()
+                    }
+                };
+                Failure::of(Kind::Unreachable, error.to_string(), todo)
+            }
+            _ => error.into(),
+        }
+    }
+
+    /// Says that there was no answer in time, from whom, and how to allow more time.
+    fn too_slow(&self, what: &str, after: Duration) -> Failure {
+        let is_connecting = what == "connecting";
+        let why = if is_connecting { "it" } else { what };
+        let check = match &self.target {
+            Target::Program(program) => format!("check that {program} leads to a remex server"),
+            _ if is_connecting => "check the address, and that the host is up".to_owned(),
+            _ => "something accepts connections there and does not answer; check that it is a remex server"
+                .to_owned(),
+        };
+        let is_limit_of_environment = is_connecting || matches!(self.target, Target::Program(_));
+        let todo = match Id::new(self.name.as_str()) {
+            Ok(id) if is_limit_of_environment && !id.is_reserved() => {
+                format!("{check}; `remex env set {id} --connect-timeout 30s` allows more time")
+            }
+            _ => check,
+        };
+        Failure::of(
+            Kind::Unreachable,
+            format!("cannot connect to `{}`: {why} took longer than {after:?}", text::plain(&self.name)),
+            todo,
+        )
+    }
+
+    /// Connects, for those who want to know exactly why it failed.
+    pub(crate) async fn dial(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Error> {
+        let mut options = self.options.clone();
+        adapt(&mut options);
+        let mut tries = 0;
+        loop {
+            let begun = Instant::now();
+            let connected = Client::connect_with(self.target.clone(), options.clone()).await;
+            if connected.is_ok() && options.prompts == Prompts::Allow {
+                self.advise(begun.elapsed());
+            }
+            match connected {
+                Err(error) if self.kind == PlaceKind::Own && tries < OWN_TRIES && is_leaving(&error) => {
+                    tries += 1;
+                    // It goes away in moments; whoever comes next starts a new one.
+                    tokio::time::sleep(OWN_PAUSE).await;
+                    if user_server::ready().await.is_err() {
+                        return Err(error);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+fn own_server_lost(what: &str) -> Failure {
+    Failure::of(Kind::Unreachable, what, "start things again with `remex run --detach -- COMMAND`")
+}
+
+/// Reads which environments there are, and says what the user may not expect.
+pub(crate) fn environments() -> Result<Configured, Failure> {
+    let configured = configured_environments()?;
+    tell(&configured.warnings);
+    Ok(configured)
+}
+
+/// Tells whether an environment has that name.
+pub(crate) fn is_environment(word: &str) -> bool {
+    let (Ok(id), Ok(configured)) = (Id::new(word), configured_environments()) else { return false };
+    configured.definitions.find(&id).is_some()
+}
+
+fn configured_environments() -> Result<Configured, Failure> {
+    configured(|name| std::env::var_os(name))
+        .map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))
+}
+
+/// Says what the user may not expect, each thing once.
+fn tell<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    for warning in warnings.into_iter().map(Warning::to_string) {
+        if !told.contains(&warning) {
+            print::note(&warning);
+            told.insert(warning);
+        }
+    }
+}
+
+/// Tells whether a server ends by itself just now, because there was nothing to do.
+fn is_leaving(error: &Error) -> bool {
+    matches!(error, Error::Unreachable { .. } | Error::Protocol { .. })
+        || error.refusal() == Some(ErrorKind::ShuttingDown)
+}
+
+fn unknown(word: &str, environments: &Configured) -> Failure {
+    let names: Vec<_> =
+        environments.definitions.environments.iter().map(|definition| definition.id.as_str()).collect();
+    let names = if names.is_empty() {
+        "there are none".to_owned()
+    } else {
+        format!("there are {}", names.join(", "))
+    };
+    Failure::of(
+        Kind::NotFound,
+        format!("there is no environment `{word}`: {names}"),
+        format!(
+            "add it with `remex env add {word} ssh://user@host` or `remex env add {word} ws://host:port`, or see \
+             `remex env list`"
+        ),
+    )
+}
+
+fn options() -> Options {
+    Options { name: CLIENT_NAME.to_owned(), prompts: Prompts::Allow, ..Options::default() }
+}

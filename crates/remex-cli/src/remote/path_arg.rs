@@ -1,0 +1,394 @@
+//! Paths at places, as they are typed: `ENV:path`, `:path`, `[URL]:path`, or a path of this machine.
+//!
+//! Start at [`Spot`]; [`Connections::reach`] leads to a [`Site`].
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use remex_client::{Client, ConnectionState, Error, fs::Fs};
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::{
+    remote::{
+        endpoint::{self, Place},
+        reconnect,
+    },
+    render::{
+        failure::{Failure, Kind},
+        print, text,
+    },
+};
+
+/// How long a lost connection goes unmentioned: most are back before anybody could read about it.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// How long a server gets to hear that a session has ended.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A path and where it is, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) typed: OsString,
+    place: Where,
+    /// Bytes, because names need not be UTF-8.
+    path: OsString,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Where {
+    Here,
+    /// In the environment that is selected for all commands.
+    Selected,
+    /// An environment's name or an address.
+    There(String),
+}
+
+impl Spot {
+    pub(crate) fn parse(typed: OsString) -> Result<Self, String> {
+        let (place, path) = split(&typed)?;
+        Ok(Self { path: path.to_owned(), place, typed })
+    }
+
+    /// Returns where it is, once it is known what is selected.
+    fn place(&self) -> Result<Where, Failure> {
+        if self.place != Where::Selected {
+            return Ok(self.place.clone());
+        }
+        match endpoint::selected()? {
+            Some(selected) => Ok(Where::There(selected.word)),
+            None => Err(Failure::usage(
+                format!(
+                    "`{}` is in the selected environment, and none is selected",
+                    text::plain(&self.shown())
+                ),
+                format!(
+                    "choose one with `remex env default` or REMEX_ON, write `ENV:path`, or `./{}` for a file of this machine",
+                    text::plain(&self.shown())
+                ),
+            )),
+        }
+    }
+
+    /// Returns it for messages.
+    pub(crate) fn shown(&self) -> String {
+        self.typed.to_string_lossy().into_owned()
+    }
+}
+
+/// Takes the place from what was typed, and returns the path that is left.
+fn split(typed: &OsStr) -> Result<(Where, &OsStr), String> {
+    if typed.is_empty() {
+        return Err("it is empty; `.` is the current directory, and `ENV:` the home elsewhere".to_owned());
+    }
+    let bytes = typed.as_bytes();
+    let there = |name: &[u8]| Where::There(String::from_utf8_lossy(name).into_owned());
+    if let Some(bracketed) = bytes.strip_prefix(b"[")
+        && let Some(at) = bracketed.windows(2).position(|pair| pair == b"]:")
+    {
+        return Ok((there(&bracketed[..at]), OsStr::from_bytes(&bracketed[at + 2..])));
+    }
+    let colon = bytes.iter().position(|byte| *byte == b':');
+    match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
+        Some((scheme, rest)) if rest.starts_with(b"//") && !scheme.contains(&b'/') => {
+            Err(format!("an address is written in brackets: `[{}]:path`", typed.display()))
+        }
+        Some((b"", path)) => Ok((Where::Selected, OsStr::from_bytes(path))),
+        // A slash before the colon makes it a path, as in `./a:b`.
+        Some((name, path)) if !name.contains(&b'/') => Ok((there(name), OsStr::from_bytes(path))),
+        _ => Ok((Where::Here, typed)),
+    }
+}
+
+/// Says that paths are of this machine, if all of them are and an environment is selected: `run` and the others would
+/// work there.
+pub(crate) fn note_local_paths<'a>(spots: impl IntoIterator<Item = &'a Spot>) {
+    let mut first = None;
+    for spot in spots {
+        if spot.place != Where::Here {
+            return;
+        }
+        first = first.or(Some(spot));
+    }
+    // A file that cannot be read has no say about this machine.
+    let (Some(spot), Ok(Some(selected))) = (first, endpoint::selected()) else { return };
+    if selected.word != "local" {
+        let typed = text::plain(&spot.shown());
+        let there = if typed == "." { ":".to_owned() } else { format!(":{typed}") };
+        print::note(format!(
+            "`{typed}` is on this machine; write `{there}` for {}, which {} selects",
+            text::plain(&selected.word),
+            selected.source
+        ));
+    }
+}
+
+/// Says that a copy goes to a new file of this machine, if that has the name of an environment: the colon may have been
+/// forgotten.
+pub(crate) fn note_new_file(spot: &Spot) {
+    let name = spot.shown();
+    let is_plain = spot.place == Where::Here && !name.contains(['/', ':']);
+    if is_plain && std::fs::symlink_metadata(&spot.typed).is_err() && endpoint::is_environment(&name) {
+        print::note(format!("`{name}` is a new file on this machine; write `{name}:` for the environment"));
+    }
+}
+
+/// The places that a command works with, each connected once.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    reached: Vec<(Where, Arc<Reached>)>,
+    /// Tell of connections that are lost.
+    watchers: JoinSet<()>,
+}
+
+/// A place with its files.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pub(crate) client: Client,
+    pub(crate) fs: Fs,
+    /// What to call it.
+    pub(crate) name: String,
+    /// Whether it is this machine, without a server.
+    is_here: bool,
+    /// What relative paths there are relative to.
+    base: Option<PathBuf>,
+}
+
+/// A path at a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) at: Arc<Reached>,
+    /// Absolute, without slashes at its end.
+    pub(crate) path: PathBuf,
+    /// As typed, for messages.
+    pub(crate) shown: String,
+    /// It was typed with a slash at its end, so it is to be a directory.
+    pub(crate) is_directory: bool,
+    /// It was typed as `.`, or with `/.` at its end: what is in it, not itself.
+    pub(crate) is_content: bool,
+}
+
+impl Connections {
+    /// Leads to a path; `say` is called with a sentence when a connection is lost for longer than a moment.
+    pub(crate) async fn reach(
+        &mut self,
+        spot: &Spot,
+        say: impl Fn(&str) + Send + 'static,
+    ) -> Result<Site, Failure> {
+        let place = spot.place()?;
+        let known = self.reached.iter().find(|(reached, _)| *reached == place);
+        let at = match known {
+            Some((_, at)) => Arc::clone(at),
+            None => {
+                let at = Arc::new(Reached::connect(&place).await?);
+                self.watchers.spawn(tell_of_cuts(at.client.connection_states(), at.name.clone(), say));
+                self.reached.push((place, Arc::clone(&at)));
+                at
+            }
+        };
+        Ok(Site::new(at, spot)?.without_parents().await)
+    }
+
+    /// Ends the sessions.
+    pub(crate) async fn close(mut self) {
+        self.watchers.shutdown().await;
+        for (_, at) in self.reached {
+            // There is nothing in the session; if the server does not hear of its end, it forgets it by itself.
+            let _ = tokio::time::timeout(FAREWELL, at.client.clone().end()).await;
+        }
+    }
+}
+
+impl Reached {
+    async fn connect(place: &Where) -> Result<Self, Failure> {
+        let (place, is_here) = match place {
+            Where::There(word) => (Place::named(word)?, false),
+            Where::Here | Where::Selected => (Place::here()?, true),
+        };
+        let client = place.connect(reconnect::outlive).await?;
+        let base = if is_here {
+            let directory = std::env::current_dir()
+                .map_err(|error| Failure::io("find out what the current directory is", &error))?;
+            Some(directory)
+        } else {
+            let home = client.info().await?.user_home_dir;
+            home.and_then(|home| home.native().ok().map(Path::to_owned))
+        };
+        Ok(Self { fs: client.fs(), client, name: place.name, is_here, base })
+    }
+}
+
+impl Site {
+    fn new(at: Arc<Reached>, spot: &Spot) -> Result<Self, Failure> {
+        let mut path = spot.path.as_bytes();
+        if spot.place != Where::Here {
+            path = match path.strip_prefix(b"~") {
+                Some(b"") => b"",
+                Some([b'/', rest @ ..]) => trim_start(rest),
+                _ => path,
+            };
+        }
+        if path.contains(&0) {
+            return Err(Failure::usage(
+                format!("`{}` has a zero byte in it", text::plain(&spot.shown())),
+                "give a path",
+            ));
+        }
+        let is_absolute = path.starts_with(b"/");
+        let is_content = path == b"." || path.ends_with(b"/.");
+        let bare = if is_content { &path[..path.len() - 1] } else { path };
+        let trimmed = trim_end(bare);
+        let path = if is_absolute {
+            PathBuf::from(OsStr::from_bytes(if trimmed.is_empty() { b"/" } else { trimmed }))
+        } else {
+            let base = at.base.as_ref().ok_or_else(|| {
+                Failure::of(
+                    Kind::Failed,
+                    format!(
+                        "cannot tell where `{}` is: the server does not say which home it has",
+                        spot.shown()
+                    ),
+                    "give an absolute path",
+                )
+            })?;
+            if trimmed.is_empty() { base.clone() } else { base.join(OsStr::from_bytes(trimmed)) }
+        };
+        let is_directory = is_content || bare != trimmed || trimmed.is_empty();
+        Ok(Self { at, path, shown: spot.shown(), is_directory, is_content })
+    }
+
+    /// Takes every `..` out of the path, which is up from where links lead. What is not there stays as it is: whoever
+    /// uses the path says so.
+    async fn without_parents(mut self) -> Self {
+        let mut path = PathBuf::new();
+        for component in self.path.components() {
+            if component != Component::ParentDir {
+                path.push(component);
+                continue;
+            }
+            match self.at.fs.canonicalize(&path).await {
+                Ok(real) => path = real.native().map(Path::to_owned).unwrap_or(path),
+                Err(_) => return self,
+            }
+            path.pop();
+        }
+        self.path = path;
+        self
+    }
+
+    /// Says what cannot be done with it, and why; whoever forgot the colon after an environment's name is told.
+    pub(crate) fn failed(&self, action: &str, error: Error) -> Failure {
+        let failure =
+            Failure::from(error).context(&format!("cannot {action} `{}`", text::plain(&self.shown)));
+        let is_plain = self.at.is_here && !self.shown.contains(['/', ':']);
+        if failure.kind() == Kind::NotFound && is_plain && endpoint::is_environment(&self.shown) {
+            let todo = format!("`{0}` is an environment; did you mean `{0}:`?", self.shown);
+            return failure.hint(todo);
+        }
+        failure
+    }
+
+    /// Returns the site of an entry of this directory.
+    pub(crate) fn join(&self, name: &OsStr) -> Self {
+        Self {
+            at: Arc::clone(&self.at),
+            path: self.path.join(name),
+            shown: joined(&self.shown, name),
+            is_directory: false,
+            is_content: false,
+        }
+    }
+}
+
+fn trim_start(path: &[u8]) -> &[u8] {
+    &path[path.iter().position(|byte| *byte != b'/').unwrap_or(path.len())..]
+}
+
+fn trim_end(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)]
+}
+
+/// Returns how an entry of a directory is shown that is shown like this.
+pub(crate) fn joined(directory: &str, name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    let directory = directory.strip_suffix("/.").unwrap_or(directory);
+    if directory.ends_with(['/', ':']) { format!("{directory}{name}") } else { format!("{directory}/{name}") }
+}
+
+/// Returns how a neighbour of what is shown like this is shown.
+pub(crate) fn sibling_of(shown: &str, name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    let shown = shown.trim_end_matches('/');
+    // A place ends with a colon, which may be part of a local name after a slash.
+    let directory = shown.rfind('/').or_else(|| shown.rfind(':')).map_or("", |at| &shown[..=at]);
+    format!("{directory}{name}")
+}
+
+async fn tell_of_cuts(mut conditions: watch::Receiver<ConnectionState>, name: String, say: impl Fn(&str)) {
+    loop {
+        let is_cut = |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
+        if conditions.wait_for(is_cut).await.is_err() {
+            return;
+        }
+        let lost_at = Instant::now();
+        let back = conditions.wait_for(|condition| !is_cut(condition));
+        let is_told = tokio::time::timeout(QUIET, back).await.is_err();
+        if is_told {
+            say(&format!("the connection to {name} is lost; waiting for it"));
+        }
+        match conditions.wait_for(|condition| !is_cut(condition)).await.as_deref() {
+            Ok(ConnectionState::Connected) if is_told => {
+                say(&format!("reconnected to {name} after {}", text::span(lost_at.elapsed())));
+            }
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_colon_names_a_place_unless_a_slash_comes_first() {
+        let there = |name: &str| Where::There(name.to_owned());
+        for (typed, place, path) in [
+            ("a", Where::Here, "a"),
+            ("./a:b", Where::Here, "./a:b"),
+            ("/a:b", Where::Here, "/a:b"),
+            ("./:a", Where::Here, "./:a"),
+            (":", Where::Selected, ""),
+            (":a", Where::Selected, "a"),
+            (":a:b", Where::Selected, "a:b"),
+            ("build:", there("build"), ""),
+            ("build:src/app", there("build"), "src/app"),
+            ("build:a:b", there("build"), "a:b"),
+            ("[ws://127.0.0.1:7070]:/a", there("ws://127.0.0.1:7070"), "/a"),
+            ("[a", Where::Here, "[a"),
+        ] {
+            let spot = Spot::parse(typed.into()).unwrap();
+            assert_eq!((spot.place, spot.path.to_str()), (place, Some(path)), "{typed}");
+        }
+        for wrong in ["", "ws://host:1", "unix:///a"] {
+            assert!(Spot::parse(wrong.into()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_path_need_not_be_utf_8() {
+        for (typed, place, path) in [
+            (&b"\xff"[..], Where::Here, &b"\xff"[..]),
+            (b"build:a/\xff", Where::There("build".to_owned()), b"a/\xff"),
+            (b"[ws://h:1]:\xff", Where::There("ws://h:1".to_owned()), b"\xff"),
+        ] {
+            let spot = Spot::parse(OsStr::from_bytes(typed).to_owned()).unwrap();
+            assert_eq!((spot.place, spot.path.as_bytes()), (place, path));
+        }
+        assert_eq!((trim_start(b"//a"), trim_end(b"a//"), trim_end(b"//")), (&b"a"[..], &b"a"[..], &b""[..]));
+    }
+}

@@ -1,0 +1,482 @@
+//! Which processes there are, and which one a person means.
+//!
+//! Start at [`Processes`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use remex_client::{Client, ErrorKind};
+use remex_proto::{
+    process::{Entry, ExitCause, Forget, List, Scope, State},
+    session,
+};
+
+use crate::{
+    remote::process_ref::{Followed, is_forgotten},
+    render::{
+        confirm,
+        failure::{Failure, Kind},
+        text::plain,
+    },
+};
+
+/// Every process of one identity on one server.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    client: Client,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One process, and the session it is in.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// What to call it so that no other process is meant.
+    pub(crate) name: String,
+    pub(crate) session_name: Option<String>,
+    pub(crate) client_name: String,
+    /// Whether a client has the session now.
+    pub(crate) attached: bool,
+    /// When the session ends unless a client comes back, in milliseconds since 1970.
+    pub(crate) expires_at_ms: Option<u64>,
+    pub(crate) entry: Entry,
+}
+
+impl Row {
+    /// Tells whether it has not exited yet.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.entry.state, State::Starting | State::Running)
+    }
+
+    /// Tells whether it, or something that it has started, may live.
+    ///
+    /// What lost its mark is not counted by the server; it is noticed when it holds the output open.
+    pub(crate) fn lives(&self) -> bool {
+        self.entry.state != State::Closed || self.entry.resident_bytes.is_some()
+    }
+
+    /// Says how it is: `running`, `exit 3`; with what it has left behind, `exit 3, 2 alive`.
+    pub(crate) fn state(&self) -> String {
+        match self.remains() {
+            Some(remains) => format!("{}, {remains}", self.outcome()),
+            None => self.outcome(),
+        }
+    }
+
+    /// Says what it has left behind that has itself ended: `2 alive`.
+    pub(crate) fn remains(&self) -> Option<String> {
+        if self.is_running() || !self.lives() {
+            return None;
+        }
+        Some(match self.entry.living_pids.len() {
+            0 => "output open".to_owned(),
+            living => format!("{living} alive"),
+        })
+    }
+
+    /// Says in a word or two how it is or ended: `running`, `exit 3`, `SIGKILL`, `timeout`.
+    pub(crate) fn outcome(&self) -> String {
+        let entry = &self.entry;
+        match (entry.state, entry.cause, &entry.signal) {
+            (State::Starting, ..) => "starting".to_owned(),
+            (State::Running, ..) => "running".to_owned(),
+            (_, Some(ExitCause::Timeout), _) => "timeout".to_owned(),
+            (_, Some(ExitCause::IdleTimeout), _) => "idle timeout".to_owned(),
+            (_, Some(ExitCause::OutOfMemory), _) => "out of memory".to_owned(),
+            (_, Some(ExitCause::ServerLost), _) => "server lost".to_owned(),
+            (_, _, Some(signal)) => plain(signal),
+            (..) => format!("exit {}", entry.exit_code.unwrap_or_default()),
+        }
+    }
+
+    /// Returns how long it has been running, or ran.
+    pub(crate) fn age(&self, now_ms: u64) -> Duration {
+        let until = self.entry.ended_at_ms.unwrap_or(now_ms);
+        Duration::from_millis(until.saturating_sub(self.entry.started_at_ms))
+    }
+
+    /// Returns how many bytes it has said.
+    pub(crate) fn said_bytes(&self) -> u64 {
+        let said = &self.entry.produced;
+        said.stdout.saturating_add(said.stderr).saturating_add(said.pty)
+    }
+
+    /// Names it in a sentence: `build` (pid 4711).
+    pub(crate) fn described(&self) -> String {
+        match self.entry.pid {
+            Some(pid) => format!("`{}` (pid {pid})", plain(&self.name)),
+            None => format!("`{}`", plain(&self.name)),
+        }
+    }
+
+    fn long_name(&self) -> String {
+        let session = self.session_name.as_deref().filter(|name| is_word(name));
+        format!("{}/{}", session.unwrap_or(&self.entry.session_id), plain(&self.entry.process_id))
+    }
+
+    /// Tells how well a word fits, if it does.
+    fn fit(&self, word: &str) -> Option<Fit> {
+        let (long, process) = (self.long_name(), &plain(&self.entry.process_id));
+        let by_id = format!("{}/{process}", self.entry.session_id);
+        let own = [(process, Fit::Name, Fit::NameBegins), (&long, Fit::Name, Fit::NameBegins)];
+        let by_id = [(&by_id, Fit::Name, Fit::SessionBegins)];
+        let session = [&self.entry.session_id].into_iter().chain(&self.session_name);
+        let session = session.map(|name| (name, Fit::Session, Fit::SessionBegins));
+        let names = own.into_iter().chain(by_id).chain(session);
+        names
+            .filter_map(|(name, whole, begins)| match name.strip_prefix(word) {
+                Some("") => Some(whole),
+                Some(_) => Some(begins),
+                None => None,
+            })
+            .min()
+    }
+}
+
+impl Fit {
+    /// Tells whether the word is a whole name, not only the beginning of one.
+    fn is_whole(self) -> bool {
+        matches!(self, Self::Name | Self::Session)
+    }
+}
+
+/// How a word fits a process, the best first: what a process is called counts more than where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Name,
+    Session,
+    NameBegins,
+    SessionBegins,
+}
+
+impl Processes {
+    /// Asks the server; the oldest process comes first.
+    pub(crate) async fn list(client: &Client) -> Result<Self, Failure> {
+        let listing = client.call(List { session_id: None, scope: Scope::Identity }).await?;
+        let sessions = client.call(session::List {}).await?.sessions;
+        let sessions: BTreeMap<_, _> =
+            sessions.into_iter().map(|session| (session.session_id.clone(), session)).collect();
+        let mut entries = listing.processes;
+        entries.sort_by(|one, other| {
+            (one.started_at_ms, &one.process_id).cmp(&(other.started_at_ms, &other.process_id))
+        });
+        let rows = named(entries.into_iter().map(|entry| row(entry, &sessions)).collect());
+        Ok(Self { client: client.clone(), rows })
+    }
+
+    /// Finds the process that a person means: by its name, its session's name or id, or the beginning of one.
+    pub(crate) fn find(&self, word: &str) -> Result<&Row, Failure> {
+        find(&self.rows, word)
+    }
+
+    /// Finds the only process that runs.
+    pub(crate) fn only_running(&self) -> Result<&Row, Failure> {
+        let running: Vec<_> = self.rows.iter().filter(|row| row.is_running()).collect();
+        match running[..] {
+            [row] => Ok(row),
+            [] => Err(Failure::of(
+                Kind::NotFound,
+                "nothing is running",
+                "start something with `remex run --detach -- COMMAND`; `remex ps --all` shows what has ended",
+            )),
+            _ => {
+                let names: Vec<_> = running.iter().map(|row| plain(&row.name)).collect();
+                Err(Failure::usage(format!("several are running: {}", names.join(", ")), "name one of them"))
+            }
+        }
+    }
+
+    /// Finds several, or fails before anything is done to one.
+    pub(crate) fn find_all(&self, words: &[String]) -> Result<Vec<&Row>, Failure> {
+        words.iter().map(|word| self.find(word)).collect()
+    }
+
+    /// Finds several for something that cannot be undone: by their whole names, or after a yes on a terminal.
+    ///
+    /// `verb` is what is going to be done, such as `kill`. What is named twice is found once.
+    pub(crate) async fn find_whole(&self, words: &[String], verb: &str) -> Result<Vec<&Row>, Failure> {
+        let mut rows = self.find_all(words)?;
+        for (row, word) in rows.iter().zip(words) {
+            if row.fit(word).is_some_and(Fit::is_whole) {
+                continue;
+            }
+            let name = row.described();
+            if !confirm::is_possible() {
+                return Err(Failure::usage(
+                    format!("`{}` is only the beginning of `{}`", plain(word), plain(&row.name)),
+                    format!("{verb} it by its whole name"),
+                ));
+            }
+            if !confirm::ask(&format!("`{}` means {name}; {verb} it?", plain(word))).await {
+                return Err(Failure::new(format!("{name} was left alone"), "give the whole name to be sure"));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        rows.retain(|row| seen.insert((&row.entry.session_id, &row.entry.process_id)));
+        Ok(rows)
+    }
+
+    /// Asks what lives of a process, itself included; `None` when nothing does.
+    ///
+    /// A server that is older may know that something lives, but not what.
+    pub(crate) async fn living(&self, row: &Row) -> Result<Option<Vec<u32>>, Failure> {
+        let list = List { session_id: Some(row.entry.session_id.clone()), scope: Scope::Session };
+        let listing = match self.client.call(list).await {
+            Err(error) if error.refusal() == Some(ErrorKind::UnknownSession) => return Ok(None),
+            listing => listing?,
+        };
+        let mut entries = listing.processes.into_iter();
+        let entry = entries.find(|entry| entry.process_id == row.entry.process_id);
+        Ok(entry.filter(|entry| entry.resident_bytes.is_some()).map(|entry| entry.living_pids))
+    }
+
+    /// Has the server forget a process that has ended, with its output.
+    pub(crate) async fn forget(&self, row: &Row) -> Result<(), Failure> {
+        let (process_id, session_id) = (row.entry.process_id.clone(), Some(row.entry.session_id.clone()));
+        match self.client.call(Forget { process_id, session_id }).await {
+            // Somebody else was faster, or its session has ended.
+            Err(error) if is_forgotten(&error) => Ok(()),
+            forgotten => Ok(forgotten.map(drop)?),
+        }
+    }
+
+    /// Ends those of some sessions in which nothing is remembered and which no client has.
+    pub(crate) async fn end_empty(&self, session_ids: &BTreeSet<&str>) -> Result<(), Failure> {
+        let sessions = self.client.call(session::List {}).await?.sessions;
+        let is_empty = |session: &session::Entry| session.processes == 0 && !session.attached;
+        for session in sessions.into_iter().filter(is_empty) {
+            if session_ids.contains(session.session_id.as_str()) {
+                // A client may come back to it at this moment, or another one may be tidying up.
+                let _ = self.client.call(session::End { session_id: session.session_id }).await;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn followed(&self, row: &Row) -> Followed {
+        Followed {
+            client: self.client.clone(),
+            session_id: row.entry.session_id.clone(),
+            process_id: row.entry.process_id.clone(),
+        }
+    }
+}
+
+fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
+    if word.is_empty() {
+        // It would be the beginning of every name, and of the only one.
+        return Err(Failure::usage("the name of a process is empty", "give a name from `remex ps`"));
+    }
+    let best = rows.iter().filter_map(|row| row.fit(word)).min();
+    let mut fitting: Vec<_> = rows.iter().filter(|row| best.is_some() && row.fit(word) == best).collect();
+    // Who names a process rarely means one that has ended.
+    if fitting.iter().any(|row| row.is_running()) {
+        fitting.retain(|row| row.is_running());
+    } else if fitting.iter().any(|row| row.lives()) {
+        fitting.retain(|row| row.lives());
+    }
+    match fitting[..] {
+        [row] => Ok(row),
+        [] => Err(Failure::of(
+            Kind::NotFound,
+            format!("there is no process `{}`{}", plain(word), choices(rows)),
+            "see `remex ps --all`; what has ended is forgotten after a while",
+        )),
+        _ => {
+            let names: Vec<_> = fitting.iter().map(|row| plain(&row.name)).collect();
+            Err(Failure::usage(
+                format!("`{}` could be any of {}", plain(word), names.join(", ")),
+                "type more of its name",
+            ))
+        }
+    }
+}
+
+fn choices(rows: &[Row]) -> String {
+    const MOST: usize = 5;
+    match rows.len() {
+        0 => ": there are none".to_owned(),
+        1..=MOST => {
+            let names: Vec<_> = rows.iter().map(|row| plain(&row.name)).collect();
+            format!(": there are {}", names.join(", "))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Gives longer names to those that share one.
+fn named(mut rows: Vec<Row>) -> Vec<Row> {
+    let mut seen = BTreeMap::<String, usize>::new();
+    for row in &rows {
+        *seen.entry(row.name.clone()).or_default() += 1;
+    }
+    for row in &mut rows {
+        if seen.get(&row.name).is_some_and(|times| *times > 1) {
+            row.name = row.long_name();
+        }
+    }
+    rows
+}
+
+fn row(entry: Entry, sessions: &BTreeMap<String, session::Entry>) -> Row {
+    let session = sessions.get(&entry.session_id);
+    let is_word = is_word(&entry.process_id);
+    let mut row = Row {
+        name: entry.process_id.clone(),
+        session_name: session.and_then(|session| session.name.clone()),
+        client_name: session.map(|session| session.client_name.clone()).unwrap_or_default(),
+        attached: session.is_some_and(|session| session.attached),
+        expires_at_ms: session.and_then(|session| session.expires_at_ms),
+        entry,
+    };
+    if !is_word {
+        row.name = row.long_name();
+    }
+    row
+}
+
+/// Tells whether a name can be typed: it is not empty, and a terminal shows all of it.
+fn is_word(name: &str) -> bool {
+    !name.is_empty() && plain(name) == name
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use remex_proto::process::Produced;
+
+    use super::*;
+
+    /// Makes a process as a server would list it, in a session of that name.
+    pub(crate) fn process(session: &str, id: &str, state: State) -> Row {
+        let entry = Entry {
+            process_id: id.to_owned(),
+            session_id: format!("id-of-{session}"),
+            argv: vec!["sleep".to_owned(), "1000".to_owned()],
+            cwd: std::path::PathBuf::from("/").into(),
+            pid: Some(4711),
+            tty: false,
+            labels: BTreeMap::new(),
+            state,
+            started_at_ms: 1_000,
+            ended_at_ms: None,
+            exit_code: None,
+            signal: None,
+            cause: None,
+            produced: Produced::default(),
+            retained_bytes: 0,
+            cpu_ms: Some(0),
+            resident_bytes: (state != State::Closed).then_some(0),
+            living_pids: if state == State::Closed { Vec::new() } else { vec![4711] },
+        };
+        let session_name = (!session.is_empty()).then(|| session.to_owned());
+        Row {
+            name: id.to_owned(),
+            session_name,
+            client_name: String::new(),
+            attached: false,
+            expires_at_ms: None,
+            entry,
+        }
+    }
+
+    fn found<'a>(rows: &'a [Row], word: &str) -> Result<&'a str, (Kind, String)> {
+        find(rows, word)
+            .map(|row| row.name.as_str())
+            .map_err(|failure| (failure.kind(), failure.what().to_owned()))
+    }
+
+    #[test]
+    fn a_process_is_found_by_its_name_or_an_unambiguous_beginning() {
+        let rows = named(vec![
+            process("ci", "build", State::Running),
+            process("ci", "builder", State::Running),
+            process("night", "lint", State::Running),
+        ]);
+        for (word, name) in [
+            ("build", "build"),
+            ("builde", "builder"),
+            ("l", "lint"),
+            ("night", "lint"),
+            ("ci/builder", "builder"),
+        ] {
+            assert_eq!(found(&rows, word), Ok(name), "{word}");
+        }
+        let ambiguous = |text: &str| Err((Kind::Usage, text.to_owned()));
+        assert_eq!(found(&rows, "b"), ambiguous("`b` could be any of build, builder"));
+        assert_eq!(found(&rows, "ci"), ambiguous("`ci` could be any of build, builder"));
+        assert_eq!(found(&rows, ""), ambiguous("the name of a process is empty"));
+        let text = "there is no process `x`: there are build, builder, lint".to_owned();
+        assert_eq!(found(&rows, "x"), Err((Kind::NotFound, text)));
+    }
+
+    #[test]
+    fn the_name_of_a_process_counts_more_than_that_of_its_session() {
+        let rows = [process("build", "build", State::Running), process("build", "lint", State::Running)];
+        assert_eq!(found(&rows, "build"), Ok("build"));
+        assert_eq!(found(&rows, "lint"), Ok("lint"));
+    }
+
+    #[test]
+    fn what_runs_is_meant_rather_than_what_has_ended() {
+        let rows = named(vec![
+            process("old", "build", State::Closed),
+            process("new", "build", State::Running),
+            process("older", "bake", State::Closed),
+        ]);
+        assert_eq!(found(&rows, "build"), Ok("new/build"));
+        assert_eq!(found(&rows, "b"), Ok("new/build"));
+        assert_eq!(found(&rows, "ba"), Ok("bake"));
+        assert_eq!(found(&rows, "old/build"), Ok("old/build"));
+        assert_eq!(found(&rows[..1], "bu"), Ok("old/build"));
+    }
+
+    #[test]
+    fn every_process_is_found_by_what_it_is_called() {
+        // Names that begin with each other, the same name in several sessions, sessions named like processes.
+        let words = ["a", "ab", "abc", "b", "ba"];
+        let states = [State::Running, State::Closed];
+        let mut rows = Vec::new();
+        for (number, session) in ["", "a", "ab", "c"].into_iter().enumerate() {
+            for (index, word) in words.iter().enumerate().filter(|(index, _)| (number + index) % 3 > 0) {
+                rows.push(process(session, word, states[(number * index) % 2]));
+            }
+        }
+        let rows = named(rows);
+        for row in &rows {
+            let found = find(&rows, &row.name).unwrap_or_else(|failure| panic!("{}: {failure:?}", row.name));
+            assert_eq!(found.long_name(), row.long_name());
+        }
+    }
+
+    #[test]
+    fn a_process_without_a_proper_name_has_one_that_can_be_typed() {
+        let sessions = BTreeMap::new();
+        let ids = ["", "a\nb", "\u{202e}x", "good"];
+        let rows = ids.map(|id| row(process("s", id, State::Running).entry, &sessions));
+        assert_eq!(
+            rows.each_ref().map(|row| row.name.as_str()),
+            ["id-of-s/", "id-of-s/a\u{fffd}b", "id-of-s/\u{fffd}x", "good"]
+        );
+        for row in &rows {
+            assert_eq!(find(&rows, &row.name).unwrap().entry.process_id, row.entry.process_id);
+        }
+    }
+
+    #[test]
+    fn how_a_process_is_takes_a_word_or_two() {
+        let mut row = process("s", "p", State::Closed);
+        row.entry.exit_code = Some(3);
+        assert_eq!(row.state(), "exit 3");
+        (row.entry.exit_code, row.entry.signal) = (Some(137), Some("SIGKILL".to_owned()));
+        assert_eq!(row.state(), "SIGKILL");
+        row.entry.cause = Some(ExitCause::Timeout);
+        assert_eq!(row.state(), "timeout");
+        (row.entry.resident_bytes, row.entry.living_pids) = (Some(4096), vec![4712, 4713]);
+        assert_eq!((row.state().as_str(), row.outcome().as_str()), ("timeout, 2 alive", "timeout"));
+        let mut held = process("s", "p", State::Exited);
+        (held.entry.exit_code, held.entry.living_pids) = (Some(0), Vec::new());
+        assert_eq!(held.state(), "exit 0, output open");
+        assert_eq!(process("s", "p", State::Running).state(), "running");
+    }
+}

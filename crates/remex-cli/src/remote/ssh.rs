@@ -1,0 +1,289 @@
+//! Machines that ssh leads to: `ssh://` addresses, and this program copied there.
+//!
+//! Start at [`target`], [`install`] and [`shares_logins`].
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Seek as _},
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, Stdio},
+};
+
+use remex_client::{Error, Program, Target};
+use rustix::process::Signal;
+use sha2::{Digest as _, Sha256};
+
+use crate::render::{
+    failure::{Failure, Kind},
+    text,
+};
+
+/// Where this program is copied to, relative to the home there, which is where ssh runs commands.
+pub(crate) const INSTALLED: &str = ".local/bin/remex";
+
+/// What runs there: takes a program on standard input and puts it in place, if it fits the machine, arrived whole and
+/// runs. Answers in one line. Has no single quote, and no `!` but in `!=`, so that every shell takes it as one word.
+const SCRIPT: &str = "\
+set -e; umask 022; \
+machine=$(uname -sm); if [ \"$machine\" != \"MACHINE\" ]; then echo \"remex-install machine $machine\"; exit 0; fi; \
+sum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d \" \" -f 1; }; \
+if [ -x PLACE ] && [ \"$(sum < PLACE)\" = HASH ]; then echo \"remex-install present\"; exit 0; fi; \
+mkdir -p DIRECTORY; new=PLACE.$$; trap \"rm -f $new\" EXIT; cat > $new; chmod 755 $new; \
+if [ \"$(sum < $new)\" != HASH ]; then echo \"remex-install damaged\"; exit 0; fi; \
+if version=$(./$new --version 2>&1); then mv $new PLACE; echo \"remex-install done $version\"; \
+else echo \"remex-install broken $version\"; fi";
+
+/// Reads an address; an `ssh://` one becomes the program that leads there.
+pub(crate) fn target(address: &str) -> Result<Target, Failure> {
+    match address.strip_prefix("ssh://") {
+        Some(host) => Ok(Target::Program(program(host).map_err(|why| {
+            // There may be a password in it.
+            let shown = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("…@{host}"));
+            Failure::usage(
+                format!("cannot use `ssh://{shown}` as a server: {why}"),
+                "write it as `ssh://user@host:port`; the user and the port may be left out",
+            )
+        })?)),
+        None => Target::parse(address).map_err(|error| match error {
+            Error::Address { address: shown, .. } if !is_known(address) => Failure::usage(
+                format!("cannot use `{shown}` as a server: it is no address"),
+                "write `ssh://user@host` for a machine that ssh reaches, `ws://host:port` or `unix:///path` for a \
+                 server",
+            ),
+            error => error.into(),
+        }),
+    }
+}
+
+/// Tells whether an address begins as those do that the client knows.
+fn is_known(address: &str) -> bool {
+    ["ws://", "wss://", "unix:", "/"].iter().any(|beginning| address.starts_with(beginning))
+}
+
+/// Makes the command line of what follows `ssh://`.
+fn program(host: &str) -> Result<Program, &'static str> {
+    let host = host.strip_suffix('/').unwrap_or(host);
+    if host.contains('/') {
+        return Err("it has a path");
+    }
+    let (user, place) = match host.rsplit_once('@') {
+        Some((user, place)) => (Some(user), place),
+        None => (None, host),
+    };
+    if user.is_some_and(|user| user.is_empty() || user.contains(':')) {
+        return Err("its user is empty or has a password, which ssh asks for itself");
+    }
+    let (name, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, "")) => (name, None),
+        Some((name, port)) => (name, Some(port.strip_prefix(':').ok_or("something follows the `]`")?)),
+        None => match place.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (place, None),
+        },
+    };
+    let is_plain = |text: &str| text.chars().all(|letter| !letter.is_whitespace() && !letter.is_control());
+    // ssh would take what begins with `-` for a flag.
+    if name.is_empty() || host.starts_with('-') || name.starts_with('-') || !is_plain(host) {
+        return Err("it has no name of a host");
+    }
+    let mut args = Vec::new();
+    if let Some(port) = port {
+        let number: u16 = port.parse().ok().filter(|port| *port != 0).ok_or("its port is no port")?;
+        args.extend(["-p".to_owned(), number.to_string()]);
+    }
+    args.push(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")));
+    args.extend(["remex", "proxy"].map(str::to_owned));
+    Ok(Program { program: "ssh".to_owned(), args, ..Program::default() })
+}
+
+/// Lets an ssh command line run the program that [`install`] has put there.
+///
+/// The command there must be `remex` with any arguments.
+pub(crate) fn use_installed(program: &mut Program) -> Result<(), Failure> {
+    let Some(login) = program.ssh_login() else { return Err(no_ssh(program)) };
+    let mut command = program.args[login.args.len()..].iter_mut();
+    match command.next() {
+        Some(name) if name == "remex" || name.ends_with("/remex") => {
+            INSTALLED.clone_into(name);
+            Ok(())
+        }
+        _ => Err(no_ssh(program)),
+    }
+}
+
+fn no_ssh(program: &Program) -> Failure {
+    Failure::usage(
+        format!("cannot install there: {program} is not `ssh HOST remex proxy`"),
+        "copy the program there by other means",
+    )
+}
+
+/// Copies this program to where an ssh command line leads, and says what was done.
+///
+/// ssh may ask at the terminal.
+pub(crate) fn install(program: &Program) -> Result<String, Failure> {
+    let Some(login) = program.ssh_login() else { return Err(no_ssh(program)) };
+    let trouble = |action: &str| {
+        let action = action.to_owned();
+        move |error: io::Error| Failure::io(&action, &error)
+    };
+    let path = std::env::current_exe().map_err(trouble("find this program"))?;
+    let read = format!("read `{}`", path.display());
+    let mut file = File::open(&path).map_err(trouble(&read))?;
+    let (hash, len) = digest(&mut file).map_err(trouble(&read))?;
+    let (directory, _) = INSTALLED.rsplit_once('/').unwrap_or((".", INSTALLED));
+    let script = SCRIPT
+        .replace("MACHINE", &machine())
+        .replace("DIRECTORY", directory)
+        .replace("PLACE", INSTALLED)
+        .replace("HASH", &hash);
+    let output = Command::new(&login.program)
+        .args(&login.args)
+        .arg(format!("exec sh -c '{script}'"))
+        .envs(&login.env)
+        .current_dir(login.cwd.as_deref().unwrap_or(".".as_ref()))
+        .stdin(Stdio::from(file))
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(trouble(&format!("run {login}")))?;
+    if output.status.signal() == Some(Signal::INT.as_raw()) {
+        return Err(Failure::signalled(128 + 2));
+    }
+    if !output.status.success() {
+        return Err(Failure::of(
+            Kind::Unreachable,
+            format!("cannot install there: {login} failed ({})", output.status),
+            format!("run {login} by hand and see what it says"),
+        ));
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    outcome(&said, len)
+}
+
+/// Tells whether the user's configuration lets ssh use one connection for several logins.
+pub(crate) fn shares_logins(login: &Program) -> bool {
+    // `-G` prints the configuration for a host, and connects to nobody.
+    let output = Command::new(&login.program)
+        .arg("-G")
+        .args(&login.args)
+        .envs(&login.env)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let Ok(output) = output else { return false };
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().any(|line| line.strip_prefix("controlpath ").is_some_and(|path| path != "none"))
+}
+
+/// Makes a sentence, or a failure, of what the script has answered; start-up files may have printed before.
+fn outcome(said: &str, len: u64) -> Result<String, Failure> {
+    let answer = said.lines().rev().find_map(|line| line.strip_prefix("remex-install ")).unwrap_or_default();
+    let ours = concat!("remex ", env!("CARGO_PKG_VERSION"));
+    let size = text::size(len);
+    match answer.split_once(' ').unwrap_or((answer, "")) {
+        ("present", _) => Ok(format!("{ours} is there already, at `{INSTALLED}`")),
+        ("done", version) if version.starts_with(ours) => {
+            Ok(format!("copied {ours} ({size}) to `{INSTALLED}` there; its checksum is right and it runs"))
+        }
+        ("done", version) => Err(Failure::new(
+            format!("installed `{INSTALLED}` there, and it says that it is `{}`", text::plain(version)),
+            format!("this is {ours}; try again"),
+        )),
+        ("machine", there) => Err(Failure::new(
+            format!(
+                "cannot install there: this program is for {}, and that is {}",
+                machine(),
+                text::plain(there)
+            ),
+            "build remex on that machine, or for it, and copy it to a directory of its PATH",
+        )),
+        ("damaged", _) => Err(Failure::new("the program did not arrive whole, and was removed", "try again")),
+        ("broken", why) => Err(Failure::new(
+            format!("this program does not run there: {}", text::plain(why)),
+            "install a static build (`scripts/static`), or build remex there",
+        )),
+        _ => Err(Failure::new(
+            "cannot install there: the script did not answer",
+            "check that the machine has `sh`, `uname`, `cat` and `sha256sum`",
+        )),
+    }
+}
+
+/// Returns what `uname -sm` says where this program runs.
+fn machine() -> String {
+    let uname = rustix::system::uname();
+    format!("{} {}", uname.sysname().to_string_lossy(), uname.machine().to_string_lossy())
+}
+
+/// Returns the hash of a file and its length, and goes back to its beginning.
+fn digest(file: &mut File) -> io::Result<(String, u64)> {
+    let mut hasher = Sha256::new();
+    let mut piece = vec![0; 64 << 10];
+    let mut len = 0;
+    loop {
+        match file.read(&mut piece)? {
+            0 => break,
+            count => {
+                hasher.update(&piece[..count]);
+                len += count as u64;
+            }
+        }
+    }
+    file.rewind()?;
+    Ok((hasher.finalize().iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}")), len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_becomes_a_command_line() {
+        for (address, expected) in [
+            ("ssh://far", "`ssh far remex proxy`"),
+            ("ssh://ann@far.example/", "`ssh ann@far.example remex proxy`"),
+            ("ssh://ann@far:2222", "`ssh -p 2222 ann@far remex proxy`"),
+            ("ssh://[fe80::1%eth0]:22", "`ssh -p 22 fe80::1%eth0 remex proxy`"),
+        ] {
+            assert_eq!(target(address).unwrap().to_string(), expected);
+        }
+        for wrong in [
+            "ssh://",
+            "ssh://far/path",
+            "ssh://ann:secret@far",
+            "ssh://@far",
+            "ssh://far:0",
+            "ssh://far:ssh",
+            "ssh://-oProxyCommand=x",
+            "ssh://ann@-far",
+            "ssh://[::1]22",
+            "ssh://a b",
+        ] {
+            assert!(target(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_the_command_of_an_ssh_line_is_changed() {
+        let Target::Program(mut program) = target("ssh://remex@remex:2222").unwrap() else { unreachable!() };
+        use_installed(&mut program).unwrap();
+        assert_eq!(program.to_string(), "`ssh -p 2222 remex@remex .local/bin/remex proxy`");
+        use_installed(&mut program).unwrap();
+        assert_eq!(program.to_string(), "`ssh -p 2222 remex@remex .local/bin/remex proxy`");
+        let mut other = Program { args: ["far", "sudo", "remex"].map(str::to_owned).to_vec(), ..program };
+        assert!(use_installed(&mut other).is_err());
+    }
+
+    #[test]
+    fn what_the_script_answers_is_found_behind_what_else_is_printed() {
+        let done = format!("Welcome!\nremex-install done remex {}\n", env!("CARGO_PKG_VERSION"));
+        assert!(outcome(&done, 1024).unwrap().starts_with("copied remex "));
+        assert!(outcome("remex-install present\n", 0).unwrap().contains("is there already"));
+        let wrong = |said: &str| outcome(said, 0).unwrap_err().what().to_owned();
+        assert!(wrong("remex-install machine Linux riscv64").ends_with("and that is Linux riscv64"));
+        assert!(wrong("remex-install done remex 0.0.0").ends_with("says that it is `remex 0.0.0`"));
+        assert!(wrong("remex-install broken no such library").ends_with("no such library"));
+        assert!(wrong("remex-install damaged").contains("did not arrive whole"));
+        assert!(wrong("Welcome!").contains("did not answer"));
+    }
+}

@@ -1,0 +1,273 @@
+//! The user's own server: one per user and machine, on a socket in the runtime directory, started when it is needed.
+//!
+//! What was left running lives there. Start at [`ready`].
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, BufRead as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use remex_client::Error;
+use rustix::process::Pid;
+use tokio::net::UnixStream;
+
+use crate::render::{
+    failure::{Failure, Kind},
+    print,
+};
+
+/// How long the server stays when there is nobody and nothing on it.
+const IDLE: &str = "10m";
+
+/// Where the server listens.
+#[derive(Clone, Debug)]
+pub(crate) struct Socket {
+    pub(crate) path: PathBuf,
+}
+
+impl Socket {
+    /// Returns where it is, whether a server is there or not.
+    pub(crate) fn usual() -> Self {
+        let runtime =
+            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let directory = runtime.map_or_else(
+            || PathBuf::from(format!("/tmp/remex-{}", rustix::process::geteuid().as_raw())),
+            |runtime| runtime.join("remex"),
+        );
+        Self { path: directory.join("own.sock") }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Returns where the server logs to.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.directory().join("own.log")
+    }
+
+    /// Makes the directory, and makes sure that nobody else can put a socket into it.
+    fn prepare(&self) -> Result<(), Failure> {
+        let directory = self.directory();
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| Failure::io(&format!("make `{}`", directory.display()), &error))?;
+        self.check()
+    }
+
+    /// Makes sure that nobody else can put a socket into its directory.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let directory = self.directory();
+        let metadata = fs::symlink_metadata(directory)
+            .map_err(|error| Failure::io(&format!("look at `{}`", directory.display()), &error))?;
+        let safe = metadata.is_dir()
+            && metadata.uid() == rustix::process::geteuid().as_raw()
+            && metadata.mode() & 0o077 == 0;
+        if safe {
+            return Ok(());
+        }
+        Err(Failure::new(
+            format!("cannot trust `{}`: it is not a directory that you alone can use", directory.display()),
+            "remove it, or `chmod 700` it if it is yours",
+        ))
+    }
+}
+
+/// What is found where the server listens.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Running(Socket),
+    /// No socket: the server was never started, or ended in order.
+    Nothing,
+    /// A socket that nobody listens on: the server could not remove it any more.
+    Died,
+}
+
+/// What became of a server that left its socket behind, and of what ran on it.
+pub(crate) const DIED: &str = "your remex server died: it was killed, it crashed, or the machine restarted; its watchdog \
+                               ended the processes that it ran";
+
+/// Finds out whether the server runs.
+pub(crate) async fn look() -> Result<Found, Failure> {
+    let socket = Socket::usual();
+    if !socket.directory().exists() {
+        return Ok(Found::Nothing);
+    }
+    socket.check()?;
+    probe(socket).await
+}
+
+/// Returns the socket of the running server, `None` where there is none.
+pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
+    Ok(match look().await? {
+        Found::Running(socket) => Some(socket),
+        Found::Nothing | Found::Died => None,
+    })
+}
+
+/// Says that no server runs, and so nothing on it; and what became of the last one, if it did not end in order.
+pub(crate) async fn not_running() -> Failure {
+    match look().await {
+        Ok(Found::Died) => Failure::of(
+            Kind::NotFound,
+            DIED,
+            format!(
+                "start things again with `remex run --detach -- COMMAND`; `{}` has the last words of the server",
+                Socket::usual().log().display()
+            ),
+        ),
+        Ok(_) => Failure::of(
+            Kind::NotFound,
+            "nothing was left running: your own server is not there",
+            "start something with `remex run --detach -- COMMAND`, or say where to look with `--on`",
+        ),
+        Err(failure) => failure,
+    }
+}
+
+/// Finds the process that listens on the socket.
+///
+/// The kernel knows who called `listen`, which is systemd for a socket of its own: that is never ours to end.
+pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
+    // Fails at once where a server that hangs has let too many wait.
+    let peer = UnixStream::connect(&socket.path)
+        .await
+        .and_then(|connection| Ok(rustix::net::sockopt::socket_peercred(&connection)?))
+        .map_err(|error| Failure::io("find the process of your remex server", &error))?;
+    let line = fs::read(format!("/proc/{}/cmdline", peer.pid.as_raw_nonzero())).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0);
+    let is_server = words.nth(1).is_some_and(|word| word == b"serve" || word == b"exec-server");
+    if is_server && peer.uid == rustix::process::geteuid() {
+        return Ok(peer.pid);
+    }
+    Err(Failure::of(
+        Kind::Failed,
+        "cannot tell which process your remex server is: systemd made its socket, or another program",
+        "stop its unit, such as with `systemctl --user stop remex.service`",
+    ))
+}
+
+/// Says that the server is there and does not answer, and how to end that.
+pub(crate) async fn silent(socket: &Socket, error: Error) -> Failure {
+    let failure = Failure::from(error);
+    let why = failure.what();
+    match process(socket).await {
+        Ok(pid) => {
+            let pid = pid.as_raw_nonzero();
+            Failure::of(
+                Kind::Unreachable,
+                format!("your remex server (pid {pid}) does not answer: {why}"),
+                format!(
+                    "if it is stopped, `kill -CONT {pid}` continues it; `kill -KILL {pid}` ends it with everything \
+                     that runs on it"
+                ),
+            )
+        }
+        Err(_) => Failure::of(
+            Kind::Unreachable,
+            format!("your remex server at `{}` does not answer: {why}", socket.path.display()),
+            "try again; if that does not help, restart its unit or end its process",
+        ),
+    }
+}
+
+/// Returns the socket of the server, which is started unless it runs.
+pub(crate) async fn ready() -> Result<Socket, Failure> {
+    if let Some(socket) = running().await? {
+        return Ok(socket);
+    }
+    let socket = Socket::usual();
+    socket.prepare()?;
+    // Two that start one at the same time would get in each other's way.
+    let lock = socket.clone();
+    let held = tokio::task::spawn_blocking(move || hold(&lock)).await;
+    let _held =
+        held.map_err(|error| Failure::new(format!("cannot start your own server: {error}"), "try again"))??;
+    let found = probe(socket.clone()).await?;
+    if let Found::Died = found {
+        print::note(DIED);
+    }
+    if !matches!(found, Found::Running(_)) {
+        let starting = socket.clone();
+        let started = tokio::task::spawn_blocking(move || start(&starting)).await;
+        started
+            .map_err(|error| Failure::new(format!("cannot start your own server: {error}"), "try again"))??;
+    }
+    Ok(socket)
+}
+
+async fn probe(socket: Socket) -> Result<Found, Failure> {
+    match UnixStream::connect(&socket.path).await {
+        Ok(_) => Ok(Found::Running(socket)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Ok(Found::Nothing),
+            io::ErrorKind::ConnectionRefused => Ok(Found::Died),
+            io::ErrorKind::InvalidInput => Err(Failure::new(
+                format!(
+                    "cannot use your own server: the path of its socket is too long: `{}`",
+                    socket.path.display()
+                ),
+                "set XDG_RUNTIME_DIR to a shorter path",
+            )),
+            _ => {
+                let action = format!("connect to your own server at `{}`", socket.path.display());
+                Err(Failure::io(&action, &error))
+            }
+        },
+    }
+}
+
+/// Waits until nobody else starts the server; the lock ends with the file.
+fn hold(socket: &Socket) -> Result<File, Failure> {
+    let path = socket.directory().join("own.lock");
+    let action = format!("lock `{}`", path.display());
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+    let file = file.map_err(|error| Failure::io(&action, &error))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| Failure::io(&action, &error.into()))?;
+    Ok(file)
+}
+
+fn start(socket: &Socket) -> Result<(), Failure> {
+    let log = socket.log();
+    let trouble = |error: &io::Error| Failure::io("start your own server", error);
+    let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&log);
+    let file = file.map_err(|error| trouble(&error))?;
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
+    let mut child = Command::new(std::env::current_exe().map_err(|error| trouble(&error))?)
+        .args([
+            "serve",
+            "--background=fork",
+            "--max-detach-ttl",
+            "forever",
+            "--exit-when-idle",
+            IDLE,
+            "--listen",
+        ])
+        .arg(format!("unix://{}", socket.path.display()))
+        .current_dir(home.unwrap_or_else(|| PathBuf::from("/")))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(file)
+        .spawn()
+        .map_err(|error| trouble(&error))?;
+    let mut announced = String::new();
+    let stdout = child.stdout.take();
+    // Only the first of two, which goes as soon as the other one is there.
+    child.wait().map_err(|error| trouble(&error))?;
+    if let Some(stdout) = stdout {
+        io::BufReader::new(stdout).read_line(&mut announced).map_err(|error| trouble(&error))?;
+    }
+    if !announced.is_empty() {
+        return Ok(());
+    }
+    let said = fs::read_to_string(&log).unwrap_or_default();
+    let reason = said.lines().next().unwrap_or("it left no word, perhaps because its disk is full");
+    Err(Failure::of(
+        Kind::Unreachable,
+        format!("your own server did not start: {}", reason.trim_start_matches("remex: ")),
+        format!("see `{}`", log.display()),
+    ))
+}

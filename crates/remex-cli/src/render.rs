@@ -1,0 +1,9 @@
+//! What people and scripts read: errors, findings, tables, JSON, times and sizes.
+//!
+//! Start at [`print`](mod@print) and [`failure::Failure`].
+
+pub(crate) mod confirm;
+pub(crate) mod failure;
+pub(crate) mod finding;
+pub(crate) mod print;
+pub(crate) mod text;
