@@ -15,7 +15,6 @@ pub(crate) mod line;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod man;
-mod mistyped;
 mod moment;
 pub(crate) mod proxy;
 pub(crate) mod ps;
@@ -28,6 +27,7 @@ pub(crate) mod shared;
 pub(crate) mod shell;
 pub(crate) mod signal;
 pub(crate) mod top;
+mod usage_error;
 pub(crate) mod wait;
 pub(crate) mod watch;
 
@@ -113,7 +113,7 @@ impl Command {
 pub(crate) fn parse() -> Result<Command, ExitCode> {
     match Arguments::try_parse_from(typed(std::env::args_os())) {
         Ok(arguments) => Ok(arguments.command),
-        Err(error) => Err(mistyped::refuse(&error)),
+        Err(error) => Err(usage_error::report(&error)),
     }
 }
 

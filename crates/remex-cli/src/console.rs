@@ -6,11 +6,11 @@ pub(crate) mod escape;
 mod input;
 pub(crate) mod interrupt;
 mod output;
-mod remote;
+mod process;
 pub(crate) mod terminal;
 mod view;
 
 pub(crate) use self::{
-    remote::Remote,
+    process::ShownProcess,
     view::{Console, Ending, Interrupts, WhenEnded, code, gone, say},
 };

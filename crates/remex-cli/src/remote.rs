@@ -1,6 +1,6 @@
 //! Servers and what is on them: finding, starting and connecting to them, their processes, and paths on their hosts.
 //!
-//! Start at [`endpoint::Place`].
+//! Start at [`endpoint::Endpoint`].
 
 pub(crate) mod endpoint;
 pub(crate) mod path_arg;

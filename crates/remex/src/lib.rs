@@ -2,7 +2,7 @@
 //!
 //! Joins the server and the client, which do not know each other. Start at [`Local`].
 //!
-//! Of all our libraries only this one reads the environment and looks at the host, and only in [`surroundings`] and
+//! Of all our libraries only this one reads the environment and looks at the host, and only in [`config_from_env`] and
 //! [`Local::here`].
 
 pub mod environments;
@@ -19,10 +19,10 @@ use remex_server::{Auth, Config, Limits};
 /// Limits are the usual ones. Whoever lets others in sets [`Config::auth`].
 ///
 /// ```
-/// let config = remex::surroundings();
+/// let config = remex::config_from_env();
 /// assert_eq!(config.host_env.len(), std::env::vars_os().count());
 /// ```
-pub fn surroundings() -> Config {
+pub fn config_from_env() -> Config {
     Config {
         limits: Limits::default(),
         host_env: std::env::vars_os().collect(),

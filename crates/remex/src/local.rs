@@ -29,16 +29,17 @@ use remex_server::{Config, ListenError, Server};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Local {
-    place: Arc<Place>,
+    server: Arc<OwnedServer>,
 }
 
+/// The server of all clones; dropped with the last of them.
 #[derive(Debug)]
-struct Place {
+struct OwnedServer {
     server: Arc<Server>,
 }
 
 impl Local {
-    /// Makes a place as the environment of this process describes it, see [`surroundings`](crate::surroundings).
+    /// Makes a place as the environment of this process describes it, see [`config_from_env`](crate::config_from_env).
     ///
     /// Must be called within a tokio runtime.
     ///
@@ -53,7 +54,7 @@ impl Local {
     /// # Ok(()) }
     /// ```
     pub fn here() -> Result<Self, ListenError> {
-        Self::new(crate::surroundings())
+        Self::new(crate::config_from_env())
     }
 
     /// Makes a place; must be called within a tokio runtime.
@@ -65,7 +66,7 @@ impl Local {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// // Started there, nothing sees more of the environment than this.
-    /// let mut config = remex::surroundings();
+    /// let mut config = remex::config_from_env();
     /// config.host_env.retain(|(name, _)| name == "PATH");
     /// let client = remex_client::Client::connect(remex::Local::new(config)?.target()).await?;
     /// let output = client.shell("echo \"${HOME-no home}\"").output().await?;
@@ -73,7 +74,7 @@ impl Local {
     /// # Ok(()) }
     /// ```
     pub fn new(config: Config) -> Result<Self, ListenError> {
-        Ok(Self { place: Arc::new(Place { server: Server::new(config)? }) })
+        Ok(Self { server: Arc::new(OwnedServer { server: Server::new(config)? }) })
     }
 
     /// Returns the way here for a client.
@@ -106,7 +107,7 @@ impl Local {
     /// ```
     pub fn connect(&self) -> ClientEnd {
         let (client, server) = memory::link();
-        self.place.server.serve_memory(server);
+        self.server.server.serve_memory(server);
         client
     }
 
@@ -122,11 +123,11 @@ impl Local {
     /// # Ok(()) }
     /// ```
     pub async fn shut_down(&self) {
-        self.place.server.shut_down().await;
+        self.server.server.shut_down().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for OwnedServer {
     fn drop(&mut self) {
         // There may be no runtime any more, so nothing here may wait for one.
         self.server.kill();

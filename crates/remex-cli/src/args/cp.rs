@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::remote::path_arg::Spot;
+use crate::remote::path_arg::PathArg;
 
 /// Flags of `remex cp`.
 #[derive(Debug, Args)]
@@ -11,11 +11,11 @@ pub(crate) struct Flags {
     /// Files and directories: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
     /// address; a plain path is always one of this machine
     #[arg(required = true, value_name = "SRC")]
-    pub(crate) sources: Vec<Spot>,
+    pub(crate) sources: Vec<PathArg>,
 
     /// Where to: a directory that is there, or the new name of the one thing that is copied
     #[arg(value_name = "DST")]
-    pub(crate) destination: Spot,
+    pub(crate) destination: PathArg,
 
     /// Print what would be copied and what is there already, and touch nothing
     #[arg(short = 'n', long)]

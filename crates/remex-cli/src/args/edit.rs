@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::remote::path_arg::Spot;
+use crate::remote::path_arg::PathArg;
 
 /// Flags of `remex edit`.
 #[derive(Debug, Args)]
@@ -11,7 +11,7 @@ pub(crate) struct Flags {
     /// A file: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
     /// address; a plain path is always one of this machine
     #[arg(value_name = "[ENV:]PATH")]
-    pub(crate) path: Spot,
+    pub(crate) path: PathArg,
 }
 
 const EXAMPLES: &str = "\

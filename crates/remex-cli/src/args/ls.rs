@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::{args::shared::Format, remote::path_arg::Spot};
+use crate::{args::shared::Format, remote::path_arg::PathArg};
 
 /// Flags of `remex ls`.
 #[derive(Debug, Args)]
@@ -11,7 +11,7 @@ pub(crate) struct Flags {
     /// Directories or files: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
     /// address; a plain path is always one of this machine
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
-    pub(crate) paths: Vec<Spot>,
+    pub(crate) paths: Vec<PathArg>,
 
     /// Say more of each: permissions, size in bytes, time of the last change in UTC, where a link leads
     #[arg(short = 'l', long)]

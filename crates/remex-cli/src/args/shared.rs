@@ -12,8 +12,8 @@ use clap::{
 use crate::{
     console::escape::{Character, character},
     remote::{
-        endpoint::{Otherwise, Place, default_environment, default_place, selected},
-        path_arg::Spot,
+        endpoint::{DefaultEndpoint, Endpoint, default_endpoint, default_environment, selected},
+        path_arg::PathArg,
         user_server,
     },
     render::{failure::Failure, print},
@@ -40,11 +40,11 @@ pub(crate) struct On {
 impl On {
     /// Finds the place; must be called within a runtime.
     ///
-    /// `None` with [`Otherwise::OwnIfThere`] when there is no server.
-    pub(crate) async fn find(&self, otherwise: Otherwise) -> Result<Option<Place>, Failure> {
+    /// `None` with [`DefaultEndpoint::RunningUserServer`] when there is no server.
+    pub(crate) async fn find(&self, otherwise: DefaultEndpoint) -> Result<Option<Endpoint>, Failure> {
         match self.selected()?.as_deref() {
-            None | Some("local") => default_place(otherwise).await,
-            Some(word) => Place::named_with_token(word, self.token_file.as_deref()).map(Some),
+            None | Some("local") => default_endpoint(otherwise).await,
+            Some(word) => Endpoint::named_with_token(word, self.token_file.as_deref()).map(Some),
         }
     }
 
@@ -77,9 +77,9 @@ impl On {
     }
 
     /// Finds the place where files are, which is always there.
-    pub(crate) async fn place(&self, otherwise: Otherwise) -> Result<Place, Failure> {
+    pub(crate) async fn endpoint(&self, otherwise: DefaultEndpoint) -> Result<Endpoint, Failure> {
         match self.find(otherwise).await? {
-            Some(place) => Ok(place),
+            Some(endpoint) => Ok(endpoint),
             None => Err(user_server::not_running().await),
         }
     }
@@ -102,10 +102,10 @@ pub(crate) struct Escape {
 }
 
 /// Lets arguments be paths at places.
-impl ValueParserFactory for Spot {
-    type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<Spot, String>>;
+impl ValueParserFactory for PathArg {
+    type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<PathArg, String>>;
 
     fn value_parser() -> Self::Parser {
-        OsStringValueParser::new().try_map(Spot::parse)
+        OsStringValueParser::new().try_map(PathArg::parse)
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::{args::shared::Format, remote::path_arg::Spot};
+use crate::{args::shared::Format, remote::path_arg::PathArg};
 
 /// Flags of `remex watch`.
 #[derive(Debug, Args)]
@@ -11,7 +11,7 @@ pub(crate) struct Flags {
     /// A directory or file: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
     /// address; a plain path is always one of this machine
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
-    pub(crate) path: Spot,
+    pub(crate) path: PathArg,
 
     /// Only what is in the directory itself, not what is below
     #[arg(long)]

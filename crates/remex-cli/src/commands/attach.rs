@@ -8,10 +8,10 @@ use tokio::task::JoinHandle;
 use super::Outcome;
 use crate::{
     args::attach::Flags,
-    console::{Console, Ending, Interrupts, Remote, WhenEnded, interrupt, say, terminal},
+    console::{Console, Ending, Interrupts, ShownProcess, WhenEnded, interrupt, say, terminal},
     remote::{
-        endpoint::{Otherwise, PlaceKind},
-        process_ref::Followed,
+        endpoint::{DefaultEndpoint, EndpointKind},
+        process_ref::ProcessRef,
         processes::Processes,
         reconnect,
     },
@@ -28,9 +28,9 @@ const ANSWER: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let place = flags.on.place(Otherwise::OwnIfThere).await?;
-    let client = interrupt::during(place.connect(reconnect::outlive)).await?;
-    let (console, name, redraw) = interrupt::during(console(flags, &client, place.kind)).await?;
+    let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
+    let client = interrupt::during(endpoint.connect(reconnect::keep_session)).await?;
+    let (console, name, redraw) = interrupt::during(console(flags, &client, endpoint.kind)).await?;
     let ending = console.show().await;
     if let Some(redraw) = redraw.filter(|_| client.connection_state() == ConnectionState::Connected) {
         // It must not be left with the other size.
@@ -42,7 +42,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             Ok(0)
         }
         Ok(Ending::Exited(code) | Ending::Signalled(code)) => Ok(code),
-        Ok(Ending::Deaf) => Ok(141),
+        Ok(Ending::OutputClosed) => Ok(141),
         Err(failure) => Err(failure),
     };
     reconnect::end(client).await;
@@ -53,30 +53,30 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 async fn console(
     flags: &Flags,
     client: &Client,
-    place: PlaceKind,
+    endpoint: EndpointKind,
 ) -> Result<(Console, String, Option<JoinHandle<()>>), Failure> {
     let processes = Processes::list(client).await?;
     let row = match &flags.name {
         Some(name) => processes.find(name)?,
         None => processes.only_running()?,
     };
-    let followed = processes.followed(row);
+    let process = processes.process_ref(row);
     if row.is_running() {
         // A client that went away may have left it waiting for a reader: this is one.
-        followed.release().await?;
+        process.release().await?;
     }
-    let cursor = followed.shortly_before(SHOWN_AGAIN).await?;
+    let cursor = process.shortly_before(SHOWN_AGAIN).await?;
     let forward =
         !flags.read_only && (flags.interactive || std::io::stdin().is_terminal()) && row.is_running();
-    let redraw = (row.entry.tty && forward).then(|| tokio::spawn(redraw(followed.clone())));
+    let redraw = (row.entry.tty && forward).then(|| tokio::spawn(redraw(process.clone())));
     let console = Console {
-        remote: Remote::followed(followed, cursor),
+        process: ShownProcess::observed(process, cursor),
         terminal: row.entry.tty,
         forward,
         stay: None,
         when_ended: WhenEnded::Leave,
         escape: flags.escape.escape,
-        place,
+        endpoint,
         interrupts: if flags.read_only { Interrupts::Leave } else { Interrupts::Pass },
     };
     Ok((console, row.name.clone(), redraw))
@@ -85,17 +85,17 @@ async fn console(
 /// Gives the process the size of this terminal, and a reason to draw its whole screen anew: another size for a moment.
 ///
 /// The end of what it said before seldom makes a whole screen, and a size that stays the same is no reason.
-async fn redraw(followed: Followed) {
+async fn redraw(process: ProcessRef) {
     let (rows, cols) = terminal::size();
     let other = NonZeroU16::new(cols.get().saturating_sub(1)).unwrap_or(cols);
-    let newest = followed.shortly_before(0).await;
-    if followed.resize(rows, other).await.is_ok()
+    let newest = process.shortly_before(0).await;
+    if process.resize(rows, other).await.is_ok()
         && let Ok(newest) = newest
     {
         // Two changes at once would be one to it, and none in the end.
-        let _ = followed.answered(newest, ANSWER, QUIET).await;
+        let _ = process.answered(newest, ANSWER, QUIET).await;
     }
     // The window may have changed meanwhile.
     let (rows, cols) = terminal::size();
-    let _ = followed.resize(rows, cols).await;
+    let _ = process.resize(rows, cols).await;
 }

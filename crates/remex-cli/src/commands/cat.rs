@@ -3,7 +3,7 @@
 use super::Outcome;
 use crate::{
     args::cat::Flags,
-    remote::path_arg::{Connections, Site, note_local_paths},
+    remote::path_arg::{Connections, RemotePath, note_local_paths},
     render::{
         failure::{Failure, Kind},
         print,
@@ -27,7 +27,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(failures.code())
 }
 
-async fn cat(site: &Site) -> Result<(), Failure> {
+async fn cat(site: &RemotePath) -> Result<(), Failure> {
     let failed = |error| site.failed("read", error);
     let mut file = site.at.fs.open(&site.path).await.map_err(failed)?;
     while let Some(chunk) = file.chunk().await.map_err(failed)? {

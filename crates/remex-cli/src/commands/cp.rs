@@ -1,9 +1,9 @@
 //! `remex cp`: files and trees from any place to any other.
 //!
-//! Every place is a client, this machine too, so all copies take the same way. Start at [`run`]; [`goal`] decides what
+//! Every place is a client, this machine too, so all copies take the same way. Start at [`run`]; [`plan`] decides what
 //! becomes what, [`tree`] copies, [`report`] tells.
 
-mod goal;
+mod plan;
 mod report;
 mod tree;
 
@@ -14,7 +14,7 @@ use tokio::signal::unix::SignalKind;
 use super::Outcome;
 use crate::{
     args::cp::Flags,
-    console::interrupt::Came,
+    console::interrupt::SignalListener,
     remote::path_arg::{Connections, note_local_paths, note_new_file},
     render::{
         failure::{Failure, Kind},
@@ -79,16 +79,16 @@ async fn copy(flags: &Flags, connections: &mut Connections, report: &Arc<Report>
         sites.push(site);
     }
     let Some(destination) = sites.pop() else { return Ok(0) };
-    let errands = goal::errands(sites, &destination, report).await?;
+    let copy_jobs = plan::copy_jobs(sites, &destination, report).await?;
     let _drawing = report.draw();
-    tree::copy(errands, report).await?;
+    tree::copy(copy_jobs, report).await?;
     Ok(report.code())
 }
 
 /// Waits for a signal that asks to stop, and returns the exit code that goes with it.
 async fn interruption() -> u8 {
     let (Ok(mut interrupt), Ok(mut terminate)) =
-        (Came::listen(SignalKind::interrupt()), Came::listen(SignalKind::terminate()))
+        (SignalListener::listen(SignalKind::interrupt()), SignalListener::listen(SignalKind::terminate()))
     else {
         return std::future::pending().await;
     };

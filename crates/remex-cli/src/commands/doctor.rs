@@ -13,7 +13,7 @@ use super::Outcome;
 use crate::{
     args::doctor::Flags,
     remote::{
-        endpoint::{self, Place},
+        endpoint::{self, Endpoint},
         probe::probe,
     },
     render::{
@@ -43,8 +43,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             here::look(flags.timeout).await
         }
         Some(word) => {
-            let place = Place::named_with_token(word, flags.token_file.as_deref())?;
-            there(&place, flags.timeout).await?
+            let endpoint = Endpoint::named_with_token(word, flags.token_file.as_deref())?;
+            there(&endpoint, flags.timeout).await?
         }
     };
     let ok = !finding::any_failed(&checks);
@@ -62,8 +62,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 /// Looks at a server, and at its host as far as it tells.
-async fn there(place: &Place, limit: Duration) -> Result<Vec<Finding>, Failure> {
-    let mut report = probe(place, limit).await?;
+async fn there(endpoint: &Endpoint, limit: Duration) -> Result<Vec<Finding>, Failure> {
+    let mut report = probe(endpoint, limit).await?;
     if let Some(client) = &report.client {
         let asked = tokio::time::timeout_at(report.deadline, host::look(&Host::There(client))).await;
         match asked {

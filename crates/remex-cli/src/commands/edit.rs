@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::Outcome;
 use crate::{
     args::edit::Flags,
-    remote::path_arg::{Connections, Site, note_local_paths},
+    remote::path_arg::{Connections, RemotePath, note_local_paths},
     render::{
         failure::{Failure, Kind},
         print, text,
@@ -59,7 +59,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 /// Returns what is in the file, nothing where there is none.
-async fn read(site: &Site) -> Result<Option<Vec<u8>>, Failure> {
+async fn read(site: &RemotePath) -> Result<Option<Vec<u8>>, Failure> {
     let fs = &site.at.fs;
     if site.is_directory {
         return Err(Failure::usage("it names a directory", "name the file"));
@@ -95,7 +95,7 @@ async fn read(site: &Site) -> Result<Option<Vec<u8>>, Failure> {
     Ok(Some(fs.read(&site.path).await?.to_vec()))
 }
 
-async fn edit(site: &Site, before: Option<&[u8]>, copy: &Copy) -> Result<(), Failure> {
+async fn edit(site: &RemotePath, before: Option<&[u8]>, copy: &Copy) -> Result<(), Failure> {
     let status = run_editor(&copy.file).await?;
     if !status.success() {
         return Err(Failure::new(
@@ -134,7 +134,7 @@ async fn run_editor(file: &Path) -> Result<ExitStatus, Failure> {
 }
 
 /// Writes the file, if it is still what it was.
-async fn write(site: &Site, before: Option<&[u8]>, content: &[u8]) -> Result<(), Failure> {
+async fn write(site: &RemotePath, before: Option<&[u8]>, content: &[u8]) -> Result<(), Failure> {
     let expected = before.map_or(IfMatch::Absent, |before| IfMatch::Content(hash(before)));
     for _ in 0..TRIES {
         match site.at.fs.write_if(&site.path, content, expected, Write::Atomic).await {

@@ -8,7 +8,7 @@ use super::Outcome;
 use crate::{
     args::kill::Flags,
     remote::{
-        endpoint::Otherwise,
+        endpoint::DefaultEndpoint,
         process_ref::is_forgotten,
         processes::{Processes, Row},
     },
@@ -22,13 +22,13 @@ const LOOK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let way = way(flags)?;
-    let place = flags.on.place(Otherwise::OwnIfThere).await?;
-    let client = place.connect(|_| {}).await?;
+    let mode = kill_mode(flags)?;
+    let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
+    let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let (mut failed, mut said) = (None::<Failure>, Ok(()));
     for row in processes.find_whole(&flags.names, "kill").await? {
-        match end(&processes, row, way).await {
+        match end(&processes, row, mode).await {
             // Those that follow are to end also when nobody reads which.
             Ok(done) => said = said.and_then(|()| print::out(format!("{done}\n"))),
             Err(failure) => {
@@ -46,19 +46,19 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum KillMode {
     Signal(SignalName),
     Tree(TerminateMode),
 }
 
-fn way(flags: &Flags) -> Result<Way, Failure> {
+fn kill_mode(flags: &Flags) -> Result<KillMode, Failure> {
     match (flags.tree, flags.signal) {
-        (false, signal) => Ok(Way::Signal(signal.unwrap_or(SignalName::Term))),
+        (false, signal) => Ok(KillMode::Signal(signal.unwrap_or(SignalName::Term))),
         (true, None | Some(SignalName::Term)) => {
             let timeout_ms = u64::try_from(flags.grace.as_millis()).unwrap_or(u64::MAX);
-            Ok(Way::Tree(TerminateMode::Graceful { timeout_ms }))
+            Ok(KillMode::Tree(TerminateMode::Graceful { timeout_ms }))
         }
-        (true, Some(SignalName::Kill)) => Ok(Way::Tree(TerminateMode::Force)),
+        (true, Some(SignalName::Kill)) => Ok(KillMode::Tree(TerminateMode::Force)),
         (true, Some(other)) => Err(Failure::usage(
             format!("cannot send {other} to a whole tree: a tree is only ended, with TERM or KILL"),
             "leave out `--tree` to signal the process and its group",
@@ -67,12 +67,12 @@ fn way(flags: &Flags) -> Result<Way, Failure> {
 }
 
 /// Signals or ends a process, and returns what was done.
-async fn end(processes: &Processes, row: &Row, way: Way) -> Result<String, Failure> {
-    let followed = processes.followed(row);
+async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String, Failure> {
+    let process = processes.process_ref(row);
     let (name, outcome) = (plain(&row.name), row.outcome());
-    match way {
-        Way::Signal(signal) if row.is_running() => {
-            match followed.signal(signal).await {
+    match mode {
+        KillMode::Signal(signal) if row.is_running() => {
+            match process.signal(signal).await {
                 Err(error) if is_forgotten(&error) => {
                     return Err(Failure::new(
                         format!("cannot kill `{name}`: it has ended meanwhile"),
@@ -83,21 +83,21 @@ async fn end(processes: &Processes, row: &Row, way: Way) -> Result<String, Failu
             }
             Ok(format!("sent {signal} to {}", row.described()))
         }
-        Way::Signal(_) if row.lives() => Err(Failure::new(
+        KillMode::Signal(_) if row.lives() => Err(Failure::new(
             format!(
                 "cannot signal `{name}`: it has ended ({outcome}), and only what it started lives on{}",
                 pids(&row.entry.living_pids)
             ),
             "`--tree` ends that, too",
         )),
-        Way::Tree(mode) if row.lives() => {
-            match followed.terminate_tree(mode).await {
+        KillMode::Tree(mode) if row.lives() => {
+            match process.terminate_tree(mode).await {
                 // The end of its session has ended all of it.
                 Err(error) if is_forgotten(&error) => {}
                 asked => asked?,
             }
             gone(processes, row, mode).await?;
-            if !followed.closes_within(PATIENCE).await? {
+            if !process.closes_within(PATIENCE).await? {
                 return Err(Failure::new(
                     format!("something holds the output of `{name}` open that the server cannot find"),
                     "look for it on that machine; it gave up the mark of the server, as a hostile program may",

@@ -18,7 +18,7 @@ use remex_proto::{process::State, session};
 use crate::{
     console::{interrupt, terminal},
     remote::{
-        endpoint::{CLIENT_NAME, Place, PlaceKind},
+        endpoint::{CLIENT_NAME, Endpoint, EndpointKind},
         processes::Processes,
         reconnect,
     },
@@ -43,7 +43,7 @@ const WAITED_BYTES: u64 = 4 << 20;
 /// What to start, and how.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
-    pub(crate) place: &'a Place,
+    pub(crate) endpoint: &'a Endpoint,
     pub(crate) argv: Vec<OsString>,
     pub(crate) cwd: Option<String>,
     pub(crate) env: Vec<(String, String)>,
@@ -119,12 +119,12 @@ impl Launch<'_> {
             options.detach_ttl = Some(if kept { Duration::MAX } else { CUT });
             options.reconnect_timeout = CUT;
         };
-        self.place.connect(adapt).await
+        self.endpoint.connect(adapt).await
     }
 
     /// Ends the session that has the name if nothing in it runs any more.
     async fn make_room(&self, name: &str) -> Result<(), Failure> {
-        let client = self.place.connect(|_| {}).await?;
+        let client = self.endpoint.connect(|_| {}).await?;
         let sessions = client.call(session::List {}).await?.sessions;
         let Some(holder) = sessions.into_iter().find(|session| session.name.as_deref() == Some(name)) else {
             return Ok(client.end().await?);
@@ -151,7 +151,7 @@ impl Launch<'_> {
 
     async fn start_in(&self, client: &Client, name: &str) -> Result<Process, Failure> {
         if self.stay == Stay::Left && client.welcome().detach_ttl_ms == Some(0) {
-            return Err(cannot_leave(&self.place.name));
+            return Err(cannot_leave(&self.endpoint.name));
         }
         if self.stay != Stay::Waited {
             tidy(client).await?;
@@ -161,13 +161,13 @@ impl Launch<'_> {
             .split_first()
             .ok_or_else(|| Failure::usage("there is no command to run", "add it after `--`"))?;
         let mut command = client.command(program).args(args).id(name);
-        command = match self.place.kind {
-            PlaceKind::Here => command.inherit(Inherit::All).secrets(Secrets::Inherited),
+        command = match self.endpoint.kind {
+            EndpointKind::InProcess => command.inherit(Inherit::All).secrets(Secrets::Inherited),
             // A server that was started long ago has the environment of then.
-            PlaceKind::Own => own_env()
+            EndpointKind::UserServer => own_env()
                 .into_iter()
                 .fold(command.inherit(Inherit::None), |command, (name, value)| command.env(name, value)),
-            PlaceKind::Elsewhere => command,
+            EndpointKind::Remote => command,
         };
         if self.terminal {
             let (rows, cols) = terminal::size();
@@ -210,8 +210,8 @@ impl Launch<'_> {
 
     /// Returns the directory to run in; `None` for the server's own.
     fn directory(&self, client: &Client) -> Result<Option<OsString>, Failure> {
-        if self.place.kind == PlaceKind::Elsewhere {
-            let there = self.cwd.as_deref().map(|path| Place::path_there(client, path)).transpose()?;
+        if self.endpoint.kind == EndpointKind::Remote {
+            let there = self.cwd.as_deref().map(|path| Endpoint::path_there(client, path)).transpose()?;
             return Ok(there.map(OsString::from));
         }
         let here = std::env::current_dir().map_err(|error| {
@@ -249,10 +249,10 @@ fn is_line(program: &str, args: &[OsString]) -> bool {
 }
 
 /// Says that a place ends what was started when the connection ends.
-pub(crate) fn cannot_leave(place: &str) -> Failure {
+pub(crate) fn cannot_leave(endpoint: &str) -> Failure {
     Failure::of(
         Kind::Failed,
-        format!("cannot leave anything running on {place}: it ends everything with its connection"),
+        format!("cannot leave anything running on {endpoint}: it ends everything with its connection"),
         "let its program be `remex proxy` instead of `remex serve --listen stdio`, or connect to a socket",
     )
 }

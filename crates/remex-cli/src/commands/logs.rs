@@ -17,8 +17,8 @@ use crate::{
     args::logs::Flags,
     console::gone,
     remote::{
-        endpoint::Otherwise,
-        process_ref::{Followed, Patience},
+        endpoint::DefaultEndpoint,
+        process_ref::{ProcessRef, ReadWait},
         processes::Processes,
         reconnect,
     },
@@ -33,8 +33,8 @@ use crate::{
 const OPEN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let place = flags.on.place(Otherwise::OwnIfThere).await?;
-    let client = place.connect(reconnect::outlive).await?;
+    let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
+    let client = endpoint.connect(reconnect::keep_session).await?;
     let processes = Processes::list(&client).await?;
     let rows = processes.find_all(&flags.names)?;
     let columns = rows.iter().map(|row| width(&plain(&row.name))).max().unwrap_or_default();
@@ -47,9 +47,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             times: flags.timestamps,
             prefix: (rows.len() > 1).then(|| format!("{} | ", padded(&plain(&row.name), columns))),
         });
-        show(plain(&row.name), processes.followed(row), selection, flags.follow)
+        show(plain(&row.name), processes.process_ref(row), selection, flags.follow)
     });
-    reconnect::told(place.kind, &client, all(shown, flags.follow)).await?;
+    reconnect::with_notices(endpoint.kind, &client, all(shown, flags.follow)).await?;
     let _ = client.end().await;
     Ok(0)
 }
@@ -79,7 +79,7 @@ async fn all(
 
 async fn show(
     name: String,
-    followed: Followed,
+    followed: ProcessRef,
     mut selection: Selection,
     follow: bool,
 ) -> Result<(), Failure> {
@@ -90,7 +90,7 @@ async fn show(
     let mut cursor = 0;
     let mut behind = true;
     loop {
-        let patience = if behind { Patience::None } else { Patience::Some };
+        let patience = if behind { ReadWait::Poll } else { ReadWait::ForOutput };
         let news = followed.read(&mut cursor, patience).await?;
         let is_all = news.pieces.is_empty();
         write(selection.take(news.gap.map(|gap| gap.bytes), news.pieces), about)?;

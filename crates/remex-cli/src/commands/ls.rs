@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{Outcome, cat::Failures};
 use crate::{
     args::ls::Flags,
-    remote::path_arg::{Connections, Site, note_local_paths},
+    remote::path_arg::{Connections, RemotePath, note_local_paths},
     render::{failure::Failure, print, text},
 };
 
@@ -81,7 +81,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(failures.code())
 }
 
-async fn list(site: &Site, typed: &OsStr, printer: &mut Printer<'_>) -> Result<(), Failure> {
+async fn list(site: &RemotePath, typed: &OsStr, printer: &mut Printer<'_>) -> Result<(), Failure> {
     let failed = |error| site.failed("list", error);
     let fs = &site.at.fs;
     let metadata = match fs.metadata(&site.path).await {
@@ -127,7 +127,7 @@ async fn list(site: &Site, typed: &OsStr, printer: &mut Printer<'_>) -> Result<(
 }
 
 /// Returns what a directory says about a link in it.
-async fn dangling(link: &Site) -> Result<Option<Metadata>, Error> {
+async fn dangling(link: &RemotePath) -> Result<Option<Metadata>, Error> {
     let (Some(directory), Some(name)) = (link.path.parent(), link.path.file_name()) else { return Ok(None) };
     let mut pages = link.at.fs.read_dir_pages(directory)?;
     while let Some(page) = pages.next().await? {

@@ -16,7 +16,7 @@ use crate::{
 const PIECE: usize = 64 << 10;
 
 pub(crate) async fn run(_flags: &Flags) -> Outcome {
-    let socket = user_server::ready().await?;
+    let socket = user_server::ensure_running().await?;
     let stream = UnixStream::connect(&socket.path)
         .await
         .map_err(|error| Failure::io(&format!("connect to `{}`", socket.path.display()), &error))?;

@@ -9,7 +9,7 @@ use super::Outcome;
 use crate::{
     args::ps::Flags,
     remote::{
-        endpoint::{self, Otherwise, Place},
+        endpoint::{self, DefaultEndpoint, Endpoint},
         processes::{Processes, Row},
         user_server,
     },
@@ -33,14 +33,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let (mut rows, code) = if flags.all_envs {
         everywhere().await?
     } else {
-        let Some(place) = flags.on.find(Otherwise::OwnIfThere).await? else {
+        let Some(endpoint) = flags.on.find(DefaultEndpoint::RunningUserServer).await? else {
             print::note(user_server::not_running().await.what());
             return print(flags, &[]).map(|()| 0);
         };
         if !flags.quiet && !flags.format.json {
             flags.on.note_default();
         }
-        (list(&place).await?, 0)
+        (list(&endpoint).await?, 0)
     };
     let all = rows.len();
     rows.retain(|listed| flags.all || listed.row.lives());
@@ -50,11 +50,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     print(flags, &rows).map(|()| code)
 }
 
-async fn list(place: &Place) -> Result<Vec<Listed>, Failure> {
-    let client = place.connect(|_| {}).await?;
+async fn list(endpoint: &Endpoint) -> Result<Vec<Listed>, Failure> {
+    let client = endpoint.connect(|_| {}).await?;
     let rows = Processes::list(&client).await?.rows;
     let _ = client.end().await;
-    Ok(rows.into_iter().map(|row| Listed { environment: place.name.clone(), row }).collect())
+    Ok(rows.into_iter().map(|row| Listed { environment: endpoint.name.clone(), row }).collect())
 }
 
 /// Lists the processes of all places at once; one that cannot be reached is said, and the exit code is 4.
@@ -62,13 +62,13 @@ async fn everywhere() -> Result<(Vec<Listed>, u8), Failure> {
     let configured = endpoint::environments()?;
     let mut looks = Vec::new();
     if let Some(socket) = user_server::running().await? {
-        let place = Place::own(socket);
-        looks.push(("local".to_owned(), tokio::spawn(async move { list(&place).await })));
+        let endpoint = Endpoint::user_server(socket);
+        looks.push(("local".to_owned(), tokio::spawn(async move { list(&endpoint).await })));
     }
     for definition in &configured.definitions.environments {
         let name = definition.id.to_string();
         let word = name.clone();
-        looks.push((name, tokio::spawn(async move { list(&Place::named(&word)?).await })));
+        looks.push((name, tokio::spawn(async move { list(&Endpoint::named(&word)?).await })));
     }
     let (mut rows, mut code) = (Vec::new(), 0);
     for (name, look) in looks {

@@ -3,13 +3,13 @@
 use super::Outcome;
 use crate::{
     args::resize::Flags,
-    remote::{endpoint::Otherwise, processes::Processes},
+    remote::{endpoint::DefaultEndpoint, processes::Processes},
     render::{failure::Failure, text::plain},
 };
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let place = flags.on.place(Otherwise::OwnIfThere).await?;
-    let client = place.connect(|_| {}).await?;
+    let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
+    let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let row = processes.find(&flags.name)?;
     let cannot = |why: &str, todo: &str| {
@@ -22,7 +22,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         return cannot(&format!("it has ended ({})", row.outcome()), "see `remex ps`");
     }
     let (rows, cols) = flags.size;
-    processes.followed(row).resize(rows, cols).await?;
+    processes.process_ref(row).resize(rows, cols).await?;
     let _ = client.end().await;
     Ok(0)
 }

@@ -8,7 +8,7 @@ use super::Outcome;
 use crate::{
     args::rm::{Flags, Prune},
     remote::{
-        endpoint::Otherwise,
+        endpoint::DefaultEndpoint,
         processes::{Processes, Row},
         user_server,
     },
@@ -23,8 +23,8 @@ use crate::{
 const SOON_MS: u64 = 10 * 60 * 1000;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let place = flags.on.place(Otherwise::OwnIfThere).await?;
-    let client = place.connect(|_| {}).await?;
+    let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
+    let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let rows = processes.find_whole(&flags.names, "remove").await?;
     if let Some(row) = rows.iter().find(|row| row.entry.state != State::Closed) {
@@ -41,11 +41,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 pub(crate) async fn prune(flags: &Prune) -> Outcome {
-    let Some(place) = flags.on.find(Otherwise::OwnIfThere).await? else {
+    let Some(endpoint) = flags.on.find(DefaultEndpoint::RunningUserServer).await? else {
         print::note(user_server::not_running().await.what());
         return Ok(0);
     };
-    let client = place.connect(|_| {}).await?;
+    let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let soon = now_ms().saturating_add(SOON_MS);
     let may_return = |row: &Row| row.attached || row.expires_at_ms.is_some_and(|at| at <= soon);

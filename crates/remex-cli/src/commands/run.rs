@@ -8,25 +8,25 @@ use super::Outcome;
 use crate::{
     args::run::Flags,
     commands::launch::{Launch, Launched, Stay},
-    console::{Console, Ending, Interrupts, Remote, WhenEnded, escape, say},
+    console::{Console, Ending, Interrupts, ShownProcess, WhenEnded, escape, say},
     remote::{
-        endpoint::{self, Otherwise, Place, PlaceKind},
-        process_ref::Followed,
+        endpoint::{self, DefaultEndpoint, Endpoint, EndpointKind},
+        process_ref::ProcessRef,
         reconnect,
     },
     render::{failure::Failure, print},
 };
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let otherwise = if flags.detach { Otherwise::Own } else { Otherwise::Here };
-    let place = flags.on.place(otherwise).await?;
-    if flags.detach && place.kind == PlaceKind::Here {
+    let otherwise = if flags.detach { DefaultEndpoint::UserServer } else { DefaultEndpoint::InProcess };
+    let endpoint = flags.on.endpoint(otherwise).await?;
+    if flags.detach && endpoint.kind == EndpointKind::InProcess {
         return Err(Failure::usage(
             "cannot leave anything running in this process",
             "leave `--on` away to use your own server",
         ));
     }
-    if flags.name.is_some() && place.kind == PlaceKind::Here {
+    if flags.name.is_some() && endpoint.kind == EndpointKind::InProcess {
         return Err(Failure::usage(
             "`--name` means nothing for a command that runs in this process: nothing could find it by that name",
             "add `--detach` to run it on your own server, or say where with `--on`; otherwise leave `--name` away",
@@ -35,7 +35,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let forward = flags.interactive || flags.terminal || !std::io::stdin().is_terminal();
     let piped = if flags.detach { flags.interactive } else { forward };
     let launch = Launch {
-        place: &place,
+        endpoint: &endpoint,
         argv: flags.command.clone(),
         cwd: flags.cwd.clone(),
         env: flags.env.clone(),
@@ -47,11 +47,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     };
     let launched = launch.start().await?;
     if flags.detach {
-        return leave(&place, launched).await;
+        return leave(&endpoint, launched).await;
     }
     let shown =
         Shown { terminal: flags.terminal, forward, when_ended: WhenEnded::End, escape: flags.escape.escape };
-    show(&place, launched, shown).await
+    show(&endpoint, launched, shown).await
 }
 
 /// How a command that was started is shown.
@@ -64,15 +64,15 @@ pub(super) struct Shown {
 }
 
 /// Shows a command until it ends or is left running, and ends or keeps its session.
-pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Outcome {
+pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Shown) -> Outcome {
     let Launched { client, process, name } = launched;
-    let followed = Followed::started(&process);
+    let followed = ProcessRef::started(&process);
     let console = Console {
-        remote: Remote::started(process),
+        process: ShownProcess::started(process),
         terminal: shown.terminal,
         forward: shown.forward,
-        stay: match (place.kind, client.welcome().detach_ttl_ms) {
-            (PlaceKind::Here, _) => {
+        stay: match (endpoint.kind, client.welcome().detach_ttl_ms) {
+            (EndpointKind::InProcess, _) => {
                 Some("it runs in this process and cannot be left running; `remex shell` and `remex run --detach` can".to_owned())
             }
             (_, Some(0)) => Some("its server ends it with this connection, so it cannot be left running".to_owned()),
@@ -81,13 +81,13 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
         when_ended: shown.when_ended,
         interrupts: Interrupts::Pass,
         escape: shown.escape,
-        place: place.kind,
+        endpoint: endpoint.kind,
     };
     let ending = console.show().await;
     match ending {
         Ok(Ending::Detached) => {
-            let come_back = come_back(place, &name);
-            keep(place, &followed, &name).await.map_err(|failure| {
+            let come_back = come_back(endpoint, &name);
+            keep(endpoint, &followed, &name).await.map_err(|failure| {
                 failure.context(&format!(
                     "left `{name}` without a word to its server; `{come_back}` tries to come back"
                 ))
@@ -97,12 +97,12 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
         }
         ended => {
             match (&ended, shown.when_ended) {
-                (Ok(Ending::Deaf) | Err(_), WhenEnded::Leave) => client.disconnect().await,
+                (Ok(Ending::OutputClosed) | Err(_), WhenEnded::Leave) => client.disconnect().await,
                 _ => reconnect::end(client).await,
             }
             match ended? {
                 Ending::Exited(code) | Ending::Signalled(code) => Ok(code),
-                Ending::Deaf => Ok(141),
+                Ending::OutputClosed => Ok(141),
                 Ending::Detached => Ok(0),
             }
         }
@@ -110,30 +110,30 @@ pub(super) async fn show(place: &Place, launched: Launched, shown: Shown) -> Out
 }
 
 /// Leaves a process that somebody has waited for: from now on its session lives, and its output waits for nobody.
-async fn keep(place: &Place, followed: &Followed, name: &str) -> Result<(), Failure> {
+async fn keep(endpoint: &Endpoint, followed: &ProcessRef, name: &str) -> Result<(), Failure> {
     followed.client.clone().disconnect().await;
     let session = Session::TakeOver(followed.session_id.clone());
-    let client = place
+    let client = endpoint
         .connect(|options: &mut Options| {
             options.session = session;
             options.session_name = Some(name.to_owned());
             options.detach_ttl = Some(Duration::MAX);
         })
         .await?;
-    Followed { client: client.clone(), ..followed.clone() }.release().await?;
+    ProcessRef { client: client.clone(), ..followed.clone() }.release().await?;
     client.disconnect().await;
     Ok(())
 }
 
 /// Says what was left running, and goes.
-async fn leave(place: &Place, launched: Launched) -> Outcome {
+async fn leave(endpoint: &Endpoint, launched: Launched) -> Outcome {
     let Launched { client, process, name } = launched;
     if std::io::stderr().is_terminal() {
-        print::note(format!("left running; `{}` comes back to it", come_back(place, &name)));
+        print::note(format!("left running; `{}` comes back to it", come_back(endpoint, &name)));
     }
     if let Some(ms) = client.welcome().detach_ttl_ms {
         let time = crate::render::text::age(Duration::from_millis(ms));
-        print::note(format!("{} keeps it for {time} without a connection", place.name));
+        print::note(format!("{} keeps it for {time} without a connection", endpoint.name));
     }
     client.disconnect().await;
     drop(process);
@@ -141,12 +141,14 @@ async fn leave(place: &Place, launched: Launched) -> Outcome {
     Ok(0)
 }
 
-fn come_back(place: &Place, name: &str) -> String {
-    match place.kind {
-        PlaceKind::Elsewhere => format!("remex attach --on {} {name}", place.name),
+fn come_back(endpoint: &Endpoint, name: &str) -> String {
+    match endpoint.kind {
+        EndpointKind::Remote => format!("remex attach --on {} {name}", endpoint.name),
         // Without a word about where, it would look there.
-        PlaceKind::Here | PlaceKind::Own if is_elsewhere_selected() => format!("remex attach --here {name}"),
-        PlaceKind::Here | PlaceKind::Own => format!("remex attach {name}"),
+        EndpointKind::InProcess | EndpointKind::UserServer if is_elsewhere_selected() => {
+            format!("remex attach --here {name}")
+        }
+        EndpointKind::InProcess | EndpointKind::UserServer => format!("remex attach {name}"),
     }
 }
 

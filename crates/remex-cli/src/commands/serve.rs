@@ -1,7 +1,7 @@
 //! `remex serve`: listeners, logs, signals, and the orderly end.
 
 mod greeting;
-mod passed;
+mod systemd;
 
 use std::{
     io::{self, Read as _},
@@ -63,7 +63,7 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     flags.base.check()?;
     remex_server::raise_file_limit();
     remex_server::return_large_blocks();
-    let inherited = if passed.is_empty() { Vec::new() } else { passed::take()? };
+    let inherited = if passed.is_empty() { Vec::new() } else { systemd::take()? };
     let plan = plan(flags, addresses, inherited)?;
     let runtime = runtime::build(
         Builder::new_multi_thread()
@@ -222,8 +222,8 @@ fn config(flags: &Flags, auth: Auth) -> Config {
         },
         ..defaults
     };
-    let mut config = Config { limits, auth, ..remex::surroundings() };
-    config.host_env.retain(|(name, _)| !passed::VARIABLES.iter().any(|variable| name == variable));
+    let mut config = Config { limits, auth, ..remex::config_from_env() };
+    config.host_env.retain(|(name, _)| !systemd::VARIABLES.iter().any(|variable| name == variable));
     config
 }
 

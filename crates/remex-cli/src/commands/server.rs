@@ -13,7 +13,7 @@ use super::Outcome;
 use crate::{
     args::server::{Command, Flags, Status, Stop},
     remote::{
-        endpoint::Place,
+        endpoint::Endpoint,
         processes::{Processes, Row},
         user_server::{self, Found, Socket},
     },
@@ -43,7 +43,7 @@ struct Shown {
 }
 
 async fn status(flags: &Status) -> Outcome {
-    let usual = Socket::usual();
+    let usual = Socket::default_path();
     let mut shown = Shown {
         state: "stopped",
         socket: usual.path.display().to_string(),
@@ -52,7 +52,7 @@ async fn status(flags: &Status) -> Outcome {
         running: None,
         ended: None,
     };
-    let (code, text) = match user_server::look().await? {
+    let (code, text) = match user_server::find().await? {
         Found::Running(socket) => {
             let client = connect(&socket).await?;
             let rows = Processes::list(&client).await?.rows;
@@ -87,7 +87,7 @@ async fn status(flags: &Status) -> Outcome {
 }
 
 async fn stop(flags: &Stop) -> Outcome {
-    let Found::Running(socket) = user_server::look().await? else {
+    let Found::Running(socket) = user_server::find().await? else {
         return Err(user_server::not_running().await);
     };
     let pid = user_server::process(&socket).await?;
@@ -125,7 +125,7 @@ async fn stop(flags: &Stop) -> Outcome {
 }
 
 async fn connect(socket: &Socket) -> Result<Client, Failure> {
-    Place::own(socket.clone()).connect(|_| {}).await
+    Endpoint::user_server(socket.clone()).connect(|_| {}).await
 }
 
 /// Waits until a process has ended, and tells whether it has.

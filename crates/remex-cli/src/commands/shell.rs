@@ -10,22 +10,24 @@ use crate::{
     args::shell::Flags,
     commands::launch::{Launch, Stay},
     console::WhenEnded,
-    remote::endpoint::{Otherwise, PlaceKind},
+    remote::endpoint::{DefaultEndpoint, EndpointKind},
 };
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    let place = flags.on.place(Otherwise::Own).await?;
-    let shell = match place.kind {
-        PlaceKind::Elsewhere => {
-            let client = place.connect(|_| {}).await?;
+    let endpoint = flags.on.endpoint(DefaultEndpoint::UserServer).await?;
+    let shell = match endpoint.kind {
+        EndpointKind::Remote => {
+            let client = endpoint.connect(|_| {}).await?;
             let shell = client.info().await?.shell.path;
             client.end().await?;
             Some(shell)
         }
-        PlaceKind::Here | PlaceKind::Own => std::env::var("SHELL").ok().filter(|shell| !shell.is_empty()),
+        EndpointKind::InProcess | EndpointKind::UserServer => {
+            std::env::var("SHELL").ok().filter(|shell| !shell.is_empty())
+        }
     };
     let launch = Launch {
-        place: &place,
+        endpoint: &endpoint,
         argv: vec![shell.unwrap_or_else(|| "/bin/sh".to_owned()).into(), "-l".into()],
         cwd: flags.cwd.clone(),
         env: Vec::new(),
@@ -38,5 +40,5 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let launched = launch.start().await?;
     let shown =
         Shown { terminal: true, forward: true, when_ended: WhenEnded::Leave, escape: flags.escape.escape };
-    show(&place, launched, shown).await
+    show(&endpoint, launched, shown).await
 }

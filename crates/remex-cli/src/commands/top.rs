@@ -29,14 +29,14 @@ use tokio::{
 };
 
 use self::{
-    state::{Mode, Order, State},
+    state::{Action, Mode, State},
     work::{Done, Reading},
 };
 use super::Outcome;
 use crate::{
     args::top::Flags,
     remote::{
-        endpoint::{Otherwise, Place},
+        endpoint::{DefaultEndpoint, Endpoint},
         reconnect,
     },
     render::{failure::Failure, print::Colour, text::now_ms},
@@ -59,12 +59,12 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         ));
     }
     let mut signals = Signals::listen()?;
-    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
     let client = tokio::select! {
-        client = place.connect(reconnect::outlive) => client?,
+        client = endpoint.connect(reconnect::keep_session) => client?,
         code = signals.end() => return Ok(code),
     };
-    let top = Top::new(place, client);
+    let top = Top::new(endpoint, client);
     let screen = Screen::open()?;
     let (code, client) = top.show(screen, signals, flags.interval).await?;
     if let Some(client) = client {
@@ -134,7 +134,7 @@ struct Signals {
 }
 
 /// What a signal says.
-enum Wish {
+enum SignalAction {
     /// End with this exit code.
     End(u8),
     Stop,
@@ -154,21 +154,21 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Wish {
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Wish::End(143),
-            _ = self.hang_up.recv() => Wish::End(129),
-            _ = self.interrupt.recv() => Wish::End(130),
-            _ = self.quit.recv() => Wish::End(131),
-            _ = self.stop.recv() => Wish::Stop,
-            _ = self.go_on.recv() => Wish::GoOn,
+            _ = self.terminate.recv() => SignalAction::End(143),
+            _ = self.hang_up.recv() => SignalAction::End(129),
+            _ = self.interrupt.recv() => SignalAction::End(130),
+            _ = self.quit.recv() => SignalAction::End(131),
+            _ = self.stop.recv() => SignalAction::Stop,
+            _ = self.go_on.recv() => SignalAction::GoOn,
         }
     }
 
     /// Waits for one that wants the end, and returns the exit code that it stands for.
     async fn end(&mut self) -> u8 {
         loop {
-            if let Wish::End(code) = self.next().await {
+            if let SignalAction::End(code) = self.next().await {
                 return code;
             }
         }
@@ -184,7 +184,7 @@ enum Next {
 
 /// What is shown, and everything that is under way for it.
 struct Top {
-    place: Place,
+    endpoint: Endpoint,
     /// None while there is no connection and no hope that it heals by itself.
     client: Option<Client>,
     conditions: Option<watch::Receiver<ConnectionState>>,
@@ -196,11 +196,11 @@ struct Top {
 }
 
 impl Top {
-    fn new(place: Place, client: Client) -> Self {
-        let state = State::new(place.name.clone());
+    fn new(endpoint: Endpoint, client: Client) -> Self {
+        let state = State::new(endpoint.name.clone());
         let conditions = Some(client.connection_states());
         Self {
-            place,
+            endpoint,
             client: Some(client),
             conditions,
             state,
@@ -227,10 +227,10 @@ impl Top {
                 return Ok((GONE, self.client));
             }
             let changed = tokio::select! {
-                wish = signals.next() => match wish {
-                    Wish::End(code) => return Ok((code, self.client)),
-                    Wish::Stop => screen.suspend(),
-                    Wish::GoOn => screen.renew(),
+                action = signals.next() => match action {
+                    SignalAction::End(code) => return Ok((code, self.client)),
+                    SignalAction::Stop => screen.suspend(),
+                    SignalAction::GoOn => screen.renew(),
                 },
                 event = keys.recv() => {
                     // Without a keyboard there is no terminal.
@@ -279,18 +279,18 @@ impl Top {
             return Next::Draw;
         }
         match (self.state.press(*key), &self.client) {
-            (Order::Quit, _) => return Next::Quit,
-            (Order::Suspend, _) => return Next::Suspend,
-            (Order::Signal(key, name, signal), Some(client)) => {
-                self.work.spawn(work::signal(key.followed(client), name, signal));
+            (Action::Quit, _) => return Next::Quit,
+            (Action::Suspend, _) => return Next::Suspend,
+            (Action::Signal(key, name, signal), Some(client)) => {
+                self.work.spawn(work::signal(key.process_ref(client), name, signal));
             }
-            (Order::KillTree(key, name), Some(client)) => {
-                self.work.spawn(work::kill(key.followed(client), name));
+            (Action::KillTree(key, name), Some(client)) => {
+                self.work.spawn(work::kill(key.process_ref(client), name));
             }
-            (Order::Signal(..) | Order::KillTree(..), None) => {
+            (Action::Signal(..) | Action::KillTree(..), None) => {
                 self.state.message = Some("there is no connection".to_owned());
             }
-            (Order::Nothing, _) => {}
+            (Action::Nothing, _) => {}
         }
         Next::Draw
     }
@@ -305,7 +305,7 @@ impl Top {
         }
         match &self.client {
             Some(client) => self.work.spawn(work::look(client.clone())),
-            None => self.work.spawn(work::connect(self.place.clone())),
+            None => self.work.spawn(work::connect(self.endpoint.clone())),
         };
     }
 

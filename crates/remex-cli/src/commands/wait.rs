@@ -11,8 +11,8 @@ use crate::{
     args::wait::Flags,
     console,
     remote::{
-        endpoint::Otherwise,
-        process_ref::{End, Followed},
+        endpoint::DefaultEndpoint,
+        process_ref::{ProcessExit, ProcessRef},
         processes::{Processes, Row},
         reconnect,
     },
@@ -26,9 +26,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     // The first sleep of a timer may not be longer than this, and nobody waits so long.
     let limit = flags.timeout.unwrap_or(Duration::MAX).min(Duration::from_secs(100 * 365 * 24 * 3600));
     let deadline = Instant::now() + limit;
-    let place = flags.on.place(Otherwise::OwnIfThere).await?;
+    let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
     let listed = timeout_at(deadline, async {
-        let client = place.connect(reconnect::outlive).await?;
+        let client = endpoint.connect(reconnect::keep_session).await?;
         let processes = Processes::list(&client).await?;
         Ok::<_, Failure>((client, processes))
     });
@@ -39,9 +39,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let (client, processes) = listed?;
     let rows = processes.find_all(&flags.names)?;
     // All at once, so that one that goes on does not hide that others have ended.
-    let waiting: Vec<_> =
-        rows.iter().map(|row| tokio::spawn(end(processes.followed(row), known_end(row), deadline))).collect();
-    let gathered = reconnect::told(place.kind, &client, async {
+    let waiting: Vec<_> = rows
+        .iter()
+        .map(|row| tokio::spawn(end(processes.process_ref(row), known_end(row), deadline)))
+        .collect();
+    let gathered = reconnect::with_notices(endpoint.kind, &client, async {
         let mut ended = Vec::new();
         for (row, waiting) in rows.into_iter().zip(waiting) {
             let end = waiting.await.map_err(|error| {
@@ -70,7 +72,11 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 /// Waits until a process has ended; `None` when the time is up before.
-async fn end(process: Followed, known: Option<End>, deadline: Instant) -> Result<Option<End>, Failure> {
+async fn end(
+    process: ProcessRef,
+    known: Option<ProcessExit>,
+    deadline: Instant,
+) -> Result<Option<ProcessExit>, Failure> {
     if known.is_some() {
         return Ok(known);
     }
@@ -78,10 +84,10 @@ async fn end(process: Followed, known: Option<End>, deadline: Instant) -> Result
 }
 
 /// Returns how a process ended that had ended when it was listed.
-fn known_end(row: &Row) -> Option<End> {
+fn known_end(row: &Row) -> Option<ProcessExit> {
     let entry = &row.entry;
     let code = entry.exit_code.filter(|_| !row.is_running())?;
-    Some(End { code, signal: entry.signal.clone(), cause: entry.cause })
+    Some(ProcessExit { code, signal: entry.signal.clone(), cause: entry.cause })
 }
 
 /// The JSON of `wait`; CLI.md documents it.
@@ -103,7 +109,7 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn of(row: &'a Row, end: Option<&'a End>) -> Self {
+    fn of(row: &'a Row, end: Option<&'a ProcessExit>) -> Self {
         Self {
             name: &row.name,
             process_id: &row.entry.process_id,

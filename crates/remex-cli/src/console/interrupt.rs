@@ -42,11 +42,11 @@ pub(crate) fn end_programs() {
 
 /// A signal to wait for; it never comes if whoever started us wants it ignored, as `nohup` does.
 #[derive(Debug)]
-pub(crate) struct Came {
+pub(crate) struct SignalListener {
     signals: Option<Signal>,
 }
 
-impl Came {
+impl SignalListener {
     pub(crate) fn listen(kind: SignalKind) -> Result<Self, Failure> {
         if is_ignored(kind) {
             return Ok(Self { signals: None });
@@ -64,7 +64,7 @@ impl Came {
 }
 
 async fn came(kind: SignalKind) {
-    match Came::listen(kind) {
+    match SignalListener::listen(kind) {
         Ok(mut came) => came.recv().await,
         Err(_) => std::future::pending().await,
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use remex_client::process::Stream;
 use tokio::sync::{mpsc, watch};
 
-use crate::{console::interrupt::Came, render::failure::Failure};
+use crate::{console::interrupt::SignalListener, render::failure::Failure};
 
 /// Pieces that wait to be written: enough that the thread never waits for the next one.
 const WAITING: usize = 8;
@@ -68,7 +68,7 @@ impl Output {
     }
 
     /// Waits until everything is written, or a person has no more patience; tells what went wrong.
-    pub(super) async fn finish(&mut self, interrupt: &mut Came) -> Option<Broken> {
+    pub(super) async fn finish(&mut self, interrupt: &mut SignalListener) -> Option<Broken> {
         self.pieces = None;
         tokio::select! {
             () = async { while self.state.changed().await.is_ok() {} } => {}

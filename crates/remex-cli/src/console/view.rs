@@ -18,17 +18,17 @@ use tokio::{
 
 use super::{
     output::{Broken, Output},
-    remote::{Feed, Remote},
+    process::{InputSink, ShownProcess},
 };
 use crate::{
     console::{
         escape::{Character, Escape, Key, Typing},
         input::Input,
-        interrupt::Came,
+        interrupt::SignalListener,
         terminal::{self, Keys, Raw},
     },
     remote::{
-        endpoint::{Place, PlaceKind},
+        endpoint::{Endpoint, EndpointKind},
         reconnect::Notices,
     },
     render::{failure::Failure, text::amount},
@@ -52,7 +52,7 @@ const FIRST_SCREEN: &[u8] = b"\x1b[?1049l";
 /// How the process is shown.
 #[derive(Debug)]
 pub(crate) struct Console {
-    pub(crate) remote: Remote,
+    pub(crate) process: ShownProcess,
     /// Whether it has a terminal, which ours then follows.
     pub(crate) terminal: bool,
     /// Whether our standard input is its own.
@@ -64,7 +64,7 @@ pub(crate) struct Console {
     /// What begins an order to us among the keys.
     pub(crate) escape: Character,
     /// What kind of place it runs in: the user's own server is known to be gone before others are.
-    pub(crate) place: PlaceKind,
+    pub(crate) endpoint: EndpointKind,
 }
 
 /// What Ctrl-C means.
@@ -95,11 +95,11 @@ pub(crate) enum Ending {
     /// A signal ended us, and the process was asked to end.
     Signalled(u8),
     /// Nobody reads our output any more.
-    Deaf,
+    OutputClosed,
 }
 
 /// What the loop waits for.
-enum Turn {
+enum ConsoleEvent {
     Event(Result<Option<Event>, Error>),
     Interrupt,
     Quit,
@@ -110,19 +110,19 @@ enum Turn {
     Order(Key),
     Condition,
     Gone(Failure),
-    Deaf(Broken),
+    OutputClosed(Broken),
 }
 
 /// The signals that a person or the system sends us.
 struct Signals {
-    interrupt: Came,
-    quit: Came,
-    terminate: Came,
-    hangup: Came,
+    interrupt: SignalListener,
+    quit: SignalListener,
+    terminate: SignalListener,
+    hangup: SignalListener,
     window: Signal,
     resumed: Signal,
     /// Ctrl-Z; on a raw terminal it is a key like any other, and the signal keeps its usual action.
-    stop: Option<Came>,
+    stop: Option<SignalListener>,
 }
 
 impl Console {
@@ -158,9 +158,9 @@ impl Console {
         screen: &mut Screen,
     ) -> Result<Ending, Failure> {
         let raw = terminal.is_some();
-        let client = self.remote.client().clone();
+        let client = self.process.client().clone();
         let (mut conditions, mut notices) = (client.connection_states(), Notices::of(&client));
-        let mut server_gone = std::pin::pin!(Place::server_gone(self.place, &client));
+        let mut server_gone = std::pin::pin!(Endpoint::server_gone(self.endpoint, &client));
         let mut output = Output::open()?;
         let (mut presses, mut listens) = (Presses::default(), self.forward);
         loop {
@@ -168,21 +168,21 @@ impl Console {
                 biased;
                 turn = signals.next(raw) => turn,
                 key = keys.recv(), if listens => match key {
-                    Some(key) => Turn::Order(key),
+                    Some(key) => ConsoleEvent::Order(key),
                     None => { listens = false; continue }
                 },
-                _ = conditions.changed() => Turn::Condition,
-                failure = &mut server_gone => Turn::Gone(failure),
-                broken = output.broken() => Turn::Deaf(broken),
-                event = self.remote.next(&output) => Turn::Event(event),
+                _ = conditions.changed() => ConsoleEvent::Condition,
+                failure = &mut server_gone => ConsoleEvent::Gone(failure),
+                broken = output.broken() => ConsoleEvent::OutputClosed(broken),
+                event = self.process.next(&output) => ConsoleEvent::Event(event),
             };
             match turn {
-                Turn::Event(Ok(Some(Event::Output(chunk)))) => {
+                ConsoleEvent::Event(Ok(Some(Event::Output(chunk)))) => {
                     screen.note(&chunk.bytes);
                     output.write(chunk.stream, chunk.bytes);
                 }
-                Turn::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gone(gap.bytes)),
-                Turn::Event(Ok(Some(Event::Exited(exit)))) => {
+                ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gone(gap.bytes)),
+                ConsoleEvent::Event(Ok(Some(Event::Exited(exit)))) => {
                     if exit.cause == Some(ExitCause::Terminated) && !presses.killed {
                         say(raw, "the command was ended by its server, or by somebody else");
                     }
@@ -191,49 +191,51 @@ impl Console {
                         Some(broken) => broken.ending(),
                     };
                 }
-                Turn::Event(Ok(Some(Event::Closed(_)) | None)) => {
+                ConsoleEvent::Event(Ok(Some(Event::Closed(_)) | None)) => {
                     return Err(Failure::new(
                         "the process is gone, and how it ended is not known",
                         "see `remex ps --all`",
                     ));
                 }
-                Turn::Event(Err(error)) => return Err(Place::explain(self.place, error.into())),
-                Turn::Gone(failure) => return Err(failure),
-                Turn::Interrupt | Turn::Quit if self.interrupts == Interrupts::Leave => {
+                ConsoleEvent::Event(Err(error)) => {
+                    return Err(Endpoint::explain(self.endpoint, error.into()));
+                }
+                ConsoleEvent::Gone(failure) => return Err(failure),
+                ConsoleEvent::Interrupt | ConsoleEvent::Quit if self.interrupts == Interrupts::Leave => {
                     return Ok(Ending::Detached);
                 }
-                Turn::Interrupt => {
-                    let press = presses.press(Instant::now(), self.is_away());
+                ConsoleEvent::Interrupt => {
+                    let press = presses.press(Instant::now(), self.is_disconnected());
                     if let Some(ending) = self.interrupt(press, raw).await {
                         return Ok(ending);
                     }
                 }
-                Turn::Quit => self.remote.pass(SignalName::Quit),
-                Turn::Ended(code) => return self.end(code).await,
-                Turn::Resized => self.remote.resize(terminal::size()),
-                Turn::Continued => {
+                ConsoleEvent::Quit => self.process.pass(SignalName::Quit),
+                ConsoleEvent::Ended(code) => return self.end(code).await,
+                ConsoleEvent::Resized => self.process.resize(terminal::size()),
+                ConsoleEvent::Continued => {
                     // A terminal that goes away continues who was stopped, and cannot be set any more.
                     let _ = terminal.map(Raw::again);
-                    self.remote.resize(terminal::size());
+                    self.process.resize(terminal::size());
                 }
-                Turn::Stop => self.suspend().await,
-                Turn::Order(Key::Detach) => match &self.stay {
+                ConsoleEvent::Stop => self.suspend().await,
+                ConsoleEvent::Order(Key::Detach) => match &self.stay {
                     None => return Ok(Ending::Detached),
                     Some(why) => say(raw, why),
                 },
-                Turn::Order(Key::Kill) => {
+                ConsoleEvent::Order(Key::Kill) => {
                     presses.killed = true;
-                    self.warn_if_away(raw);
-                    tokio::spawn(self.remote.killed(TerminateMode::Force));
+                    self.warn_if_disconnected(raw);
+                    tokio::spawn(self.process.killed(TerminateMode::Force));
                 }
-                Turn::Order(Key::HangUp) => return self.end(129).await,
-                Turn::Order(Key::Help) => say(raw, &self.escape.help()),
-                Turn::Order(Key::Bytes(_)) => {}
-                Turn::Condition => notices.next(&client).iter().for_each(|notice| say(raw, notice)),
-                Turn::Deaf(_) if terminal::is_gone() => return self.end(129).await,
-                Turn::Deaf(broken) => {
+                ConsoleEvent::Order(Key::HangUp) => return self.end(129).await,
+                ConsoleEvent::Order(Key::Help) => say(raw, &self.escape.help()),
+                ConsoleEvent::Order(Key::Bytes(_)) => {}
+                ConsoleEvent::Condition => notices.next(&client).iter().for_each(|notice| say(raw, notice)),
+                ConsoleEvent::OutputClosed(_) if terminal::is_gone() => return self.end(129).await,
+                ConsoleEvent::OutputClosed(broken) => {
                     if self.when_ended == WhenEnded::End {
-                        let _ = tokio::time::timeout(FORCE, self.remote.killed(TerminateMode::Force)).await;
+                        let _ = tokio::time::timeout(FORCE, self.process.killed(TerminateMode::Force)).await;
                     }
                     return broken.ending();
                 }
@@ -244,7 +246,7 @@ impl Console {
     /// Passes Ctrl-C on, or kills.
     async fn interrupt(&self, press: Press, raw: bool) -> Option<Ending> {
         if press == Press::Interrupt {
-            if !self.warn_if_away(raw) {
+            if !self.warn_if_disconnected(raw) {
                 let seconds = AGAIN.as_secs();
                 say(
                     raw,
@@ -253,10 +255,10 @@ impl Console {
                     ),
                 );
             }
-            self.remote.pass(SignalName::Int);
+            self.process.pass(SignalName::Int);
             return None;
         }
-        let killed = tokio::time::timeout(FORCE, self.remote.killed(TerminateMode::Force)).await;
+        let killed = tokio::time::timeout(FORCE, self.process.killed(TerminateMode::Force)).await;
         // Once it is known to be gone, how it ended arrives; otherwise nobody can tell any more.
         if matches!(killed, Ok(Ok(()))) && press == Press::Kill {
             return None;
@@ -270,7 +272,7 @@ impl Console {
         let both = self.when_ended == WhenEnded::End;
         if both {
             // In its session there is no shell that could wake it from SIGTSTP, so the kernel would ignore that.
-            let stopped = tokio::time::timeout(FORCE, self.remote.signalled(SignalName::Stop)).await;
+            let stopped = tokio::time::timeout(FORCE, self.process.signalled(SignalName::Stop)).await;
             let is_stopped = matches!(stopped, Ok(Ok(())));
             say(
                 false,
@@ -285,21 +287,21 @@ impl Console {
         }
         let _ = kill_process(getpid(), rustix::process::Signal::STOP);
         if both {
-            self.remote.pass(SignalName::Cont);
+            self.process.pass(SignalName::Cont);
         }
     }
 
     /// Says that the process cannot be reached now, and tells whether it had to.
-    fn warn_if_away(&self, raw: bool) -> bool {
-        let away = self.is_away();
+    fn warn_if_disconnected(&self, raw: bool) -> bool {
+        let away = self.is_disconnected();
         if away {
             say(raw, "there is no connection now; Ctrl-C once more gives up");
         }
         away
     }
 
-    fn is_away(&self) -> bool {
-        matches!(self.remote.client().connection_state(), ConnectionState::Reconnecting { .. })
+    fn is_disconnected(&self) -> bool {
+        matches!(self.process.client().connection_state(), ConnectionState::Reconnecting { .. })
     }
 
     /// Ends the process because we are to end.
@@ -307,24 +309,24 @@ impl Console {
         if self.when_ended == WhenEnded::Leave {
             return Ok(Ending::Detached);
         }
-        if self.is_away() {
+        if self.is_disconnected() {
             return Ok(Ending::Signalled(code));
         }
         let grace = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
         let mode = TerminateMode::Graceful { timeout_ms: grace };
-        let _ = tokio::time::timeout(GRACE + FORCE, self.remote.killed(mode)).await;
+        let _ = tokio::time::timeout(GRACE + FORCE, self.process.killed(mode)).await;
         Ok(Ending::Signalled(code))
     }
 
     /// Sends what is typed, and finds orders in it.
     fn keyboard(&self, orders: mpsc::Sender<Key>) -> Result<JoinHandle<()>, Failure> {
         let input = Input::open()?;
-        let feed = self.remote.feed();
+        let sink = self.process.input();
         let orders = std::io::stdin().is_terminal().then_some(orders);
         let (terminal, leaves, character) = (self.terminal, self.stay.is_none(), self.escape);
         Ok(tokio::spawn(async move {
             // Whoever takes no more input is not asked again; how the process ends says the rest.
-            let _ = forward(input, feed, Keyboard { orders, leaves, terminal, character }).await;
+            let _ = forward(input, sink, Keyboard { orders, leaves, terminal, character }).await;
         }))
     }
 }
@@ -377,7 +379,7 @@ struct Keyboard {
 }
 
 /// Returns when the input has ended or nobody wants it.
-async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result<(), Error> {
+async fn forward(mut input: Input, mut sink: InputSink, keyboard: Keyboard) -> Result<(), Error> {
     let Keyboard { orders, leaves, terminal, character } = keyboard;
     let mut escape = Escape::new(character, if terminal { Typing::Keys } else { Typing::Lines });
     let (mut last, mut wanted) = (b'\n', true);
@@ -392,16 +394,16 @@ async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result
         };
         last = bytes.last().copied().unwrap_or(last);
         let Some(orders) = &orders else {
-            feed.write(&bytes).await?;
+            sink.write(&bytes).await?;
             continue;
         };
         for key in escape.take(&bytes) {
             match key {
                 // A process that takes no input can still be left.
-                Key::Bytes(bytes) => wanted = wanted && feed.write(&bytes).await.is_ok(),
+                Key::Bytes(bytes) => wanted = wanted && sink.write(&bytes).await.is_ok(),
                 Key::Detach if leaves => {
                     // What was typed before is on its way, and arrives unless the process takes nothing.
-                    let _ = tokio::time::timeout(FORCE, feed.flush()).await;
+                    let _ = tokio::time::timeout(FORCE, sink.flush()).await;
                     let _ = orders.send(Key::Detach).await;
                     // Nothing more reaches the process, and its input stays open.
                     return std::future::pending().await;
@@ -418,13 +420,13 @@ async fn forward(mut input: Input, mut feed: Feed, keyboard: Keyboard) -> Result
         return std::future::pending().await;
     }
     if let Some(Key::Bytes(held)) = escape.end() {
-        feed.write(&held).await?;
+        sink.write(&held).await?;
     }
     match (terminal, last) {
-        (false, _) => feed.close().await,
+        (false, _) => sink.close().await,
         // A terminal is told by a key, which within a line only ends the line.
-        (true, b'\n' | b'\r') => feed.write(b"\x04").await,
-        (true, _) => feed.write(b"\x04\x04").await,
+        (true, b'\n' | b'\r') => sink.write(b"\x04").await,
+        (true, _) => sink.write(b"\x04\x04").await,
     }
 }
 
@@ -433,17 +435,17 @@ impl Signals {
         let stop = SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw());
         let of = |kind| signal(kind).map_err(|error| Failure::io("wait for signals", &error));
         Ok(Self {
-            interrupt: Came::listen(SignalKind::interrupt())?,
-            quit: Came::listen(SignalKind::quit())?,
-            terminate: Came::listen(SignalKind::terminate())?,
-            hangup: Came::listen(SignalKind::hangup())?,
+            interrupt: SignalListener::listen(SignalKind::interrupt())?,
+            quit: SignalListener::listen(SignalKind::quit())?,
+            terminate: SignalListener::listen(SignalKind::terminate())?,
+            hangup: SignalListener::listen(SignalKind::hangup())?,
             window: of(SignalKind::window_change())?,
             resumed: of(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
-            stop: (!raw).then(|| Came::listen(stop)).transpose()?,
+            stop: (!raw).then(|| SignalListener::listen(stop)).transpose()?,
         })
     }
 
-    async fn next(&mut self, raw: bool) -> Turn {
+    async fn next(&mut self, raw: bool) -> ConsoleEvent {
         let stop = async {
             match &mut self.stop {
                 Some(stop) => stop.recv().await,
@@ -451,13 +453,13 @@ impl Signals {
             }
         };
         tokio::select! {
-            () = stop => Turn::Stop,
-            () = self.interrupt.recv() => Turn::Interrupt,
-            () = self.quit.recv() => Turn::Quit,
-            () = self.terminate.recv() => Turn::Ended(143),
-            () = self.hangup.recv() => Turn::Ended(129),
-            _ = self.window.recv(), if raw => Turn::Resized,
-            _ = self.resumed.recv(), if raw => Turn::Continued,
+            () = stop => ConsoleEvent::Stop,
+            () = self.interrupt.recv() => ConsoleEvent::Interrupt,
+            () = self.quit.recv() => ConsoleEvent::Quit,
+            () = self.terminate.recv() => ConsoleEvent::Ended(143),
+            () = self.hangup.recv() => ConsoleEvent::Ended(129),
+            _ = self.window.recv(), if raw => ConsoleEvent::Resized,
+            _ = self.resumed.recv(), if raw => ConsoleEvent::Continued,
         }
     }
 }
@@ -487,7 +489,7 @@ pub(crate) fn say(raw: bool, text: &str) {
 impl Broken {
     fn ending(self) -> Result<Ending, Failure> {
         match self {
-            Self::NobodyReads => Ok(Ending::Deaf),
+            Self::NobodyReads => Ok(Ending::OutputClosed),
             Self::Failed(reason) => Err(Failure::new(
                 format!("cannot write the output of the command: {reason}"),
                 "make room, or send the output somewhere else",
@@ -514,11 +516,11 @@ impl Screen {
     }
 }
 
-impl Remote {
+impl ShownProcess {
     pub(crate) fn client(&self) -> &Client {
         match self {
             Self::Started { process, .. } => process.client(),
-            Self::Followed { followed, .. } => &followed.client,
+            Self::Observed { process, .. } => &process.client,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Where a command works: in this process, on the user's own server, or where `--on` says.
 //!
-//! Start at [`Place`].
+//! Start at [`Endpoint`].
 
 use std::{
     collections::BTreeSet,
@@ -74,23 +74,23 @@ pub(crate) fn default_environment() -> Result<Option<Id>, Failure> {
     Ok(configured.definitions.default.filter(|id| is_file && *id != Id::local()))
 }
 
-/// Where a command works when nobody says where, or says `local`.
+/// Where a command works when it is told nothing about where, or `local`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Otherwise {
+pub(crate) enum DefaultEndpoint {
     /// In this process.
-    Here,
-    /// On the user's own server, which is started if it is not there.
-    Own,
-    /// On the user's own server if it is there; where it is not, nothing can be running on it.
-    OwnIfThere,
+    InProcess,
+    /// On the user's own server, started on demand.
+    UserServer,
+    /// On the user's own server if it is running; if not, nothing can be running on it.
+    RunningUserServer,
 }
 
-/// A place to work.
+/// A server to work on, and how to connect to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     /// What to call it.
     pub(crate) name: String,
-    pub(crate) kind: PlaceKind,
+    pub(crate) kind: EndpointKind,
     pub(crate) target: Target,
     options: Options,
 }
@@ -104,41 +104,41 @@ enum TokenFrom {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PlaceKind {
-    /// This process.
-    Here,
+pub(crate) enum EndpointKind {
+    /// A server in this process.
+    InProcess,
     /// The user's own server on this machine.
-    Own,
-    /// Somewhere else.
-    Elsewhere,
+    UserServer,
+    /// Any other server.
+    Remote,
 }
 
 /// Finds the place for a command that is told nothing about where.
-pub(crate) async fn default_place(otherwise: Otherwise) -> Result<Option<Place>, Failure> {
+pub(crate) async fn default_endpoint(otherwise: DefaultEndpoint) -> Result<Option<Endpoint>, Failure> {
     match otherwise {
-        Otherwise::Here => Place::here().map(Some),
-        Otherwise::Own => Ok(Some(Place::own(user_server::ready().await?))),
-        Otherwise::OwnIfThere => Ok(user_server::running().await?.map(Place::own)),
+        DefaultEndpoint::InProcess => Endpoint::in_process().map(Some),
+        DefaultEndpoint::UserServer => Ok(Some(Endpoint::user_server(user_server::ensure_running().await?))),
+        DefaultEndpoint::RunningUserServer => Ok(user_server::running().await?.map(Endpoint::user_server)),
     }
 }
 
-impl Place {
+impl Endpoint {
     /// This process; must be called within a runtime.
-    pub(crate) fn here() -> Result<Self, Failure> {
+    pub(crate) fn in_process() -> Result<Self, Failure> {
         let local = Local::here().map_err(|error| Failure::sentence(Kind::Failed, &error.to_string()))?;
         Ok(Self {
             name: "local".to_owned(),
-            kind: PlaceKind::Here,
+            kind: EndpointKind::InProcess,
             target: local.target(),
             options: options(),
         })
     }
 
     /// The user's own server.
-    pub(crate) fn own(socket: user_server::Socket) -> Self {
+    pub(crate) fn user_server(socket: user_server::Socket) -> Self {
         Self {
             name: "local".to_owned(),
-            kind: PlaceKind::Own,
+            kind: EndpointKind::UserServer,
             target: Target::unix(socket.path),
             options: options(),
         }
@@ -156,15 +156,15 @@ impl Place {
                 failure.hint("name a file of yours that has the token alone")
             }
         })?;
-        let mut place = Self::named_with(word, TokenFrom::Elsewhere)?;
-        let Target::WebSocket(socket) = &mut place.target else {
+        let mut endpoint = Self::named_with(word, TokenFrom::Elsewhere)?;
+        let Target::WebSocket(socket) = &mut endpoint.target else {
             return Err(Failure::usage(
                 format!("`{word}` takes no token: only `ws://` addresses do"),
                 "leave `--token-file` away",
             ));
         };
         socket.bearer = Some(token);
-        Ok(place)
+        Ok(endpoint)
     }
 
     /// An environment by its name, or an address.
@@ -177,7 +177,7 @@ impl Place {
             let target = ssh::target(word)?;
             return Ok(Self {
                 name: target.to_string(),
-                kind: PlaceKind::Elsewhere,
+                kind: EndpointKind::Remote,
                 target,
                 options: options(),
             });
@@ -212,7 +212,7 @@ impl Place {
             });
         }
         if id == Id::local() && environments.definitions.local == Includes::Included {
-            return Self::here();
+            return Self::in_process();
         }
         let Some(definition) = environments.definitions.find(&id) else {
             return Err(unknown(word, &environments));
@@ -223,7 +223,7 @@ impl Place {
             definition.connect_timeout.filter(|_| matches!(definition.target, Target::Program(_)));
         Ok(Self {
             name: word.to_owned(),
-            kind: PlaceKind::Elsewhere,
+            kind: EndpointKind::Remote,
             target: definition.target.clone(),
             options: Options {
                 connect_timeout: definition.connect_timeout.unwrap_or(usual.connect_timeout),
@@ -265,14 +265,15 @@ impl Place {
     }
 
     /// Waits until it is certain that a lost connection to the user's own server does not come back, and says why.
-    pub(crate) async fn server_gone(kind: PlaceKind, client: &Client) -> Failure {
+    pub(crate) async fn server_gone(kind: EndpointKind, client: &Client) -> Failure {
         let mut conditions = client.connection_states();
-        let is_cut = |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
-        while kind == PlaceKind::Own && conditions.wait_for(is_cut).await.is_ok() {
-            match user_server::look().await {
-                Ok(user_server::Found::Died) => return own_server_lost(user_server::DIED),
+        let is_disconnected =
+            |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
+        while kind == EndpointKind::UserServer && conditions.wait_for(is_disconnected).await.is_ok() {
+            match user_server::find().await {
+                Ok(user_server::Found::Died) => return user_server_lost(user_server::DIED),
                 Ok(user_server::Found::Nothing) => {
-                    return own_server_lost(
+                    return user_server_lost(
                         "your remex server was stopped, and the processes that it ran were ended",
                     );
                 }
@@ -284,9 +285,9 @@ impl Place {
     }
 
     /// Says of a session that was lost with the user's own server what became of that.
-    pub(crate) fn explain(kind: PlaceKind, failure: Failure) -> Failure {
+    pub(crate) fn explain(kind: EndpointKind, failure: Failure) -> Failure {
         match failure.loss() {
-            Some(SessionLost::Forgotten { .. }) if kind == PlaceKind::Own => own_server_lost(
+            Some(SessionLost::Forgotten { .. }) if kind == EndpointKind::UserServer => user_server_lost(
                 "your remex server is a new one: the one before died or was stopped, and the processes that it ran were \
                  ended",
             ),
@@ -297,8 +298,8 @@ impl Place {
     /// Connects; the session ends with its last process unless told otherwise in `adapt`.
     pub(crate) async fn connect(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Failure> {
         match self.dial(adapt).await {
-            Err(error @ Error::TimedOut { .. }) if self.kind == PlaceKind::Own => {
-                Err(user_server::silent(&user_server::Socket::usual(), error).await)
+            Err(error @ Error::TimedOut { .. }) if self.kind == EndpointKind::UserServer => {
+                Err(user_server::not_answering(&user_server::Socket::default_path(), error).await)
             }
             connected => connected.map_err(|error| self.failure(error)),
         }
@@ -393,11 +394,13 @@ impl Place {
                 self.advise(begun.elapsed());
             }
             match connected {
-                Err(error) if self.kind == PlaceKind::Own && tries < OWN_TRIES && is_leaving(&error) => {
+                Err(error)
+                    if self.kind == EndpointKind::UserServer && tries < OWN_TRIES && is_leaving(&error) =>
+                {
                     tries += 1;
                     // It goes away in moments; whoever comes next starts a new one.
                     tokio::time::sleep(OWN_PAUSE).await;
-                    if user_server::ready().await.is_err() {
+                    if user_server::ensure_running().await.is_err() {
                         return Err(error);
                     }
                 }
@@ -407,7 +410,7 @@ impl Place {
     }
 }
 
-fn own_server_lost(what: &str) -> Failure {
+fn user_server_lost(what: &str) -> Failure {
     Failure::of(Kind::Unreachable, what, "start things again with `remex run --detach -- COMMAND`")
 }
 

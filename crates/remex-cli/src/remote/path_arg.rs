@@ -1,6 +1,6 @@
 //! Paths at places, as they are typed: `ENV:path`, `:path`, `[URL]:path`, or a path of this machine.
 //!
-//! Start at [`Spot`]; [`Connections::reach`] leads to a [`Site`].
+//! Start at [`PathArg`]; [`Connections::reach`] leads to a [`RemotePath`].
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,7 +15,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     remote::{
-        endpoint::{self, Place},
+        endpoint::{self, Endpoint},
         reconnect,
     },
     render::{
@@ -32,35 +32,35 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A path and where it is, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct PathArg {
     pub(crate) typed: OsString,
-    place: Where,
+    host: HostArg,
     /// Bytes, because names need not be UTF-8.
     path: OsString,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Where {
-    Here,
+enum HostArg {
+    Local,
     /// In the environment that is selected for all commands.
     Selected,
     /// An environment's name or an address.
-    There(String),
+    Named(String),
 }
 
-impl Spot {
+impl PathArg {
     pub(crate) fn parse(typed: OsString) -> Result<Self, String> {
-        let (place, path) = split(&typed)?;
-        Ok(Self { path: path.to_owned(), place, typed })
+        let (host, path) = split(&typed)?;
+        Ok(Self { path: path.to_owned(), host, typed })
     }
 
     /// Returns where it is, once it is known what is selected.
-    fn place(&self) -> Result<Where, Failure> {
-        if self.place != Where::Selected {
-            return Ok(self.place.clone());
+    fn host(&self) -> Result<HostArg, Failure> {
+        if self.host != HostArg::Selected {
+            return Ok(self.host.clone());
         }
         match endpoint::selected()? {
-            Some(selected) => Ok(Where::There(selected.word)),
+            Some(selected) => Ok(HostArg::Named(selected.word)),
             None => Err(Failure::usage(
                 format!(
                     "`{}` is in the selected environment, and none is selected",
@@ -81,12 +81,12 @@ impl Spot {
 }
 
 /// Takes the place from what was typed, and returns the path that is left.
-fn split(typed: &OsStr) -> Result<(Where, &OsStr), String> {
+fn split(typed: &OsStr) -> Result<(HostArg, &OsStr), String> {
     if typed.is_empty() {
         return Err("it is empty; `.` is the current directory, and `ENV:` the home elsewhere".to_owned());
     }
     let bytes = typed.as_bytes();
-    let there = |name: &[u8]| Where::There(String::from_utf8_lossy(name).into_owned());
+    let there = |name: &[u8]| HostArg::Named(String::from_utf8_lossy(name).into_owned());
     if let Some(bracketed) = bytes.strip_prefix(b"[")
         && let Some(at) = bracketed.windows(2).position(|pair| pair == b"]:")
     {
@@ -97,27 +97,27 @@ fn split(typed: &OsStr) -> Result<(Where, &OsStr), String> {
         Some((scheme, rest)) if rest.starts_with(b"//") && !scheme.contains(&b'/') => {
             Err(format!("an address is written in brackets: `[{}]:path`", typed.display()))
         }
-        Some((b"", path)) => Ok((Where::Selected, OsStr::from_bytes(path))),
+        Some((b"", path)) => Ok((HostArg::Selected, OsStr::from_bytes(path))),
         // A slash before the colon makes it a path, as in `./a:b`.
         Some((name, path)) if !name.contains(&b'/') => Ok((there(name), OsStr::from_bytes(path))),
-        _ => Ok((Where::Here, typed)),
+        _ => Ok((HostArg::Local, typed)),
     }
 }
 
 /// Says that paths are of this machine, if all of them are and an environment is selected: `run` and the others would
 /// work there.
-pub(crate) fn note_local_paths<'a>(spots: impl IntoIterator<Item = &'a Spot>) {
+pub(crate) fn note_local_paths<'a>(args: impl IntoIterator<Item = &'a PathArg>) {
     let mut first = None;
-    for spot in spots {
-        if spot.place != Where::Here {
+    for arg in args {
+        if arg.host != HostArg::Local {
             return;
         }
-        first = first.or(Some(spot));
+        first = first.or(Some(arg));
     }
     // A file that cannot be read has no say about this machine.
-    let (Some(spot), Ok(Some(selected))) = (first, endpoint::selected()) else { return };
+    let (Some(arg), Ok(Some(selected))) = (first, endpoint::selected()) else { return };
     if selected.word != "local" {
-        let typed = text::plain(&spot.shown());
+        let typed = text::plain(&arg.shown());
         let there = if typed == "." { ":".to_owned() } else { format!(":{typed}") };
         print::note(format!(
             "`{typed}` is on this machine; write `{there}` for {}, which {} selects",
@@ -129,10 +129,10 @@ pub(crate) fn note_local_paths<'a>(spots: impl IntoIterator<Item = &'a Spot>) {
 
 /// Says that a copy goes to a new file of this machine, if that has the name of an environment: the colon may have been
 /// forgotten.
-pub(crate) fn note_new_file(spot: &Spot) {
-    let name = spot.shown();
-    let is_plain = spot.place == Where::Here && !name.contains(['/', ':']);
-    if is_plain && std::fs::symlink_metadata(&spot.typed).is_err() && endpoint::is_environment(&name) {
+pub(crate) fn note_new_file(arg: &PathArg) {
+    let name = arg.shown();
+    let is_plain = arg.host == HostArg::Local && !name.contains(['/', ':']);
+    if is_plain && std::fs::symlink_metadata(&arg.typed).is_err() && endpoint::is_environment(&name) {
         print::note(format!("`{name}` is a new file on this machine; write `{name}:` for the environment"));
     }
 }
@@ -140,14 +140,14 @@ pub(crate) fn note_new_file(spot: &Spot) {
 /// The places that a command works with, each connected once.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    reached: Vec<(Where, Arc<Reached>)>,
+    connected: Vec<(HostArg, Arc<ConnectedHost>)>,
     /// Tell of connections that are lost.
     watchers: JoinSet<()>,
 }
 
 /// A place with its files.
 #[derive(Debug)]
-pub(crate) struct Reached {
+pub(crate) struct ConnectedHost {
     pub(crate) client: Client,
     pub(crate) fs: Fs,
     /// What to call it.
@@ -160,8 +160,8 @@ pub(crate) struct Reached {
 
 /// A path at a place.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
-    pub(crate) at: Arc<Reached>,
+pub(crate) struct RemotePath {
+    pub(crate) at: Arc<ConnectedHost>,
     /// Absolute, without slashes at its end.
     pub(crate) path: PathBuf,
     /// As typed, for messages.
@@ -176,40 +176,40 @@ impl Connections {
     /// Leads to a path; `say` is called with a sentence when a connection is lost for longer than a moment.
     pub(crate) async fn reach(
         &mut self,
-        spot: &Spot,
+        arg: &PathArg,
         say: impl Fn(&str) + Send + 'static,
-    ) -> Result<Site, Failure> {
-        let place = spot.place()?;
-        let known = self.reached.iter().find(|(reached, _)| *reached == place);
+    ) -> Result<RemotePath, Failure> {
+        let host = arg.host()?;
+        let known = self.connected.iter().find(|(connected, _)| *connected == host);
         let at = match known {
             Some((_, at)) => Arc::clone(at),
             None => {
-                let at = Arc::new(Reached::connect(&place).await?);
-                self.watchers.spawn(tell_of_cuts(at.client.connection_states(), at.name.clone(), say));
-                self.reached.push((place, Arc::clone(&at)));
+                let at = Arc::new(ConnectedHost::connect(&host).await?);
+                self.watchers.spawn(report_disconnects(at.client.connection_states(), at.name.clone(), say));
+                self.connected.push((host, Arc::clone(&at)));
                 at
             }
         };
-        Ok(Site::new(at, spot)?.without_parents().await)
+        Ok(RemotePath::new(at, arg)?.without_parents().await)
     }
 
     /// Ends the sessions.
     pub(crate) async fn close(mut self) {
         self.watchers.shutdown().await;
-        for (_, at) in self.reached {
+        for (_, at) in self.connected {
             // There is nothing in the session; if the server does not hear of its end, it forgets it by itself.
             let _ = tokio::time::timeout(FAREWELL, at.client.clone().end()).await;
         }
     }
 }
 
-impl Reached {
-    async fn connect(place: &Where) -> Result<Self, Failure> {
-        let (place, is_here) = match place {
-            Where::There(word) => (Place::named(word)?, false),
-            Where::Here | Where::Selected => (Place::here()?, true),
+impl ConnectedHost {
+    async fn connect(host: &HostArg) -> Result<Self, Failure> {
+        let (host, is_here) = match host {
+            HostArg::Named(word) => (Endpoint::named(word)?, false),
+            HostArg::Local | HostArg::Selected => (Endpoint::in_process()?, true),
         };
-        let client = place.connect(reconnect::outlive).await?;
+        let client = host.connect(reconnect::keep_session).await?;
         let base = if is_here {
             let directory = std::env::current_dir()
                 .map_err(|error| Failure::io("find out what the current directory is", &error))?;
@@ -218,14 +218,14 @@ impl Reached {
             let home = client.info().await?.user_home_dir;
             home.and_then(|home| home.native().ok().map(Path::to_owned))
         };
-        Ok(Self { fs: client.fs(), client, name: place.name, is_here, base })
+        Ok(Self { fs: client.fs(), client, name: host.name, is_here, base })
     }
 }
 
-impl Site {
-    fn new(at: Arc<Reached>, spot: &Spot) -> Result<Self, Failure> {
-        let mut path = spot.path.as_bytes();
-        if spot.place != Where::Here {
+impl RemotePath {
+    fn new(at: Arc<ConnectedHost>, arg: &PathArg) -> Result<Self, Failure> {
+        let mut path = arg.path.as_bytes();
+        if arg.host != HostArg::Local {
             path = match path.strip_prefix(b"~") {
                 Some(b"") => b"",
                 Some([b'/', rest @ ..]) => trim_start(rest),
@@ -234,7 +234,7 @@ impl Site {
         }
         if path.contains(&0) {
             return Err(Failure::usage(
-                format!("`{}` has a zero byte in it", text::plain(&spot.shown())),
+                format!("`{}` has a zero byte in it", text::plain(&arg.shown())),
                 "give a path",
             ));
         }
@@ -250,7 +250,7 @@ impl Site {
                     Kind::Failed,
                     format!(
                         "cannot tell where `{}` is: the server does not say which home it has",
-                        spot.shown()
+                        arg.shown()
                     ),
                     "give an absolute path",
                 )
@@ -258,7 +258,7 @@ impl Site {
             if trimmed.is_empty() { base.clone() } else { base.join(OsStr::from_bytes(trimmed)) }
         };
         let is_directory = is_content || bare != trimmed || trimmed.is_empty();
-        Ok(Self { at, path, shown: spot.shown(), is_directory, is_content })
+        Ok(Self { at, path, shown: arg.shown(), is_directory, is_content })
     }
 
     /// Takes every `..` out of the path, which is up from where links lead. What is not there stays as it is: whoever
@@ -328,19 +328,24 @@ pub(crate) fn sibling_of(shown: &str, name: &OsStr) -> String {
     format!("{directory}{name}")
 }
 
-async fn tell_of_cuts(mut conditions: watch::Receiver<ConnectionState>, name: String, say: impl Fn(&str)) {
+async fn report_disconnects(
+    mut conditions: watch::Receiver<ConnectionState>,
+    name: String,
+    say: impl Fn(&str),
+) {
     loop {
-        let is_cut = |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
-        if conditions.wait_for(is_cut).await.is_err() {
+        let is_disconnected =
+            |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
+        if conditions.wait_for(is_disconnected).await.is_err() {
             return;
         }
         let lost_at = Instant::now();
-        let back = conditions.wait_for(|condition| !is_cut(condition));
+        let back = conditions.wait_for(|condition| !is_disconnected(condition));
         let is_told = tokio::time::timeout(QUIET, back).await.is_err();
         if is_told {
             say(&format!("the connection to {name} is lost; waiting for it"));
         }
-        match conditions.wait_for(|condition| !is_cut(condition)).await.as_deref() {
+        match conditions.wait_for(|condition| !is_disconnected(condition)).await.as_deref() {
             Ok(ConnectionState::Connected) if is_told => {
                 say(&format!("reconnected to {name} after {}", text::span(lost_at.elapsed())));
             }
@@ -356,38 +361,38 @@ mod tests {
 
     #[test]
     fn a_colon_names_a_place_unless_a_slash_comes_first() {
-        let there = |name: &str| Where::There(name.to_owned());
-        for (typed, place, path) in [
-            ("a", Where::Here, "a"),
-            ("./a:b", Where::Here, "./a:b"),
-            ("/a:b", Where::Here, "/a:b"),
-            ("./:a", Where::Here, "./:a"),
-            (":", Where::Selected, ""),
-            (":a", Where::Selected, "a"),
-            (":a:b", Where::Selected, "a:b"),
+        let there = |name: &str| HostArg::Named(name.to_owned());
+        for (typed, host, path) in [
+            ("a", HostArg::Local, "a"),
+            ("./a:b", HostArg::Local, "./a:b"),
+            ("/a:b", HostArg::Local, "/a:b"),
+            ("./:a", HostArg::Local, "./:a"),
+            (":", HostArg::Selected, ""),
+            (":a", HostArg::Selected, "a"),
+            (":a:b", HostArg::Selected, "a:b"),
             ("build:", there("build"), ""),
             ("build:src/app", there("build"), "src/app"),
             ("build:a:b", there("build"), "a:b"),
             ("[ws://127.0.0.1:7070]:/a", there("ws://127.0.0.1:7070"), "/a"),
-            ("[a", Where::Here, "[a"),
+            ("[a", HostArg::Local, "[a"),
         ] {
-            let spot = Spot::parse(typed.into()).unwrap();
-            assert_eq!((spot.place, spot.path.to_str()), (place, Some(path)), "{typed}");
+            let arg = PathArg::parse(typed.into()).unwrap();
+            assert_eq!((arg.host, arg.path.to_str()), (host, Some(path)), "{typed}");
         }
         for wrong in ["", "ws://host:1", "unix:///a"] {
-            assert!(Spot::parse(wrong.into()).is_err(), "{wrong}");
+            assert!(PathArg::parse(wrong.into()).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_path_need_not_be_utf_8() {
-        for (typed, place, path) in [
-            (&b"\xff"[..], Where::Here, &b"\xff"[..]),
-            (b"build:a/\xff", Where::There("build".to_owned()), b"a/\xff"),
-            (b"[ws://h:1]:\xff", Where::There("ws://h:1".to_owned()), b"\xff"),
+        for (typed, host, path) in [
+            (&b"\xff"[..], HostArg::Local, &b"\xff"[..]),
+            (b"build:a/\xff", HostArg::Named("build".to_owned()), b"a/\xff"),
+            (b"[ws://h:1]:\xff", HostArg::Named("ws://h:1".to_owned()), b"\xff"),
         ] {
-            let spot = Spot::parse(OsStr::from_bytes(typed).to_owned()).unwrap();
-            assert_eq!((spot.place, spot.path.as_bytes()), (place, path));
+            let arg = PathArg::parse(OsStr::from_bytes(typed).to_owned()).unwrap();
+            assert_eq!((arg.host, arg.path.as_bytes()), (host, path));
         }
         assert_eq!((trim_start(b"//a"), trim_end(b"a//"), trim_end(b"//")), (&b"a"[..], &b"a"[..], &b""[..]));
     }

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
-    remote::endpoint::Place,
+    remote::endpoint::Endpoint,
     render::{
         failure::{Failure, Kind},
         finding::{Finding, Verdict, short},
@@ -76,18 +76,18 @@ type Tried = Result<Said, Failure>;
 /// # Errors
 ///
 /// Only when a person does not want it any more.
-pub(crate) async fn probe(place: &Place, limit: Duration) -> Result<Report, Failure> {
+pub(crate) async fn probe(endpoint: &Endpoint, limit: Duration) -> Result<Report, Failure> {
     let begun = Instant::now();
-    let dialled = dial(place, limit, |options| options.detach_ttl = Some(DETACH_TTL)).await;
+    let dialled = dial(endpoint, limit, |options| options.detach_ttl = Some(DETACH_TTL)).await;
     let took = begun.elapsed();
     // What a person took to answer a question does not count, so the limit begins anew.
-    let begun = if asks(place) { Instant::now() } else { begun };
+    let begun = if asks(endpoint) { Instant::now() } else { begun };
     let deadline = begun + limit;
     let mut report = Report { findings: Vec::new(), client: None, deadline };
     let client = match dialled {
         Ok(client) => client,
         Err(error) => {
-            let failure = place.failure(error.clone());
+            let failure = endpoint.failure(error.clone());
             if matches!(failure.kind(), Kind::Signalled(_)) {
                 return Err(failure);
             }
@@ -95,29 +95,33 @@ pub(crate) async fn probe(place: &Place, limit: Duration) -> Result<Report, Fail
             return Ok(report);
         }
     };
-    report.findings.push(Finding::ok("reachable", place.target.to_string()).took(took));
+    report.findings.push(Finding::ok("reachable", endpoint.target.to_string()).took(took));
     report.findings.push(handshake(&client));
     let trials = Trials { client: &client, deadline, findings: &mut report.findings };
     trials.run().await;
-    report.client = Some(resume(place, client, deadline, &mut report.findings).await);
+    report.client = Some(resume(endpoint, client, deadline, &mut report.findings).await);
     Ok(report)
 }
 
 /// Tells whether the way to a place may ask a person something.
-fn asks(place: &Place) -> bool {
-    matches!(place.target, Target::Program(_))
+fn asks(endpoint: &Endpoint) -> bool {
+    matches!(endpoint.target, Target::Program(_))
 }
 
 /// Connects within `limit`, in which the answers of a person do not count.
-async fn dial(place: &Place, limit: Duration, adapt: impl FnOnce(&mut Options)) -> Result<Client, Error> {
-    let connecting = place.dial(|options| {
+async fn dial(
+    endpoint: &Endpoint,
+    limit: Duration,
+    adapt: impl FnOnce(&mut Options),
+) -> Result<Client, Error> {
+    let connecting = endpoint.dial(|options| {
         adapt(options);
-        if asks(place) {
+        if asks(endpoint) {
             options.connect_timeout = options.connect_timeout.min(limit);
             options.initialize_timeout = options.initialize_timeout.min(limit);
         }
     });
-    if asks(place) {
+    if asks(endpoint) {
         return connecting.await;
     }
     timeout(limit, connecting).await.unwrap_or(Err(Error::TimedOut { what: "connecting", after: limit }))
@@ -342,7 +346,12 @@ async fn clock(client: &Client) -> Tried {
 }
 
 /// Leaves, comes back, and returns the client that came back.
-async fn resume(place: &Place, client: Client, deadline: Instant, findings: &mut Vec<Finding>) -> Client {
+async fn resume(
+    endpoint: &Endpoint,
+    client: Client,
+    deadline: Instant,
+    findings: &mut Vec<Finding>,
+) -> Client {
     let trial = Trial { name: "resume", todo: "raise `--max-detach-ttl` of the server" };
     if client.welcome().detach_ttl_ms == Some(0) {
         let what = "a session ends with its connection there, so a cut ends what runs";
@@ -352,11 +361,12 @@ async fn resume(place: &Place, client: Client, deadline: Instant, findings: &mut
     let session = client.session_id().to_owned();
     let left = deadline.saturating_duration_since(Instant::now());
     // The limit is kept where a person is not asked.
-    let deadline = if asks(place) && !left.is_zero() { Instant::now() + ANSWER } else { deadline };
+    let deadline = if asks(endpoint) && !left.is_zero() { Instant::now() + ANSWER } else { deadline };
     let mut came_back = None;
     let tried = async {
         client.clone().disconnect().await;
-        let again = dial(place, left, |options| options.session = Session::Resume(session.clone())).await?;
+        let again =
+            dial(endpoint, left, |options| options.session = Session::Resume(session.clone())).await?;
         let resumed = again.session_id() == session;
         came_back = Some(again);
         if resumed {

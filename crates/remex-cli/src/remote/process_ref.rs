@@ -1,6 +1,6 @@
 //! A process of any session of this identity: what it says, and the ways to act on it.
 //!
-//! It reads with a cursor of its own and never takes the session from its client. Start at [`Followed`].
+//! It reads with a cursor of its own and never takes the session from its client. Start at [`ProcessRef`].
 
 use std::{num::NonZeroU16, time::Duration};
 
@@ -17,29 +17,29 @@ const READ_BYTES: u64 = 1 << 20;
 /// How long a read or a wait stays at the server; then it is asked again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A process that was started by whomever.
+/// A process of any session, started by any client.
 #[derive(Clone, Debug)]
-pub(crate) struct Followed {
+pub(crate) struct ProcessRef {
     pub(crate) client: Client,
     pub(crate) session_id: String,
     pub(crate) process_id: String,
 }
 
-/// What it has said since the last look.
+/// The output since the last read.
 #[derive(Debug)]
-pub(crate) struct News {
+pub(crate) struct OutputBatch {
     /// What was dropped before anybody here could read it; it comes first.
     pub(crate) gap: Option<GapRange>,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<OutputChunk>,
     /// How it ended; known once everything that it said before is in `pieces` or told earlier.
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<ProcessExit>,
     /// Whether nothing will follow.
     pub(crate) closed: bool,
 }
 
 /// A piece of output.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct OutputChunk {
     pub(crate) stream: Stream,
     /// When it was read from the process, in milliseconds since 1970.
     pub(crate) at_ms: Option<u64>,
@@ -48,14 +48,14 @@ pub(crate) struct Piece {
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct ProcessExit {
     /// The exit status, or 128 + the number of the signal.
     pub(crate) code: i32,
     pub(crate) signal: Option<String>,
     pub(crate) cause: Option<ExitCause>,
 }
 
-impl Followed {
+impl ProcessRef {
     /// Returns the same for a process of our own session.
     pub(crate) fn started(process: &Process) -> Self {
         Self {
@@ -74,10 +74,10 @@ impl Followed {
     }
 
     /// Reads what comes after `cursor`, waits for it if `wait`, and moves the cursor; 0 is the oldest retained.
-    pub(crate) async fn read(&self, cursor: &mut u64, wait: Patience) -> Result<News, Error> {
+    pub(crate) async fn read(&self, cursor: &mut u64, wait: ReadWait) -> Result<OutputBatch, Error> {
         let wait_ms = match wait {
-            Patience::None => 0,
-            Patience::Some => millis(PATIENCE),
+            ReadWait::Poll => 0,
+            ReadWait::ForOutput => millis(PATIENCE),
         };
         let read = Read {
             process_id: self.process_id.clone(),
@@ -88,7 +88,7 @@ impl Followed {
         };
         let reply = self.client.call(read).await?;
         *cursor = reply.next_seq.saturating_sub(1).max(*cursor);
-        Ok(news(reply))
+        Ok(batch(reply))
     }
 
     /// Writes to its input; once, whatever happens to the connection.
@@ -151,14 +151,14 @@ impl Followed {
     }
 
     /// Waits until it has exited.
-    pub(crate) async fn wait(&self) -> Result<End, Error> {
+    pub(crate) async fn wait(&self) -> Result<ProcessExit, Error> {
         loop {
             let (process_id, session_id) = self.ids();
             let wait = Wait { process_id, session_id, wait_ms: Some(millis(PATIENCE)), until: Until::Exit };
             let waited = self.client.call(wait).await?;
             if waited.reason != WaitReason::Timeout {
                 let code = waited.exit_code.unwrap_or_default();
-                return Ok(End { code, signal: waited.signal, cause: waited.cause });
+                return Ok(ProcessExit { code, signal: waited.signal, cause: waited.cause });
             }
         }
     }
@@ -183,23 +183,26 @@ impl Followed {
     }
 }
 
-/// Whether a read waits for news.
+/// Whether a read waits for output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    None,
-    Some,
+pub(crate) enum ReadWait {
+    /// Return at once.
+    Poll,
+    /// Wait for output, for a while.
+    ForOutput,
 }
 
-fn news(reply: ReadReply) -> News {
+fn batch(reply: ReadReply) -> OutputBatch {
     // How far the log is does not tell how far this reader is: more may follow what was read.
     let is_all = reply.chunks.is_empty();
     let pieces = reply.chunks.into_iter();
-    let pieces = pieces.map(|chunk| Piece { stream: chunk.stream, at_ms: chunk.at_ms, bytes: chunk.chunk.0 });
+    let pieces =
+        pieces.map(|chunk| OutputChunk { stream: chunk.stream, at_ms: chunk.at_ms, bytes: chunk.chunk.0 });
     let code = reply.exit_code.filter(|_| reply.exited && is_all);
-    News {
+    OutputBatch {
         gap: reply.gap,
         pieces: pieces.collect(),
-        end: code.map(|code| End { code, signal: reply.signal, cause: reply.cause }),
+        end: code.map(|code| ProcessExit { code, signal: reply.signal, cause: reply.cause }),
         closed: reply.closed && is_all,
     }
 }

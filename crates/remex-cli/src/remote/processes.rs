@@ -14,7 +14,7 @@ use remex_proto::{
 };
 
 use crate::{
-    remote::process_ref::{Followed, is_forgotten},
+    remote::process_ref::{ProcessRef, is_forgotten},
     render::{
         confirm,
         failure::{Failure, Kind},
@@ -254,8 +254,8 @@ impl Processes {
         Ok(())
     }
 
-    pub(crate) fn followed(&self, row: &Row) -> Followed {
-        Followed {
+    pub(crate) fn process_ref(&self, row: &Row) -> ProcessRef {
+        ProcessRef {
             client: self.client.clone(),
             session_id: row.entry.session_id.clone(),
             process_id: row.entry.process_id.clone(),

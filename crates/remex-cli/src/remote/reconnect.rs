@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use remex_client::{Client, ConnectionState, Options};
 
 use crate::{
-    remote::endpoint::{Place, PlaceKind},
+    remote::endpoint::{Endpoint, EndpointKind},
     render::{failure::Failure, print, text::span},
 };
 
@@ -19,7 +19,7 @@ const END: Duration = Duration::from_secs(3);
 const AWAY: Duration = Duration::from_secs(120);
 
 /// Lets the session wait for as long as a new connection is tried for.
-pub(crate) fn outlive(options: &mut Options) {
+pub(crate) fn keep_session(options: &mut Options) {
     options.detach_ttl = Some(AWAY);
 }
 
@@ -31,19 +31,19 @@ pub(crate) async fn end(client: Client) {
 }
 
 /// Does some work, and tells on stderr when it has to wait for the connection; fails when its server is gone.
-pub(crate) async fn told<T>(
-    kind: PlaceKind,
+pub(crate) async fn with_notices<T>(
+    kind: EndpointKind,
     client: &Client,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let mut conditions = client.connection_states();
     let mut notices = Notices::of(client);
     let mut work = std::pin::pin!(work);
-    let mut gone = std::pin::pin!(Place::server_gone(kind, client));
+    let mut gone = std::pin::pin!(Endpoint::server_gone(kind, client));
     loop {
         tokio::select! {
             biased;
-            done = &mut work => return done.map_err(|failure| Place::explain(kind, failure)),
+            done = &mut work => return done.map_err(|failure| Endpoint::explain(kind, failure)),
             failure = &mut gone => return Err(failure),
             changed = conditions.changed() => {
                 if changed.is_err() {
@@ -58,25 +58,25 @@ pub(crate) async fn told<T>(
 /// What there is to say about a connection: that it is lost, and that it is back.
 #[derive(Debug)]
 pub(crate) struct Notices {
-    cuts: u64,
+    disconnects: u64,
     /// Since when there is none, as far as it was said.
     lost_at: Option<Instant>,
 }
 
 impl Notices {
     pub(crate) fn of(client: &Client) -> Self {
-        Self { cuts: client.disconnects(), lost_at: None }
+        Self { disconnects: client.disconnects(), lost_at: None }
     }
 
     /// Returns what is new; called whenever the condition of the client has changed.
     pub(crate) fn next(&mut self, client: &Client) -> Vec<String> {
-        let mut news = Vec::new();
+        let mut notices = Vec::new();
         let condition = client.connection_state();
         // It may be back before anybody looked.
-        if client.disconnects() > self.cuts {
-            self.cuts = client.disconnects();
+        if client.disconnects() > self.disconnects {
+            self.disconnects = client.disconnects();
             if self.lost_at.is_none() {
-                news.push(LOST.to_owned());
+                notices.push(LOST.to_owned());
                 self.lost_at = Some(match condition {
                     ConnectionState::Reconnecting { since } => since.into(),
                     _ => Instant::now(),
@@ -86,8 +86,8 @@ impl Notices {
         if condition == ConnectionState::Connected
             && let Some(lost_at) = self.lost_at.take()
         {
-            news.push(format!("reconnected after {}", span(lost_at.elapsed())));
+            notices.push(format!("reconnected after {}", span(lost_at.elapsed())));
         }
-        news
+        notices
     }
 }

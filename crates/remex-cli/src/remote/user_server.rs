@@ -1,6 +1,6 @@
 //! The user's own server: one per user and machine, on a socket in the runtime directory, started when it is needed.
 //!
-//! What was left running lives there. Start at [`ready`].
+//! What was left running lives there. Start at [`ensure_running`].
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -30,7 +30,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Returns where it is, whether a server is there or not.
-    pub(crate) fn usual() -> Self {
+    pub(crate) fn default_path() -> Self {
         let runtime =
             std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
         let directory = runtime.map_or_else(
@@ -90,8 +90,8 @@ pub(crate) const DIED: &str = "your remex server died: it was killed, it crashed
                                ended the processes that it ran";
 
 /// Finds out whether the server runs.
-pub(crate) async fn look() -> Result<Found, Failure> {
-    let socket = Socket::usual();
+pub(crate) async fn find() -> Result<Found, Failure> {
+    let socket = Socket::default_path();
     if !socket.directory().exists() {
         return Ok(Found::Nothing);
     }
@@ -101,7 +101,7 @@ pub(crate) async fn look() -> Result<Found, Failure> {
 
 /// Returns the socket of the running server, `None` where there is none.
 pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
-    Ok(match look().await? {
+    Ok(match find().await? {
         Found::Running(socket) => Some(socket),
         Found::Nothing | Found::Died => None,
     })
@@ -109,13 +109,13 @@ pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
 
 /// Says that no server runs, and so nothing on it; and what became of the last one, if it did not end in order.
 pub(crate) async fn not_running() -> Failure {
-    match look().await {
+    match find().await {
         Ok(Found::Died) => Failure::of(
             Kind::NotFound,
             DIED,
             format!(
                 "start things again with `remex run --detach -- COMMAND`; `{}` has the last words of the server",
-                Socket::usual().log().display()
+                Socket::default_path().log().display()
             ),
         ),
         Ok(_) => Failure::of(
@@ -150,7 +150,7 @@ pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
 }
 
 /// Says that the server is there and does not answer, and how to end that.
-pub(crate) async fn silent(socket: &Socket, error: Error) -> Failure {
+pub(crate) async fn not_answering(socket: &Socket, error: Error) -> Failure {
     let failure = Failure::from(error);
     let why = failure.what();
     match process(socket).await {
@@ -174,15 +174,15 @@ pub(crate) async fn silent(socket: &Socket, error: Error) -> Failure {
 }
 
 /// Returns the socket of the server, which is started unless it runs.
-pub(crate) async fn ready() -> Result<Socket, Failure> {
+pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     if let Some(socket) = running().await? {
         return Ok(socket);
     }
-    let socket = Socket::usual();
+    let socket = Socket::default_path();
     socket.prepare()?;
     // Two that start one at the same time would get in each other's way.
     let lock = socket.clone();
-    let held = tokio::task::spawn_blocking(move || hold(&lock)).await;
+    let held = tokio::task::spawn_blocking(move || self::lock(&lock)).await;
     let _held =
         held.map_err(|error| Failure::new(format!("cannot start your own server: {error}"), "try again"))??;
     let found = probe(socket.clone()).await?;
@@ -220,7 +220,7 @@ async fn probe(socket: Socket) -> Result<Found, Failure> {
 }
 
 /// Waits until nobody else starts the server; the lock ends with the file.
-fn hold(socket: &Socket) -> Result<File, Failure> {
+fn lock(socket: &Socket) -> Result<File, Failure> {
     let path = socket.directory().join("own.lock");
     let action = format!("lock `{}`", path.display());
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);

@@ -117,7 +117,7 @@ pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) ->
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', width_of_column.saturating_sub(width(cell)) + 2));
         }
-        cut(line.trim_end())
+        truncated(line.trim_end())
     };
     let mut text = Colour::of_stdout().paint(Tone::Bold, &line(heading)) + "\n";
     for row in rows {
@@ -128,7 +128,7 @@ pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) ->
 }
 
 /// Cuts a line at the width of the terminal.
-fn cut(line: &str) -> String {
+fn truncated(line: &str) -> String {
     let columns =
         io::stdout().is_terminal().then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
     match columns.map(|size| usize::from(size.ws_col)) {

@@ -293,7 +293,7 @@ impl Command {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use remex_client::{Client, process::Secrets};
     ///
-    /// let mut config = remex::surroundings();
+    /// let mut config = remex::config_from_env();
     /// config.host_env.push(("API_TOKEN".into(), "s3cret".into()));
     /// let client = Client::connect(remex::Local::new(config)?.target()).await?;
     /// let command = client.shell("echo ${API_TOKEN-none}");

@@ -15,7 +15,7 @@ use crate::{
         line::{Candidate, Line, Wanted},
         signal,
     },
-    remote::{endpoint::Place, processes::Processes, user_server},
+    remote::{endpoint::Endpoint, processes::Processes, user_server},
     render::text,
 };
 
@@ -70,11 +70,11 @@ fn environments(suffix: &str) -> Vec<Candidate> {
 
 /// Returns the processes of a place, if it can be asked.
 async fn processes(on: Option<&str>) -> Option<Vec<Candidate>> {
-    let place = match on {
-        Some(word) if word != "local" => quiet_place(word)?,
-        _ => Place::own(user_server::running().await.ok().flatten()?),
+    let endpoint = match on {
+        Some(word) if word != "local" => quiet_endpoint(word)?,
+        _ => Endpoint::user_server(user_server::running().await.ok().flatten()?),
     };
-    let client = place.connect(|options| options.connect_timeout = DEADLINE).await.ok()?;
+    let client = endpoint.connect(|options| options.connect_timeout = DEADLINE).await.ok()?;
     let rows = Processes::list(&client).await.ok()?.rows;
     let found = rows
         .iter()
@@ -84,7 +84,7 @@ async fn processes(on: Option<&str>) -> Option<Vec<Candidate>> {
 
 /// Finds an environment or an address that can be asked without running a program, which might want a password, and
 /// which might start a server.
-pub(super) fn quiet_place(word: &str) -> Option<Place> {
-    let place = Place::named(word).ok()?;
-    (!matches!(place.target, Target::Program(_))).then_some(place)
+pub(super) fn quiet_endpoint(word: &str) -> Option<Endpoint> {
+    let endpoint = Endpoint::named(word).ok()?;
+    (!matches!(endpoint.target, Target::Program(_))).then_some(endpoint)
 }

@@ -6,9 +6,9 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use remex_client::fs::entry_name;
 
-use super::candidates::quiet_place;
+use super::candidates::quiet_endpoint;
 use crate::args::line::Candidate;
-use crate::remote::path_arg::{Connections, Spot};
+use crate::remote::path_arg::{Connections, PathArg};
 
 /// The most entries of a directory that are looked at.
 const MOST: usize = 10_000;
@@ -24,7 +24,7 @@ pub(super) async fn anywhere(typed: &str) -> Vec<Candidate> {
     }
 }
 
-/// Splits what was typed into a place and a path, as a [`Spot`] does.
+/// Splits what was typed into a place and a path, as a [`PathArg`] does.
 fn place_in(typed: &str) -> Option<(&str, &str)> {
     if let Some(bracketed) = typed.strip_prefix('[') {
         return bracketed.split_once("]:");
@@ -51,9 +51,9 @@ pub(super) fn here(typed: &str) -> Vec<Candidate> {
 
 /// Returns paths of another place that begin like this; `before` is what stands before the path.
 async fn there(before: &str, place: &str, path: &str) -> Option<Vec<Candidate>> {
-    quiet_place(place)?;
+    quiet_endpoint(place)?;
     let (directory, name) = split(path);
-    let spot = Spot::parse(format!("{before}{directory}").into()).ok()?;
+    let spot = PathArg::parse(format!("{before}{directory}").into()).ok()?;
     let mut connections = Connections::default();
     let site = connections.reach(&spot, |_| {}).await.ok()?;
     let mut entries = Vec::new();

@@ -21,11 +21,11 @@ use remex_client::{
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
-    goal::{Errand, MARKER, Marker},
+    plan::{CopyJob, MARKER, Marker},
     report::Report,
 };
 use crate::{
-    remote::path_arg::{Site, joined, sibling_of},
+    remote::path_arg::{RemotePath, joined, sibling_of},
     render::{failure::Failure, text},
 };
 
@@ -53,11 +53,12 @@ const OWNER: u32 = 0o700;
 /// For what nobody else has to read.
 const PRIVATE: u32 = 0o600;
 
-/// Does all errands; what goes wrong with single files is reported, and the others go on.
-pub(super) async fn copy(errands: Vec<Errand>, report: &Arc<Report>) -> Result<(), Failure> {
+/// Does all copy_jobs; what goes wrong with single files is reported, and the others go on.
+pub(super) async fn copy(copy_jobs: Vec<CopyJob>, report: &Arc<Report>) -> Result<(), Failure> {
     let mut counting = JoinSet::new();
     if report.is_watched() {
-        let roots = errands.iter().map(|errand| (errand.from.clone(), errand.metadata.clone())).collect();
+        let roots =
+            copy_jobs.iter().map(|copy_job| (copy_job.from.clone(), copy_job.metadata.clone())).collect();
         counting.spawn(count(roots, Arc::clone(report)));
     }
     let mut copy = Copy {
@@ -67,8 +68,8 @@ pub(super) async fn copy(errands: Vec<Errand>, report: &Arc<Report>) -> Result<(
         goes_on: false,
         has_failed: Arc::default(),
     };
-    for errand in errands {
-        copy.errand(errand).await?;
+    for copy_job in copy_jobs {
+        copy.copy_job(copy_job).await?;
     }
     copy.finish().await
 }
@@ -91,7 +92,7 @@ struct Ended {
 
 /// A directory that is filled; whoever has work to do in it holds it, and after the last it gets its time.
 struct Directory {
-    to: Site,
+    to: RemotePath,
     metadata: Metadata,
     /// It was there before, and keeps its permissions.
     is_kept: bool,
@@ -105,7 +106,7 @@ struct Directory {
 /// A directory that is being read.
 struct Frame {
     from: Listing,
-    to: Site,
+    to: RemotePath,
     /// What is at the destination, if it was there before.
     there: Option<Listing>,
     is_marked: bool,
@@ -114,16 +115,16 @@ struct Frame {
 
 /// What to do with one entry.
 struct Item {
-    from: Site,
+    from: RemotePath,
     metadata: Metadata,
-    to: Site,
+    to: RemotePath,
     there: Option<Metadata>,
     directory: Option<Arc<Directory>>,
 }
 
 impl Copy {
-    async fn errand(&mut self, errand: Errand) -> Result<(), Failure> {
-        let Errand { from, metadata, to, there, marker } = errand;
+    async fn copy_job(&mut self, copy_job: CopyJob) -> Result<(), Failure> {
+        let CopyJob { from, metadata, to, there, marker } = copy_job;
         let metadata = Metadata { is_symlink: false, ..metadata };
         if !metadata.is_directory {
             let is_named = there.as_ref().is_some_and(|there| is_same(&metadata, there));
@@ -360,7 +361,7 @@ impl Item {
     async fn file(&self, report: &Report) -> Result<(), Failure> {
         let Self { from, metadata, to, .. } = self;
         if !report.is_dry() {
-            let path = |site: &Site| site.path.as_host_path();
+            let path = |site: &RemotePath| site.path.as_host_path();
             let transfer = Transfer {
                 from: from.at.fs.clone(),
                 source: path(from).map_err(|error| failed(from, error))?,
@@ -440,7 +441,7 @@ impl Item {
 }
 
 /// Makes a directory that has its marker from the moment it is there, or nothing at all.
-async fn make_marked(to: &Site, marker: &Marker) -> Result<(), Error> {
+async fn make_marked(to: &RemotePath, marker: &Marker) -> Result<(), Error> {
     let fs = &to.at.fs;
     let new = beside(&to.path, ".remex-new");
     let path = new.join(MARKER);
@@ -460,7 +461,7 @@ async fn make_marked(to: &Site, marker: &Marker) -> Result<(), Error> {
 }
 
 /// Prepares a directory that an earlier copy has made: removes what it left when it was killed, and lets us write.
-async fn take_up(from: &Site, to: &Site, there: Option<&Metadata>) -> Result<(), Error> {
+async fn take_up(from: &RemotePath, to: &RemotePath, there: Option<&Metadata>) -> Result<(), Error> {
     let fs = &to.at.fs;
     if let Some(mode) = there.and_then(|there| there.mode).filter(|mode| mode & OWNER != OWNER) {
         fs.set_permissions_without_links(&to.path, mode & (PERMISSIONS | STICKY) | OWNER).await?;
@@ -493,7 +494,7 @@ async fn take_up(from: &Site, to: &Site, there: Option<&Metadata>) -> Result<(),
     Ok(())
 }
 
-async fn has_entry(directory: &Site, name: &OsStr) -> Result<bool, Error> {
+async fn has_entry(directory: &RemotePath, name: &OsStr) -> Result<bool, Error> {
     let path = directory.path.join(name);
     // A link that leads nowhere is an entry, too.
     Ok(directory.at.fs.exists(&path).await? || directory.at.fs.read_link(&path).await.is_ok())
@@ -536,7 +537,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 
 /// What is in a directory, in the order of the names, a page at a time.
 struct Listing {
-    site: Site,
+    site: RemotePath,
     pages: Pages,
     page: vec::IntoIter<DirectoryEntry>,
     /// Taken from the page, and not yet asked for.
@@ -547,7 +548,7 @@ struct Listing {
 
 impl Listing {
     /// Reads the first page.
-    async fn new(site: Site) -> Result<Self, Failure> {
+    async fn new(site: RemotePath) -> Result<Self, Failure> {
         let mut pages = site.at.fs.read_dir_pages(&site.path).map_err(|error| failed(&site, error))?;
         let page = pages.next().await.map_err(|error| failed(&site, error))?;
         Ok(Self { site, pages, page: page.unwrap_or_default().into_iter(), ahead: None, last: None })
@@ -609,7 +610,7 @@ fn is_after(name: &OsStr, last: Option<&OsStr>) -> bool {
 }
 
 /// Counts what there is to do. What cannot be read is said by the copy itself.
-async fn count(roots: Vec<(Site, Metadata)>, report: Arc<Report>) {
+async fn count(roots: Vec<(RemotePath, Metadata)>, report: Arc<Report>) {
     for (root, metadata) in roots {
         let mut listings = Vec::new();
         if metadata.is_directory {
@@ -637,7 +638,7 @@ async fn count(roots: Vec<(Site, Metadata)>, report: Arc<Report>) {
 }
 
 /// Compares what is in two files.
-async fn has_same_content(from: &Site, to: &Site) -> bool {
+async fn has_same_content(from: &RemotePath, to: &RemotePath) -> bool {
     let hashes = tokio::join!(from.at.fs.hash(&from.path), to.at.fs.hash(&to.path));
     matches!(hashes, (Ok(from), Ok(to)) if from == to)
 }
@@ -654,7 +655,7 @@ pub(super) fn is_special(metadata: &Metadata) -> bool {
     !metadata.is_file && !metadata.is_directory && metadata.kind != Some(MetadataKind::Symlink)
 }
 
-pub(super) fn special_is_there(from: &Site, to: &Site) -> Failure {
+pub(super) fn special_is_there(from: &RemotePath, to: &RemotePath) -> Failure {
     Failure::new(
         format!("{}: `{}` is a pipe, socket or device", cannot_copy(from), text::plain(&to.shown)),
         "remove it, or copy to another name",
@@ -682,11 +683,11 @@ fn time(ms: i64) -> Option<std::time::SystemTime> {
     if ms < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
 }
 
-fn cannot_copy(from: &Site) -> String {
+fn cannot_copy(from: &RemotePath) -> String {
     format!("cannot copy `{}`", text::plain(&from.shown))
 }
 
-fn failed(site: &Site, error: Error) -> Failure {
+fn failed(site: &RemotePath, error: Error) -> Failure {
     // What goes missing on the way is not what was asked for and is not there.
     Failure::from(error).context(&cannot_copy(site)).on_the_way()
 }

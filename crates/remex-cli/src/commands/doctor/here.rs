@@ -14,7 +14,7 @@ use remex::environments::{Source, configured};
 use super::host::{self, Host};
 use crate::{
     remote::{
-        endpoint::Place,
+        endpoint::Endpoint,
         probe::probe,
         user_server::{self, Found},
     },
@@ -42,7 +42,7 @@ pub(super) async fn look(limit: Duration) -> Vec<Finding> {
     findings.push(loopback());
     findings.extend(directories());
     findings.push(runtime_directory());
-    findings.extend(own_server(limit).await);
+    findings.extend(user_server_findings(limit).await);
     findings.extend(environments());
     findings.push(clocks.judge());
     findings
@@ -75,7 +75,7 @@ fn loopback() -> Finding {
 
 fn runtime_directory() -> Finding {
     const NAME: &str = "runtime directory";
-    let socket = user_server::Socket::usual();
+    let socket = user_server::Socket::default_path();
     let directory = socket.directory();
     if socket.path.as_os_str().len() > LONGEST_SOCKET {
         let what = format!("the path of a socket in it is too long: `{}`", socket.path.display());
@@ -140,26 +140,26 @@ fn directories() -> Vec<Finding> {
 }
 
 /// Looks at the user's own server, if it runs.
-async fn own_server(limit: Duration) -> Vec<Finding> {
+async fn user_server_findings(limit: Duration) -> Vec<Finding> {
     const NAME: &str = "own server";
-    let place = match user_server::look().await {
-        Ok(Found::Running(socket)) => Place::own(socket),
+    let endpoint = match user_server::find().await {
+        Ok(Found::Running(socket)) => Endpoint::user_server(socket),
         Ok(Found::Nothing) => {
             return vec![Finding::ok(NAME, "does not run; it is started when it is needed")];
         }
         Ok(Found::Died) => {
             return vec![
                 Finding::new(NAME, Verdict::Warning, user_server::DIED)
-                    .todo(format!("see `{}` for why", user_server::Socket::usual().log().display())),
+                    .todo(format!("see `{}` for why", user_server::Socket::default_path().log().display())),
             ];
         }
         Err(failure) => return vec![Finding::failed(NAME, &failure)],
     };
-    let report = match probe(&place, limit).await {
+    let report = match probe(&endpoint, limit).await {
         Ok(report) => report,
         Err(failure) => return vec![Finding::failed(NAME, &failure)],
     };
-    let mut findings = vec![Finding::ok(NAME, format!("runs at {}", place.target))];
+    let mut findings = vec![Finding::ok(NAME, format!("runs at {}", endpoint.target))];
     findings.extend(report.end().await.into_iter().filter(|finding| {
         let interesting = ["handshake", "round trip", "clock", "resume"].contains(&finding.name);
         interesting || finding.verdict == Verdict::Failed

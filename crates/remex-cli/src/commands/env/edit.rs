@@ -35,7 +35,7 @@ pub(super) fn add(flags: &Add) -> Outcome {
         return Err(Failure::usage(what, "choose another name"));
     }
     let settings = &flags.settings;
-    let Some(mut way) = settings.way()? else {
+    let Some(mut address) = settings.address()? else {
         return Err(Failure::usage(
             "nothing says where the server is",
             "give an address, or a program after `--`",
@@ -43,13 +43,13 @@ pub(super) fn add(flags: &Add) -> Outcome {
     };
     EnvironmentsFile::open()?.check_is_new(&id)?;
     if settings.install {
-        way.install()?;
+        address.install()?;
     }
     let mut file = EnvironmentsFile::open()?;
     file.check_is_new(&id)?;
     let mut entry = Table::new();
     entry["id"] = value(id.as_str());
-    settings.apply(&mut entry, Some(way))?;
+    settings.apply(&mut entry, Some(address))?;
     file.insert(&entry)?;
     settings.finish("added", &id, file)
 }
@@ -62,17 +62,17 @@ pub(super) fn set(flags: &Set) -> Outcome {
             "see `remex env set --help`",
         ));
     }
-    let mut way = settings.way()?;
+    let mut address = settings.address()?;
     if settings.install {
-        let mut known = match way.take() {
-            Some(way) => way,
+        let mut known = match address.take() {
+            Some(address) => address,
             None => EnvironmentsFile::open()?.way_of(name)?,
         };
         known.install()?;
-        way = Some(known);
+        address = Some(known);
     }
     let mut file = EnvironmentsFile::open()?;
-    settings.apply(file.entry(name)?, way)?;
+    settings.apply(file.entry(name)?, address)?;
     let id = Id::new(name.as_str()).map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))?;
     settings.finish("changed", &id, file)
 }
@@ -130,12 +130,12 @@ pub(super) fn remove(flags: &Remove) -> Outcome {
 }
 
 /// What leads to a server, as the file has it; paths are absolute, because those in the file begin at its directory.
-enum Way {
+enum ServerAddress {
     Url(String),
     Program(Program),
 }
 
-impl Way {
+impl ServerAddress {
     /// Copies this program to where ssh leads, says so, and uses it from now on.
     fn install(&mut self) -> Result<(), Failure> {
         let Self::Program(program) = self else {
@@ -163,30 +163,30 @@ impl Settings {
             || *install
     }
 
-    fn way(&self) -> Result<Option<Way>, Failure> {
+    fn address(&self) -> Result<Option<ServerAddress>, Failure> {
         if let Some(url) = &self.url {
             return Ok(Some(match ssh::target(url)? {
-                Target::Unix(path) => Way::Url(format!("unix://{}", absolute(&path)?)),
-                Target::Program(program) => Way::Program(program),
-                _ => Way::Url(url.clone()),
+                Target::Unix(path) => ServerAddress::Url(format!("unix://{}", absolute(&path)?)),
+                Target::Program(program) => ServerAddress::Program(program),
+                _ => ServerAddress::Url(url.clone()),
             }));
         }
         let Some((program, args)) = self.program.split_first() else { return Ok(None) };
         let relative = program.contains('/') && Path::new(program).is_relative();
         let program = if relative { absolute(Path::new(program))? } else { program.clone() };
-        Ok(Some(Way::Program(Program { program, args: args.to_vec(), ..Program::default() })))
+        Ok(Some(ServerAddress::Program(Program { program, args: args.to_vec(), ..Program::default() })))
     }
 
     /// Writes what was given into an environment, and leaves the rest as it is.
-    fn apply(&self, entry: &mut dyn TableLike, way: Option<Way>) -> Result<(), Failure> {
-        match way {
-            Some(Way::Url(url)) => {
+    fn apply(&self, entry: &mut dyn TableLike, address: Option<ServerAddress>) -> Result<(), Failure> {
+        match address {
+            Some(ServerAddress::Url(url)) => {
                 for key in ["program", "args", "env", "cwd"] {
                     entry.remove(key);
                 }
                 put(entry, "url", url.into());
             }
-            Some(Way::Program(program)) => {
+            Some(ServerAddress::Program(program)) => {
                 for key in ["url", "auth_bearer_token", "auth_bearer_token_file"] {
                     entry.remove(key);
                 }
@@ -380,13 +380,15 @@ impl EnvironmentsFile {
     }
 
     /// Returns what leads to an environment.
-    fn way_of(&mut self, name: &str) -> Result<Way, Failure> {
+    fn way_of(&mut self, name: &str) -> Result<ServerAddress, Failure> {
         let entry = self.entry(name)?;
         let text = |key| entry.get(key).and_then(Item::as_str).map(str::to_owned);
-        let Some(program) = text("program") else { return Ok(Way::Url(text("url").unwrap_or_default())) };
+        let Some(program) = text("program") else {
+            return Ok(ServerAddress::Url(text("url").unwrap_or_default()));
+        };
         let args = entry.get("args").and_then(Item::as_array).into_iter().flatten();
         let args = args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect();
-        Ok(Way::Program(Program { program, args, ..Program::default() }))
+        Ok(ServerAddress::Program(Program { program, args, ..Program::default() }))
     }
 
     fn has(&self, name: &str) -> bool {

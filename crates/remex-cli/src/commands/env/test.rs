@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::Outcome;
 use crate::{
     args::env::test::Flags,
-    remote::{endpoint::Place, probe::probe},
+    remote::{endpoint::Endpoint, probe::probe},
     render::{
         failure::{Failure, Kind},
         finding::{self, Finding},
@@ -26,7 +26,7 @@ struct Listing {
 struct Tested {
     id: String,
     #[serde(rename = "where")]
-    place: String,
+    endpoint: String,
     reached: bool,
     ok: bool,
     checks: Vec<Finding>,
@@ -34,11 +34,11 @@ struct Tested {
 
 pub(super) async fn run(flags: &Flags) -> Outcome {
     let names = if flags.all { all()? } else { flags.names.clone() };
-    let places = places(&names)?;
+    let endpoints = endpoints(&names)?;
     let limit = flags.timeout;
     let mut tests = JoinSet::new();
-    for (index, (name, place)) in places.into_iter().enumerate() {
-        tests.spawn(async move { (index, test(name, place, limit).await) });
+    for (index, (name, endpoint)) in endpoints.into_iter().enumerate() {
+        tests.spawn(async move { (index, test(name, endpoint, limit).await) });
     }
     let mut tested = Vec::new();
     // Whoever answers first is shown first: a server that hangs holds up nobody else's answer.
@@ -70,35 +70,35 @@ fn all() -> Result<Vec<String>, Failure> {
 }
 
 /// A place by its name, or why it cannot be one.
-type Named = (String, Result<Place, Failure>);
+type Named = (String, Result<Endpoint, Failure>);
 
 /// Finds the places; one whose token cannot be had is a result like others.
-fn places(names: &[String]) -> Result<Vec<Named>, Failure> {
-    let named = |name: &String| match Place::named(name) {
+fn endpoints(names: &[String]) -> Result<Vec<Named>, Failure> {
+    let named = |name: &String| match Endpoint::named(name) {
         Err(failure) if failure.kind() != Kind::Failed => Err(failure),
         found => Ok((name.clone(), found)),
     };
     names.iter().map(named).collect()
 }
 
-async fn test(name: String, place: Result<Place, Failure>, limit: Duration) -> Result<Tested, Failure> {
-    let place = match place {
-        Ok(place) => place,
+async fn test(name: String, endpoint: Result<Endpoint, Failure>, limit: Duration) -> Result<Tested, Failure> {
+    let endpoint = match endpoint {
+        Ok(endpoint) => endpoint,
         Err(failure) => {
             let checks = vec![Finding::failed("configuration", &failure)];
-            return Ok(Tested { place: name.clone(), id: name, reached: false, ok: false, checks });
+            return Ok(Tested { endpoint: name.clone(), id: name, reached: false, ok: false, checks });
         }
     };
-    let report = probe(&place, limit).await?;
+    let report = probe(&endpoint, limit).await?;
     let reached = report.client.is_some();
     let checks = report.end().await;
     let ok = !finding::any_failed(&checks);
-    Ok(Tested { id: place.name, place: super::bare(&place.target), reached, ok, checks })
+    Ok(Tested { id: endpoint.name, endpoint: super::bare(&endpoint.target), reached, ok, checks })
 }
 
 fn text(tested: &Tested) -> String {
     let name = Colour::of_stdout().paint(Tone::Bold, &plain(&tested.id));
-    let place = plain(&tested.place);
-    let heading = if tested.id == tested.place { name } else { format!("{name}: {place}") };
+    let endpoint = plain(&tested.endpoint);
+    let heading = if tested.id == tested.endpoint { name } else { format!("{name}: {endpoint}") };
     format!("{heading}\n{}", finding::text(&tested.checks, "failed"))
 }

@@ -73,7 +73,7 @@ pub(super) enum Mode {
 
 /// What has to be done elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum Action {
     Nothing,
     Quit,
     /// Let the shell have the terminal.
@@ -156,12 +156,12 @@ impl State {
     }
 
     /// Does what a key means.
-    pub(super) fn press(&mut self, key: KeyEvent) -> Order {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Action {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Order::Quit,
-                KeyCode::Char('z') => Order::Suspend,
-                _ => Order::Nothing,
+                KeyCode::Char('c') => Action::Quit,
+                KeyCode::Char('z') => Action::Suspend,
+                _ => Action::Nothing,
             };
         }
         self.message = None;
@@ -176,21 +176,21 @@ impl State {
             Mode::Kill { key: process, name } => {
                 self.mode = Mode::List;
                 if matches!(key.code, KeyCode::Char('y' | 'Y')) {
-                    return Order::KillTree(process, name);
+                    return Action::KillTree(process, name);
                 }
             }
         }
-        Order::Nothing
+        Action::Nothing
     }
 
-    fn press_in_list(&mut self, code: KeyCode) -> Order {
+    fn press_in_list(&mut self, code: KeyCode) -> Action {
         match code {
             KeyCode::Esc if !self.filter.is_empty() => {
                 let before = self.index();
                 self.filter.clear();
                 self.keep_selection(before);
             }
-            KeyCode::Char('q') | KeyCode::Esc => return Order::Quit,
+            KeyCode::Char('q') | KeyCode::Esc => return Action::Quit,
             KeyCode::Up | KeyCode::Char('k') => self.go(|at, _| at.saturating_sub(1)),
             KeyCode::Down | KeyCode::Char('j') => self.go(|at, _| at + 1),
             KeyCode::PageUp => self.go(|at, _| at.saturating_sub(10)),
@@ -209,7 +209,7 @@ impl State {
             KeyCode::Char('K') => self.ask(|key, name| Mode::Kill { key, name }),
             _ => {}
         }
-        Order::Nothing
+        Action::Nothing
     }
 
     fn press_in_output(&mut self, code: KeyCode) {
@@ -234,22 +234,22 @@ impl State {
         self.keep_selection(before);
     }
 
-    fn press_in_signals(&mut self, code: KeyCode, key: Key, name: String, chosen: usize) -> Order {
+    fn press_in_signals(&mut self, code: KeyCode, key: Key, name: String, chosen: usize) -> Action {
         let chosen = match code {
             KeyCode::Up | KeyCode::Left | KeyCode::Char('k' | 'h') => chosen + SIGNALS.len() - 1,
             KeyCode::Down | KeyCode::Right | KeyCode::Char('j' | 'l' | 's') => chosen + 1,
             KeyCode::Enter => {
                 self.mode = Mode::List;
-                return Order::Signal(key, name, SIGNALS[chosen]);
+                return Action::Signal(key, name, SIGNALS[chosen]);
             }
             KeyCode::Char('q') | KeyCode::Esc => {
                 self.mode = Mode::List;
-                return Order::Nothing;
+                return Action::Nothing;
             }
             _ => chosen,
         };
         self.mode = Mode::Signal { key, name, chosen: chosen % SIGNALS.len() };
-        Order::Nothing
+        Action::Nothing
     }
 
     /// Asks something about the selected process, if it runs.
@@ -307,8 +307,8 @@ mod tests {
         state
     }
 
-    fn press(state: &mut State, keys: &str) -> Order {
-        let mut order = Order::Nothing;
+    fn press(state: &mut State, keys: &str) -> Action {
+        let mut order = Action::Nothing;
         for key in keys.chars() {
             let code = match key {
                 '\n' => KeyCode::Enter,
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(selected(&state), Some("c"));
         state.look(Vec::new(), Instant::now());
         assert_eq!(selected(&state), None);
-        assert_eq!(press(&mut state, "jkKs\nf"), Order::Nothing);
+        assert_eq!(press(&mut state, "jkKs\nf"), Action::Nothing);
         assert_eq!(state.mode, Mode::List);
     }
 
@@ -348,13 +348,13 @@ mod tests {
         press(&mut state, "/LIN");
         assert_eq!((selected(&state), state.listed().len()), (Some("lint"), 1));
         // While it is typed, letters are no orders.
-        assert_eq!(press(&mut state, "qK"), Order::Nothing);
+        assert_eq!(press(&mut state, "qK"), Action::Nothing);
         assert_eq!((selected(&state), state.filter.as_str()), (None, "LINqK"));
         press(&mut state, "\u{1b}/sleep 1\n");
         assert_eq!((state.listed().len(), &state.mode), (2, &Mode::List));
         // The first takes the filter away, the second leaves.
-        assert_eq!((press(&mut state, "\u{1b}"), state.filter.as_str()), (Order::Nothing, ""));
-        assert_eq!(press(&mut state, "\u{1b}"), Order::Quit);
+        assert_eq!((press(&mut state, "\u{1b}"), state.filter.as_str()), (Action::Nothing, ""));
+        assert_eq!(press(&mut state, "\u{1b}"), Action::Quit);
     }
 
     #[test]
@@ -377,14 +377,14 @@ mod tests {
     fn signals_are_chosen_and_a_tree_is_killed_only_after_a_yes() {
         let mut state = state(&["a", "b"]);
         let key = Key { session_id: "id-of-s".to_owned(), process_id: "b".to_owned() };
-        let signal = Order::Signal(key.clone(), "b".to_owned(), SignalName::Int);
+        let signal = Action::Signal(key.clone(), "b".to_owned(), SignalName::Int);
         assert_eq!(press(&mut state, "jsj\n"), signal);
-        assert_eq!(press(&mut state, "s\u{1b}"), Order::Nothing);
-        assert_eq!(press(&mut state, "Kn"), Order::Nothing);
-        assert_eq!(press(&mut state, "K"), Order::Nothing);
+        assert_eq!(press(&mut state, "s\u{1b}"), Action::Nothing);
+        assert_eq!(press(&mut state, "Kn"), Action::Nothing);
+        assert_eq!(press(&mut state, "K"), Action::Nothing);
         // The question is about the process that was selected, whatever happens meanwhile.
         state.look(rows(&["a"]), Instant::now());
-        assert_eq!(press(&mut state, "y"), Order::KillTree(key, "b".to_owned()));
+        assert_eq!(press(&mut state, "y"), Action::KillTree(key, "b".to_owned()));
     }
 
     #[test]
@@ -394,8 +394,8 @@ mod tests {
         assert_eq!(state.mode, Mode::Follow);
         state.look(rows(&["a"]), Instant::now());
         assert_eq!(state.watched().map(|key| key.process_id.as_str()), Some("b"));
-        assert_eq!(press(&mut state, "q"), Order::Nothing);
+        assert_eq!(press(&mut state, "q"), Action::Nothing);
         assert_eq!((&state.mode, selected(&state)), (&Mode::List, Some("a")));
-        assert_eq!(press(&mut state, "q"), Order::Quit);
+        assert_eq!(press(&mut state, "q"), Action::Quit);
     }
 }

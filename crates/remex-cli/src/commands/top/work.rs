@@ -9,8 +9,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::{state::Key, tail::Tail};
 use crate::{
     remote::{
-        endpoint::Place,
-        process_ref::{Followed, News, Patience},
+        endpoint::Endpoint,
+        process_ref::{OutputBatch, ProcessRef, ReadWait},
         processes::{Processes, Row},
         reconnect,
     },
@@ -42,40 +42,40 @@ pub(super) struct Output {
     cursor: u64,
     /// Whether something was left out because it was too much.
     skipped: bool,
-    news: News,
+    batch: OutputBatch,
 }
 
 pub(super) async fn look(client: Client) -> Done {
     Done::Looked(Processes::list(&client).await.map(|processes| processes.rows))
 }
 
-pub(super) async fn connect(place: Place) -> Done {
+pub(super) async fn connect(endpoint: Endpoint) -> Done {
     let adapt = |options: &mut Options| {
-        reconnect::outlive(options);
+        reconnect::keep_session(options);
         // The screen has the terminal.
         options.prompts = Prompts::Refuse;
     };
-    Done::Connected(place.connect(adapt).await)
+    Done::Connected(endpoint.connect(adapt).await)
 }
 
-pub(super) async fn signal(followed: Followed, name: String, signal: SignalName) -> Done {
-    Done::Acted(match followed.signal(signal).await {
+pub(super) async fn signal(process: ProcessRef, name: String, signal: SignalName) -> Done {
+    Done::Acted(match process.signal(signal).await {
         Ok(()) => format!("{signal} sent to {name}"),
         Err(error) => format!("cannot signal {name}: {error}"),
     })
 }
 
-pub(super) async fn kill(followed: Followed, name: String) -> Done {
+pub(super) async fn kill(process: ProcessRef, name: String) -> Done {
     let timeout_ms = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
-    Done::Acted(match followed.terminate(TerminateMode::Graceful { timeout_ms }).await {
+    Done::Acted(match process.terminate(TerminateMode::Graceful { timeout_ms }).await {
         Ok(()) => format!("TERM sent to {name} and all it started; KILL follows in {} s", GRACE.as_secs()),
         Err(error) => format!("cannot end {name}: {error}"),
     })
 }
 
 impl Key {
-    pub(super) fn followed(&self, client: &Client) -> Followed {
-        Followed {
+    pub(super) fn process_ref(&self, client: &Client) -> ProcessRef {
+        ProcessRef {
             client: client.clone(),
             session_id: self.session_id.clone(),
             process_id: self.process_id.clone(),
@@ -91,7 +91,7 @@ pub(super) struct Reading {
     has_failed: bool,
     cursor: Option<u64>,
     /// The read that is under way, and whether it waits for news.
-    under_way: Option<(AbortHandle, Patience)>,
+    under_way: Option<(AbortHandle, ReadWait)>,
     is_over: bool,
 }
 
@@ -108,18 +108,19 @@ impl Reading {
         said_bytes: u64,
         work: &mut JoinSet<Done>,
     ) {
-        let patience = if follows { Patience::Some } else { Patience::None };
-        if let Some((read, _)) = self.under_way.take_if(|(_, other)| *other == Patience::Some && !follows) {
+        let wait = if follows { ReadWait::ForOutput } else { ReadWait::Poll };
+        if let Some((read, _)) =
+            self.under_way.take_if(|(_, other)| *other == ReadWait::ForOutput && !follows)
+        {
             read.abort();
         }
         if self.is_over || self.under_way.is_some() || !(self.is_due || follows && !self.has_failed) {
             return;
         }
         self.is_due = false;
-        let (key, followed, cursor) = (self.key.clone(), self.key.followed(client), self.cursor);
-        let read =
-            work.spawn(async move { Done::Read(key, read(&followed, cursor, said_bytes, patience).await) });
-        self.under_way = Some((read, patience));
+        let (key, process, cursor) = (self.key.clone(), self.key.process_ref(client), self.cursor);
+        let read = work.spawn(async move { Done::Read(key, read(&process, cursor, said_bytes, wait).await) });
+        self.under_way = Some((read, wait));
     }
 
     /// Takes what came, and shows it.
@@ -129,11 +130,11 @@ impl Reading {
         match read {
             Ok(output) => {
                 let begins = self.cursor.replace(output.cursor).is_none();
-                if !begins && (output.skipped || output.news.gap.is_some()) {
+                if !begins && (output.skipped || output.batch.gap.is_some()) {
                     tail.skip();
                 }
-                self.is_over = output.news.closed && output.news.pieces.is_empty();
-                for piece in output.news.pieces {
+                self.is_over = output.batch.closed && output.batch.pieces.is_empty();
+                for piece in output.batch.pieces {
                     tail.take(piece.stream, &piece.bytes);
                 }
             }
@@ -155,20 +156,20 @@ impl Drop for Reading {
 
 /// Reads what comes after the cursor, but no more of it than a screen shows.
 async fn read(
-    followed: &Followed,
+    process: &ProcessRef,
     cursor: Option<u64>,
     said_bytes: u64,
-    patience: Patience,
+    wait: ReadWait,
 ) -> Result<Output, Error> {
-    if patience == Patience::Some && cursor.is_some() {
+    if wait == ReadWait::ForOutput && cursor.is_some() {
         tokio::time::sleep(FRAME).await;
     }
-    let newest = followed.shortly_before(0).await?;
+    let newest = process.shortly_before(0).await?;
     // As long as pieces usually are.
     let piece_bytes = (said_bytes / newest.max(1)).max(1);
     let first = newest.saturating_sub((SHOWN_BYTES / piece_bytes).clamp(2, SHOWN_EVENTS));
     let skipped = cursor.is_some_and(|cursor| cursor < first);
     let mut cursor = cursor.unwrap_or(first).max(first);
-    let news = followed.read(&mut cursor, patience).await?;
-    Ok(Output { cursor, skipped, news })
+    let batch = process.read(&mut cursor, wait).await?;
+    Ok(Output { cursor, skipped, batch })
 }

@@ -16,17 +16,17 @@ use super::{
     tree::{is_special, special_is_there},
 };
 use crate::{
-    remote::path_arg::Site,
+    remote::path_arg::RemotePath,
     render::{failure::Failure, text},
 };
 
 /// One thing that was named, and what is to become of it.
 #[derive(Debug)]
-pub(super) struct Errand {
-    pub(super) from: Site,
+pub(super) struct CopyJob {
+    pub(super) from: RemotePath,
     /// What it is; a link that was named is followed.
     pub(super) metadata: Metadata,
-    pub(super) to: Site,
+    pub(super) to: RemotePath,
     /// What is there.
     pub(super) there: Option<Metadata>,
     /// What marks the directory while it is new and unfinished.
@@ -47,11 +47,11 @@ pub(super) struct Marker {
 }
 
 /// Decides what becomes of each source; those that are not there are reported and left out.
-pub(super) async fn errands(
-    sources: Vec<Site>,
-    destination: &Site,
+pub(super) async fn copy_jobs(
+    sources: Vec<RemotePath>,
+    destination: &RemotePath,
     report: &Report,
-) -> Result<Vec<Errand>, Failure> {
+) -> Result<Vec<CopyJob>, Failure> {
     let there = look(destination).await?;
     let is_directory = there.as_ref().is_some_and(|there| there.is_directory);
     let shown = text::plain(&destination.shown);
@@ -67,22 +67,22 @@ pub(super) async fn errands(
         check_parent(destination).await?;
     }
     let resolved = resolve(destination).await?;
-    let mut errands: Vec<Errand> = Vec::new();
+    let mut copy_jobs: Vec<CopyJob> = Vec::new();
     let is_only = sources.len() == 1;
     for from in sources {
-        match errand(from, destination, &resolved, Into { is_directory, is_only }).await {
-            Ok(errand) => {
-                check_twice(&errands, &errand)?;
-                errands.push(errand);
+        match copy_job(from, destination, &resolved, Into { is_directory, is_only }).await {
+            Ok(copy_job) => {
+                check_twice(&copy_jobs, &copy_job)?;
+                copy_jobs.push(copy_job);
             }
             Err(failure) => report.failure(failure)?,
         }
     }
-    Ok(errands)
+    Ok(copy_jobs)
 }
 
 /// Returns what is at a site, links followed; nothing where nothing is.
-async fn look(site: &Site) -> Result<Option<Metadata>, Failure> {
+async fn look(site: &RemotePath) -> Result<Option<Metadata>, Failure> {
     match site.at.fs.metadata(&site.path).await {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.refusal() == Some(ErrorKind::NotFound) => Ok(None),
@@ -90,7 +90,7 @@ async fn look(site: &Site) -> Result<Option<Metadata>, Failure> {
     }
 }
 
-async fn check_parent(destination: &Site) -> Result<(), Failure> {
+async fn check_parent(destination: &RemotePath) -> Result<(), Failure> {
     let parent = destination.path.parent().unwrap_or(Path::new("/"));
     match destination.at.fs.metadata(parent).await {
         Ok(parent) if parent.is_directory => Ok(()),
@@ -107,7 +107,7 @@ async fn check_parent(destination: &Site) -> Result<(), Failure> {
 }
 
 /// Returns the destination with all links resolved, whether it is there or not.
-async fn resolve(destination: &Site) -> Result<PathBuf, Failure> {
+async fn resolve(destination: &RemotePath) -> Result<PathBuf, Failure> {
     let fs = &destination.at.fs;
     let native = |path: HostPath| path.native().map(Path::to_owned).unwrap_or_default();
     match fs.canonicalize(&destination.path).await {
@@ -131,7 +131,12 @@ struct Into {
     is_only: bool,
 }
 
-async fn errand(from: Site, destination: &Site, resolved: &Path, into: Into) -> Result<Errand, Failure> {
+async fn copy_job(
+    from: RemotePath,
+    destination: &RemotePath,
+    resolved: &Path,
+    into: Into,
+) -> Result<CopyJob, Failure> {
     let failed = |error: Error| from.failed("copy", error);
     let metadata = from.at.fs.metadata(&from.path).await.map_err(failed)?;
     if from.is_directory && !metadata.is_directory {
@@ -149,7 +154,7 @@ async fn errand(from: Site, destination: &Site, resolved: &Path, into: Into) -> 
     let real = from.at.fs.canonicalize(&from.path).await.map_err(failed)?;
     let real =
         real.native().map_err(|error| Failure::new(error.to_string(), "name another path"))?.to_owned();
-    let mut to = Site { path: resolved.to_owned(), ..destination.clone() };
+    let mut to = RemotePath { path: resolved.to_owned(), ..destination.clone() };
     let mut marker = Marker::new(&from, &real);
     if into.is_directory && into.is_only && metadata.is_directory {
         marker.is_continued = marker.is_in(&to).await;
@@ -172,11 +177,11 @@ async fn errand(from: Site, destination: &Site, resolved: &Path, into: Into) -> 
     if metadata.is_directory && there.is_some() && !marker.is_continued {
         marker.is_continued = marker.is_in(&to).await;
     }
-    Ok(Errand { from, metadata, to, there, marker })
+    Ok(CopyJob { from, metadata, to, there, marker })
 }
 
 impl Marker {
-    fn new(from: &Site, real: &Path) -> Self {
+    fn new(from: &RemotePath, real: &Path) -> Self {
         let mut text = format!("remex cp {}:", from.at.name).into_bytes();
         text.extend_from_slice(real.as_os_str().as_encoded_bytes());
         text.push(b'\n');
@@ -184,7 +189,7 @@ impl Marker {
     }
 
     /// Tells whether a directory is one that an earlier copy of the same source left unfinished.
-    pub(super) async fn is_in(&self, directory: &Site) -> bool {
+    pub(super) async fn is_in(&self, directory: &RemotePath) -> bool {
         let (fs, path) = (&directory.at.fs, directory.path.join(MARKER));
         let is_likely = fs
             .metadata(&path)
@@ -195,7 +200,7 @@ impl Marker {
 }
 
 /// Returns the name that a source has in a directory; the root of a file system has none.
-fn name(from: &Site, real: &Path) -> Option<OsString> {
+fn name(from: &RemotePath, real: &Path) -> Option<OsString> {
     let typed = from.path.components().next_back();
     match typed {
         Some(std::path::Component::Normal(name)) => Some(name.to_owned()),
@@ -203,7 +208,12 @@ fn name(from: &Site, real: &Path) -> Option<OsString> {
     }
 }
 
-fn check_kinds(from: &Site, metadata: &Metadata, to: &Site, there: Option<&Metadata>) -> Result<(), Failure> {
+fn check_kinds(
+    from: &RemotePath,
+    metadata: &Metadata,
+    to: &RemotePath,
+    there: Option<&Metadata>,
+) -> Result<(), Failure> {
     let Some(there) = there else { return Ok(()) };
     let (what, todo) = match (metadata.is_directory, there.is_directory) {
         (true, false) => ("is not a directory", "remove it, or copy to another name"),
@@ -215,7 +225,12 @@ fn check_kinds(from: &Site, metadata: &Metadata, to: &Site, there: Option<&Metad
 }
 
 /// Refuses a file onto itself, and a directory into itself, which would never end.
-async fn check_itself(from: &Site, real: &Path, metadata: &Metadata, to: &Site) -> Result<(), Failure> {
+async fn check_itself(
+    from: &RemotePath,
+    real: &Path,
+    metadata: &Metadata,
+    to: &RemotePath,
+) -> Result<(), Failure> {
     if !to.path.starts_with(real) || !is_same_host(from, to, real).await {
         return Ok(());
     }
@@ -232,7 +247,7 @@ async fn check_itself(from: &Site, real: &Path, metadata: &Metadata, to: &Site) 
 }
 
 /// Tells whether a path is the same thing at both places, also where one host has two names.
-async fn is_same_host(from: &Site, to: &Site, path: &Path) -> bool {
+async fn is_same_host(from: &RemotePath, to: &RemotePath, path: &Path) -> bool {
     if Arc::ptr_eq(&from.at, &to.at) {
         return true;
     }
@@ -248,8 +263,8 @@ async fn is_same_host(from: &Site, to: &Site, path: &Path) -> bool {
 }
 
 /// Refuses two sources that would overwrite each other.
-fn check_twice(errands: &[Errand], new: &Errand) -> Result<(), Failure> {
-    let Some(other) = errands.iter().find(|other| other.to.path == new.to.path) else { return Ok(()) };
+fn check_twice(copy_jobs: &[CopyJob], new: &CopyJob) -> Result<(), Failure> {
+    let Some(other) = copy_jobs.iter().find(|other| other.to.path == new.to.path) else { return Ok(()) };
     Err(Failure::usage(
         format!(
             "cannot copy both `{}` and `{}`: each would be `{}`",
@@ -261,10 +276,10 @@ fn check_twice(errands: &[Errand], new: &Errand) -> Result<(), Failure> {
     ))
 }
 
-fn cannot_copy(from: &Site) -> String {
+fn cannot_copy(from: &RemotePath) -> String {
     format!("cannot copy `{}`", text::plain(&from.shown))
 }
 
-fn cannot_copy_to(to: &Site, error: Error) -> Failure {
+fn cannot_copy_to(to: &RemotePath, error: Error) -> Failure {
     Failure::from(error).context(&format!("cannot copy to `{}`", text::plain(&to.shown)))
 }

@@ -10,30 +10,30 @@ use remex_proto::process::{SignalName, TerminateMode};
 use tokio::io::AsyncWriteExt as _;
 
 use super::output::Output;
-use crate::remote::process_ref::{Followed, News, Patience};
+use crate::remote::process_ref::{OutputBatch, ProcessRef, ReadWait};
 
 /// A process, and where we are in what it says.
 #[derive(Debug)]
-pub(crate) enum Remote {
-    /// Our own: it waits for us when we are slow.
+pub(crate) enum ShownProcess {
+    /// Started by us: it waits for us when we are slow.
     Started { process: Process, events: Events },
-    /// Somebody's: nobody notices that we are there.
-    Followed { followed: Followed, cursor: u64, events: VecDeque<Event> },
+    /// Another client's: reading it does not disturb that client.
+    Observed { process: ProcessRef, cursor: u64, events: VecDeque<Event> },
 }
 
 /// The input of a process.
-pub(super) enum Feed {
+pub(super) enum InputSink {
     Own(Option<Stdin>),
-    Other { followed: Followed, name: String, written: u64 },
+    Other { process: ProcessRef, name: String, written: u64 },
 }
 
-impl Remote {
+impl ShownProcess {
     pub(crate) fn started(process: Process) -> Self {
         Self::Started { events: process.events(), process }
     }
 
-    pub(crate) fn followed(followed: Followed, cursor: u64) -> Self {
-        Self::Followed { followed, cursor, events: VecDeque::new() }
+    pub(crate) fn observed(process: ProcessRef, cursor: u64) -> Self {
+        Self::Observed { process, cursor, events: VecDeque::new() }
     }
 
     /// Returns the next event once there is room for it; cancel-safe.
@@ -41,66 +41,66 @@ impl Remote {
         output.room().await;
         match self {
             Self::Started { events, .. } => events.next().await,
-            Self::Followed { followed, cursor, events } => {
+            Self::Observed { process, cursor, events } => {
                 while events.is_empty() {
-                    let news = followed.read(cursor, Patience::Some).await?;
-                    events.extend(told(news, *cursor));
+                    let batch = process.read(cursor, ReadWait::ForOutput).await?;
+                    events.extend(events_of(batch, *cursor));
                 }
                 Ok(events.pop_front())
             }
         }
     }
 
-    pub(super) fn feed(&self) -> Feed {
+    pub(super) fn input(&self) -> InputSink {
         match self {
-            Self::Started { process, .. } => Feed::Own(process.stdin()),
-            Self::Followed { followed, .. } => {
-                let name = format!("{}-{}", followed.client.session_id(), std::process::id());
-                Feed::Other { followed: followed.clone(), name, written: 0 }
+            Self::Started { process, .. } => InputSink::Own(process.stdin()),
+            Self::Observed { process, .. } => {
+                let name = format!("{}-{}", process.client.session_id(), std::process::id());
+                InputSink::Other { process: process.clone(), name, written: 0 }
             }
         }
     }
 
     /// Passes a signal on, without waiting: while the connection is away nothing else may.
     pub(super) fn pass(&self, signal: SignalName) {
-        let followed = self.handle();
-        tokio::spawn(async move { followed.signal(signal).await });
+        let process = self.handle();
+        tokio::spawn(async move { process.signal(signal).await });
     }
 
     /// Signals it, and waits for that.
     pub(super) fn signalled(&self, signal: SignalName) -> impl Future<Output = Result<(), Error>> + use<> {
-        let followed = self.handle();
-        async move { followed.signal(signal).await }
+        let process = self.handle();
+        async move { process.signal(signal).await }
     }
 
     /// Passes a new size on, without waiting.
     pub(super) fn resize(&self, (rows, cols): (NonZeroU16, NonZeroU16)) {
-        let followed = self.handle();
-        tokio::spawn(async move { followed.resize(rows, cols).await });
+        let process = self.handle();
+        tokio::spawn(async move { process.resize(rows, cols).await });
     }
 
     /// Ends it with everything it has started; spawned, it does so without anybody waiting.
     pub(super) fn killed(&self, mode: TerminateMode) -> impl Future<Output = Result<(), Error>> + use<> {
-        let followed = self.handle();
-        async move { followed.terminate(mode).await }
+        let process = self.handle();
+        async move { process.terminate(mode).await }
     }
 
-    fn handle(&self) -> Followed {
+    fn handle(&self) -> ProcessRef {
         match self {
-            Self::Started { process, .. } => Followed::started(process),
-            Self::Followed { followed, .. } => followed.clone(),
+            Self::Started { process, .. } => ProcessRef::started(process),
+            Self::Observed { process, .. } => process.clone(),
         }
     }
 }
 
-impl Feed {
+impl InputSink {
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         match self {
             Self::Own(Some(stdin)) => Ok(stdin.write_all(bytes).await.map_err(|error| of(&error))?),
             Self::Own(None) => Ok(()),
-            Self::Other { followed, name, written } => {
+            Self::Other { process, name, written } => {
                 *written += 1;
-                followed.write(format!("{name}-{written}"), bytes).await
+                process.write(format!("{name}-{written}"), bytes).await
             }
         }
     }
@@ -117,7 +117,7 @@ impl Feed {
         match self {
             Self::Own(Some(stdin)) => Ok(stdin.shutdown().await.map_err(|error| of(&error))?),
             Self::Own(None) => Ok(()),
-            Self::Other { followed, .. } => followed.close_stdin().await,
+            Self::Other { process, .. } => process.close_stdin().await,
         }
     }
 }
@@ -126,16 +126,16 @@ fn of(error: &std::io::Error) -> Error {
     Error::Local { action: "write to the process".to_owned(), kind: error.kind(), message: error.to_string() }
 }
 
-/// Returns the events in a piece of news, the last of which has the number of the cursor.
-fn told(news: News, cursor: u64) -> Vec<Event> {
+/// Returns the events in a batch, the last of which has the number of the cursor.
+fn events_of(batch: OutputBatch, cursor: u64) -> Vec<Event> {
     let gap =
-        news.gap.map(|gap| Event::Gap(Gap { from_seq: gap.from_seq, to_seq: gap.to_seq, bytes: gap.bytes }));
-    let chunks = news.pieces.into_iter();
+        batch.gap.map(|gap| Event::Gap(Gap { from_seq: gap.from_seq, to_seq: gap.to_seq, bytes: gap.bytes }));
+    let chunks = batch.pieces.into_iter();
     let chunks =
         chunks.map(|piece| Event::Output(Chunk { seq: cursor, stream: piece.stream, bytes: piece.bytes }));
-    let end = news
+    let end = batch
         .end
         .map(|end| Event::Exited(Exit { code: end.code, signal: end.signal, cause: end.cause, usage: None }));
-    let closed = news.closed.then(|| Event::Closed(Closed::default()));
+    let closed = batch.closed.then(|| Event::Closed(Closed::default()));
     gap.into_iter().chain(chunks).chain(end).chain(closed).collect()
 }

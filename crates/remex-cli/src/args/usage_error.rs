@@ -1,6 +1,6 @@
 //! Command lines that cannot be parsed, and what was probably meant.
 //!
-//! Start at [`refuse`].
+//! Start at [`report`].
 
 use std::{
     error::Error as _,
@@ -49,7 +49,7 @@ const SYNONYMS: &[(&str, &str)] = &[
 ];
 
 /// Prints why a command line cannot be parsed, or the help it asks for, and returns the exit code.
-pub(crate) fn refuse(error: &Error) -> ExitCode {
+pub(crate) fn report(error: &Error) -> ExitCode {
     let is_help = matches!(
         error.kind(),
         ErrorKind::DisplayHelp
