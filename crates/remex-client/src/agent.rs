@@ -1,7 +1,7 @@
-//! The agent's view: what a model's tool call needs.
+//! Processes for the tool calls of a language model.
 //!
-//! A model calls, waits a little, reads a little, and calls again. So a command returns when it has ended or a time
-//! has passed, with its output cut to a budget, and goes on under a number. Start at [`Agent`].
+//! A model starts a command, waits a little, reads some output, and calls again. So a call returns when the command has
+//! ended or a time limit has passed, with the output truncated to a budget; the process continues under a number. Start at [`Agent`].
 
 mod clock;
 mod collector;
@@ -32,9 +32,9 @@ use table::Table;
 
 /// The processes of one model.
 ///
-/// Clones share them. Between the calls everything they say is taken and its beginning and end kept, so none of them
-/// waits for the next call. Dropping the last clone ends those that run, with everything they have started,
-/// whatever their commands say about it.
+/// Clones share them. Between calls all output is read and its beginning and end are kept, so no process blocks until the
+/// next call. Dropping the last clone kills all running processes and their descendants, regardless of their
+/// [`OnDrop`].
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -95,7 +95,7 @@ impl Agent {
         Self::with_clock(limits, Arc::new(RealTime))
     }
 
-    /// Returns an agent that gets its time from somewhere else.
+    /// Returns an agent with its own time source.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -111,13 +111,14 @@ impl Agent {
         Self { shared: Arc::new(Shared { limits, clock, table: Mutex::default() }) }
     }
 
-    /// Starts a command, and returns when it has ended or the time is over, whichever is first.
+    /// Starts a command, and returns when it has ended or the time limit has passed.
     ///
-    /// The time begins when the process has started. Dropped after that, the process goes on, and the list has it.
+    /// The time starts when the process has started. If the future is dropped after that, the process continues and is
+    /// listed.
     ///
     /// # Errors
     ///
-    /// Those of [`Command::start`], and [`Refusal::Full`] when too many processes run: none is ended to make room.
+    /// Those of [`Command::start`], and [`Refusal::Full`] when too many processes run; none is killed to make room.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -147,16 +148,16 @@ impl Agent {
         self.step(handle, &open, Write::Nothing, window).await
     }
 
-    /// Gives a process input, or nothing, and returns when it has ended or the time is over.
+    /// Writes input, or nothing, to a process, and returns when it has ended or the time limit has passed.
     ///
-    /// The step has the output since the last one. It is over in time though the process does not read, and tells
-    /// what was taken ([`Step::accepted_bytes`]). Calls at the same time take turns with writing, and each piece of output goes to one of them.
-    /// Dropped, a call has taken no output.
+    /// The step contains the output since the previous one. It returns in time even if the process does not read, and
+    /// reports how much input was accepted ([`Step::accepted_bytes`]). Concurrent calls write one after the other, and
+    /// each piece of output goes to one of them. A dropped call consumes no output.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when there is no such process, it takes no input or no longer, or it has ended: nothing is
-    /// written and no output lost then, and [`Write::Nothing`] gets the rest of it. [`Error::Refused`] when the
+    /// [`Refusal`] when there is no such process, it accepts no input, or it has ended; nothing is written and no output
+    /// is lost, and [`Write::Nothing`] returns the rest of it. [`Error::Refused`] when the
     /// process has closed its input.
     ///
     /// ```
@@ -180,14 +181,13 @@ impl Agent {
         self.step(handle, &open, write, window).await
     }
 
-    /// Returns all output of a process that the server still has, from the beginning, in a text of at most
-    /// `max_bytes`.
+    /// Returns the retained output of a process from its beginning, truncated to `max_bytes`.
     ///
-    /// It takes nothing from the steps, and works after the end too.
+    /// Steps are not affected. It also works after the process has ended.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Unknown`], and [`Error::Lost`] when the session is gone.
+    /// [`Refusal::Unknown`], and [`Error::Lost`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -206,7 +206,7 @@ impl Agent {
         self.open(handle)?.retained(max_bytes).await
     }
 
-    /// Returns the processes that there are, in the order of their starts.
+    /// Returns all processes, in the order of their starts.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -231,12 +231,12 @@ impl Agent {
         self.table().iter().map(listed).collect()
     }
 
-    /// Does to a process what Ctrl-C does: on a terminal the key, otherwise SIGINT to its group.
+    /// Interrupts a process like Ctrl-C: sends the key on a terminal, otherwise SIGINT to its process group.
     ///
     /// # Errors
     ///
     /// [`Refusal::Unknown`] and [`Refusal::Ended`], those of [`Client::call`](crate::Client::call), and
-    /// [`Error::TimedOut`] when the terminal takes nothing.
+    /// [`Error::TimedOut`] when the terminal accepts no input.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -263,7 +263,7 @@ impl Agent {
         }
     }
 
-    /// Sends a signal to the group of a process.
+    /// Sends a signal to the process group of a process.
     ///
     /// # Errors
     ///
@@ -289,9 +289,9 @@ impl Agent {
         self.open(handle)?.running(handle)?.signal(signal).await
     }
 
-    /// Asks a process to end, and ends it and everything it has started after `grace`; one that has ended is fine.
+    /// Sends SIGTERM to a process, and kills it and all its descendants after `grace`; does nothing if it has ended.
     ///
-    /// It does not wait for the end: the next step does.
+    /// It does not wait for the end; the next step does.
     ///
     /// # Errors
     ///
@@ -320,7 +320,7 @@ impl Agent {
         }
     }
 
-    /// Ends a process and everything it has started, at once; one that has ended is fine.
+    /// Kills a process and all its descendants at once; does nothing if it has ended.
     ///
     /// # Errors
     ///

@@ -13,13 +13,13 @@ use crate::{ConnectionState, Error, Options, SessionLost, Target, core::Core, en
 
 /// One session with one server.
 ///
-/// Clones share it. When the connection is cut, a new one is made and the session resumed: calls and consumers
-/// notice a pause, unless a call cannot be repeated ([`Error::Interrupted`]) or the session is gone
+/// Clones share the session. After a disconnect the client reconnects and resumes the session: calls and consumers
+/// notice only a pause, unless a call cannot be repeated ([`Error::Interrupted`]) or the session is lost
 /// ([`Error::Lost`]).
 ///
-/// When the last clone and the last handle made with it are dropped, the connection is closed, and the session goes
-/// on without it for its time to live; [`Client::end`] ends it with its processes, [`Client::disconnect`] waits until the
-/// connection is closed. A program that was started for the connection ends with it, whatever happens.
+/// Dropping the last clone and the last handle made with it closes the connection; the session survives for its time to
+/// live. [`Client::end`] ends the session and its processes, [`Client::disconnect`] waits until the connection is closed.
+/// A program that was started for the connection always ends with it.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,7 +41,7 @@ pub struct Client {
 struct Owner {
     core: Arc<Core>,
     closing: watch::Sender<bool>,
-    /// Taken by whoever waits for its end; otherwise it ends by itself soon after the drop.
+    /// Taken by [`Client::disconnect`], which waits for it; otherwise it ends by itself soon after the drop.
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -52,11 +52,11 @@ impl Drop for Owner {
 }
 
 impl Client {
-    /// Connects with the usual options.
+    /// Connects with the default options.
     ///
     /// # Errors
     ///
-    /// What [`Client::connect_with`] says.
+    /// Those of [`Client::connect_with`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -73,12 +73,12 @@ impl Client {
         Self::connect_with(target, Options::default()).await
     }
 
-    /// Connects, and shakes hands.
+    /// Connects and performs the handshake.
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`], [`Error::Unauthorized`], [`Error::ProgramEnded`] or [`Error::TimedOut`] when there
-    /// is no way to the server, and [`Error::Refused`] when it does not want this client or has no such session.
+    /// [`Error::Unreachable`], [`Error::Unauthorized`], [`Error::ProgramEnded`] or [`Error::TimedOut`] when the
+    /// server cannot be reached, and [`Error::Refused`] when it rejects the client or has no such session.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -97,11 +97,11 @@ impl Client {
         Ok(Self { owner: Arc::new(Owner { core, closing, task }) })
     }
 
-    /// Makes any call of the protocol; the handles of this crate are usually more comfortable.
+    /// Makes any call of the protocol; the typed handles of this crate are usually more convenient.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the server does not do it, [`Error::TimedOut`] when it takes longer than
+    /// [`Error::Refused`] when the server refuses the call, [`Error::TimedOut`] when it takes longer than
     /// [`Options::request_timeout`], [`Error::Interrupted`] and [`Error::Lost`] when there is no connection.
     ///
     /// ```
@@ -127,11 +127,11 @@ impl Client {
             .unwrap_or(Err(Error::TimedOut { what: R::METHOD, after: limit }))
     }
 
-    /// Makes a call that may take as long as it wants.
+    /// Makes a call without a timeout.
     ///
     /// # Errors
     ///
-    /// As [`Client::call`], but for the time.
+    /// Those of [`Client::call`], except [`Error::TimedOut`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -168,7 +168,7 @@ impl Client {
         &self.welcome().session_id
     }
 
-    /// Returns what the server said in the handshake: its name and version, what it can do, its limits.
+    /// Returns the server's handshake reply: its name, version, capabilities and limits.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -182,7 +182,7 @@ impl Client {
         self.core().welcome()
     }
 
-    /// Returns what the host is; asks the server where the handshake did not say.
+    /// Returns information about the remote host; asks the server if the handshake did not include it.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl Client {
         }
     }
 
-    /// Returns how the client stands with its server.
+    /// Returns the current connection state.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -214,7 +214,7 @@ impl Client {
         self.core().connection_state.borrow().clone()
     }
 
-    /// Returns a receiver that is told whenever the condition changes.
+    /// Returns a receiver that is notified of every change of the connection state.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -230,8 +230,8 @@ impl Client {
         self.core().connection_state.subscribe()
     }
 
-    /// Returns how often the connection was cut so far, also when it was back before anybody looked at
-    /// [`Client::conditions`].
+    /// Returns how often the connection was lost so far, including disconnects too short to be seen in
+    /// [`Client::connection_states`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -243,13 +243,13 @@ impl Client {
         self.core().disconnects()
     }
 
-    /// Ends the session with all its processes, and closes the connection.
+    /// Ends the session and all its processes, and closes the connection.
     ///
-    /// A server of the base dialect cannot end a session; there it ends by itself some time after the connection.
+    /// A server of the base dialect cannot end a session on request; there it expires some time after the disconnect.
     ///
     /// # Errors
     ///
-    /// When the server did not do it; the connection is closed all the same.
+    /// When the server did not end the session; the connection is closed regardless.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -266,9 +266,9 @@ impl Client {
         let ended = self.call(wire_session::End { session_id }).await;
         self.disconnect().await;
         match ended {
-            // After a cut at the wrong moment there is nothing left to come back to: it has ended.
+            // The connection was lost after the server had ended the session, so there is nothing to resume.
             Ok(_) | Err(Error::Lost(SessionLost::Forgotten { .. })) => Ok(()),
-            // Sent again after a cut, it may find that the first one has been heard after all.
+            // The request was resent after a disconnect, and the first one had already taken effect.
             Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownSession) => Ok(()),
             Err(error) if error.refusal() == Some(remex_proto::ErrorKind::UnknownMethod) => Ok(()),
             Err(Error::Refused(refusal)) if refusal.code == remex_proto::error::METHOD_NOT_FOUND => Ok(()),
@@ -276,8 +276,7 @@ impl Client {
         }
     }
 
-    /// Closes the connection, whatever other clones do, and waits until it is closed; the session goes on for its
-    /// time to live.
+    /// Closes the connection for all clones, and waits until it is closed; the session survives for its time to live.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -289,7 +288,7 @@ impl Client {
     /// ```
     pub async fn disconnect(self) {
         self.owner.closing.send_replace(true);
-        // The task says so as its last deed, also when it is dropped.
+        // The task sets this state last, even when it is dropped.
         let _ = self.connection_states().wait_for(|state| matches!(state, ConnectionState::Lost(_))).await;
         let task = self.owner.task.lock().await.take();
         if let Some(task) = task {

@@ -1,4 +1,4 @@
-//! How a client stands with its server.
+//! Whether a client is connected to its server.
 //!
 //! Start at [`ConnectionState`].
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::SessionLost;
 
-/// How a client stands with its server.
+/// Whether a client is connected to its server.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,13 +21,13 @@ use crate::SessionLost;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// There is a connection.
+    /// The client is connected.
     Connected,
-    /// The connection was cut, and a new one is being made; calls wait.
+    /// The connection was lost, and the client is reconnecting; calls wait.
     Reconnecting {
-        /// When the cut was noticed.
+        /// When the disconnect was detected.
         since: Instant,
     },
-    /// The session is lost; every call fails with the cause.
+    /// The session is lost; every call fails with this cause.
     Lost(SessionLost),
 }

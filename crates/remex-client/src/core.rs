@@ -1,4 +1,4 @@
-//! What callers, consumers and the task with the connection share: open calls, queues, what is to be sent.
+//! The state shared by callers, consumers and the connection task: pending calls, event queues, outgoing messages.
 //!
 //! It does no I/O: `engine.rs` has the task that does. Start at [`Core`].
 
@@ -111,7 +111,7 @@ struct State {
     pending: Pending<PendingCall>,
     outgoing: Outgoing,
     queues: BTreeMap<String, Arc<EventQueue>>,
-    /// Processes that go on and that nobody follows: they must not wait for this client.
+    /// Running processes without a handle: they must not block on this client.
     unfollowed: BTreeSet<String>,
     routes: HashMap<RouteKey, Arc<Route>>,
     /// What the server does for this connection.
@@ -146,7 +146,7 @@ struct Enabled {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
     WithinLimits,
-    /// It must not get lost, or let somebody wait for a kill.
+    /// The call must not be delayed or dropped, such as a kill.
     Unbounded,
 }
 
@@ -182,7 +182,7 @@ enum ReplyTo {
     Caller(oneshot::Sender<Result<RawReply, Error>>),
     /// A read that a feed asked for.
     Queue(Arc<EventQueue>),
-    /// A look at how far a process that nobody follows has got.
+    /// A read of the position of a process without a handle.
     Unfollowed(String),
     Nobody,
 }
@@ -320,7 +320,7 @@ impl Core {
         Ok(PendingReply { core: Arc::clone(self), id, receiver: Some(receiver) })
     }
 
-    /// Makes a call that nobody waits for; it is sent at once, whatever else waits.
+    /// Makes a call without a caller; it bypasses the limits.
     pub(crate) fn enqueue_unbounded(&self, call: Call) {
         let waiting = PendingCall {
             method: call.method(),
@@ -332,7 +332,7 @@ impl Core {
         let _ = self.register(waiting, AfterDisconnect::Resend, Admission::Unbounded);
     }
 
-    /// Notes how far somebody has come who reads a process without being its consumer.
+    /// Notes the position of a caller that polls a process with `process/read`.
     fn on_poll(&self, read: &wire::Read) {
         let is_ours = read.session_id.as_ref().is_none_or(|id| *id == self.welcome().session_id);
         let Some(seq) = read.after_seq.filter(|seq| is_ours && *seq != AFTER_EVERYTHING) else { return };
@@ -444,7 +444,7 @@ impl Core {
         self.skip_output(queue.id.clone());
     }
 
-    /// Lets the server forget what a process has said that nobody follows.
+    /// Acknowledges the output of a process without a handle, so that the server may drop it.
     ///
     /// What it says from now on is passed over as it comes.
     fn skip_output(&self, process_id: String) {
@@ -477,7 +477,7 @@ impl Core {
         if is_over {
             state.unfollowed.remove(process_id);
         } else if let Ok(reply) = answer
-            // Whoever follows it by now has not used up what came before.
+            // If a handle exists again, its consumers have not consumed the earlier output.
             && state.unfollowed.contains(process_id)
         {
             drop(state);

@@ -1,7 +1,6 @@
 //! Opens connections.
 //!
-//! Nothing here has a limit in time: the caller puts one around, and a future that is dropped leaves nothing
-//! behind. Start at [`dial`].
+//! Nothing here has a timeout: the caller adds one. Dropping a future leaves nothing behind. Start at [`dial`].
 
 #[cfg(test)]
 mod tests;
@@ -65,19 +64,19 @@ async fn dial_websocket(websocket: &WebSocket) -> Result<Link, Error> {
 }
 
 fn name_reason(host: &str, error: &io::Error) -> String {
-    format!("the host `{host}` is not found ({error}); check the name and the network")
+    format!("cannot resolve host `{host}` ({error}); check the name and the network")
 }
 
 fn tcp_reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there; start `remex serve` or check the port".to_owned()
+            "connection refused; start `remex serve` or check the port".to_owned()
         }
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            "no way leads to the host; check the address and the network".to_owned()
+            "no route to host; check the address and the network".to_owned()
         }
         io::ErrorKind::TimedOut => {
-            "the host does not answer; check the address, the network and firewalls".to_owned()
+            "connection timed out; check the address, the network and firewalls".to_owned()
         }
         _ => format!("{error}; check the address and the network"),
     }
@@ -85,12 +84,12 @@ fn tcp_reason(error: &io::Error) -> String {
 
 fn handshake_reason(error: &ConnectError) -> String {
     let advice = match error {
-        ConnectError::Refused { status: 300..=399 } => "; it moved, so ask for the new address",
+        ConnectError::Refused { status: 300..=399 } => "; the server has moved: ask for its new address",
         ConnectError::Refused { status: 500..=599 } => {
-            "; it starts, ends or has too much to do: try again later"
+            "; it is starting, shutting down or overloaded: try again later"
         }
         ConnectError::Refused { .. } => "; check the host and the path",
-        ConnectError::Closed => "; check that a remex server listens there, and look at its log",
+        ConnectError::Closed => "; check that a remex server listens there, and check its log",
         ConnectError::Failed(_) => "; try again",
         // They say what to do.
         ConnectError::NotWebSocket | ConnectError::InvalidTarget { .. } => "",
@@ -101,18 +100,18 @@ fn handshake_reason(error: &ConnectError) -> String {
 fn unix_reason(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => format!(
-            "there is no such socket; start `remex serve --listen unix://{}` or check the path",
+            "no such socket; start `remex serve --listen unix://{}` or check the path",
             path.display()
         ),
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there, or it is no socket; start `remex serve` or check the path".to_owned()
+            "connection refused: nothing listens there, or it is not a socket; start `remex serve` or check the path".to_owned()
         }
         io::ErrorKind::PermissionDenied => {
-            "this user may not use the socket; run as the user of the server".to_owned()
+            "permission denied; run as the user of the server".to_owned()
         }
         // The only thing that is checked before the kernel is asked.
         io::ErrorKind::InvalidInput => "the path is too long for a socket; use a shorter path".to_owned(),
-        io::ErrorKind::WouldBlock => "too many wait for the server already; try again".to_owned(),
+        io::ErrorKind::WouldBlock => "too many connections are waiting; try again".to_owned(),
         _ => format!("{error}; check the path"),
     }
 }

@@ -1,4 +1,4 @@
-//! The one task of a client: it has the connection, and makes a new one when that is cut.
+//! The connection task of a client: it owns the connection, and reconnects after a disconnect.
 //!
 //! Start at [`start`].
 
@@ -35,14 +35,15 @@ use crate::{
 /// A send buffer is filled up to here before it is written.
 const SEND_BYTES: usize = 64 << 10;
 
-/// The pause before the second try to connect, and the longest one; a connection that lasted longer is repaired at once.
+/// The first and the longest backoff between attempts; after a connection that lasted longer, the client reconnects at
+/// once.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
-/// A server that speaks but does not answer is deaf after this many times of silence.
+/// A server that sends but never answers counts as unresponsive after this many keep-alive timeouts.
 const UNRESPONSIVE: u32 = 6;
 
-/// How long a server gets to take the last words.
+/// How long closing a connection may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// WebSocket close code of an orderly end.
@@ -51,7 +52,7 @@ const NORMAL: u16 = 1000;
 /// The id of the handshake; those of calls begin at 1.
 const HANDSHAKE: RequestId = RequestId::Integer(0);
 
-/// Makes the first connection, and starts the task that has it from then on.
+/// Makes the first connection, and starts the task that owns it.
 pub(crate) async fn start(core: &Arc<Core>, closing: watch::Receiver<bool>) -> Result<JoinHandle<()>, Error> {
     let (link, welcome) = connect(core, &core.options.session, core.options.prompts).await?;
     core.on_connected(&welcome, link.mode())?;
@@ -64,12 +65,11 @@ struct Engine {
     core: Arc<Core>,
     session: String,
     closing: watch::Receiver<bool>,
-    /// How long to wait before the next try to connect: longer after each one, and shorter by as long as a connection
-    /// has lasted.
+    /// The backoff before the next attempt: doubled after each one, and reduced by the time that a connection lasted.
     backoff: Duration,
 }
 
-/// Whatever ends the task, nobody waits for it any longer.
+/// However the task ends, pending calls fail instead of waiting forever.
 impl Drop for Engine {
     fn drop(&mut self) {
         if !matches!(*self.core.connection_state.borrow(), ConnectionState::Lost(_)) {
@@ -78,9 +78,9 @@ impl Drop for Engine {
     }
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 enum Ending {
-    /// The owner wants it.
+    /// The owner disconnected.
     Closing,
     Disconnected(Error),
 }
@@ -106,7 +106,7 @@ impl Engine {
                 drop_link(link).await;
                 break lost;
             }
-            tracing::debug!(session = %self.session, error = %error, "connection cut");
+            tracing::debug!(session = %self.session, error = %error, "connection lost");
             self.core.on_disconnected(Instant::now());
             drop_link(link).await;
             let mut closing = self.closing.clone();
@@ -124,7 +124,7 @@ impl Engine {
         self.core.on_lost(&lost);
     }
 
-    /// Sends and receives until the connection is over.
+    /// Sends and receives until the connection ends.
     async fn run_connection(&mut self, link: &mut Link) -> Ending {
         let core = &self.core;
         let disconnected = async {
@@ -149,18 +149,18 @@ impl Engine {
         }
     }
 
-    /// Connects and resumes the session, again and again.
+    /// Reconnects and resumes the session, with retries.
     async fn reconnect(&mut self, cause: Error) -> Result<Link, SessionLost> {
         let began = Instant::now();
         let limit = self.core.options.reconnect_timeout;
         let mut last = cause;
         loop {
-            // There is time for one try, however short the whole time is.
+            // There is time for one attempt, however short the timeout is.
             sleep(jittered(self.backoff.min(limit / 2))).await;
             self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, MAX_BACKOFF);
             let left = limit.saturating_sub(began.elapsed());
             let session = Session::Resume(self.session.clone());
-            // By now the terminal shows and reads what runs there.
+            // By now the terminal belongs to the running process.
             match timeout(left, connect(&self.core, &session, Prompts::Refuse)).await {
                 Err(_) => return Err(SessionLost::ReconnectTimedOut { after: limit, last: Box::new(last) }),
                 Ok(Ok((link, welcome))) if welcome.session_id == self.session => {
@@ -176,7 +176,7 @@ impl Engine {
                 }
                 Ok(Err(error)) => last = retryable(error)?,
             }
-            tracing::debug!(session = %self.session, error = %last, elapsed = ?began.elapsed(), "still cut off");
+            tracing::debug!(session = %self.session, error = %last, elapsed = ?began.elapsed(), "reconnecting failed");
             if began.elapsed() + self.backoff >= limit {
                 return Err(SessionLost::ReconnectTimedOut { after: limit, last: Box::new(last) });
             }
@@ -184,7 +184,7 @@ impl Engine {
     }
 }
 
-/// Returns the error when another try makes sense.
+/// Returns the error if another attempt makes sense.
 fn retryable(error: Error) -> Result<Error, SessionLost> {
     match error {
         Error::Refused(RpcError { kind, message, .. })
@@ -192,7 +192,7 @@ fn retryable(error: Error) -> Result<Error, SessionLost> {
         {
             Err(SessionLost::Forgotten { message })
         }
-        // The server has not noticed yet that the old connection is gone.
+        // The server has not detected the disconnect yet.
         Error::Refused(RpcError { code: SESSION_ATTACHED, .. }) => Ok(error),
         Error::Refused(_) | Error::Unauthorized { .. } | Error::Address { .. } | Error::Protocol { .. } => {
             Err(SessionLost::Rejected(Box::new(error)))
@@ -201,16 +201,16 @@ fn retryable(error: Error) -> Result<Error, SessionLost> {
     }
 }
 
-/// Takes between half of the pause and all of it, so that the clients of one server do not come back at once.
+/// Returns between half of the backoff and all of it, so that the clients of one server do not reconnect at once.
 fn jittered(pause: Duration) -> Duration {
     let mut random = [0; 4];
-    // Without random bytes they come back at once, which is bearable.
+    // Without random bytes they reconnect at once, which is acceptable.
     let _ = getrandom::fill(&mut random);
     let share = f64::from(u32::from_ne_bytes(random)) / f64::from(u32::MAX);
     pause.mul_f64(0.5 + share / 2.0)
 }
 
-/// Connects and shakes hands, each within its limit.
+/// Connects and performs the handshake, each within its timeout.
 async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Link, Welcome), Error> {
     let options = &core.options;
     let too_long = |what, after| Error::TimedOut { what, after };
@@ -275,9 +275,9 @@ fn capabilities(link: &Link) -> std::collections::BTreeSet<Capability> {
 }
 
 enum HandshakeError {
-    /// The server is not there any more.
+    /// The server closed the connection.
     Closed(String),
-    /// It said something that is no message.
+    /// The server sent an invalid message.
     Malformed {
         what: String,
         line: Vec<u8>,
@@ -374,7 +374,7 @@ async fn write_out(writer: &mut WriteHalf, out: &mut SendBuffer) -> Result<(), H
     writer.flush().await.map_err(|error| HandshakeError::Closed(error.to_string()))
 }
 
-/// Says in words how a connection ended.
+/// Describes how a connection ended.
 fn describe(incoming: &Incoming) -> String {
     match incoming {
         Incoming::Close { code, reason } if reason.is_empty() => {
@@ -393,7 +393,7 @@ fn describe(incoming: &Incoming) -> String {
     }
 }
 
-/// Hands over what arrives until nothing does any more.
+/// Handles incoming messages until the connection ends.
 async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
     loop {
         let incoming = reader.next().await;
@@ -402,7 +402,7 @@ async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
             Incoming::Message(bytes) => {
                 match core.on_message(&bytes) {
                     Ok(()) => {}
-                    // It is the beginning of a message that was cut off.
+                    // A truncated message at the end of the stream.
                     Err(Error::Protocol { .. }) if reader.has_ended() => {
                         return disconnected(core, describe(&Incoming::End));
                     }
@@ -436,7 +436,7 @@ async fn receive_values(core: &Core, receiver: &mut tokio::sync::mpsc::Receiver<
     disconnected(core, "the server has ended".to_owned())
 }
 
-/// Sends what is to be sent until that fails.
+/// Sends queued messages until that fails.
 async fn send(core: &Core, writer: &mut WriteHalf, framing: Framing) -> Error {
     let mut out = SendBuffer::new(framing);
     loop {
@@ -488,10 +488,9 @@ async fn send_values(core: &Core, sender: &tokio::sync::mpsc::Sender<ToServer>) 
     }
 }
 
-/// Asks for a sign of life now and then, and returns when none comes.
+/// Pings the server regularly, and returns when it does not answer.
 ///
-/// What the server says by itself proves that it is there, not that it hears: so it is given more time while it
-/// speaks, but not for ever.
+/// Unsolicited messages show that the server is alive, not that it receives: they extend the timeout, but not forever.
 async fn keep_alive(core: &Core) -> Error {
     let silence = core.options.keep_alive_timeout;
     loop {
@@ -511,7 +510,7 @@ async fn keep_alive(core: &Core) -> Error {
     }
 }
 
-/// Sends what is left, says goodbye, and ends what lives as long as the connection.
+/// Sends the remaining messages and closes the connection.
 async fn close(mut link: Link, core: &Core) {
     let remaining = async {
         match &mut link.transport {
@@ -544,7 +543,7 @@ async fn close(mut link: Link, core: &Core) {
     drop_link(link).await;
 }
 
-/// Ends a connection with what lives as long as it.
+/// Drops a connection with its program and guard.
 async fn drop_link(link: Link) {
     let Link { transport, child, guard } = link;
     drop(transport);

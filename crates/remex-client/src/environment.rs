@@ -1,7 +1,6 @@
-//! Places to run things, by name.
+//! Named environments: hosts to run commands on.
 //!
-//! [`Definitions`] say which there are. Nothing here reads files or variables: the program does, and hands over their
-//! text. Start at [`Environment`].
+//! [`Definitions`] list them. This module never reads files or variables: the program does, and passes their text. Start at [`Environment`].
 
 mod definition;
 mod definition_error;

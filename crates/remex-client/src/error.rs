@@ -1,4 +1,4 @@
-//! What can go wrong, as one comparable enum: what happened, and what to do.
+//! The errors of the client, as one comparable enum.
 //!
 //! Start at [`Error`].
 
@@ -8,9 +8,9 @@ use remex_proto::{ErrorKind, RpcError};
 
 use crate::refusal::Refusal;
 
-/// What became of a call, a connection or a transfer that failed.
+/// Why a call, a connection or a transfer failed.
 ///
-/// It can be cloned, because one cause ends every call that waits for the same connection.
+/// It can be cloned, because one cause fails every call that waits for the same connection.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,46 +24,46 @@ use crate::refusal::Refusal;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// An address that cannot be used; no connection was tried.
+    /// The address is invalid; no connection was attempted.
     #[error("cannot use `{address}` as a server: {reason}")]
     Address {
         /// As given.
         address: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what is valid.
         reason: String,
     },
-    /// There is no server at the address, or it is not one of ours.
+    /// The server cannot be reached, or is not a remex server.
     #[error("cannot connect to {target}: {reason}")]
     Unreachable {
-        /// Where the connection was to lead.
+        /// The address of the server.
         target: String,
-        /// What the way there answered, and what to do.
+        /// Why the connection failed, and what to do.
         reason: String,
     },
-    /// The server wants a token, or another one.
+    /// The server requires a token, or rejected the one presented.
     #[error("{target} {} (status {status}); {}",
-        if *presented { "refused the token" } else { "wants a token" },
+        if *presented { "refused the token" } else { "requires a token" },
         if *presented { "check the bearer token" } else { "present a bearer token" })]
     Unauthorized {
-        /// Where the connection was to lead.
+        /// The address of the server.
         target: String,
         /// 401 or 403.
         status: u16,
         /// Whether a token was presented.
         presented: bool,
     },
-    /// The program that was to speak the protocol on its standard streams ended instead.
-    #[error("{program} ended before it answered ({status}){}", said(stderr))]
+    /// The program of the connection exited before the handshake was complete.
+    #[error("{program} exited before it responded ({status}){}", said(stderr))]
     ProgramEnded {
-        /// The program as it was called.
+        /// The command line of the program.
         program: String,
-        /// How it ended.
+        /// Its exit status or signal.
         status: String,
-        /// The last of what it said on standard error.
+        /// The end of its standard error.
         stderr: String,
     },
-    /// Something took longer than it may.
-    #[error("{what} took longer than {after:?}; raise the limit, or look at what holds it up")]
+    /// A timeout expired.
+    #[error("{what} timed out after {after:?}; raise the timeout, or check what is blocking it")]
     TimedOut {
         /// `connecting`, `the handshake`, or the method of a call.
         what: &'static str,
@@ -73,9 +73,9 @@ pub enum Error {
     /// The server refused the call.
     #[error("{0}")]
     Refused(RpcError),
-    /// A call that is longer than the server takes; it was not sent.
+    /// The call exceeds the server's limit for one message; it was not sent.
     #[error(
-        "`{method}` would be a message of {bytes} bytes, and the server takes {limit}; send it in parts, a file with `upload`"
+        "`{method}` needs a message of {bytes} bytes, but the server accepts at most {limit}; send it in parts, or use `upload` for a file"
     )]
     TooLong {
         /// The method.
@@ -85,11 +85,11 @@ pub enum Error {
         /// The server's limit.
         limit: u64,
     },
-    /// The connection was cut while the call was under way, and nobody can know whether it took effect.
+    /// The connection was lost during the call, so it is unknown whether the call took effect.
     ///
-    /// Only calls that cannot be repeated safely end like this; the others are sent again.
+    /// Only calls that cannot be repeated safely fail like this; the others are sent again.
     #[error(
-        "the connection was cut during `{method}`, and whether it took effect is not known; look, then try again"
+        "the connection was lost during `{method}`, so it is unknown whether it took effect; check, then try again"
     )]
     Interrupted {
         /// The method.
@@ -98,46 +98,46 @@ pub enum Error {
     /// The session is lost, and everything in it.
     #[error("{0}")]
     Lost(SessionLost),
-    /// The server said something that makes no sense.
-    #[error("the server broke the protocol: {what}; check that it is one, and its version")]
+    /// The server violated the protocol.
+    #[error("protocol error: {what}; check that this is a remex server, and its version")]
     Protocol {
-        /// What it said.
+        /// The violation.
         what: String,
     },
-    /// Output that the server no longer had when it was wanted.
-    #[error("{} of output are gone, because nobody read them in time; retain more, or read sooner", amount(*bytes))]
+    /// The server evicted output before it was read.
+    #[error("{} of output were dropped before they were read; retain more output, or read it sooner", amount(*bytes))]
     Gap {
-        /// How much; unknown for a reader that comes very late, or on a foreign server.
+        /// How much; unknown for a very late reader, or on a server of the base dialect.
         bytes: Option<u64>,
     },
-    /// More of a body arrived than may wait for its reader, from a server that cannot be told to wait.
+    /// Too much of a body was buffered unread, on a server without backpressure.
     #[error(
-        "{bytes} bytes of a body arrived before they were read, and the server cannot be told to wait; read sooner"
+        "{bytes} bytes of a body were not read in time, and this server does not support backpressure; read the body sooner"
     )]
     Overrun {
-        /// How much waited.
+        /// How many bytes were buffered.
         bytes: u64,
     },
     /// A file changed while it was being transferred.
-    #[error("`{path}` changed while it was transferred; try again when nobody writes to it")]
+    #[error("`{path}` changed during the transfer; try again when nothing writes to it")]
     Changed {
         /// The file.
         path: String,
     },
-    /// Reading or writing on this side failed.
+    /// A local read or write failed.
     #[error("cannot {action}: {message}")]
     Local {
-        /// What was tried, with the name of the file.
+        /// The operation, with the name of the file.
         action: String,
         /// The kind of failure, for programs.
         kind: io::ErrorKind,
         /// The failure, for people.
         message: String,
     },
-    /// An agent asked for something that its processes do not allow.
+    /// An agent refused a call.
     #[error("{0}")]
     Agent(Refusal),
-    /// The caller asked for something that cannot be.
+    /// The arguments of the call are invalid.
     #[error("{0}")]
     Usage(String),
 }
@@ -156,46 +156,46 @@ pub enum Error {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionLost {
-    /// The client was closed by its owner.
+    /// The client was disconnected by its owner.
     #[error("the client is closed; connect again")]
     Closed,
-    /// The server does not know the session any more: it was away too long, was ended, or the server was restarted.
+    /// The session no longer exists on the server: it expired, was ended, or the server restarted.
     #[error(
-        "the server no longer knows the session ({message}); it was away too long or was ended, or the server was restarted: connect again"
+        "the session no longer exists on the server ({message}): it expired, was ended, or the server restarted; connect again"
     )]
     Forgotten {
-        /// The server's words.
+        /// The message of the server.
         message: String,
     },
-    /// No connection could be made in the time that recovery may take.
-    #[error("the connection was lost and did not come back within {after:?}: {last}; connect again")]
+    /// The client could not reconnect within [`Options::reconnect_timeout`](crate::Options::reconnect_timeout).
+    #[error(
+        "the connection was lost and could not be re-established within {after:?}: {last}; connect again"
+    )]
     ReconnectTimedOut {
-        /// How long it was tried.
+        /// How long the client tried.
         after: Duration,
-        /// What the last try ended with.
+        /// The error of the last attempt.
         last: Box<Error>,
     },
     /// Another client took the session over.
-    #[error("another client took the session over; it goes on there")]
+    #[error("another client took over the session; it continues there")]
     TakenOver,
-    /// The task that has the connection is gone: its runtime was shut down, or it met a defect.
-    #[error("the runtime that the client ran on has ended, or the client met a defect; connect again")]
+    /// The connection task stopped: its runtime was shut down, or it panicked.
+    #[error("the connection task stopped because its runtime shut down or it panicked; connect again")]
     Stopped,
-    /// The server goes on breaking the protocol, after everything that it broke was ended or tried again.
-    #[error(
-        "the server keeps breaking the protocol: {what}; check that it is a remex server, and its version"
-    )]
+    /// The server violated the protocol repeatedly.
+    #[error("repeated protocol errors: {what}; check that this is a remex server, and its version")]
     Protocol {
-        /// What it said last.
+        /// The last violation.
         what: String,
     },
-    /// The server refuses this client, and would do so again.
-    #[error("the server does not take the client back: {0}; connect again")]
+    /// The server rejected the client when it reconnected.
+    #[error("the server rejected the client when it reconnected: {0}; connect again")]
     Rejected(Box<Error>),
 }
 
 impl Error {
-    /// Returns the stable word of a refusal by the server, `None` for failures of other kinds.
+    /// Returns the error kind of a refusal by the server; `None` for other errors.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -213,7 +213,7 @@ impl Error {
         }
     }
 
-    /// Returns what to do about a refusal, where the server says it apart from the message.
+    /// Returns the hint of a refusal by the server, if it sent one.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -229,7 +229,7 @@ impl Error {
         }
     }
 
-    /// Makes an error of a failure on this side.
+    /// Creates an error from a local failure.
     pub(crate) fn local(action: impl Into<String>, error: &io::Error) -> Self {
         Error::Local { action: action.into(), kind: error.kind(), message: error.to_string() }
     }
@@ -273,27 +273,27 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Makes an error of a way that leads nowhere.
+/// Creates an error for a server that cannot be reached.
 pub(crate) fn unreachable(target: &str, reason: impl Into<String>) -> Error {
     Error::Unreachable { target: target.to_owned(), reason: reason.into() }
 }
 
-/// Returns what to add to a message about a program that has said `stderr`.
+/// Returns the standard error of a program as an addition to a message.
 pub(crate) fn said(stderr: &str) -> String {
-    if stderr.trim().is_empty() { String::new() } else { format!("; it said: {}", stderr.trim_end()) }
+    if stderr.trim().is_empty() { String::new() } else { format!("; it printed: {}", stderr.trim_end()) }
 }
 
 fn amount(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "an unknown amount".to_owned(), |bytes| format!("{bytes} bytes"))
 }
 
-/// Tells whether a server has forgotten a process, whatever its dialect.
+/// Returns whether the server does not know a process, in any dialect.
 pub(crate) fn is_unknown_process(error: &Error) -> bool {
     matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::UnknownProcess
         || refusal.message.starts_with("unknown process id"))
 }
 
-/// Tells whether a process is about to be there, whatever the dialect of the server.
+/// Returns whether a process is still starting, in any dialect.
 pub(crate) fn is_starting(error: &Error) -> bool {
     matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessStarting
         || refusal.message.starts_with("process id") && refusal.message.ends_with("is starting"))

@@ -1,9 +1,9 @@
-//! What a process says, in order.
+//! The events of a process, in order.
 
 use bytes::Bytes;
 use remex_proto::process::{self as wire, ExitCause, Produced, Stream, Usage};
 
-/// One thing that happened to a process.
+/// An event of a process.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,13 +21,13 @@ use remex_proto::process::{self as wire, ExitCause, Produced, Stream, Usage};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It said something.
+    /// The process wrote output.
     Output(Chunk),
-    /// It has exited; what it said before that has been told.
+    /// The process exited; all output before the exit has been delivered.
     Exited(Exit),
-    /// Everything has been said; the last event.
+    /// All output has been delivered; the last event.
     Closed(Closed),
-    /// Something is missing here.
+    /// Output is missing here.
     Gap(Gap),
 }
 
@@ -45,9 +45,9 @@ pub enum Event {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its place among the events of the process, from 1.
+    /// Its sequence number among the events of the process, from 1.
     pub seq: u64,
-    /// Where it came from.
+    /// The stream it was written to.
     pub stream: Stream,
     /// Raw bytes; characters and lines may be split.
     pub bytes: Bytes,
@@ -71,14 +71,14 @@ pub struct Exit {
     pub code: i32,
     /// The signal that ended it, such as `SIGKILL`.
     pub signal: Option<String>,
-    /// Why it ended; unknown from servers of the base dialect, and after a cut at the wrong moment.
+    /// Why it ended; unknown on servers of the base dialect, and if the exit coincided with a disconnect.
     pub cause: Option<ExitCause>,
-    /// What it used; unknown like the cause.
+    /// The resources it used; unknown in the same cases as the cause.
     pub usage: Option<Usage>,
 }
 
 impl Exit {
-    /// Tells whether it ended by itself with status 0.
+    /// Returns whether the process exited with status 0.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -92,7 +92,7 @@ impl Exit {
     }
 }
 
-/// The ledger of a process: what it said in its life.
+/// The totals of a process after its last output.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -110,13 +110,13 @@ impl Exit {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Closed {
-    /// Bytes per stream; unknown from servers of the base dialect.
+    /// Bytes written per stream; unknown on servers of the base dialect.
     pub produced: Option<Produced>,
-    /// How much of that was dropped before this client got it; unknown like the rest.
+    /// Bytes evicted before this client received them; unknown in the same case.
     pub evicted_bytes: Option<u64>,
 }
 
-/// Output that the server no longer had.
+/// Output that the server had already evicted.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -126,18 +126,18 @@ pub struct Closed {
 /// let retain = Retain { bytes: Some(64 << 10), overflow: Overflow::Evict, ..Retain::default() };
 /// let process = client.shell("seq 1000000").retain(retain).start().await?;
 /// process.wait().await?;
-/// // Who comes late finds the end of the output, and how much is missing before it.
+/// // A late consumer receives the end of the output, and how much is missing before it.
 /// let Some(Event::Gap(gap)) = process.events().next().await? else { panic!("the beginning is gone") };
 /// assert_eq!(gap.from_seq, 1);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// The first event that is missing.
+    /// The first missing event.
     pub from_seq: u64,
-    /// The last event that is missing.
+    /// The last missing event.
     pub to_seq: u64,
-    /// Bytes of output in them, where the server knows it.
+    /// Bytes of output in the gap, if the server knows.
     pub bytes: Option<u64>,
 }
 

@@ -295,7 +295,7 @@ impl EventQueue {
 
     // What consumers do.
 
-    /// Notes that somebody has read everything up to `seq` without being a consumer.
+    /// Notes that a caller of `process/read` has read everything up to `seq`.
     pub(crate) fn on_poll(&self, seq: u64) -> QueueAction {
         let mut state = self.lock();
         match &mut state.hold {

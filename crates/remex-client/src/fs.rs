@@ -1,7 +1,7 @@
-//! Files on the server's host: typed calls, transfers that survive cuts, trees, and watches.
+//! Files on the remote host: typed calls, transfers that survive disconnects, directory trees, and watches.
 //!
 //! Start at [`Fs`]; [`Fs::open`] and [`Fs::upload`] are for content of any size, [`Fs::upload_tree`] and
-//! [`Fs::download_tree`] for directories, [`Transfer`] for a file from one host to another. Paths are those of the server's host.
+//! [`Fs::download_tree`] for directories, [`Transfer`] for a file from one host to another. Paths are those of the remote host.
 
 mod destination;
 mod directory;
@@ -36,7 +36,7 @@ pub use self::{
 };
 use crate::{Client, Error};
 
-/// The files of a server's host.
+/// Access to the files of the remote host.
 ///
 /// A cheap clone of its client, which lives at least as long. Paths are absolute, or `file:` URIs.
 ///
@@ -58,7 +58,7 @@ pub struct Fs {
 }
 
 impl Client {
-    /// Returns the files of the server's host.
+    /// Returns access to the files of the remote host.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -86,10 +86,10 @@ impl Client {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Write {
-    /// Into the file that is there, which keeps its links and permissions; whoever reads meanwhile sees a part.
+    /// In place: the file keeps its links and permissions, but concurrent readers may see partial content.
     #[default]
     InPlace,
-    /// Beside it, and then in its place in one step: whoever reads finds the old content or the new.
+    /// Atomically, through a temporary file: readers see either the old content or the new.
     Atomic,
 }
 
@@ -115,7 +115,7 @@ impl Fs {
         Ok(self.client.call(request).await?.data_base64.0)
     }
 
-    /// Writes a file in place, or makes it; [`Fs::upload`] writes content of any size.
+    /// Writes a file in place, or creates it; [`Fs::upload`] writes content of any size.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes a file in one step.
+    /// Writes a file atomically.
     ///
     /// # Errors
     ///
@@ -160,12 +160,12 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes a file if what is there is what the caller believes; returns the hash of what is there now.
+    /// Writes a file if its current content matches the condition; returns the hash of the new content.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with [`ErrorKind::ContentChanged`](crate::ErrorKind::ContentChanged) when something else
-    /// is there, [`Error::Interrupted`] when a cut leaves open whether it was written.
+    /// [`Error::Refused`] with [`ErrorKind::ContentChanged`](crate::ErrorKind::ContentChanged) when it does
+    /// not match, [`Error::Interrupted`] when a disconnect leaves open whether the file was written.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -238,7 +238,7 @@ impl Fs {
         self.client.call(wire::HashFile { offset, len: Some(len), ..whole }).await
     }
 
-    /// Tells whether the server speaks the base dialect, which has no renames, links and permissions.
+    /// Returns whether the server speaks the base dialect, which has no renames, links or permissions.
     fn is_base(&self) -> bool {
         self.client.welcome().server.name.is_empty()
     }
@@ -260,7 +260,7 @@ fn hash_file(path: HostPath) -> wire::HashFile {
     wire::HashFile { path, offset: 0, len: None, follow_symlinks: None, sandbox: Sandbox::default() }
 }
 
-/// Tells whether a file is not there, whatever the dialect.
+/// Returns whether a file does not exist, in any dialect.
 fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::Refused(refusal) if refusal.code == NOT_FOUND)
 }

@@ -1,6 +1,6 @@
-//! HTTP requests that the server makes: from its host, with its network and its secrets.
+//! HTTP requests that the server makes, from its network and with its secrets.
 //!
-//! Start at [`Http`]; [`Request::send`] gets the whole body at once, [`Request::stream`] as it arrives.
+//! Start at [`Http`]; [`Request::send`] returns the whole body, [`Request::stream`] streams it.
 
 mod body;
 
@@ -16,7 +16,7 @@ use crate::{
     core::{Route, RouteKey},
 };
 
-/// Makes HTTP requests on the server's host.
+/// Makes HTTP requests from the remote host.
 ///
 /// A cheap clone of its client, which lives at least as long.
 ///
@@ -35,7 +35,7 @@ pub struct Http {
 }
 
 impl Client {
-    /// Returns the way to the web from the server's host.
+    /// Returns an HTTP client on the remote host.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -51,7 +51,7 @@ impl Client {
 }
 
 impl Http {
-    /// Begins a GET request.
+    /// Creates a GET request.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -66,7 +66,7 @@ impl Http {
         self.request("GET", url)
     }
 
-    /// Begins a POST request.
+    /// Creates a POST request.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -81,7 +81,7 @@ impl Http {
         self.request("POST", url)
     }
 
-    /// Begins a request.
+    /// Creates a request.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -125,14 +125,14 @@ impl Http {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Redirects {
-    /// Follows up to ten.
+    /// Follows up to ten redirects.
     #[default]
     Follow,
-    /// The redirect itself is the answer.
+    /// Returns the redirect itself.
     Stop,
 }
 
-/// A request that is being made up.
+/// An HTTP request to send.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -210,7 +210,7 @@ impl Request {
         self
     }
 
-    /// Limits the whole exchange, redirects and body included; there is no limit unless given.
+    /// Sets a timeout for the whole exchange, including redirects and the body; none by default.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -228,7 +228,7 @@ impl Request {
         self
     }
 
-    /// Says what to do with a redirect; they are followed unless given.
+    /// Sets what to do with redirects; they are followed by default.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -249,13 +249,13 @@ impl Request {
         self
     }
 
-    /// Sends it, and waits for the response with its whole body, whatever its status.
+    /// Sends the request and waits for the response with its whole body, whatever its status.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when the exchange fails, and
     /// with [`ErrorKind::LimitExceeded`](crate::ErrorKind::LimitExceeded) when the body is longer than 32 MiB;
-    /// [`Error::Interrupted`] when a cut leaves open whether a request that changes something was made.
+    /// [`Error::Interrupted`] when a disconnect leaves open whether a request with side effects was made.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -276,12 +276,12 @@ impl Request {
         Ok(Response { status, headers, body: body_base64.0 })
     }
 
-    /// Sends it, and returns when the head of the response is there; the body follows as it is read.
+    /// Sends the request and returns when the response head arrives; the body is streamed.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when there is no response,
-    /// [`Error::Interrupted`] after a cut.
+    /// [`Error::Interrupted`] after a disconnect.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -330,18 +330,18 @@ pub struct Response {
     pub status: u16,
     /// Names in lower case; values that are not visible ASCII are left out.
     pub headers: Vec<ResponseHeader>,
-    /// As it came, nothing unpacked.
+    /// As received, without decompression.
     pub body: Bytes,
 }
 
 impl Response {
-    /// Returns the value of the first header with this name, whatever the case.
+    /// Returns the value of the first header with this name, ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         find(&self.headers, name)
     }
 }
 
-/// A response whose body follows.
+/// A response whose body is streamed.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -363,12 +363,12 @@ pub struct StreamingResponse {
     pub status: u16,
     /// Names in lower case; values that are not visible ASCII are left out.
     pub headers: Vec<ResponseHeader>,
-    /// What follows.
+    /// The body.
     pub body: Body,
 }
 
 impl StreamingResponse {
-    /// Returns the value of the first header with this name, whatever the case.
+    /// Returns the value of the first header with this name, ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         find(&self.headers, name)
     }

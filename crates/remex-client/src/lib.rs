@@ -1,16 +1,16 @@
-//! The remex client: processes, files and HTTP requests on another machine, as if they were here.
+//! The remex client: run processes, access files and make HTTP requests on a remote host.
 //!
-//! In reading order: a [`Target`] says where a server is; a [`Client`] is a session with it that survives cuts; a
-//! [`Command`] starts a [`Process`]; [`fs`] has the files there, and [`http`] the way to the web; [`environment`] has
-//! the places to run things that a user has named; [`agent`] is what a model's tool calls need.
-//! It never reads configuration from files or the environment: the program hands over plain values.
+//! In reading order: a [`Target`] is the address of a server; a [`Client`] holds a session with it that survives
+//! disconnects; a [`Command`] starts a [`Process`]; [`fs`] accesses the files of the remote host, and [`http`] makes
+//! requests from there; [`environment`] manages named hosts; [`agent`] serves the tool calls of a language model.
+//! The crate never reads configuration files or environment variables: the program passes plain values.
 //!
 //! ```
 //! use remex_client::{Client, process::Input};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // A server in this process; `Target::parse("ws://host:4000")?` leads to one elsewhere, and the rest is the same.
+//! // A server in this process; use `Target::parse("ws://host:4000")?` for a remote one. The rest is the same.
 //! let client = Client::connect(remex::Local::here()?.target()).await?;
 //!
 //! let output = client.command("uname").arg("-s").output().await?;

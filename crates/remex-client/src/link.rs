@@ -1,4 +1,4 @@
-//! One connection, whatever it runs over.
+//! One connection, independent of its transport.
 //!
 //! Start at [`Link`].
 
@@ -8,12 +8,12 @@ use remex_rpc::{FrameReader, Framing, ReadHalf, WriteHalf, memory::ClientEnd};
 
 use crate::program::Child;
 
-/// The longest message that is taken from a server.
+/// The longest message accepted from a server, in bytes.
 pub(crate) const MAX_MESSAGE_LEN: usize = 1 << 30;
 
 /// One connection to a server.
 ///
-/// Dropping it closes the connection, and then drops what lives as long as it.
+/// Dropping it closes the connection, and then drops the value passed to [`Link::with`].
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,9 +29,9 @@ pub(crate) const MAX_MESSAGE_LEN: usize = 1 << 30;
 /// ```
 pub struct Link {
     pub(crate) transport: Transport,
-    /// The program at the other end. After `transport`, because its input has to be closed before it is ended.
+    /// The program at the other end. Declared after `transport`, because its input must be closed before it is ended.
     pub(crate) child: Option<Child>,
-    /// What lives as long as the connection.
+    /// Dropped after the connection is closed.
     pub(crate) guard: Option<Box<dyn Any + Send>>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Transport {
 }
 
 impl Link {
-    /// Returns a connection that carries values as they are, to a server in this process.
+    /// Returns a connection to a server in this process that passes values without encoding them.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,7 +54,7 @@ impl Link {
         Self { transport: Transport::Memory(end), child: None, guard: None }
     }
 
-    /// Returns a connection that speaks lines.
+    /// Returns a connection that sends one message per line.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -87,7 +87,7 @@ impl Link {
         self
     }
 
-    /// Keeps something alive as long as the connection.
+    /// Keeps `guard` alive as long as the connection.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

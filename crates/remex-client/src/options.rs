@@ -1,10 +1,10 @@
-//! How a client behaves, and which session it wants.
+//! Options of a client: timeouts, keep-alive, and which session to use.
 //!
 //! Start at [`Options`].
 
 use std::time::Duration;
 
-/// How a client behaves.
+/// Options of a [`Client`](crate::Client).
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,31 +18,31 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// What the client calls itself; `remex` unless given.
+    /// The name that the client sends to the server; `remex` by default.
     pub name: String,
-    /// Which session; a new one unless given.
+    /// Which session to use; a new one by default.
     pub session: Session,
-    /// A name for the session that people can use instead of its id; none unless given.
+    /// A name that can be used instead of the session id; none by default.
     pub session_name: Option<String>,
-    /// How long the session may live without a connection; the server's own 30 s unless given.
+    /// How long the session survives without a connection; the server's default (30 s) unless set.
     pub detach_ttl: Option<Duration>,
-    /// How long one connection may take to come about; 10 s unless given.
+    /// Timeout for establishing one connection; 10 s by default.
     pub connect_timeout: Duration,
-    /// How long the handshake on it may take; 10 s unless given.
+    /// Timeout for the handshake on a new connection; 10 s by default.
     ///
-    /// It does not run while a program asks the user something, see [`Prompts`].
+    /// It is suspended while a program prompts the user, see [`Prompts`].
     pub initialize_timeout: Duration,
-    /// Whether a program that connects may ask the user something; refused unless given.
+    /// Whether the program of a connection may prompt the user; refused by default.
     pub prompts: Prompts,
-    /// How long a call may take, pauses for recovery included; no limit unless given.
+    /// Timeout for a call, including the time spent reconnecting; none by default.
     ///
-    /// It does not concern waits for processes, streams and transfers.
+    /// It does not apply to waiting for processes, to streams, or to transfers.
     pub request_timeout: Option<Duration>,
-    /// How long after a cut a new connection is tried; 60 s unless given.
+    /// How long to try to reconnect after a disconnect; 60 s by default.
     pub reconnect_timeout: Duration,
-    /// After this much silence the server is asked for a sign of life; 15 s unless given.
+    /// How often the server is asked for a sign of life; 15 s by default.
     pub keep_alive_interval: Duration,
-    /// After this much more silence the connection counts as cut; 10 s unless given.
+    /// How long to wait for its answer before the connection counts as lost; 10 s by default.
     pub keep_alive_timeout: Duration,
 }
 
@@ -64,8 +64,8 @@ impl Default for Options {
     }
 }
 
-/// Whether the program of a [`Target::Program`] may use the terminal while it connects, as ssh does to ask for a
-/// passphrase.
+/// Whether the program of a [`Target::Program`](crate::Target::Program) may use the terminal while it connects, as ssh
+/// does to ask for a passphrase.
 ///
 /// ```
 /// use remex_client::{Options, Prompts};
@@ -76,19 +76,19 @@ impl Default for Options {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Prompts {
-    /// The program may not ask; connecting fails as soon as it tries.
+    /// The program must not prompt; connecting fails as soon as it tries.
     #[default]
     Refuse,
-    /// The program is put in the foreground of the terminal when it first tries to use it, until the handshake is done;
-    /// where this process is itself in the background, connecting fails at once.
+    /// When the program first tries to use the terminal, it is put in the foreground until the handshake is done; if
+    /// this process is itself in the background, connecting fails at once.
     ///
     /// Meanwhile this process is in the background: it must not read from the terminal, and Ctrl-C reaches the program,
-    /// whose end by it is passed on to the process group of this process. Only the first connection may ask; one that
-    /// replaces a lost connection may not, because by then the terminal has other uses.
+    /// and if it ends the program, the process group of this process is interrupted too. Only the first connection may
+    /// prompt; a reconnect may not, because by then the terminal has other uses.
     Allow,
 }
 
-/// Which session a client wants.
+/// Which session a client uses.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -101,11 +101,11 @@ pub enum Prompts {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Session {
-    /// A new one.
+    /// A new session.
     #[default]
     New,
-    /// The one with this id or name; it fails while another client has it.
+    /// The session with this id or name; fails while another client is attached to it.
     Resume(String),
-    /// The one with this id or name; another client that has it loses it.
+    /// The session with this id or name; detaches another client that is attached to it.
     TakeOver(String),
 }

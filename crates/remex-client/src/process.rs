@@ -1,4 +1,4 @@
-//! Processes: how to start one, and what to do with it.
+//! Starting, following and controlling processes.
 //!
 //! Start at [`Command`], which gives a [`Process`].
 
@@ -32,15 +32,14 @@ use crate::{
     event_queue::{EventQueue, History},
 };
 
-/// A process on the host of the server.
+/// A process on the remote host.
 ///
-/// Clones are handles on the same process. What it says waits for the first consumer ([`Process::events`],
-/// [`Process::stdout`] and so on), and the process waits with it when too much has come together, as at a full
-/// pipe; [`Process::wait`], dropping all handles and reading it with `process/read` ([`Client::call`]) let it go on
-/// without one.
+/// Clones are handles on the same process. Output is buffered for the first consumer ([`Process::events`],
+/// [`Process::stdout`] and so on); when the buffer is full, backpressure blocks the process, as on a full pipe.
+/// [`Process::wait`], dropping all handles, or reading with `process/read` ([`Client::call`]) lifts that backpressure.
 ///
 /// Dropping the last handle and the last consumer leaves the process running, unless it was started with
-/// [`OnDrop::Terminate`]; its session ends it at the latest.
+/// [`OnDrop::Terminate`]; it ends with its session at the latest.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,14 +54,14 @@ pub struct Process {
     handle: Arc<Handle>,
 }
 
-/// What all handles and consumers of one process share.
+/// The state shared by all handles and consumers of one process.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) client: Client,
     pub(crate) queue: Arc<EventQueue>,
     pid: Option<u32>,
     on_drop: OnDrop,
-    /// Taken by whoever writes.
+    /// Taken by the first caller of [`Process::stdin`].
     stdin: std::sync::Mutex<Option<Stdin>>,
 }
 
@@ -90,7 +89,7 @@ impl Process {
         &self.handle.queue.id
     }
 
-    /// Returns its process id on the host, where the server told it.
+    /// Returns its process id on the remote host, if the server reported it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -117,9 +116,9 @@ impl Process {
         &self.handle.client
     }
 
-    /// Follows the process from the beginning, as far as its output is retained.
+    /// Returns the events of the process from its beginning, as far as its output is retained.
     ///
-    /// Each call gives a consumer of its own; the process waits for the slowest of them.
+    /// Each call creates an independent consumer; the slowest one determines the backpressure.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -140,10 +139,10 @@ impl Process {
         Events::new(Arc::clone(&self.handle))
     }
 
-    /// Returns what it says on standard output, as bytes.
+    /// Returns its standard output as a byte stream.
     ///
-    /// Whoever wants both streams reads them at the same time, or uses [`Process::communicate`]: the process waits
-    /// for the slowest consumer.
+    /// To read both streams, read them concurrently or use [`Process::communicate`]: the process waits for the slowest
+    /// consumer.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -159,7 +158,7 @@ impl Process {
         Reader::new(self.events(), Stream::Stdout)
     }
 
-    /// Returns what it says on standard error, as bytes.
+    /// Returns its standard error as a byte stream.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -176,7 +175,7 @@ impl Process {
         Reader::new(self.events(), Stream::Stderr)
     }
 
-    /// Returns what it says on its terminal, as bytes.
+    /// Returns its terminal output as a byte stream.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -195,9 +194,9 @@ impl Process {
         Reader::new(self.events(), Stream::Pty)
     }
 
-    /// Returns what writes to its standard input; `None` when it has none, or somebody took it.
+    /// Returns a writer to its standard input; `None` if it has none, or if it was already taken.
     ///
-    /// Dropped, it closes the input after everything that was written.
+    /// Dropping the writer closes the input after all written data.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -245,8 +244,8 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::call`]; after a cut at the wrong moment [`Error::Interrupted`], because a signal is not
-    /// sent twice.
+    /// Those of [`Client::call`], and [`Error::Interrupted`] if the connection is lost meanwhile: a signal is never sent
+    /// twice.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -263,9 +262,9 @@ impl Process {
         self.client().call(request).await.map(drop)
     }
 
-    /// Ends it and everything it has started, at once.
+    /// Kills the process and all its descendants at once.
     ///
-    /// One that has ended is fine.
+    /// Does nothing if the process has already ended.
     ///
     /// # Errors
     ///
@@ -283,11 +282,11 @@ impl Process {
         self.client().call(terminate(self.id(), wire::TerminateMode::Force)).await.map(drop)
     }
 
-    /// Asks it to end (SIGTERM), and ends it and everything it has started after `grace`.
+    /// Sends SIGTERM, and kills the process and all its descendants after `grace`.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::call`]. A server of the base dialect knows no grace and kills at once.
+    /// Those of [`Client::call`]. A server of the base dialect has no grace period and kills at once.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -306,9 +305,9 @@ impl Process {
         self.client().call(terminate(self.id(), wire::TerminateMode::Graceful { timeout_ms })).await.map(drop)
     }
 
-    /// Returns what it has said so far in one piece, head and tail, at most `max_bytes` of it.
+    /// Returns the beginning and the end of its output so far, at most `max_bytes` in total.
     ///
-    /// It takes nothing from the consumers.
+    /// Consumers are not affected.
     ///
     /// # Errors
     ///
@@ -332,9 +331,9 @@ impl Process {
 }
 
 impl Client {
-    /// Returns a handle on a process that the session has already: one that was started before it was resumed.
+    /// Returns a handle on an existing process of the session, such as one started before the session was resumed.
     ///
-    /// Its consumers see what is retained, and then what comes.
+    /// Its consumers receive the retained output, and then new output.
     ///
     /// # Errors
     ///
@@ -359,7 +358,7 @@ impl Client {
             wait_ms: None,
         };
         self.call(probe).await?;
-        // How much the server retains is not known here; where it is little, only prompt words keep the process going.
+        // The retention limit is unknown here; if it is small, only prompt reports keep the process running.
         let queue = Arc::new(EventQueue::new(id.clone(), Some(0)));
         self.core().add_queue(&queue)?;
         let action = queue.on_started(History::Possible);

@@ -1,4 +1,4 @@
-//! A server that is started for one connection, and lives and dies with it.
+//! A program that is started for one connection and ends with it.
 //!
 //! A thread of its own keeps each: it outlives the runtime, so the program is ended whatever becomes of the
 //! future, the task or the runtime that started it. Start at [`start`] and [`Child`].
@@ -134,14 +134,14 @@ enum PromptState {
     Asking,
     /// It may not ask.
     Refused(PromptRefusal),
-    /// It has connected, and whoever started it has the terminal.
+    /// It has connected, and this process has the terminal again.
     Connected,
 }
 
 /// Why a program may not ask a person something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PromptRefusal {
-    /// Whoever started it does not want it.
+    /// The caller does not allow it.
     NotAllowed,
     /// Another job has the terminal.
     Background,
@@ -225,11 +225,11 @@ fn running() -> MutexGuard<'static, usize> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until every program that clients of this process have started is ended, and tells whether it is.
+/// Waits until every program that clients of this process started has ended; returns whether that happened in time.
 ///
-/// Programs are ended in the background when nobody uses them any more, which takes some seconds with one that does
-/// not want to. Whoever returns from `main` before leaves such a program running; so call this last, when no client is
-/// left. It blocks, so call it outside of a runtime.
+/// Programs are ended in the background when their connection is closed, which takes some seconds if they do not exit by
+/// themselves. Returning from `main` earlier leaves such a program running, so call this last, when no client is left.
+/// It blocks, so call it outside of a runtime.
 ///
 /// ```
 /// use std::time::Duration;

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// Names one process of one agent: a small number, which a model can be shown and can say.
+/// The number of one process of one agent: small, so that a model can repeat it.
 ///
 /// ```
 /// use remex_client::agent::Handle;
@@ -23,7 +23,7 @@ impl fmt::Display for Handle {
     }
 }
 
-/// Why an agent does not do what it was asked for.
+/// Why an agent refused a call.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,41 +40,37 @@ impl fmt::Display for Handle {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no such process, or it has finished and made room for others.
-    #[error("there is no process {handle}, or no longer; {}", listed(open))]
+    /// The process does not exist, or it finished and was removed to make room.
+    #[error("process {handle} does not exist, or no longer; {}", listed(open))]
     Unknown {
-        /// As asked for.
+        /// The requested handle.
         handle: Handle,
-        /// Those that there are.
+        /// The existing handles.
         open: Vec<Handle>,
     },
-    /// There is no room for another process, and none that could make room has finished.
-    #[error(
-        "{open} processes run, and no more may; terminate one that is not needed, or wait until one ends"
-    )]
+    /// Too many processes are running.
+    #[error("{open} processes are running, which is the maximum; terminate one, or wait until one ends")]
     Full {
         /// How many run.
         open: usize,
     },
-    /// The process has ended; what it said is still there.
-    #[error(
-        "process {handle} has ended, and nothing was done; write nothing to it to get the rest of its output"
-    )]
+    /// The process has ended; its output is still available.
+    #[error("process {handle} has already ended; write nothing to it to get the rest of its output")]
     Ended {
         /// The process.
         handle: Handle,
     },
     /// The process was started without input.
     #[error(
-        "process {handle} takes no input, and nothing was written; start it with piped input or a terminal"
+        "process {handle} accepts no input, and nothing was written; start it with piped input or a terminal"
     )]
     NoInput {
         /// The process.
         handle: Handle,
     },
-    /// The end of the input was given before.
+    /// The input was already closed.
     #[error(
-        "the input of process {handle} was ended before, and nothing was written; start it again to give it more"
+        "the input of process {handle} is already closed, and nothing was written; start it again to send more"
     )]
     InputEnded {
         /// The process.
@@ -84,11 +80,10 @@ pub enum Refusal {
 
 fn listed(open: &[Handle]) -> String {
     match open {
-        [] => "none is open".to_owned(),
-        [one] => format!("{one} is open"),
+        [] => "no process is open".to_owned(),
         many => {
             let many: Vec<_> = many.iter().map(Handle::to_string).collect();
-            format!("open are {}", many.join(", "))
+            format!("open: {}", many.join(", "))
         }
     }
 }

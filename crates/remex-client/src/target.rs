@@ -1,4 +1,4 @@
-//! Where a server is.
+//! The address of a server.
 //!
 //! Start at [`Target`].
 
@@ -10,7 +10,7 @@ use crate::{
     url::{Url, without_user},
 };
 
-/// Where a server is, and how to get there.
+/// The address of a server, and how to connect to it.
 ///
 /// ```
 /// use remex_client::Target;
@@ -25,13 +25,13 @@ pub enum Target {
     WebSocket(WebSocket),
     /// A unix socket.
     Unix(PathBuf),
-    /// A program that speaks the protocol on its standard streams.
+    /// A program that speaks the protocol on its standard input and output, such as ssh.
     Program(Program),
-    /// Whatever a function leads to; a server in this process, for example.
+    /// A custom connection, for example to a server in this process.
     Custom(Custom),
 }
 
-/// A server behind a WebSocket.
+/// A server that listens on a WebSocket.
 ///
 /// ```
 /// use remex_client::{Target, WebSocket};
@@ -44,11 +44,11 @@ pub enum Target {
 pub struct WebSocket {
     /// `ws://host:port/path`.
     pub url: String,
-    /// The token to present.
+    /// The bearer token to present.
     pub bearer: Option<String>,
 }
 
-/// A way to a server that the caller has.
+/// A connection that the caller provides.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,9 +61,9 @@ pub struct WebSocket {
 /// ```
 #[derive(Clone)]
 pub struct Custom {
-    /// What errors call it.
+    /// The name used in error messages.
     pub name: String,
-    /// Opens a connection; called again whenever one was cut.
+    /// Opens a connection; called again after every disconnect.
     pub dial: Arc<dyn Dial>,
 }
 
@@ -87,7 +87,7 @@ pub struct Custom {
 /// # Ok(()) }
 /// ```
 pub trait Dial: Send + Sync {
-    /// Opens one.
+    /// Opens a connection.
     fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Link, Error>> + Send + '_>>;
 }
 
@@ -102,11 +102,11 @@ where
 }
 
 impl Target {
-    /// Reads an address: `ws://host:port[/path]`, `unix:///path`, `unix:path` or an absolute path of a unix socket.
+    /// Parses an address: `ws://host:port[/path]`, `unix:///path`, `unix:path` or an absolute path of a unix socket.
     ///
     /// # Errors
     ///
-    /// [`Error::Address`] with what is wrong and what would be right.
+    /// [`Error::Address`] says what is wrong and what is valid.
     ///
     /// ```
     /// use remex_client::{Error, Target};
@@ -136,7 +136,7 @@ impl Target {
         Ok(Self::WebSocket(WebSocket { url: address.to_owned(), bearer: None }))
     }
 
-    /// Returns the server behind a unix socket.
+    /// Returns the address of a unix socket.
     ///
     /// ```
     /// use remex_client::Target;
@@ -147,7 +147,7 @@ impl Target {
         Self::Unix(path.into())
     }
 
-    /// Returns a program with its arguments.
+    /// Returns a target that starts a program with these arguments.
     ///
     /// ```
     /// use remex_client::Target;
@@ -163,7 +163,7 @@ impl Target {
         })
     }
 
-    /// Returns whatever a function leads to.
+    /// Returns a target that connects with a function.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -212,7 +212,7 @@ impl fmt::Debug for Custom {
     }
 }
 
-/// Two are the same when they are clones of one.
+/// Two are equal if they are clones of the same target.
 impl PartialEq for Custom {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.dial, &other.dial)

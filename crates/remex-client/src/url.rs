@@ -40,7 +40,7 @@ impl<'a> Url<'a> {
     }
 }
 
-/// Returns an address without the user and the password that somebody may have put in front of the host.
+/// Returns an address without a user name and password in front of the host.
 pub(crate) fn without_user(address: &str) -> String {
     let (scheme, rest) = match address.find("//") {
         Some(at) => address.split_at(at + 2),

@@ -1,7 +1,7 @@
-//! A start on its way, and the way to give it up.
+//! A start in progress that can be aborted.
 //!
-//! A file system that does not answer can hold a child in its first steps for ever, and with it the thread that makes
-//! it. Nobody else has to wait for that: whoever asked can give the attempt up from any thread, at any time.
+//! An unresponsive file system can block a child in its first steps forever, and with it the thread that spawns it. The
+//! caller need not wait for that: any thread can abort the attempt at any time.
 #![allow(unsafe_code)]
 
 use std::{
@@ -25,10 +25,10 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Gives the start up: a child that has not become its program yet is killed and never runs it.
+    /// Aborts the start: a child that has not executed its program yet is killed and never runs it.
     ///
-    /// Needs no thread and no descriptor, and never waits. A child that the kernel does not let go dies when it does.
-    /// Has no effect on a program that runs.
+    /// Needs no thread and no descriptor, and never blocks. A child stuck in the kernel dies when the kernel releases it.
+    /// Has no effect on a running program.
     pub fn abort(&self) {
         let progress = &self.progress;
         progress.aborted.store(true, SeqCst);
@@ -67,7 +67,7 @@ impl Attempt {
     }
 }
 
-/// What the child, the thread that makes it and whoever aborts it share.
+/// The state shared by the child, the thread that spawns it, and callers that abort it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Set before `pid` is read, while the child sets `pid` before it reads this: one of the two sees the other.
@@ -83,7 +83,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// The thread that makes the child goes on and takes the pidfd.
+    /// Notes that the spawning thread now owns the pidfd.
     pub(crate) fn on_child_created(&self) {
         *self.made.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }

@@ -29,7 +29,7 @@ pub enum ChildIo {
     },
     /// A terminal.
     Pty {
-        /// The side of the terminal where a person would sit.
+        /// The master side of the terminal.
         master: OwnedFd,
     },
 }
@@ -53,7 +53,7 @@ pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 /// Gives a terminal another size. The processes in its foreground get SIGWINCH if it differs.
 ///
 /// # Errors
-/// Whatever the operating system says of a descriptor that is no terminal.
+/// When the descriptor is not a terminal.
 pub fn resize(terminal: BorrowedFd<'_>, size: Size) -> io::Result<()> {
     Ok(tcsetwinsize(terminal, window(size))?)
 }

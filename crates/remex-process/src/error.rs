@@ -1,4 +1,4 @@
-//! Why a program could not be started.
+//! Errors of starting a program.
 
 use std::{
     ffi::OsString,
@@ -38,7 +38,7 @@ pub enum Stage {
     Exec,
 }
 
-/// What a client can do something about.
+/// The kind of a start error, by what can be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StartErrorKind {
     /// No such program, neither at that path nor in `PATH`.
@@ -57,7 +57,7 @@ pub enum StartErrorKind {
     InvalidInput,
     /// The attempt was aborted.
     Aborted,
-    /// Anything else; the error number tells.
+    /// Anything else; see the error number.
     Other,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for StartError {
             }
             StartErrorKind::InvalidInput => "pass fewer or shorter arguments and variables",
             StartErrorKind::Aborted => "start it again",
-            StartErrorKind::Other => "look at the host's limits and logs",
+            StartErrorKind::Other => "check the host's limits and logs",
         };
         write!(f, "cannot start `{}`", Path::new(&self.program).display())?;
         if self.stage == Stage::Cwd {

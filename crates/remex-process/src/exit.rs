@@ -1,4 +1,4 @@
-//! The end of a child.
+//! Waiting for a child to exit.
 
 use std::{
     any::Any,
@@ -18,9 +18,9 @@ use crate::{
 /// The kernel's count of our memory is spread over the processors, so two readings differ by a little.
 const RSS_TOLERANCE_BYTES: u64 = 1024 * 1024;
 
-/// The right to know how a child ended, and to signal it until then.
+/// Waits for a child and returns its exit status; signals it until then.
 ///
-/// A child whose `Exit` is dropped before it ended is killed, alone, and reaped in the background.
+/// Dropping it before the child has exited kills the child (not its tree) and reaps it in the background.
 #[derive(Debug)]
 pub struct Exit {
     state: State,
@@ -37,33 +37,33 @@ enum State {
     Ended(ExitStatus),
 }
 
-/// What is said of a child whose status is not to be had.
+/// The status reported for a child whose real status was lost.
 const LOST: ExitStatus = ExitStatus {
     code: 255,
     signal: None,
     usage: Usage { user: Duration::ZERO, system: Duration::ZERO, max_rss_bytes: None },
 };
 
-/// How a process ended.
+/// The exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitStatus {
     /// The exit status, or 128 plus the number of the signal.
     pub code: i32,
     /// The signal that ended it, if one did.
     pub signal: Option<Signal>,
-    /// What it used, together with those of its children that it waited for.
+    /// Resources used by it and by the children it waited for.
     pub usage: Usage,
 }
 
-/// What a process used in its life.
+/// The resources a process used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Time on a processor in its own code.
+    /// User CPU time.
     pub user: Duration,
-    /// Time on a processor in the kernel.
+    /// System CPU time.
     pub system: Duration,
-    /// The most memory it had at once. `None` when that is not more than the server had at the start: the two share
-    /// their memory for a moment, and the kernel reports the larger figure.
+    /// Peak memory. `None` if it does not exceed that of the server at the start: the two share memory for a moment, and
+    /// the kernel reports the larger value.
     pub max_rss_bytes: Option<u64>,
 }
 
@@ -78,13 +78,13 @@ impl Exit {
         Self { state: State::Running(pidfd), leader, inherited_rss_bytes, thread }
     }
 
-    /// Returns the process by its number, which is of no use any more once this has told how it ended.
+    /// Returns the process by its pid, which is invalid once the exit status was returned.
     #[must_use]
     pub fn leader(&self) -> &Leader {
         &self.leader
     }
 
-    /// Waits until the process ends. Cancel-safe, and gives the same answer when called again.
+    /// Waits until the process exits. Cancel-safe; returns the same status when called again.
     pub async fn wait(&mut self) -> ExitStatus {
         loop {
             let pidfd = match &self.state {
@@ -103,7 +103,7 @@ impl Exit {
         }
     }
 
-    /// Returns how the process ended, or `None` while it runs.
+    /// Returns the exit status, or `None` while the process runs.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         let pidfd = match &self.state {
             State::Running(pidfd) => pidfd,
@@ -122,7 +122,7 @@ impl Exit {
         Some(status)
     }
 
-    /// Sends a signal to the process alone. One that has ended already is no error.
+    /// Sends a signal to the process only. Does nothing if it has exited.
     ///
     /// # Errors
     /// `PermissionDenied` when the process has become another user's.

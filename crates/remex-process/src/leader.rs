@@ -53,12 +53,12 @@ impl Leader {
     pub(crate) fn reap(&self, pidfd: BorrowedFd<'_>) -> io::Result<Option<Reaped>> {
         let mut reaped = self.reaped();
         let status = sys::reap(pidfd, WaitMode::Return);
-        // An error means that somebody else has reaped it.
+        // An error means that it was reaped elsewhere.
         *reaped = !matches!(status, Ok(None));
         status
     }
 
-    /// Says that somebody else is going to reap it.
+    /// Notes that it will be reaped elsewhere.
     pub(crate) fn abandon(&self) {
         *self.reaped() = true;
     }

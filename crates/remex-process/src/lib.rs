@@ -1,6 +1,6 @@
-//! Children of the operating system: started on pipes or a PTY, signalled, waited for, ended with their tree.
+//! Child processes: starts them on pipes or a PTY, signals them, waits for them, and kills their process trees.
 //!
-//! It hands out plain descriptors and an exit future. It never reads output, and knows nothing of sessions or messages.
+//! It returns plain descriptors and an exit future. It never reads output, and knows nothing of sessions or messages.
 //! Needs Linux 5.9 or newer. Start at [`Spawner`].
 
 mod pid;

@@ -1,4 +1,4 @@
-//! What `/proc` says of a process.
+//! Reads processes from `/proc`.
 
 use std::{
     ffi::CStr,
@@ -20,17 +20,17 @@ const LIMITS_LEN: usize = 4096;
 /// A living process of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its number.
+    /// Its pid.
     pub pid: Pid,
-    /// Who would reap it; `None` for init.
+    /// Its parent; `None` for init.
     pub parent: Option<Pid>,
     /// Its process group.
     pub group: Option<Pid>,
     /// Its session.
     pub session: Option<Pid>,
-    /// The start that it came of, unless it has lost the mark.
+    /// The tag of its start, unless it has lost it.
     pub tag: Option<Tag>,
-    /// Time on a processor, its own and that of the children it has waited for.
+    /// CPU time of it and of the children it waited for.
     pub cpu: Duration,
     /// Memory in use.
     pub resident_bytes: u64,
@@ -38,7 +38,7 @@ pub struct Member {
     pub(crate) started: u64,
 }
 
-/// Lists every process but init and ourselves.
+/// Lists every process except init and this one.
 pub(crate) fn pids() -> io::Result<Vec<Pid>> {
     let own = std::process::id().cast_signed();
     let mut pids = Vec::new();
@@ -89,7 +89,7 @@ pub(crate) fn member(pid: Pid, tag: Option<Tag>) -> io::Result<Option<Member>> {
     Ok(unless_gone(read)?.and_then(|len| parse(pid, tag, &line[..len])))
 }
 
-/// Tells whether the host only lacks something at the moment, so that the error says nothing of the process.
+/// Returns whether an error is a temporary shortage of the host, which says nothing about the process.
 pub(crate) fn is_resource_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }

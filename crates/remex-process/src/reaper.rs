@@ -1,4 +1,4 @@
-//! Takes the exit status of children for which nobody waits any more, so that none stays behind as a zombie.
+//! Reaps children that have no waiting owner, so that none remains a zombie.
 #![allow(unsafe_code)]
 
 use std::{
@@ -64,7 +64,7 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
 }
 
 impl Orphans {
-    /// Keeps one that the kernel has no memory to watch. It may be stuck, so nobody waits for it.
+    /// Keeps a child that epoll cannot watch for lack of memory; polled, because it may be stuck.
     fn keep(&self, pidfd: OwnedFd) {
         self.unwatched().push(pidfd);
         // Fails only when it rings already.

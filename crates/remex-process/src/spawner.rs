@@ -1,7 +1,7 @@
-//! The threads that make children.
+//! The threads that spawn children.
 //!
-//! Making a child stops the thread that does it until the program runs, so no worker of the runtime may do it. On a file
-//! system that hangs it stops the thread for as long as that takes; then other threads take its place.
+//! Spawning blocks its thread until the program runs, so runtime workers must not do it. On a file system that hangs, the
+//! thread stays blocked, and other threads take its place.
 
 use std::{
     collections::VecDeque,
@@ -30,7 +30,7 @@ use crate::{
     reaper, sys, tree,
 };
 
-/// Starts that may wait for a thread. A start takes less than a millisecond; whoever comes later waits outside.
+/// Starts that may be queued. A start takes less than a millisecond; later callers wait for room in the queue.
 const MAX_WAITING_STARTS: usize = 64;
 
 /// The most threads at once. Each one beyond the first few stands in for a start that hangs.
@@ -68,8 +68,8 @@ pub struct Child {
 impl Spawner {
     /// Starts the threads, at least one.
     ///
-    /// Also makes sure that this program is told of the end of its children, which it would not be if it was born
-    /// with SIGCHLD ignored.
+    /// Also ensures that this program receives the exit statuses of its children, even if it was started with SIGCHLD
+    /// ignored.
     ///
     /// # Errors
     /// When the host has no room for threads or descriptors.
@@ -111,7 +111,7 @@ impl Spawner {
     /// Cancel-safe: when the future is dropped, what it started is killed with its tree.
     ///
     /// # Errors
-    /// [`StartError`] says what stood in the way; nothing is left of the attempt.
+    /// [`StartError`] says what failed; nothing of the attempt is left.
     pub async fn start(&self, start: Start) -> Result<Child, StartError> {
         self.attempt(start, &Attempt::default()).await
     }
@@ -128,7 +128,7 @@ impl Spawner {
         let Ok(room) = timeout(pool.bounds.max_wait, pool.room.acquire()).await else {
             return Err(image.error(Stage::Queue, libc::EAGAIN));
         };
-        // Given back when the order leaves the queue, which happens also if nobody waits for the answer.
+        // Released when the job leaves the queue, even if no caller waits for the answer.
         room.expect("the semaphore of a pool is never closed").forget();
         let _guard = AbortOnDrop { pool, attempt };
         let (answer, mut answered) = oneshot::channel();
@@ -152,7 +152,7 @@ impl Spawner {
     }
 }
 
-/// Gives an attempt up that nobody waits for any more; one that is over does not notice.
+/// Aborts an attempt whose caller has gone; has no effect on a completed one.
 struct AbortOnDrop<'a> {
     pool: &'a ThreadPool,
     attempt: &'a Attempt,
@@ -161,7 +161,7 @@ struct AbortOnDrop<'a> {
 impl Drop for AbortOnDrop<'_> {
     fn drop(&mut self) {
         self.attempt.abort();
-        // Where all threads hang, nobody would take it out of the queue, and those behind it would have no room.
+        // If all threads hang, no thread would take it out of the queue, and later starts would have no room.
         drop(self.pool.withdraw(self.attempt));
     }
 }
@@ -340,7 +340,7 @@ fn run_jobs(pool: &Arc<ThreadPool>, mut stack: Stack) {
                         .unwrap_or_else(|| Arc::new(Lease { pool: Arc::clone(pool), of_all: Some(lease) }));
                     made = Arc::downgrade(&lease);
                     let _entered = runtime.enter();
-                    // Where nobody waits any more, the child is dropped and ended.
+                    // If the caller is gone, the child is dropped and killed.
                     _ = answer.send(spawn(pool, &mut stack, *image, lease, &attempt));
                 }
             }
@@ -400,14 +400,14 @@ fn spawn(
     }
 }
 
-/// Ends a child that nobody will ever have, with its tree.
+/// Kills a child that no caller will receive, with its tree.
 fn end(tag: Tag, pid: Pid, pidfd: OwnedFd) {
     let leader = Leader::new(pid);
     let scope = Scope::Process(tag, leader.clone());
     tree::kill_in_background(&scope, move || exit::end(&leader, pidfd));
 }
 
-/// A child on its way to whoever asked for it. If it does not arrive, it is ended with its tree.
+/// A child that its caller has not received yet. Dropped unclaimed, it is killed with its tree.
 #[derive(Debug)]
 struct UnclaimedChild {
     child: Option<Child>,

@@ -1,14 +1,14 @@
-//! What to start, and how it was asked for.
+//! The description of a program to start.
 
 use std::{ffi::OsString, path::PathBuf};
 
 use crate::{Signal, Tag};
 
-/// Describes one program to start. Nothing is added to it.
+/// Describes a program to start. Nothing is added to it.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The program to execute; without a slash it is searched in `PATH` of [`env`](Self::env), or in the usual
-    /// directories when there is none.
+    /// The program to execute; without a slash it is looked up in `PATH` of [`env`](Self::env), or in the standard
+    /// directories if there is none.
     pub program: OsString,
     /// The name that the program sees as its own, if not `program`. It never changes what is executed.
     pub arg0: Option<OsString>,
@@ -18,9 +18,9 @@ pub struct Start {
     pub cwd: PathBuf,
     /// The whole environment.
     pub env: Vec<(OsString, OsString)>,
-    /// What descriptors 0 to 2 are. There are no others.
+    /// Descriptors 0 to 2; the child has no others.
     pub stdio: Stdio,
-    /// The mark by which the process and its descendants are found.
+    /// The tag that the process and its descendants inherit.
     pub tag: Tag,
     /// The signal that the process gets when the server dies, if any.
     pub parent_death: Option<Signal>,
@@ -44,7 +44,7 @@ pub enum Stdio {
 /// The input of a child on pipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdin {
-    /// `/dev/null`: at its end from the beginning.
+    /// `/dev/null`.
     Null,
     /// A pipe that we may write to.
     Piped,

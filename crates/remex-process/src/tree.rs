@@ -1,7 +1,7 @@
-//! All that a start has led to: children, their children, and those that left for a session of their own.
+//! The process tree of a start: children, their descendants, and those that moved to sessions of their own.
 //!
-//! Found by the [`Tag`] that they inherit, by their session and by their parents, in one look at `/proc`. This is good
-//! against accidents; a program that wants to escape can.
+//! Members are found by the [`Tag`] that they inherit, by session and by parent, in one scan of `/proc`. This protects
+//! against accidents; a hostile program can escape.
 //!
 //! The work is done by one thread (`tree/thread.rs`) that exists from the start, so that killing needs neither a new
 //! thread nor a free descriptor. One look serves everybody who waits. Start at [`kill`].
@@ -26,18 +26,18 @@ use crate::{Leader, Pid, Signal, Tag};
 pub(crate) use thread::start;
 use thread::{Done, Request};
 
-/// Whom a look, a signal or a kill is about. Never ourselves, never init.
+/// The processes that a scan, a signal or a kill covers. Never this process, never init.
 #[derive(Clone, Debug)]
 pub enum Scope {
-    /// Everything that came of one start; those in the session of its first process only until that is reaped.
+    /// All processes of one start; those found by session only until the first process is reaped.
     Process(Tag, Leader),
-    /// What is left in the group or the session of a start whose process may have ended.
+    /// Remaining processes in the group or session of a start whose first process may have ended.
     Group(Tag, Pid),
-    /// Everything that came of one start whose process has ended.
+    /// All processes of one start whose first process has ended.
     Start(Tag),
-    /// Everything that came of any start of a session; the tag is that of any of them.
+    /// All processes of a session, given the tag of any of its starts.
     Session(Tag),
-    /// Everything that came of any start of a server; the tag is that of any of them.
+    /// All processes of a server, given the tag of any of its starts.
     Server(Tag),
 }
 
@@ -91,7 +91,7 @@ pub fn kill_start(tag: Tag, leader: &Leader) -> Answer<usize> {
     Answer { answered }
 }
 
-/// Kills every process of a scope, for whoever cannot wait, and does `then` when that is over.
+/// Kills every process of a scope in the background, and calls `then` afterwards.
 pub(crate) fn kill_in_background(scope: &Scope, then: impl FnOnce() + Send + 'static) {
     let about = scope.clone();
     let done = Done::new(move |killed: io::Result<usize>| {
@@ -103,9 +103,9 @@ pub(crate) fn kill_in_background(scope: &Scope, then: impl FnOnce() + Send + 'st
     thread::push(Request::kill(scope.clone(), done));
 }
 
-/// What comes of a request. The work is done whether or not anybody waits for the answer.
+/// The future result of a request. The work is done even if the answer is dropped.
 #[derive(Debug)]
-#[must_use = "a failure is only told here"]
+#[must_use = "only the answer reports a failure"]
 pub struct Answer<T> {
     answered: oneshot::Receiver<io::Result<T>>,
 }
@@ -183,13 +183,13 @@ impl Scope {
     }
 }
 
-/// Those who are still alive after everything was tried.
+/// Processes that survived every attempt to kill them.
 #[derive(Debug)]
 struct Survivors(Vec<Pid>);
 
 impl fmt::Display for Survivors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("some processes are still alive after SIGKILL; look at them on the host:")?;
+        f.write_str("some processes are still alive after SIGKILL; check them on the host:")?;
         self.0.iter().try_for_each(|pid| write!(f, " {pid}"))
     }
 }

@@ -39,10 +39,10 @@ const STOP_FROM: usize = 3;
 /// Until this look there is no pause for what breeds; later, what is left is more likely stuck.
 const PAUSE_FROM: usize = 100;
 
-/// Ends everything a server has started when the server is gone.
+/// Kills everything a server has started when the server dies.
 ///
-/// Dropped, it ends without doing anything: whoever drops it has ended the processes himself. If that failed, it must be
-/// [released](Self::release) instead.
+/// Dropping it stops it without killing anything: the owner must have ended the processes itself. If that failed,
+/// [release](Self::release) it instead.
 #[derive(Debug)]
 pub struct Watchdog {
     /// `None` once it is released.
@@ -86,7 +86,7 @@ impl Watchdog {
         Ok(Self { pidfd: Some(unsafe { OwnedFd::from_raw_fd(pidfd) }), _pipe: held })
     }
 
-    /// Has it end everything the server has started, as if the server were gone, and returns at once.
+    /// Kills everything the server has started, as if the server had died, and returns at once.
     pub fn release(mut self) {
         if let Some(pidfd) = self.pidfd.take() {
             reaper::adopt(pidfd);
@@ -101,7 +101,7 @@ impl Drop for Watchdog {
         if let Err(error) = sys::pidfd_signal(pidfd.as_fd(), Signal::KILL) {
             return tracing::warn!(%error, "cannot end the watchdog");
         }
-        // An error means that it was reaped by somebody else.
+        // An error means that it was reaped elsewhere.
         _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
     }
 }
@@ -181,7 +181,7 @@ enum Sweep {
     Empty,
     /// Some were alive.
     Found,
-    /// The host lacked what it takes to look at everybody, so nobody knows who is left.
+    /// The host lacked the resources for a full scan, so survivors are unknown.
     Failed,
 }
 
@@ -223,7 +223,7 @@ fn signal_one(pid: Pid, server: Tag, signal: Signal) -> Sweep {
             return Ok(Sweep::Empty);
         }
         let pidfd = pidfd_open(number, PidfdFlags::empty())?;
-        // The descriptor holds on to whoever has the number now; so look at who that is only after it is open.
+        // The descriptor refers to the process that has the pid now, so verify its identity after opening.
         if !is_ours()? || has_ended(&pidfd) {
             return Ok(Sweep::Empty);
         }

@@ -48,7 +48,7 @@ pub enum ConnectError {
     #[error("the server closed the connection during the handshake")]
     Closed,
     /// The connection broke.
-    #[error("the connection broke during the handshake: {0}")]
+    #[error("the connection failed during the handshake: {0}")]
     Failed(io::ErrorKind),
 }
 

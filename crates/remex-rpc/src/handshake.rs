@@ -14,13 +14,13 @@ use crate::{
     http::{HeadError, Headers, MAX_HEADERS, Parsed, accept_for, read_head},
 };
 
-/// How long a peer that was turned away may take to read why.
+/// How long a refused peer may take to read the response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// On which terms connections are let in.
+/// The settings of the HTTP handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeConfig {
-    /// Whether there is new work to be done at all; [`Readiness::Ready`] by default.
+    /// Whether the server accepts new connections; [`Readiness::Ready`] by default.
     pub readiness: Readiness,
     /// The limit of one message after the upgrade; 64 MiB by default.
     pub max_message_len: usize,
@@ -41,35 +41,35 @@ impl Default for HandshakeConfig {
     }
 }
 
-/// Whether a server takes new work.
+/// Whether a server accepts new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// It does.
+    /// It accepts connections.
     Ready,
-    /// It is about to end; health checks and upgrades are told so.
+    /// It is shutting down; health checks and upgrades are refused.
     ShuttingDown,
 }
 
-/// What the policy thinks of a bearer token, or of its absence.
+/// Whether a bearer token, or its absence, is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authorization<T> {
-    /// The peer may enter, as this.
+    /// The peer is accepted, with this identity.
     Admitted(T),
-    /// The peer is turned away with 401.
+    /// The peer is refused with status 401.
     Refused,
 }
 
-/// A connection that speaks WebSocket from now on.
+/// A connection that was upgraded to WebSocket.
 pub struct Upgraded<T> {
-    /// What the peer says, beginning with what it said right behind its request.
+    /// Reads messages, including bytes that arrived right after the request.
     pub reader: FrameReader,
-    /// Where to send what a [`crate::SendBuffer`] of a server holds.
+    /// Writes the contents of a server's [`crate::SendBuffer`].
     pub writer: WriteHalf,
-    /// Who the peer is, as the policy knows it.
+    /// The identity of the peer, from the policy.
     pub who: T,
 }
 
-/// How a connection ended that did not become a WebSocket; the peer knows all there is to know.
+/// Why a connection was not upgraded; the peer has been answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotUpgraded {
     /// The request was answered, for example a health check with 200.
@@ -78,11 +78,11 @@ pub enum NotUpgraded {
         /// The HTTP status.
         status: u16,
     },
-    /// The peer left before its request was complete.
+    /// The peer closed the connection before its request was complete.
     #[error("the peer closed the connection before its request was complete")]
     Closed,
-    /// The connection broke.
-    #[error("the connection broke during the handshake: {0}")]
+    /// The connection failed.
+    #[error("the connection failed during the handshake: {0}")]
     Failed(io::ErrorKind),
 }
 

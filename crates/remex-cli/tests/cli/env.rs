@@ -204,7 +204,7 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
     let said = home.say(&["ps", "--on", server.address()]);
     let remedy = format!("remex env add NAME {} --token-file PATH", server.address());
     assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(said.err.contains("wants a token (status 401)") && said.err.contains(&remedy), "{said:?}");
+    assert!(said.err.contains("requires a token (status 401)") && said.err.contains(&remedy), "{said:?}");
     fs::write(home.path("other.txt"), "0ther\n").unwrap();
     fs::set_permissions(home.path("other.txt"), fs::Permissions::from_mode(0o644)).unwrap();
     let said = home.say(&["env", "add", "lab", server.address(), "--token-file", "other.txt"]);

@@ -507,7 +507,7 @@ fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
     let silent = ended(
         4,
         &format!(
-            "remex: your remex server (pid {number}) does not answer: the handshake took longer than 10s\n  \
+            "remex: your remex server (pid {number}) does not answer: the handshake timed out after 10s\n  \
              hint: if it is stopped, `kill -CONT {number}` continues it; `kill -KILL {number}` ends it with \
              everything that runs on it\n"
         ),

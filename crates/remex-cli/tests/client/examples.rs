@@ -93,5 +93,5 @@ fn an_agent_gets_what_fits_and_goes_on_with_what_runs() {
     assert!(answers[2].starts_with("process 2 has ended with exit code 0\n"), "{said}");
     assert!(answers[2].contains("hello, world\n"), "{said}");
     assert_eq!(answers[3], "process 1 has said 1000 lines, 0 bytes of them are gone\n");
-    assert_eq!(answers[4], "error: there is no process 3, or no longer; open are 1, 2\n");
+    assert_eq!(answers[4], "error: process 3 does not exist, or no longer; open: 1, 2\n");
 }

@@ -1,10 +1,10 @@
-//! Time, as an agent sees it.
+//! The clock of an agent.
 
 use std::{fmt, pin::Pin, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-/// Tells an agent what time it is, and wakes it; a test has one that it moves by hand.
+/// The time source of an agent; tests can supply a simulated one.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,10 +31,10 @@ use tokio::time::{Instant, sleep};
 /// # Ok(()) }
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// Returns the time.
+    /// Returns the current time.
     fn now(&self) -> Instant;
 
-    /// Returns when so much time has passed.
+    /// Waits for this long.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 

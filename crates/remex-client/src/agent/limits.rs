@@ -1,10 +1,10 @@
-//! How much an agent may have open, and how long and how much its steps are.
+//! Limits of an agent, and of one step.
 
 use std::time::Duration;
 
 use crate::process::{Overflow, Retain};
 
-/// What one agent may have and do.
+/// The limits of one agent.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,21 +22,21 @@ use crate::process::{Overflow, Retain};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// How many processes may be open, finished ones included as long as they can be asked for; 64 unless given.
+    /// How many processes may be open, including finished ones that can still be queried; 64 by default.
     pub open: usize,
-    /// How long a step waits that does not say it; 10 s unless given.
+    /// How long a step waits unless its window says otherwise; 10 s by default.
     pub yield_after: Duration,
-    /// The shortest time that a step may ask for, less is raised to it; 250 ms unless given.
+    /// The minimum time of a step, shorter times are raised to it; 250 ms by default.
     pub yield_min: Duration,
-    /// The longest time that a step may ask for, more is lowered to it; 30 s unless given.
+    /// The maximum time of a step, longer times are lowered to it; 30 s by default.
     pub yield_max: Duration,
-    /// How much output a step shows that does not say it, in bytes; 40 KiB unless given.
+    /// How much output a step returns unless its window says otherwise, in bytes; 40 KiB by default.
     pub output_bytes: usize,
-    /// How much output a step can show at most, in bytes; 512 KiB unless given.
+    /// The maximum output of a step, in bytes; 512 KiB by default.
     ///
     /// Up to twice as much is held for each process between the steps: its beginning and its end.
     pub collect_bytes: usize,
-    /// What the server keeps of commands that do not say it; 8 MiB and 10 min after the end unless given.
+    /// What the server retains of commands that do not set it; 8 MiB, for 10 min after the end, by default.
     pub retain: Retain,
 }
 
@@ -58,7 +58,7 @@ impl Default for Limits {
     }
 }
 
-/// How long one step waits, and how much it shows.
+/// The time and output limits of one step.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -76,9 +76,9 @@ impl Default for Limits {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
-    /// The step returns after so much time at the latest; [`Limits::yield_after`] unless given.
+    /// The maximum time of the step; [`Limits::yield_after`] by default.
     pub yield_after: Option<Duration>,
-    /// The text of the step is no longer than this; [`Limits::output_bytes`] unless given.
+    /// The maximum length of the output text; [`Limits::output_bytes`] by default.
     pub max_output_bytes: Option<usize>,
 }
 

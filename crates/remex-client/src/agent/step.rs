@@ -1,4 +1,4 @@
-//! What an agent is asked for, and what it answers.
+//! The input and the results of an agent's calls.
 //!
 //! Start at [`Step`].
 
@@ -17,7 +17,7 @@ impl FromStr for Handle {
     }
 }
 
-/// What came of one call.
+/// The result of one call.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,19 +34,19 @@ impl FromStr for Handle {
 pub struct Step {
     /// The process.
     pub handle: Handle,
-    /// What it has said since the last step, cut to the budget.
+    /// Its output since the previous step, truncated to the budget.
     pub output: TruncatedText,
-    /// How it stands.
+    /// Whether it is running.
     pub progress: Progress,
-    /// How much of the input was taken: it reaches the process in order and once, unless that ends first.
+    /// How many bytes of the input were accepted; they reach the process in order and exactly once, unless it ends first.
     ///
-    /// Less than was given when the process did not read in time, or ended; the rest was not written.
+    /// Less than the input if the process did not read in time or ended; the rest was not written.
     pub accepted_bytes: usize,
     /// How long the step took.
     pub waited: Duration,
 }
 
-/// How a process stands.
+/// Whether a process is running.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,15 +60,15 @@ pub struct Step {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// It has not ended, or something that it has started still holds its output open.
+    /// It has not ended, or a descendant still holds its output open.
     Running,
-    /// It has ended, and everything it said has been seen.
+    /// It has ended, and all its output was received.
     Ended(Exit),
-    /// Nobody knows: the session is lost, and the process with it.
+    /// Unknown: the session is lost, and the process with it.
     Lost(Error),
 }
 
-/// What a process is given.
+/// Input for a process.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -90,11 +90,11 @@ pub enum Write<'a> {
     Nothing,
     /// These bytes.
     Bytes(&'a [u8]),
-    /// These bytes, and then the end of the input. While not all are taken, the input stays open.
+    /// These bytes, then end of file. The input stays open until all bytes are accepted.
     BytesAndEnd(&'a [u8]),
 }
 
-/// One process in the list.
+/// A process in [`Agent::list`](super::Agent::list).
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -117,15 +117,15 @@ pub struct ListedProcess {
     pub handle: Handle,
     /// Its command line.
     pub command: String,
-    /// How it stands.
+    /// Whether it is running.
     pub progress: Progress,
-    /// How long it has not been used: no step, no signal.
+    /// The time since the last step or signal.
     pub idle_for: Duration,
-    /// How much output the next step will be about.
+    /// How much output the next step covers.
     pub unseen_bytes: u64,
 }
 
-/// All output of a process that the server still has.
+/// The retained output of a process.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -140,8 +140,8 @@ pub struct ListedProcess {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetainedOutput {
-    /// The output from the beginning, cut to the budget; what is gone counts as omitted.
+    /// The output from its beginning, truncated to the budget; evicted output counts as omitted.
     pub output: TruncatedText,
-    /// How much of it nobody has any more; a smaller budget is not the reason.
+    /// How much output the server has evicted; not what the budget omits.
     pub evicted_bytes: u64,
 }

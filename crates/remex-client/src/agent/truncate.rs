@@ -1,4 +1,4 @@
-//! Output, cut to what a model is given to read.
+//! Truncates output to what a model is given to read.
 //!
 //! Pure: no I/O, no clock. Start at [`Truncator`].
 
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// Collects output and keeps its beginning and its end, as much as fits into a budget.
 ///
-/// It may be fed in any pieces, which may end within a character, and never holds more than twice the budget.
+/// Chunks may end within a character. It never holds more than twice the budget.
 ///
 /// ```
 /// use remex_client::agent::Truncator;
@@ -31,17 +31,17 @@ pub struct Truncator {
     gap: Gap,
 }
 
-/// Whether something that nobody has is missing between `head` and `tail`.
+/// Whether lost output lies between `head` and `tail`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gap {
     None,
     /// It counts in `total_bytes`.
     Known,
-    /// How much is missing, nobody knows.
+    /// An unknown amount is missing.
     Unknown,
 }
 
-/// Output as a model is given it.
+/// Output truncated for a model.
 ///
 /// ```
 /// use remex_client::agent::{Count, Truncator, TruncatedText};
@@ -53,19 +53,19 @@ enum Gap {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TruncatedText {
-    /// The output, or its beginning, a line that tells how much is left out, and its end.
+    /// The output, or its beginning, a notice that says how much is omitted, and its end.
     ///
-    /// What is not UTF-8 is shown as `U+FFFD`.
+    /// Invalid UTF-8 is replaced with `U+FFFD`.
     pub text: String,
     /// How many bytes of output `text` does not show.
     pub omitted_bytes: u64,
-    /// How many bytes of output there were.
+    /// The total number of output bytes.
     pub total_bytes: u64,
-    /// Whether these numbers are all; a server of the base dialect drops output and does not tell how much.
+    /// Whether these numbers are exact; a server of the base dialect drops output without saying how much.
     pub count: Count,
 }
 
-/// How far a number of bytes can be trusted.
+/// Whether a number of bytes is exact.
 ///
 /// ```
 /// use remex_client::agent::{Count, Truncator};
@@ -77,16 +77,16 @@ pub struct TruncatedText {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
-    /// It is the number.
+    /// The exact number.
     Exact,
-    /// It is more than that.
+    /// A lower bound.
     AtLeast,
 }
 
 impl Truncator {
-    /// Begins with nothing; the text will have at most `budget` bytes.
+    /// Creates an empty truncator; its text will have at most `budget` bytes.
     ///
-    /// A budget that cannot take the line about what is left out is exceeded by that line alone.
+    /// A budget that is too small for the notice is exceeded by the notice alone.
     ///
     /// ```
     /// use remex_client::agent::Truncator;
@@ -119,9 +119,9 @@ impl Truncator {
         self.tail.extend(rest);
     }
 
-    /// Notes that output is missing here; how much, if anybody knows it.
+    /// Records that output is missing here, and how much, if known.
     ///
-    /// What is kept is what came before the first gap and what came after the last one.
+    /// Output before the first gap and after the last one is kept.
     ///
     /// ```
     /// use remex_client::agent::Truncator;
@@ -151,7 +151,7 @@ impl Truncator {
         }
     }
 
-    /// Returns how many bytes of output there were so far.
+    /// Returns the total number of output bytes so far.
     ///
     /// ```
     /// use remex_client::agent::Truncator;

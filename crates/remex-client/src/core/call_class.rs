@@ -1,8 +1,8 @@
-//! Which calls may hold up which.
+//! Classes of calls, each with its own limit.
 
 use remex_proto::Call;
 
-/// A kind of calls that share their room.
+/// A class of calls that share a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallClass {
     /// Never waits: what ends, signals, or asks what there is.
@@ -15,7 +15,7 @@ pub(crate) enum CallClass {
     Parked,
 }
 
-/// Returns the lane of a call.
+/// Returns the class of a call.
 pub(super) fn class(call: &Call) -> CallClass {
     match call {
         Call::ProcessSignal(_)

@@ -1,4 +1,4 @@
-//! What the server says, on its way to whom it concerns.
+//! Dispatches the messages of the server.
 
 use bytes::Bytes;
 use remex_proto::{
@@ -37,7 +37,7 @@ impl Subject {
 impl Core {
     /// Takes a message from the wire.
     ///
-    /// Fails with [`Error::Protocol`] when nobody can tell what was meant, which the caller counts.
+    /// Fails with [`Error::Protocol`] if the message cannot be attributed; the caller counts these.
     pub(crate) fn on_message(&self, bytes: &Bytes) -> Result<(), Error> {
         if let Some(output) = OutputFrame::read(bytes) {
             self.on_notification(ServerNote::ProcessOutput(output));
@@ -112,7 +112,7 @@ impl Core {
             }
             waiting
         };
-        // An answer that nobody waits for is one that came after its caller had left.
+        // A reply without a pending call arrived after its caller was dropped.
         if let Some(waiting) = waiting {
             self.room.notify_waiters();
             waiting.complete(self, outcome);
@@ -149,7 +149,7 @@ impl Core {
                 let action = queue.on_event(event);
                 self.perform(&queue, action);
             }
-            // A process whose handle was dropped goes on, and what it says is nobody's.
+            // A process without a handle keeps running, and its output is discarded.
             None => {
                 if matches!(event, ProcessEvent::Closed(_)) {
                     self.lock().unfollowed.remove(process_id);
@@ -168,7 +168,7 @@ impl Core {
 
     /// Ends what a notification is about that does not decode.
     ///
-    /// It fails when nobody can tell what that is: then everything may be missing something.
+    /// Fails if the subject is unknown: then any stream may have lost data.
     fn on_invalid_notification(&self, params: Option<&str>, what: &str) -> Result<(), Error> {
         let error = Error::Protocol { what: what.to_owned() };
         let Some(subject) = params.and_then(Subject::of) else { return Err(error) };

@@ -1,4 +1,4 @@
-//! The answer to come of one call.
+//! The future reply to one call.
 
 use std::{
     pin::Pin,
@@ -11,12 +11,12 @@ use tokio::sync::oneshot;
 use super::{Core, RawReply};
 use crate::Error;
 
-/// The answer to come of one call; dropped, the call is forgotten and cancelled.
+/// The future reply to one call; dropping it cancels the call.
 #[derive(Debug)]
 pub(crate) struct PendingReply {
     pub(super) core: Arc<Core>,
     pub(super) id: u64,
-    /// Taken when the answer is there, or nobody wants it.
+    /// `None` once the reply has arrived or the call is detached.
     pub(super) receiver: Option<oneshot::Receiver<Result<RawReply, Error>>>,
 }
 
@@ -26,7 +26,7 @@ impl PendingReply {
         self.id
     }
 
-    /// Lets the call go on without anybody who waits for it.
+    /// Lets the call complete without a waiting caller.
     pub(crate) fn detach(mut self) {
         self.receiver = None;
     }

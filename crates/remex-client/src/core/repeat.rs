@@ -1,8 +1,8 @@
-//! What may be done twice.
+//! Which calls may be repeated after a disconnect.
 
 use remex_proto::{Call, state::pending::AfterDisconnect};
 
-/// Tells whether a call may be sent again after a cut that left it unanswered.
+/// Returns whether an unanswered call may be sent again after a disconnect.
 pub(super) fn after_disconnect(call: &Call) -> AfterDisconnect {
     let is_repeatable = match call {
         Call::ProcessStart(start) => start.start_id.is_some(),

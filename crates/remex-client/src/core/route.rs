@@ -1,4 +1,4 @@
-//! Where the parts of streams and the news of watches go.
+//! Buffers for streamed bodies and watch notifications.
 
 use std::{
     collections::VecDeque,
@@ -34,9 +34,9 @@ pub(crate) enum RouteEvent {
     Overrun {
         bytes: usize,
     },
-    /// The server broke the protocol; nothing follows.
+    /// The server violated the protocol; nothing follows.
     Broken(Error),
-    /// The connection was cut, and with it the stream or watch; nothing follows.
+    /// The connection was lost, and the stream or watch with it; nothing follows.
     Disconnected,
     /// The session is lost; nothing follows.
     Lost(SessionLost),

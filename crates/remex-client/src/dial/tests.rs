@@ -68,10 +68,10 @@ async fn a_server_that_wants_another_token_is_told_from_one_that_is_not_there() 
 async fn other_answers_say_what_to_do() {
     for (answer, advice) in [
         ("HTTP/1.1 404 Not Found\r\n\r\n", "with status 404; check the host and the path"),
-        ("HTTP/1.1 301 Moved\r\nLocation: /\r\n\r\n", "with status 301; it moved"),
+        ("HTTP/1.1 301 Moved\r\nLocation: /\r\n\r\n", "with status 301; the server has moved"),
         (
             "HTTP/1.1 503 Service Unavailable\r\n\r\n",
-            "with status 503; it starts, ends or has too much to do",
+            "with status 503; it is starting, shutting down or overloaded",
         ),
         ("HTTP/1.1 200 OK\r\n\r\n", "with status 200; check the host and the path"),
         ("SSH-2.0-OpenSSH_9.9\r\n", "does not speak WebSocket; check the address"),
@@ -89,14 +89,14 @@ async fn where_nobody_listens_one_hears_how_to_change_that() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let target = websocket(listener.local_addr().unwrap().port());
     drop(listener);
-    assert_eq!(reason(&target).await, "nobody listens there; start `remex serve` or check the port");
+    assert_eq!(reason(&target).await, "connection refused; start `remex serve` or check the port");
 }
 
 #[tokio::test]
 async fn a_name_that_nobody_has_is_named() {
     let target = Target::parse("ws://nobody.invalid:4000").unwrap();
     let reason = reason(&target).await;
-    assert!(reason.starts_with("the host `nobody.invalid` is not found ("), "{reason}");
+    assert!(reason.starts_with("cannot resolve host `nobody.invalid` ("), "{reason}");
 }
 
 #[tokio::test]
@@ -131,10 +131,10 @@ async fn a_unix_socket_that_leads_nowhere_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let said = reason(&Target::unix(&path)).await;
-    assert!(said.starts_with("there is no such socket; start `remex serve --listen unix:///"), "{said}");
+    assert!(said.starts_with("no such socket; start `remex serve --listen unix:///"), "{said}");
 
     drop(UnixListener::bind(&path).unwrap());
-    let nobody = "nobody listens there, or it is no socket; start `remex serve` or check the path";
+    let nobody = "connection refused: nothing listens there, or it is not a socket; start `remex serve` or check the path";
     assert_eq!(reason(&Target::unix(&path)).await, nobody);
 
     let long = reason(&Target::unix(directory.path().join("x".repeat(200)))).await;

@@ -1,4 +1,4 @@
-//! What the program knows of environments before it connects to any.
+//! Definitions of environments, before any connection is made.
 //!
 //! Start at [`Definitions`].
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Id, InvalidVariable};
 use crate::{Error, Target, url::without_user};
 
-/// One environment: a name, and where its server is.
+/// The definition of one environment: its id, and the address of its server.
 ///
 /// ```
 /// use remex_client::{Target, environment::{Definition, Id}};
@@ -25,15 +25,15 @@ use crate::{Error, Target, url::without_user};
 pub struct Definition {
     /// Its name; neither `local` nor `none`.
     pub id: Id,
-    /// Where its server is, with the token to present.
+    /// The address of its server, with the token to present.
     pub target: Target,
-    /// How long connecting may take, if the definition says so.
+    /// Timeout for connecting, if the definition sets one.
     pub connect_timeout: Option<Duration>,
-    /// How long the handshake may take, if the definition says so.
+    /// Timeout for the handshake, if the definition sets one.
     pub initialize_timeout: Option<Duration>,
 }
 
-/// Every environment there is to choose from.
+/// All defined environments.
 ///
 /// They come from a file ([`Definitions::parse`]) or from a variable ([`Definitions::from_url`]).
 ///
@@ -46,15 +46,15 @@ pub struct Definition {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definitions {
-    /// Where things run when nobody says where: one of `environments`, `local`, or nowhere.
+    /// The environment to use if none is specified: one of `environments`, `local`, or none.
     pub default: Option<Id>,
-    /// Whether `local` is there, too.
+    /// Whether `local` is included.
     pub local: Local,
-    /// The others, each with a name of its own.
+    /// The other environments; ids are unique.
     pub environments: Vec<Definition>,
 }
 
-/// Whether the machine that this runs on is an environment.
+/// Whether this host is an environment.
 ///
 /// ```
 /// use std::path::Path;
@@ -66,14 +66,14 @@ pub struct Definitions {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Local {
-    /// It is, by the name of `local`.
+    /// It is, with the id `local`.
     Included,
     /// It is not.
     Excluded,
 }
 
 impl Definitions {
-    /// Returns `local` alone, which is the default: what there is when nothing is configured.
+    /// Returns `local` alone, as the default: used when nothing is configured.
     ///
     /// ```
     /// use remex_client::environment::{Definitions, Id};
@@ -95,7 +95,7 @@ impl Definitions {
         Self { default: None, local: Local::Excluded, environments: Vec::new() }
     }
 
-    /// Reads the value of a variable such as `REMEX_URL` or `CODEX_EXEC_SERVER_URL`.
+    /// Parses the value of a variable such as `REMEX_URL` or `CODEX_EXEC_SERVER_URL`.
     ///
     /// - absent or empty: `local` alone;
     /// - `none`, in any case: nothing at all, which disables environments;
@@ -130,7 +130,7 @@ impl Definitions {
         Ok(Self { default: Some(Id::remote()), local: Local::Included, environments: vec![remote] })
     }
 
-    /// Returns the definition with a name; `None` for `local` and for names that nobody has.
+    /// Returns the definition with this id; `None` for `local` and for unknown ids.
     ///
     /// ```
     /// use remex_client::environment::{Definitions, Id};

@@ -1,4 +1,4 @@
-//! Definitions that still lack the tokens from their files.
+//! Definitions whose token files have not been read yet.
 //!
 //! Start at [`Draft`].
 
@@ -10,7 +10,7 @@ use std::{
 use super::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Definitions};
 use crate::Target;
 
-/// What [`Definitions::parse`] has read: everything but the tokens that are in files of their own.
+/// The result of [`Definitions::parse`]: everything except the tokens stored in separate files.
 ///
 /// ```
 /// use std::path::Path;
@@ -22,25 +22,25 @@ use crate::Target;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// What was ignored, or will not work: nothing that makes the file unusable.
+    /// Problems that do not make the file unusable.
     pub warnings: Vec<DefinitionError>,
     pub(super) definitions: Definitions,
     pub(super) token_files: Vec<TokenFile>,
 }
 
-/// A token that is in a file of its own.
+/// A token that is stored in a separate file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenFile {
     /// Which of the definitions wants it.
     pub(super) index: usize,
     pub(super) path: PathBuf,
-    /// Where it is blamed when the token cannot be had; the fault is filled in then.
+    /// Where the token file is named, for error messages.
     pub(super) file: PathBuf,
     pub(super) line: usize,
 }
 
 impl Draft {
-    /// Tells whether the text itself has a token in it, so that others should not read the file.
+    /// Returns whether the text itself contains a token, so that the file should be private.
     ///
     /// ```
     /// use std::path::Path;
@@ -59,11 +59,11 @@ impl Draft {
         bearers.count() > 0
     }
 
-    /// Puts in the tokens from their files, which `read` reads; white space around a token is dropped.
+    /// Reads the tokens from their files with `read`; surrounding white space is removed.
     ///
     /// # Errors
     ///
-    /// [`DefinitionErrors`] with every file that cannot be read, is empty, or has no token in it.
+    /// [`DefinitionErrors`] with every file that cannot be read, is empty, or contains no valid token.
     ///
     /// ```
     /// use std::path::Path;
@@ -90,9 +90,9 @@ impl Draft {
         if errors.is_empty() { Ok(definitions) } else { Err(DefinitionErrors(errors)) }
     }
 
-    /// Puts in the tokens that can be had, as [`Draft::with_tokens`] does, and returns an error for each of the others.
+    /// Reads the available tokens, as [`Draft::with_tokens`] does, and returns an error for each of the others.
     ///
-    /// The environments of those are there without a token; better say what is wrong than connect to one of them.
+    /// Environments with an error have no token; report the error instead of connecting to them.
     ///
     /// ```
     /// use std::{io, path::Path};

@@ -1,4 +1,4 @@
-//! A named place to run things, and all the places there are.
+//! Environments that connect on first use.
 
 use std::{ffi::OsString, sync::Arc};
 
@@ -8,12 +8,11 @@ use tokio::sync::Mutex;
 use super::{Definition, Definitions, Id, Local};
 use crate::{Client, Command, ConnectionState, Error, Options, Target, fs::Fs, http::Http};
 
-/// A named place to run things: this machine, or another.
+/// A named environment: this host or a remote one.
 ///
-/// Clones are the same place. It connects when it is first used, and all its users share that connection. When the
-/// session was lost, the next use begins a new one; what was in the old one is gone, and those who waited for it were
-/// told so. Dropping the last clone closes the connection, unless a client or a handle made with it is still there: see
-/// [`Client`].
+/// Clones share one connection, which is made on first use. When the session is lost, pending calls fail, and the next
+/// use starts a new session. Dropping the last clone closes the connection, unless a client or a handle made with it
+/// still exists: see [`Client`].
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,14 +33,14 @@ struct Shared {
     id: Id,
     target: Target,
     options: Options,
-    /// Held while somebody connects, so that all who come meanwhile share the outcome.
+    /// Held while connecting, so that concurrent callers share the outcome.
     connection: Mutex<Connection>,
 }
 
 #[derive(Debug, Default)]
 struct Connection {
     client: Option<Client>,
-    /// What the last try ended with, for those who waited for it.
+    /// The error of the last attempt, for callers that waited for it.
     failed: Option<Error>,
 }
 
@@ -55,7 +54,7 @@ enum Caller {
 }
 
 impl Environment {
-    /// Makes a place; nothing is connected yet.
+    /// Creates an environment without connecting.
     ///
     /// ```
     /// use remex_client::{Options, Target, environment::{Environment, Id}};
@@ -75,12 +74,12 @@ impl Environment {
         &self.shared.id
     }
 
-    /// Returns where its server is.
+    /// Returns the address of its server.
     pub fn target(&self) -> &Target {
         &self.shared.target
     }
 
-    /// Returns the client that all its users share, and connects if there is none.
+    /// Returns the shared client, and connects if necessary.
     ///
     /// # Errors
     ///
@@ -123,7 +122,7 @@ impl Environment {
         }
     }
 
-    /// Begins a command there.
+    /// Creates a command in this environment.
     ///
     /// # Errors
     ///
@@ -141,7 +140,7 @@ impl Environment {
         Ok(self.client().await?.command(program))
     }
 
-    /// Begins a command line for `sh -c` there.
+    /// Creates a command that runs a command line with `sh -c` in this environment.
     ///
     /// # Errors
     ///
@@ -158,7 +157,7 @@ impl Environment {
         Ok(self.client().await?.shell(line))
     }
 
-    /// Returns the files there.
+    /// Returns access to its files.
     ///
     /// # Errors
     ///
@@ -175,7 +174,7 @@ impl Environment {
         Ok(self.client().await?.fs())
     }
 
-    /// Returns the way from there to the web.
+    /// Returns an HTTP client in this environment.
     ///
     /// # Errors
     ///
@@ -193,7 +192,7 @@ impl Environment {
         Ok(self.client().await?.http())
     }
 
-    /// Returns what the host is.
+    /// Returns information about its host.
     ///
     /// # Errors
     ///
@@ -211,9 +210,9 @@ impl Environment {
     }
 }
 
-/// Every place there is.
+/// All environments.
 ///
-/// Dropping it drops the places; whoever has a clone of one keeps that.
+/// Dropping it drops the environments; clones of single environments stay usable.
 ///
 /// ```
 /// use remex_client::{Options, environment::{Definitions, Environments, Id}};
@@ -232,7 +231,7 @@ pub struct Environments {
 }
 
 impl Environments {
-    /// Makes the places that are defined; `local` is the way to this machine, if it is one of them.
+    /// Creates the defined environments; `local` is the target for this host, if it is included.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -251,7 +250,7 @@ impl Environments {
         Self { environments: here.into_iter().chain(elsewhere).collect(), default: definitions.default }
     }
 
-    /// Returns all of them, this machine first.
+    /// Returns all environments, this host first.
     ///
     /// ```
     /// use remex_client::{Options, environment::{Definitions, Environments}};
@@ -265,7 +264,7 @@ impl Environments {
         &self.environments
     }
 
-    /// Returns the one with a name.
+    /// Returns the environment with this id.
     ///
     /// ```
     /// use remex_client::{Options, environment::{Definitions, Environments, Id}};
@@ -277,7 +276,7 @@ impl Environments {
         self.environments.iter().find(|environment| environment.id() == id)
     }
 
-    /// Returns where things run when nobody says where.
+    /// Returns the environment to use if none is specified.
     ///
     /// ```
     /// use remex_client::{Options, environment::{Definitions, Environments}};

@@ -1,12 +1,12 @@
-//! The name of an environment.
+//! The id of an environment.
 //!
 //! Start at [`Id`].
 
 use std::{fmt, str::FromStr};
 
-/// The name of an environment: 1 to 64 ASCII letters, digits, `-` and `_`.
+/// The id of an environment: 1 to 64 ASCII letters, digits, `-` and `_`.
 ///
-/// `local` is the machine that this runs on. A definition can have neither that name nor `none`.
+/// `local` is this host. A definition can use neither that id nor `none`.
 ///
 /// ```
 /// use remex_client::environment::{Id, InvalidId};
@@ -18,7 +18,7 @@ use std::{fmt, str::FromStr};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(String);
 
-/// What is wrong with a text that is no [`Id`].
+/// Why a text is not a valid [`Id`].
 ///
 /// ```
 /// use remex_client::environment::{Id, InvalidId};
@@ -28,22 +28,22 @@ pub struct Id(String);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
-    /// There is nothing.
+    /// It is empty.
     #[error("an id is not empty; give it a name")]
     Empty,
-    /// There is too much.
+    /// It is too long.
     #[error("an id has at most {max} characters; shorten it", max = Id::MAX_LEN)]
     TooLong,
-    /// A character that none may have.
+    /// It contains an invalid character.
     #[error("an id has only ASCII letters, digits, `-` and `_`; rename it")]
     Characters,
 }
 
 impl Id {
-    /// The longest, in bytes.
+    /// The maximum length, in bytes.
     pub const MAX_LEN: usize = 64;
 
-    /// Checks a name.
+    /// Validates an id.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Id {
         Ok(Self(text))
     }
 
-    /// Returns `local`, the machine that this runs on.
+    /// Returns `local`, the id of this host.
     pub fn local() -> Self {
         Self("local".to_owned())
     }
@@ -79,7 +79,7 @@ impl Id {
         Self("remote".to_owned())
     }
 
-    /// Tells whether no definition can have it: `local` and `none`.
+    /// Returns whether it is reserved: `local` or `none`.
     pub fn is_reserved(&self) -> bool {
         matches!(self.as_str(), "local" | "none")
     }

@@ -1,4 +1,4 @@
-//! Directories: making, listing and walking them.
+//! Creating, listing and walking directories.
 
 use remex_proto::{HostPath, fs as wire, sandbox::Sandbox};
 
@@ -12,11 +12,11 @@ const FIRST_PAGE: u64 = 1000;
 const LARGEST_PAGE: u64 = 16_000;
 
 impl Fs {
-    /// Makes a directory, where nothing may be yet; its parent must exist.
+    /// Creates a directory; the path must not exist, and its parent must.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when something is there, and those of [`Client::call`](crate::Client::call).
+    /// [`Error::Refused`] when the path exists, and those of [`Client::call`](crate::Client::call).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,11 +33,11 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes a directory with all its parents; it may be there already.
+    /// Creates a directory with all its parents; it may already exist.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when something else is there, and those of [`Client::call`](crate::Client::call).
+    /// [`Error::Refused`] when the path is not a directory, and those of [`Client::call`](crate::Client::call).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,7 +53,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes a directory as [`Fs::create_dir_all`], and refuses symbolic links anywhere in its path.
+    /// Creates a directory as [`Fs::create_dir_all`], and refuses symbolic links anywhere in its path.
     ///
     /// # Errors
     ///
@@ -75,9 +75,9 @@ impl Fs {
         Ok(())
     }
 
-    /// Returns what is in a directory, in the order of the names, with the metadata of each entry.
+    /// Returns the entries of a directory, sorted by name, with their metadata.
     ///
-    /// A server of the base dialect tells neither order nor metadata nor broken links.
+    /// A server of the base dialect neither sorts nor returns metadata or broken links.
     ///
     /// # Errors
     ///
@@ -103,11 +103,11 @@ impl Fs {
         Ok(entries)
     }
 
-    /// Returns what is in a directory page by page, for directories of any size.
+    /// Returns the entries of a directory in pages, for directories of any size.
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for a path that is none.
+    /// [`Error::Usage`] for an invalid path.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -125,7 +125,7 @@ impl Fs {
         Ok(Pages { fs: self.clone(), path: path.as_host_path()?, next: Next::First, limit: FIRST_PAGE })
     }
 
-    /// Returns what is below a directory, within limits.
+    /// Returns the tree below a directory, within limits.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl Fs {
 
 /// The pages of a directory.
 ///
-/// Each is asked for by itself, so dropping it leaves nothing behind.
+/// Each page is a separate request, so dropping this leaves nothing open on the server.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -25,8 +25,8 @@ use crate::{Client, Error, core::PendingReply};
 impl Fs {
     /// Opens a file for reading.
     ///
-    /// A few blocks are asked for ahead of the reader. After a cut the file is opened again and read on, if it is
-    /// still the same by size and time; otherwise reading ends with [`Error::Changed`].
+    /// A few blocks are read ahead. After a disconnect the file is reopened and reading continues if its size and time are
+    /// unchanged; otherwise it fails with [`Error::Changed`].
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl Fs {
     /// # Ok(()) }
     /// ```
     pub async fn open(&self, path: impl AsHostPath) -> Result<Download, Error> {
-        // Whoever holds a file may hold it for long: it is not waited for.
+        // An open file may be held for long, so this does not wait for a permit.
         let room = Arc::clone(&self.client.core().files().fetched).try_acquire_owned().ok();
         self.open_in(path.as_host_path()?, 0, room).await
     }
@@ -129,7 +129,7 @@ impl Fs {
     }
 }
 
-/// A file on the server's host, opened for reading.
+/// A file on the remote host, opened for reading.
 ///
 /// Dropping it closes the file.
 ///
@@ -153,7 +153,7 @@ pub struct Download {
 
 enum State {
     Idle(Box<Blocks>),
-    /// The blocks travel with the work, so that whoever waits may leave and come back.
+    /// The blocks travel with the future, so that a dropped caller loses nothing.
     Reading(Pin<Box<dyn Future<Output = Read> + Send>>),
     Ended,
     Failed(Error),
@@ -182,7 +182,7 @@ impl Download {
     ///
     /// # Errors
     ///
-    /// [`Error::Changed`] when the file is another after a cut, [`Error::Refused`] when reading fails, and
+    /// [`Error::Changed`] when the file changed during a disconnect, [`Error::Refused`] when reading fails, and
     /// [`Error::Lost`].
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! What paths name, and how that is changed.
+//! Metadata, removal, copies, renames, links, permissions and times.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,7 @@ use remex_proto::{Blob, ErrorKind, HostPath, fs as wire, sandbox::Sandbox};
 use super::{AsHostPath, Fs, LinkTarget, Metadata, handle::RetryBudget, is_not_found};
 use crate::Error;
 
-/// Which times of a file to change; what is absent stays.
+/// Which times of a file to change; absent ones stay.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,14 +33,14 @@ pub struct Times {
     pub accessed: Option<SystemTime>,
 }
 
-/// All of these fail with [`Error::Refused`] when the server's host does, and as [`Client::call`](crate::Client::call)
-/// does.
+/// All of these fail with [`Error::Refused`] when the operation fails on the remote host, and with the errors of
+/// [`Client::call`](crate::Client::call).
 impl Fs {
-    /// Returns what a path names: the target of a link, with `is_symlink` telling that the path itself is one.
+    /// Returns the metadata of a path; follows a link, and sets `is_symlink` if the path itself is one.
     ///
     /// # Errors
     ///
-    /// A dangling link is not found; [`Fs::read_link`] looks at the link itself.
+    /// A dangling link is not found; use [`Fs::read_link`] for the link itself.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,7 +56,7 @@ impl Fs {
         self.client.call(get_metadata(path.as_host_path()?)).await
     }
 
-    /// Returns what a path names, and refuses symbolic links anywhere in it.
+    /// Returns the metadata of a path, and refuses symbolic links anywhere in it.
     ///
     /// # Errors
     ///
@@ -78,11 +78,11 @@ impl Fs {
         self.client.call(wire::GetMetadata { follow_symlinks: Some(false), ..request }).await
     }
 
-    /// Tells whether a path names something; a dangling link names nothing.
+    /// Returns whether a path exists; a dangling link does not.
     ///
     /// # Errors
     ///
-    /// When it cannot be known, for example because a directory on the way may not be searched.
+    /// When that cannot be determined, for example because a parent directory is not searchable.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -121,11 +121,11 @@ impl Fs {
         Ok(self.client.call(request).await?.path)
     }
 
-    /// Removes a file, a link or an empty directory, which must be there.
+    /// Removes an existing file, link or empty directory.
     ///
     /// # Errors
     ///
-    /// When it is not there, or a directory with something in it.
+    /// When it does not exist, or is a directory that is not empty.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -143,11 +143,11 @@ impl Fs {
         Ok(())
     }
 
-    /// Removes whatever is there, directories with all that is in them; nothing there is fine.
+    /// Removes a file, link or directory tree; does nothing if the path does not exist.
     ///
     /// # Errors
     ///
-    /// When something of it cannot be removed.
+    /// When a part of it cannot be removed.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -165,7 +165,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Copies a file with its permissions, or a link as a link, on the server's host.
+    /// Copies a file with its permissions, or a link as a link, on the remote host.
     ///
     /// # Errors
     ///
@@ -186,11 +186,11 @@ impl Fs {
         Ok(())
     }
 
-    /// Copies whatever is there, directories with all that is in them, on the server's host.
+    /// Copies a file, link or directory tree on the remote host.
     ///
     /// # Errors
     ///
-    /// When a directory is to be copied into itself, and whatever the host says.
+    /// When a directory would be copied into itself, or the copy fails.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -208,12 +208,12 @@ impl Fs {
         Ok(())
     }
 
-    /// Moves within one file system in one step, over a file that is there.
+    /// Renames atomically within one file system, and replaces an existing file.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::CrossDevice`] between file systems, [`Error::Interrupted`] when
-    /// a cut leaves open whether it happened.
+    /// a disconnect leaves open whether it took effect.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -230,7 +230,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Moves as [`Fs::rename`], but not over something that is there.
+    /// Renames as [`Fs::rename`], but never replaces an existing file.
     ///
     /// # Errors
     ///
@@ -255,11 +255,11 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes a symbolic link at `path`; a relative `target` starts from there.
+    /// Creates a symbolic link at `path`; a relative `target` is relative to its directory.
     ///
     /// # Errors
     ///
-    /// When something is there already.
+    /// When the path already exists.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -275,11 +275,11 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes a symbolic link, in place of the file or link that is there; a directory stays, and is an error.
+    /// Creates a symbolic link, and replaces an existing file or link; fails if the path is a directory.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when it cannot be made, and those of [`Client::call`](crate::Client::call).
+    /// [`Error::Refused`] when it cannot be created, and those of [`Client::call`](crate::Client::call).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -332,7 +332,7 @@ impl Fs {
         }
     }
 
-    /// Returns where a symbolic link points, whether that exists or not.
+    /// Returns the target of a symbolic link, whether it exists or not.
     ///
     /// # Errors
     ///
@@ -357,7 +357,7 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// When the server's user may not.
+    /// When the user of the server lacks the permission.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -395,11 +395,11 @@ impl Fs {
         Ok(())
     }
 
-    /// Sets times, to the millisecond.
+    /// Sets the times of a file, with millisecond precision.
     ///
     /// # Errors
     ///
-    /// When no time is given, or the server's user may not.
+    /// When no time is given, or the user of the server lacks the permission.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! Paths of another host.
+//! Paths on the remote host.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 use super::DirectoryEntry;
 use crate::Error;
 
-/// What names a file on the server's host: a text, a path of this host's kind, or a [`HostPath`].
+/// A path on the remote host: a string, a [`Path`], or a [`HostPath`].
 ///
-/// A text is an absolute path or a `file:` URI. Names that are not UTF-8 need a [`Path`] or a URI with escapes.
+/// A string is an absolute path or a `file:` URI. Names that are not UTF-8 need a [`Path`] or a URI with escapes.
 ///
 /// ```
 /// use std::path::Path;
@@ -29,7 +29,7 @@ pub trait AsHostPath {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] when it is relative, or no path at all.
+    /// [`Error::Usage`] when it is relative or invalid.
     fn as_host_path(&self) -> Result<HostPath, Error>;
 }
 
@@ -123,8 +123,7 @@ pub(super) fn part(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(OsStr::from_bytes(&part)))
 }
 
-/// Returns the exact name of an entry, if it is one of the directory: whoever joins paths with what a server says
-/// would else be led elsewhere.
+/// Returns the exact name of a directory entry; rejects names that would lead outside of the directory when joined.
 ///
 /// # Errors
 ///
@@ -161,7 +160,7 @@ pub fn entry_name(directory: &Path, entry: &DirectoryEntry) -> Result<OsString, 
     }
 }
 
-/// Tells whether a name is one step down, and nothing else.
+/// Returns whether a name is a single path component.
 pub(super) fn is_plain_name(name: &OsStr) -> bool {
     let mut components = Path::new(name).components();
     let first = components.next();

@@ -1,4 +1,4 @@
-//! One file from one host to another, or to the same: it can be continued, and is checked.
+//! Copies one file between hosts, or within one: resumable and verified.
 //!
 //! Start at [`Transfer`].
 
@@ -25,9 +25,9 @@ const TRIES: u32 = 3;
 
 /// A file that is to be copied from one server's host to another's, or within one.
 ///
-/// The content gathers beside the destination in a file that nobody else can read, and takes its place in one step when
-/// its hash is that of what was read. For a large file that is `.NAME.remex-part`, unless somebody else owns that or
-/// another transfer is at work on it. Permissions (but for set-user-id, set-group-id and sticky) and the
+/// The content is collected beside the destination in a private file, which replaces the destination atomically once its
+/// hash matches the source. For a large file that is `.NAME.remex-part`, unless another user owns it or another transfer
+/// is using it. Permissions (but for set-user-id, set-group-id and sticky) and the
 /// time of the last change are kept. Cuts of either connection are survived; after anything worse the part of a large
 /// file stays, and the next transfer to the same destination goes on from there, if the source still begins with it.
 ///
@@ -58,7 +58,7 @@ pub struct Transfer {
     pub from: Fs,
     /// The file.
     pub source: HostPath,
-    /// What it was when somebody looked.
+    /// Its metadata when the transfer was planned.
     pub metadata: Metadata,
     /// The files among which it is to be.
     pub to: Fs,
@@ -66,7 +66,7 @@ pub struct Transfer {
     pub destination: HostPath,
 }
 
-/// What a [`Transfer`] has brought.
+/// The result of a [`Transfer`].
 ///
 /// ```
 /// use remex_client::fs::Transferred;
@@ -219,7 +219,7 @@ impl Transfer {
                     running.metadata = self.from.metadata(&self.source).await?;
                 }
                 error if is_of_others && !is_one_message && running.reclaim(&error).await => {}
-                // The part is somebody else's, or another copy is at work on it.
+                // The part belongs to another user, or another transfer is using it.
                 _ if is_of_others && running.own.is_none() && !is_one_message => {
                     running.own = Some(Temporary::beside(&self.to.client, &self.destination)?);
                 }

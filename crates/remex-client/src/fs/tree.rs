@@ -1,4 +1,4 @@
-//! Whole directories, up and down: in constant memory, several files at once.
+//! Uploads and downloads of directory trees: in constant memory, several files at once.
 
 mod download;
 mod upload;
@@ -23,10 +23,10 @@ const JOBS: usize = 8;
 /// Files up to this size travel in one message, in bytes.
 const SMALL: usize = BLOCK;
 
-/// Whoever made a directory has to be able to work in it.
+/// The owner of a new directory must be able to work in it.
 const OWNER: u32 = 0o700;
 
-/// How far a transfer has got.
+/// The progress of a transfer.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,17 +39,17 @@ const OWNER: u32 = 0o700;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Files that are complete.
+    /// Completed files.
     pub files: u64,
-    /// Bytes that have arrived.
+    /// Transferred bytes.
     pub bytes: u64,
-    /// Bytes in all, where that is known.
+    /// Total bytes, if known.
     pub total: Option<u64>,
-    /// What was begun last.
+    /// The file that was started last.
     pub current: String,
 }
 
-/// What a transfer of a tree has brought.
+/// The result of a tree transfer.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -73,8 +73,7 @@ pub struct Summary {
     pub links: u64,
     /// The content of the files, in bytes.
     pub bytes: u64,
-    /// What was left out because it cannot be transferred: pipes, sockets, devices; on a server of the base dialect
-    /// links too.
+    /// Skipped entries that cannot be transferred: pipes, sockets, devices, and links on a server of the base dialect.
     pub skipped: u64,
 }
 

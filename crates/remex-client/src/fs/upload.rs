@@ -21,11 +21,11 @@ use crate::{Client, Error, core::PendingReply};
 /// What a file has while it is written that has permissions of its own in the end.
 pub(super) const PRIVATE: u32 = 0o600;
 
-/// How long a file may be somebody else's until it is taken for theirs: a server may not yet know that a connection,
+/// How long a file may be locked before the lock counts as foreign: a server may not yet know that a connection,
 /// perhaps an earlier one of this client, has ended.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Nobody tells when a file becomes free.
+/// There is no notification when a file is unlocked, so it is polled.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Which permissions an uploaded file gets.
@@ -51,22 +51,22 @@ pub enum Permissions {
 }
 
 impl Fs {
-    /// Writes everything that `reader` has into a file, and returns how much that is.
+    /// Writes everything from `reader` to a file, and returns the number of bytes.
     ///
-    /// It is written into a temporary file beside the destination, which then takes its place in one step: whoever
-    /// reads finds the old content or the new. Where the permissions are known, nobody else reads the temporary file.
-    /// A link is followed to the file it names, also to one that is yet to be made. After a cut it goes on where it
-    /// was. When it fails or is dropped, the temporary file is removed and the old content stays.
+    /// The content is written to a temporary file beside the destination, which then replaces it atomically: readers see
+    /// either the old content or the new. If the permissions are known, the temporary file is private. A link is
+    /// followed, even if its target does not exist yet. After a disconnect the upload resumes. If it fails or is dropped,
+    /// the temporary file is removed and the old content stays.
     ///
-    /// A server of the base dialect cannot do that: there the destination is written in place, and a cut ends it.
+    /// On a server of the base dialect the destination is written in place, and a disconnect fails the upload.
     ///
-    /// Any number may be in progress: those for which the server would have too many files open wait for others to end.
+    /// Any number may run concurrently; those beyond the server's limit of open files wait.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] when the file cannot be written, or is a pipe, socket or device; [`Error::Usage`] when the
     /// path names a directory, or ends in a slash; [`Error::Local`] when `reader` fails; [`Error::Changed`] when
-    /// somebody else touched the temporary file.
+    /// another process modified the temporary file.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -210,14 +210,14 @@ impl<P: FnMut(&Progress)> ProgressReporter<P> {
 /// How an upload gets to its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteMode {
-    /// Over a temporary file, which can be opened again after a cut.
+    /// To a temporary file, which can be reopened after a disconnect.
     Temporary {
         /// Nobody else may read it before it has its own permissions.
         is_private: bool,
     },
-    /// Over a file that nobody else writes to meanwhile, and nobody else can read.
+    /// To a private file that no one else writes to meanwhile.
     Exclusive,
-    /// Directly; opened again it would be empty.
+    /// In place; reopening would truncate it.
     InPlace,
 }
 
@@ -337,7 +337,7 @@ impl Blocks {
         if self.write_mode == WriteMode::Exclusive
             && self.client.fs().metadata(&self.path).await?.size < self.done
         {
-            // Somebody else has taken it up and moved it to its place, and this is a new one.
+            // Another transfer completed the part and moved it into place; this is a new file.
             return Err(Error::Interrupted { method: "fs/writeBlock" });
         }
         for (offset, chunk) in std::mem::take(&mut self.unanswered).into_iter().map(|u| (u.offset, u.chunk)) {

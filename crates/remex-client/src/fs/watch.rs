@@ -1,4 +1,4 @@
-//! What changes on the server's host.
+//! Watching files for changes on the remote host.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     core::{Route, RouteEvent, RouteKey},
 };
 
-/// How far below its path a watch sees.
+/// How deep a watch goes.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,14 +26,14 @@ use crate::{
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Depth {
-    /// Everything below, and everything that comes later; links are not followed.
+    /// The whole tree, including directories created later; links are not followed.
     #[default]
     Everything,
-    /// The directory and what is in it.
+    /// The directory and its entries.
     Directory,
 }
 
-/// What changed since the last time.
+/// The changes since the previous batch.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,12 +51,12 @@ pub enum Depth {
 pub struct Changes {
     /// Each path once, however often it changed.
     pub changes: Vec<Change>,
-    /// More may have changed than was reported: look at everything again.
+    /// Changes may be missing: rescan everything.
     pub overflow: bool,
 }
 
 impl Fs {
-    /// Watches a file or directory, which must exist; whatever happens after the return is seen.
+    /// Watches an existing file or directory; reports every change after this function returns.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ impl Fs {
 
 /// The changes below one path.
 ///
-/// After a cut it watches again by itself and tells an overflow, because something may have been missed. Changes
-/// that nobody takes are collected, a thousand notifications of them; beyond that they become one overflow.
+/// After a disconnect the watch is set up again and reports an overflow, because changes may have been missed. Up to a
+/// thousand unread notifications are buffered; beyond that they collapse into one overflow.
 /// Dropping it ends the watch.
 ///
 /// ```
@@ -108,7 +108,7 @@ pub struct Watch {
     client: Client,
     path: HostPath,
     depth: Depth,
-    /// Of the watch on the server; another one after each cut.
+    /// The id of the watch on the server; a new one after each disconnect.
     id: u64,
     route: Arc<Route>,
     is_set: bool,
@@ -119,9 +119,8 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the path could not be watched again after a cut, and [`Error::Protocol`] when the
-    /// server told something that makes no sense; then a later call tries once more. [`Error::Lost`] when the session
-    /// is.
+    /// [`Error::Refused`] when the path cannot be watched again after a disconnect, and [`Error::Protocol`] when the
+    /// server sends an invalid notification; a later call tries again. [`Error::Lost`] when the session is lost.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! A body that arrives in parts.
+//! A response body that is streamed.
 
 use std::{
     io,
@@ -19,10 +19,10 @@ use crate::{
 /// After how many parts the server is told how far the reader has got; well within the window that it keeps.
 const TELL_EVERY: u64 = 4;
 
-/// The body of a response, as it arrives.
+/// The body of a response, streamed.
 ///
-/// A reader that stalls holds up this body only: the server then takes no more of it from the web server. Dropping
-/// it ends the exchange, where the server can be told; otherwise what follows is thrown away.
+/// A stalled reader blocks only this body: backpressure reaches the web server. Dropping the body cancels the exchange
+/// if the server supports that; otherwise the rest is discarded.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -68,8 +68,8 @@ impl Body {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when the body is not
-    /// complete, [`Error::Interrupted`] when a cut ended it, [`Error::Overrun`] when too much waited to be read, and
+    /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when the body is
+    /// incomplete, [`Error::Interrupted`] after a disconnect, [`Error::Overrun`] when too much was buffered unread, and
     /// [`Error::Lost`].
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! What to run, and how.
+//! Builds and starts a command.
 
 use std::{
     collections::BTreeMap, ffi::OsString, fmt, num::NonZeroU16, os::unix::ffi::OsStringExt as _, path::Path,
@@ -20,10 +20,10 @@ use crate::{
     shell_word::quoted,
 };
 
-/// What to run, and how.
+/// A command to start on the remote host.
 ///
-/// Unless told otherwise it runs in the server's own directory, with the server's environment but for names that
-/// look like secrets, with pipes for its output and nothing to read. Dropped before its start, it does nothing.
+/// By default it runs in the working directory of the server, with the environment of the server except variables that
+/// look like secrets, with pipes for its output and an empty standard input. Dropping it before the start does nothing.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,7 +55,7 @@ pub struct Command {
     on_drop: OnDrop,
 }
 
-/// What a process finds on its standard input.
+/// The standard input of a process.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -70,14 +70,14 @@ pub struct Command {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Input {
-    /// Nothing: end of file.
+    /// Empty: end of file at once.
     #[default]
     None,
-    /// What [`Process::stdin`] writes.
+    /// A pipe that [`Process::stdin`] writes to.
     Piped,
 }
 
-/// What becomes of variables in the server's environment whose names have `KEY`, `SECRET` or `TOKEN` in them.
+/// Whether a process inherits variables of the server whose names contain `KEY`, `SECRET` or `TOKEN`.
 ///
 /// ```
 /// use remex_client::process::Secrets;
@@ -86,14 +86,14 @@ pub enum Input {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Secrets {
-    /// A process does not see them.
+    /// They are removed from its environment.
     #[default]
     Withheld,
-    /// A process inherits them like the others.
+    /// They are inherited like other variables.
     Inherited,
 }
 
-/// What becomes of a process whose last handle is dropped.
+/// What happens to a process when its last handle is dropped.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -107,14 +107,14 @@ pub enum Secrets {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDrop {
-    /// It runs on until it ends by itself, or its session does.
+    /// It keeps running until it exits or its session ends.
     #[default]
     Leave,
-    /// It is ended with everything it has started.
+    /// It is killed with all its descendants.
     Terminate,
 }
 
-/// How much of what a process says the server keeps.
+/// How much output of a process the server retains.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -134,11 +134,11 @@ pub enum OnDrop {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retain {
-    /// How much; 1 MiB unless given, up to the server's cap.
+    /// How many bytes; 1 MiB by default, limited by the server.
     pub bytes: Option<u64>,
-    /// How long after the end; 30 s unless given.
+    /// How long after the end of the process; 30 s by default.
     pub after_close: Option<Duration>,
-    /// What happens when more comes than consumers have taken: the process waits unless told otherwise.
+    /// What happens when the buffer is full; by default backpressure blocks the process.
     pub overflow: Overflow,
 }
 
@@ -157,7 +157,7 @@ impl Client {
         Ok((text, Some(bytes)))
     }
 
-    /// Begins a command; `program` without a slash is searched in the `PATH` of its environment.
+    /// Creates a command; a `program` without a slash is looked up in the `PATH` of its environment.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -187,7 +187,7 @@ impl Client {
         }
     }
 
-    /// Begins a command line for `sh -c`.
+    /// Creates a command that runs a command line with `sh -c`.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -202,7 +202,7 @@ impl Client {
 }
 
 impl Command {
-    /// Adds an argument; it need not be UTF-8, unless the server is one of the base dialect.
+    /// Adds an argument; it may be non-UTF-8, except on a server of the base dialect.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -230,7 +230,7 @@ impl Command {
         self
     }
 
-    /// Sets what the program sees as its own name.
+    /// Sets the name that the program sees as its own (`argv[0]`).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -244,7 +244,7 @@ impl Command {
         self
     }
 
-    /// Sets the directory it runs in: an absolute path, or a `file:` URI.
+    /// Sets the working directory: an absolute path, or a `file:` URI.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -257,7 +257,7 @@ impl Command {
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -271,7 +271,7 @@ impl Command {
         self
     }
 
-    /// Lets it inherit less than everything of the server's environment.
+    /// Sets which variables of the server's environment it inherits.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -287,7 +287,7 @@ impl Command {
         self
     }
 
-    /// Lets it inherit also what looks like a secret.
+    /// Sets whether it inherits variables that look like secrets.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -306,7 +306,7 @@ impl Command {
         self
     }
 
-    /// Gives it a terminal of this size instead of pipes.
+    /// Runs it on a terminal of this size instead of pipes.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -323,7 +323,7 @@ impl Command {
         self
     }
 
-    /// Says what it finds on its standard input; a terminal always takes what is written.
+    /// Sets its standard input; a terminal always accepts input.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -339,7 +339,7 @@ impl Command {
         self
     }
 
-    /// Ends it when it has run for so long.
+    /// Kills it after this run time.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -356,7 +356,7 @@ impl Command {
         self
     }
 
-    /// Ends it when it has said nothing for so long.
+    /// Kills it after this time without output.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -373,7 +373,7 @@ impl Command {
         self
     }
 
-    /// Says how long after its exit to wait for what it left behind and still holds its output open.
+    /// Sets how long after its exit descendants may keep its output open.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -390,7 +390,7 @@ impl Command {
         self
     }
 
-    /// Says how much of its output the server keeps.
+    /// Sets how much of its output the server retains.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -407,7 +407,7 @@ impl Command {
         self
     }
 
-    /// Adds a word for people and tools, which the list of processes shows.
+    /// Adds a label, which process listings show.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -424,7 +424,7 @@ impl Command {
         self
     }
 
-    /// Names the process; a name of its own is made up unless given. Names are used once in a session.
+    /// Sets the id of the process, which must be unique in its session; generated by default.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -439,7 +439,7 @@ impl Command {
         self
     }
 
-    /// Says what becomes of it when its last handle is dropped.
+    /// Sets what happens when its last handle is dropped.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -456,7 +456,7 @@ impl Command {
         self
     }
 
-    /// Returns the command line as a person would type it.
+    /// Returns the command line, quoted for a shell.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -472,26 +472,26 @@ impl Command {
             .join(" ")
     }
 
-    /// Fills in what it does not say itself about how much of its output the server keeps.
+    /// Sets the retention for the settings that the command leaves open.
     pub(crate) fn retain_otherwise(mut self, otherwise: Retain) -> Self {
         self.retain.bytes = self.retain.bytes.or(otherwise.bytes);
         self.retain.after_close = self.retain.after_close.or(otherwise.after_close);
         self
     }
 
-    /// Tells whether it gets a terminal.
+    /// Returns whether it runs on a terminal.
     pub(crate) fn has_terminal(&self) -> bool {
         self.terminal.is_some()
     }
 
-    /// Starts it.
+    /// Starts the process.
     ///
-    /// Whatever happens to the connection, it is started once or not at all.
+    /// The process is started at most once, even if the connection is lost and re-established meanwhile.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::call`]: the program or the directory is not there, there is no room, and so on. After
-    /// [`Error::TimedOut`] it may have been started; with [`OnDrop::Terminate`] it is ended then.
+    /// Those of [`Client::call`], for example when the program or the directory does not exist. After [`Error::TimedOut`]
+    /// the process may have been started; with [`OnDrop::Terminate`] it is killed in that case.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -546,7 +546,7 @@ impl Command {
         Ok(Process::new(handle))
     }
 
-    /// Runs it to its end, and returns what it said.
+    /// Runs the command to completion and returns its output.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Consumers of what a process says.
+//! Consumers of the events and output of a process.
 
 use std::{
     collections::VecDeque,
@@ -22,9 +22,9 @@ use crate::{
     event_queue::{EventQueue, READ_BYTES},
 };
 
-/// The events of one process for one consumer, in order and each once.
+/// The events of one process, delivered to one consumer in order and exactly once.
 ///
-/// A consumer that takes nothing holds up its own process, and nothing else. Dropped, it holds up nothing.
+/// A stalled consumer blocks only its own process; dropping it lifts the backpressure.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,7 +49,7 @@ pub struct Events {
     history: History,
 }
 
-/// What was said before the consumer came, and has left this side.
+/// Earlier events that are no longer buffered here and must be read from the server.
 enum History {
     /// Everything up to here has to be read from the server.
     Wanted {
@@ -85,7 +85,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the session is gone.
+    /// [`Error::Lost`] when the session is lost.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -101,7 +101,7 @@ impl Events {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Looks for the next event; [`Events::next`] for those who implement futures.
+    /// Polls for the next event, for use in hand-written futures.
     ///
     /// # Errors
     ///
@@ -233,8 +233,8 @@ impl Past {
 
 /// One stream of a process as bytes.
 ///
-/// Where output is gone, reading fails with [`Error::Gap`] once, and then goes on behind it. A reader that takes nothing
-/// holds up its own process, and nothing else. Dropped, it holds up nothing.
+/// At a gap, reading fails once with [`Error::Gap`] and then continues after it. A stalled reader blocks only its own
+/// process; dropping it lifts the backpressure.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -258,7 +258,7 @@ impl Reader {
         Self { events, stream, rest: Bytes::new() }
     }
 
-    /// Waits for the next piece, without copying it; `None` at the end. Cancel-safe.
+    /// Waits for the next chunk, without copying it; `None` at the end. Cancel-safe.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Everything that a process said.
+//! Collects the complete output of a process.
 
 use std::io::ErrorKind;
 
@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::{Event, Exit, Process, Stream};
 use crate::Error;
 
-/// Everything that a process said, and how it ended.
+/// The complete output of a process, and its exit status.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,22 +20,22 @@ use crate::Error;
 pub struct Output {
     /// How it ended.
     pub exit: Exit,
-    /// What it said on standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it said on standard error.
+    /// Its standard error.
     pub stderr: Vec<u8>,
-    /// What it said on its terminal.
+    /// Its terminal output.
     pub terminal: Vec<u8>,
 }
 
 impl Process {
-    /// Writes `input`, closes the input, reads everything, and waits for the end: all at the same time.
+    /// Writes `input`, closes the standard input, reads all output and waits for the exit, all concurrently.
     ///
-    /// A process that does not read all of its input is fine.
+    /// It is not an error if the process does not read all its input.
     ///
     /// # Errors
     ///
-    /// [`Error::Gap`] when output was gone before this client got it, [`Error::Lost`] when the session is.
+    /// [`Error::Gap`] if output was evicted before it was read, and [`Error::Lost`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! Writing to a process.
+//! Writing to the standard input of a process.
 
 use std::{
     collections::VecDeque,
@@ -20,17 +20,17 @@ use crate::{
     core::{CallClass, Core, PendingReply},
 };
 
-/// How many writes may be unanswered.
+/// How many writes may be in flight.
 const WRITES: usize = 8;
 
-/// The longest single write.
+/// The longest single write, in bytes.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// What writes to the standard input of a process.
+/// A writer to the standard input of a process.
 ///
-/// Bytes arrive in order and once, whatever happens to the connection. A write returns when it is on its way, and
-/// waits while the process takes nothing; `flush` returns when the server has taken everything. `shutdown`, or
-/// dropping it, closes the input after all of it.
+/// Bytes arrive in order and exactly once, even across disconnects. A write returns when it is queued, and waits while
+/// the process does not read (backpressure); `flush` returns when the server has accepted everything. `shutdown`, or
+/// dropping the writer, closes the input after all written data.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -110,7 +110,7 @@ impl Stdin {
 }
 
 impl Process {
-    /// Writes to its input past the one who has that, and who may be waiting.
+    /// Writes to the standard input directly; bypasses the [`Stdin`] handle, which may be blocked.
     pub(crate) async fn write_beside(&self, bytes: &[u8]) -> Result<(), Error> {
         let request = request(self.client().core(), self.id(), bytes);
         accepted(self.client().call(request).await?, self.id())
@@ -165,7 +165,7 @@ impl AsyncWrite for Stdin {
 
 impl Drop for Stdin {
     fn drop(&mut self) {
-        // What was written arrives, whether somebody waits for the answers or not.
+        // Written data arrives even if no caller waits for the replies.
         for reply in self.unanswered.drain(..) {
             reply.detach();
         }

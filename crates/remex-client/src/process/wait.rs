@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{Event, Events, Exit, Process};
 use crate::Error;
 
-/// What to wait for.
+/// The condition of a [`Process::wait_for`].
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,23 +23,23 @@ use crate::Error;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Until {
-    /// Output that matches this expression, in what is retained or comes; over bytes, in the syntax of the `regex`
-    /// crate, in each stream by itself.
+    /// Output, retained or new, that matches this regular expression: over bytes, in the syntax of the `regex` crate,
+    /// in each stream separately.
     Output(String),
-    /// The same, but only in what comes after an event: a prompt that has been seen is not seen again.
+    /// The same, but only in output after an event, so that a prompt is not matched twice.
     OutputAfter {
         /// The number of that event, such as the `seq` of the last match.
         seq: u64,
         /// The expression.
         pattern: String,
     },
-    /// So much time without output.
+    /// This much time without output.
     Idle(Duration),
     /// The exit of the process.
     Exit,
 }
 
-/// Why a wait is over.
+/// Why a wait ended.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,24 +55,24 @@ pub enum Until {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// The output matched.
+    /// Output matched.
     Matched {
         /// The chunk that completed the match.
         seq: u64,
         /// The bytes that matched.
         bytes: Bytes,
     },
-    /// There was no output for as long as asked.
+    /// There was no output for the requested time.
     Idle,
-    /// The process has exited; with [`Until::Output`], all its output was looked at and did not match.
+    /// The process exited; with [`Until::Output`], none of its output matched.
     Exited(Exit),
 }
 
 impl Process {
     /// Waits until it has exited.
     ///
-    /// What it says and nobody has asked for is not waited for: it stays readable as far as it is retained. A
-    /// consumer that exists and takes nothing holds up the process, and so its exit.
+    /// Unread output does not block the process from here on; it stays readable as far as it is retained. An existing
+    /// consumer that is stalled still blocks the process, and so delays its exit.
     ///
     /// # Errors
     ///
@@ -100,11 +100,11 @@ impl Process {
         }
     }
 
-    /// Waits for something; put a limit around it where it may never happen. Cancel-safe.
+    /// Waits for a condition; wrap it in a timeout if it may never hold. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for an expression that is none, [`Error::Lost`] when the session is gone.
+    /// [`Error::Refused`] for an invalid expression, and [`Error::Lost`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

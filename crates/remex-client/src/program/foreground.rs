@@ -54,7 +54,7 @@ impl ForegroundTerminal {
         }
         let unusable = |_| Denied::Refused(PromptRefusal::NoTerminal);
         let settings = tcgetattr(&terminal).map_err(unusable)?;
-        // Whoever changes a terminal from the background, as a loan is ended, is stopped by SIGTTOU unless it is blocked.
+        // Restoring the terminal from the background raises SIGTTOU, which stops the process unless it is blocked.
         let block = SigSet::from(Signal::SIGTTOU);
         let mask = block
             .thread_swap_mask(SigmaskHow::SIG_BLOCK)
@@ -85,7 +85,7 @@ impl Drop for ForegroundTerminal {
 pub(super) fn suspend() {
     let Ok(mask) = SigSet::from(Signal::SIGTSTP).thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return };
     // The group stops at any moment from now on, and this thread at the latest when it no longer blocks its own signal.
-    // Whoever continues the group drops both, so that it does not stop twice.
+    // SIGCONT discards both, so that it does not stop twice.
     let _ = raise(Signal::SIGTSTP);
     let _ = kill_process_group(getpgrp(), process::Signal::TSTP);
     let _ = mask.thread_set_mask();

@@ -1,6 +1,6 @@
-//! The thread that owns a program: listens to it, learns of its end, and brings it about.
+//! The thread that supervises a program: drains its standard error, waits for its exit, and ends it.
 //!
-//! Nobody else reaps the program, so its number and its group are its own until the last step.
+//! Only this thread reaps the program, so its pid and process group stay valid until the last step.
 //! Start at [`keep`].
 
 use std::{
@@ -29,7 +29,7 @@ use crate::Prompts;
 /// How long a program may take to end by itself, and once more after TERM.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How a program ended that somebody else has reaped.
+/// The status of a program that was reaped elsewhere.
 const UNKNOWN: &str = "status unknown";
 
 /// Our ends of a program's standard streams.
@@ -51,7 +51,7 @@ pub(super) fn supervise(
 ) {
     match Supervisor::start(&mut command, prompts, state) {
         Ok((supervisor, streams)) => {
-            // When nobody waits for them any more, the streams are closed here, and the hangup has come.
+            // If the caller is gone, the streams are closed here, and the command pipe is closed too.
             let _ = started.send(Ok(streams));
             supervisor.run(orders);
         }
@@ -174,7 +174,7 @@ impl Supervisor {
         }
         let status = status.as_ref().map_or_else(|| UNKNOWN.to_owned(), describe);
         self.stderr.state().send_modify(|state| state.status = Some(status));
-        // What it has started serves nobody any more, whether or not its connection is still held open.
+        // Its descendants are useless now, even if they still hold the connection open.
         self.finish(Signal::TERM);
         self.finish(Signal::KILL);
     }
@@ -242,7 +242,7 @@ impl Supervisor {
         }
         self.finish(Signal::TERM);
         self.finish(Signal::KILL);
-        // Whoever could not be seen.
+        // Processes that could not be listed.
         self.tree.signal(Signal::KILL);
         // It may have left its own group.
         let _ = self.leader.kill();

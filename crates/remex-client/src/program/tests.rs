@@ -216,7 +216,7 @@ async fn a_program_that_only_closes_its_output_is_told_from_one_that_ended() {
     let Error::Unreachable { target, reason } = &error else { panic!("{error}") };
     assert_eq!(target, "`sh -c 'echo what is this >&2; exec >&-; read line'`");
     assert!(reason.starts_with("it closed its output without an answer; "), "{reason}");
-    assert!(reason.ends_with("; it said: what is this"), "{reason}");
+    assert!(reason.ends_with("; it printed: what is this"), "{reason}");
     end(link).await;
 }
 

@@ -59,13 +59,13 @@ impl Tree {
 
     /// Returns how the leader has ended, if it has, without reaping it.
     ///
-    /// It fails when somebody else has reaped it, and its number may be another's.
+    /// Fails if it was reaped elsewhere, so that its pid may belong to another process.
     pub(super) fn status(&self) -> io::Result<Option<WaitIdStatus>> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(self.leader), options)
     }
 
-    /// Looks who is alive, and returns whether anybody is.
+    /// Scans for living members, and returns whether there are any.
     pub(super) fn look(&mut self) -> bool {
         self.others = self.living();
         matches!(self.status(), Ok(None)) || !self.others.is_empty()
@@ -88,7 +88,7 @@ impl Tree {
         }
     }
 
-    /// Finds all but the leader; nobody where there is no `/proc`.
+    /// Finds all members except the leader; none without `/proc`.
     fn living(&self) -> Vec<Member> {
         let leader = self.status().is_ok().then_some(self.leader);
         let known = |stat: &Stat| self.others.iter().any(|member| member.identity == stat.identity);

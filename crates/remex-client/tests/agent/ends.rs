@@ -46,7 +46,7 @@ async fn the_finished_one_that_was_not_used_for_longest_makes_room() {
     let third = stage.exec_and_end().await;
     let gone = stage.agent.write_stdin(second, Write::Nothing, window(SECOND)).await.unwrap_err();
     assert_eq!(gone, Refusal::Unknown { handle: second, open: vec![oldest, first, third] }.into());
-    assert_eq!(gone.to_string(), "there is no process 3, or no longer; open are 1, 2, 4");
+    assert_eq!(gone.to_string(), "process 3 does not exist, or no longer; open: 1, 2, 4");
     stage.step_to_end(first).await;
 }
 
@@ -59,7 +59,7 @@ async fn nothing_is_ended_to_make_room() {
     assert_eq!(full, Error::Agent(Refusal::Full { open: 2 }));
     assert_eq!(
         full.to_string(),
-        "2 processes run, and no more may; terminate one that is not needed, or wait until one ends"
+        "2 processes are running, which is the maximum; terminate one, or wait until one ends"
     );
     stage.server.end(&mut process, 0).await;
     stage.running(1).await;

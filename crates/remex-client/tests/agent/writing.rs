@@ -80,7 +80,7 @@ async fn a_process_without_input_takes_none_and_says_so() {
         assert_eq!(refused, Refusal::NoInput { handle }.into());
         assert_eq!(
             refused.to_string(),
-            "process 1 takes no input, and nothing was written; start it with piped input or a terminal"
+            "process 1 accepts no input, and nothing was written; start it with piped input or a terminal"
         );
     }
     assert_eq!(stage.step_and_yield(handle).await.output, whole("kept"));
@@ -111,7 +111,7 @@ async fn writing_to_one_that_has_ended_is_refused_and_the_rest_of_its_output_sta
     assert_eq!(refused, Error::Agent(Refusal::Ended { handle }));
     assert_eq!(
         refused.to_string(),
-        "process 1 has ended, and nothing was done; write nothing to it to get the rest of its output"
+        "process 1 has already ended; write nothing to it to get the rest of its output"
     );
     let step = stage.step_to_end(handle).await;
     assert_eq!((step.output, step.progress), (whole("goodbye\n"), ended(1)));

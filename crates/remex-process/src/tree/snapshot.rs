@@ -8,7 +8,7 @@ use std::{
 use super::{Member, Scope};
 use crate::{Pid, Tag, proc};
 
-/// The processes of this host at one moment, or those that somebody asked about.
+/// The processes of this host at one moment, or those that a request concerns.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     processes: Vec<Member>,

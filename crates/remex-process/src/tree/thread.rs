@@ -2,7 +2,7 @@
 //!
 //! It is there before anything is started, and has a table of descriptors of its own: where the program has no thread
 //! and no descriptor left, it works on. One look at `/proc` serves all requests that wait; each is over by itself, and a
-//! tree that does not die is given up after [`PATIENCE`] and holds up nobody meanwhile.
+//! tree that does not die is abandoned after [`PATIENCE`] and blocks no other request.
 //!
 //! In that table no descriptor of the program means anything, so the thread wakes no task: a second one calls those who
 //! wait.
@@ -168,7 +168,7 @@ fn killer() -> io::Result<Arc<KillerHandle>> {
     thread::Builder::new().name("remex-answer".into()).spawn(move || {
         sys::block_signals();
         for answer in waiting {
-            // Whoever asked has broken; others wait, too.
+            // A panic in one callback must not affect the others.
             _ = catch_unwind(AssertUnwindSafe(answer));
         }
     })?;
@@ -219,7 +219,7 @@ impl Killer {
         std::mem::take(&mut *self.killer.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits for the next look: until somebody asks, or all that were killed have ended, or a pause is over.
+    /// Waits for the next scan: until a request arrives, all killed processes have ended, or a pause is over.
     fn rest(&mut self) {
         let Some(pause) = self.kills.iter().map(Kill::pause).min() else {
             self.dying.clear();
@@ -345,7 +345,7 @@ impl Killer {
         }
     }
 
-    /// Opens a member, unless it has ended and its number belongs to somebody else by now.
+    /// Opens a member, unless it has ended and its pid was reused.
     fn seize(&mut self, member: &Member) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = rustix::process::Pid::from_raw(member.pid.as_raw()) else { return Ok(None) };
         let pidfd = loop {
@@ -357,7 +357,7 @@ impl Killer {
                 Err(errno) => return Err(errno.into()),
             }
         };
-        // The descriptor holds on to whoever has the number now; so look at who that is only after it is open.
+        // The descriptor refers to the process that has the pid now, so verify its identity after opening.
         let now = loop {
             match proc::member(member.pid, None) {
                 Err(error) if is_resource_shortage(&error) && !self.dying.is_empty() => self.dying.clear(),

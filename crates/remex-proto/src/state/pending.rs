@@ -13,22 +13,22 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-/// What becomes of a call that was sent and not answered when the connection is cut.
+/// What happens to a call that is unanswered when the connection is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterDisconnect {
     /// It is sent again: a read, a write with an id, a start with an id.
     Resend,
-    /// It fails, because nobody can know whether it took effect.
+    /// It fails, because it is unknown whether it took effect.
     Fail,
 }
 
-/// Why a call was not taken; the call comes back.
+/// Why a call was not registered; returns the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused<T> {
-    /// Too many calls wait.
+    /// Too many calls are pending.
     #[error("too many calls wait for an answer; wait until some have completed")]
     Full(T),
-    /// The session is gone.
+    /// The session is lost.
     #[error("the session is gone; start a new one")]
     Abandoned(T),
 }
@@ -68,14 +68,14 @@ struct Entry<T> {
     fate: Fate,
 }
 
-/// What a cut means for a call.
+/// What a disconnect means for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// Sent, and fails.
     Fails,
     /// Sent, and may be sent again.
     Stays,
-    /// Not sent yet, so a cut is no harm; fails at the first cut after it was sent.
+    /// Not sent yet, so a disconnect does no harm; fails at the first disconnect after it was sent.
     Unsent,
 }
 

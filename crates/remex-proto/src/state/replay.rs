@@ -27,7 +27,7 @@ pub enum Step<E> {
     },
     /// Events that the server no longer has.
     Gap(Gap),
-    /// An exit or a close that an answer to a read told as state and not as an event.
+    /// An exit or a close that a read reply reported as state instead of an event.
     Unlisted {
         /// The first of them.
         from_seq: Seq,
@@ -36,7 +36,7 @@ pub enum Step<E> {
     },
 }
 
-/// What became of something that was fed.
+/// What happened to an event that was fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fed {
     /// It is the next in order, and [`Replay::next`] has it.

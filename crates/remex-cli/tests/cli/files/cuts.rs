@@ -174,8 +174,8 @@ fn a_source_that_changes_meanwhile_leaves_the_destination_as_it_was() {
             1,
             "",
             &format!(
-                "remex: cannot copy `image`: `{path}` changed while it was transferred\n  \
-                 hint: try again when nobody writes to it\n"
+                "remex: cannot copy `image`: `{path}` changed during the transfer\n  \
+                 hint: try again when nothing writes to it\n"
             )
         )
     );
