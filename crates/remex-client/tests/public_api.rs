@@ -233,7 +233,7 @@ impl Api {
         for item in &block.items {
             match item {
                 ImplItem::Fn(function) if is_public(&function.vis) => {
-                    self.add(signature(&function.sig, path))
+                    self.add(signature(&function.sig, path));
                 }
                 ImplItem::Const(constant) if is_public(&constant.vis) => {
                     self.add(format!("pub const {path}::{}: {}", constant.ident, tidy(&constant.ty)));

@@ -174,7 +174,7 @@ fn stdin_closed() -> anyhow::Result<oneshot::Receiver<()>> {
             let _ = closed.send(());
         })
         .map_err(|error| {
-            anyhow!("cannot start the thread that waits for the end of standard input: {error}; {}", NO_ROOM)
+            anyhow!("cannot start the thread that waits for the end of standard input: {error}; {NO_ROOM}")
         })?;
     Ok(waiting)
 }
