@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 
 use crate::render::failure::ExitCodes;
 
-/// Hands on any machine: processes, files and HTTP requests on this host for programs and people elsewhere.
+/// Run processes, copy files and make HTTP requests on remote hosts, and survive disconnects.
 #[derive(Debug, Parser)]
 #[command(name = "remex", version, propagate_version = true, arg_required_else_help = true, after_long_help = man::GENERAL)]
 struct Arguments {
@@ -47,52 +47,52 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a command here or elsewhere, as if it were local
+    /// Run a command on this machine or a remote host as if it were local
     Run(Box<run::Flags>),
-    /// Open a login shell that survives a cut
+    /// Open a login shell that survives disconnects
     Shell(shell::Flags),
-    /// List processes, also those that were left running
+    /// List processes, including background ones
     Ps(ps::Flags),
-    /// Print what a process has said
+    /// Print the output of a process
     Logs(logs::Flags),
-    /// Come back to a process: its output, and a keyboard for it
+    /// Attach to a running process: show its output and send it your input
     Attach(attach::Flags),
-    /// Signal a process, or end it with everything it started
+    /// Send a signal to a process, or end it with everything it started
     Kill(kill::Flags),
-    /// Wait for processes to end, and exit with the code of the last
+    /// Wait for processes to exit, and exit with the code of the last one
     Wait(wait::Flags),
-    /// Forget processes that have ended, with their output
+    /// Remove exited processes and their output
     Rm(rm::Flags),
-    /// Forget all processes that have ended
+    /// Remove all exited processes
     Prune(rm::Prune),
-    /// Change the size of a process's terminal
+    /// Change the terminal size of a process
     Resize(resize::Flags),
-    /// Watch processes live: CPU, memory, output
+    /// Show a live view of processes: CPU, memory, output
     Top(top::Flags),
-    /// Copy files and trees between places
+    /// Copy files and directories between hosts
     Cp(cp::Flags),
     /// List a directory
     Ls(ls::Flags),
     /// Print files
     Cat(cat::Flags),
-    /// Edit a file elsewhere in your own editor
+    /// Edit a remote file in your local editor
     Edit(edit::Flags),
-    /// Tell what changes in a directory
+    /// Report changes in a directory
     Watch(watch::Flags),
-    /// Name the places to run things: list, add, test, remove
+    /// Manage environments, the named servers that commands run on
     Env(env::Flags),
-    /// Find out what is wrong on this machine or with a server
+    /// Diagnose problems on this machine or with a server
     Doctor(doctor::Flags),
-    /// See whether your own server runs, or stop it
+    /// Show the status of your local remex server, or stop it
     Server(server::Flags),
     /// Serve clients over stdio, WebSocket or a unix socket
     #[command(visible_alias = "exec-server")]
     Serve(Box<serve::Flags>),
-    /// Join stdin and stdout with your own server, for `ssh HOST remex proxy`
+    /// Connect stdin and stdout to your local remex server, for `ssh HOST remex proxy`
     Proxy(proxy::Flags),
-    /// Print a script for the completions of your shell
+    /// Print the completion script for a shell
     Completions(completions::Flags),
-    /// Print what may follow on a command line, for the script of `remex completions`
+    /// Print completion candidates, for the scripts of `remex completions`
     #[command(hide = true)]
     Complete(complete::Flags),
     /// Write the man pages

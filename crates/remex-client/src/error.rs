@@ -2,7 +2,7 @@
 //!
 //! Start at [`Error`].
 
-use std::{io, time::Duration};
+use std::{fmt, io, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
 
@@ -25,7 +25,6 @@ use crate::refusal::Refusal;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The address is invalid; no connection was attempted.
-    #[error("cannot use `{address}` as a server: {reason}")]
     Address {
         /// As given.
         address: String,
@@ -33,7 +32,6 @@ pub enum Error {
         reason: String,
     },
     /// The server cannot be reached, or is not a remex server.
-    #[error("cannot connect to {target}: {reason}")]
     Unreachable {
         /// The address of the server.
         target: String,
@@ -41,9 +39,6 @@ pub enum Error {
         reason: String,
     },
     /// The server requires a token, or rejected the one presented.
-    #[error("{target} {} (status {status}); {}",
-        if *presented { "refused the token" } else { "requires a token" },
-        if *presented { "check the bearer token" } else { "present a bearer token" })]
     Unauthorized {
         /// The address of the server.
         target: String,
@@ -53,7 +48,6 @@ pub enum Error {
         presented: bool,
     },
     /// The program of the connection exited before the handshake was complete.
-    #[error("{program} exited before it responded ({status}){}", said(stderr))]
     ProgramEnded {
         /// The command line of the program.
         program: String,
@@ -63,7 +57,6 @@ pub enum Error {
         stderr: String,
     },
     /// A timeout expired.
-    #[error("{what} timed out after {after:?}; raise the timeout, or check what is blocking it")]
     TimedOut {
         /// `connecting`, `the handshake`, or the method of a call.
         what: &'static str,
@@ -71,12 +64,8 @@ pub enum Error {
         after: Duration,
     },
     /// The server refused the call.
-    #[error("{0}")]
     Refused(RpcError),
     /// The call exceeds the server's limit for one message; it was not sent.
-    #[error(
-        "`{method}` needs a message of {bytes} bytes, but the server accepts at most {limit}; send it in parts, or use `upload` for a file"
-    )]
     TooLong {
         /// The method.
         method: &'static str,
@@ -88,44 +77,33 @@ pub enum Error {
     /// The connection was lost during the call, so it is unknown whether the call took effect.
     ///
     /// Only calls that cannot be repeated safely fail like this; the others are sent again.
-    #[error(
-        "the connection was lost during `{method}`, so it is unknown whether it took effect; check, then try again"
-    )]
     Interrupted {
         /// The method.
         method: &'static str,
     },
     /// The session is lost, and everything in it.
-    #[error("{0}")]
     Lost(SessionLost),
     /// The server violated the protocol.
-    #[error("protocol error: {what}; check that this is a remex server, and its version")]
     Protocol {
         /// The violation.
         what: String,
     },
     /// The server evicted output before it was read.
-    #[error("{} of output were dropped before they were read; retain more output, or read it sooner", amount(*bytes))]
     Gap {
         /// How much; unknown for a very late reader, or on a server of the base dialect.
         bytes: Option<u64>,
     },
     /// Too much of a body was buffered unread, on a server without backpressure.
-    #[error(
-        "{bytes} bytes of a body were not read in time, and this server does not support backpressure; read the body sooner"
-    )]
     Overrun {
         /// How many bytes were buffered.
         bytes: u64,
     },
     /// A file changed while it was being transferred.
-    #[error("`{path}` changed during the transfer; try again when nothing writes to it")]
     Changed {
         /// The file.
         path: String,
     },
     /// A local read or write failed.
-    #[error("cannot {action}: {message}")]
     Local {
         /// The operation, with the name of the file.
         action: String,
@@ -135,10 +113,8 @@ pub enum Error {
         message: String,
     },
     /// An agent refused a call.
-    #[error("{0}")]
     Agent(Refusal),
     /// The arguments of the call are invalid.
-    #[error("{0}")]
     Usage(String),
 }
 
@@ -157,20 +133,13 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionLost {
     /// The client was disconnected by its owner.
-    #[error("the client is closed; connect again")]
     Closed,
     /// The session no longer exists on the server: it expired, was ended, or the server restarted.
-    #[error(
-        "the session no longer exists on the server ({message}): it expired, was ended, or the server restarted; connect again"
-    )]
     Forgotten {
         /// The message of the server.
         message: String,
     },
     /// The client could not reconnect within [`Options::reconnect_timeout`](crate::Options::reconnect_timeout).
-    #[error(
-        "the connection was lost and could not be re-established within {after:?}: {last}; connect again"
-    )]
     ReconnectTimedOut {
         /// How long the client tried.
         after: Duration,
@@ -178,19 +147,15 @@ pub enum SessionLost {
         last: Box<Error>,
     },
     /// Another client took the session over.
-    #[error("another client took over the session; it continues there")]
     TakenOver,
     /// The connection task stopped: its runtime was shut down, or it panicked.
-    #[error("the connection task stopped because its runtime shut down or it panicked; connect again")]
     Stopped,
     /// The server violated the protocol repeatedly.
-    #[error("repeated protocol errors: {what}; check that this is a remex server, and its version")]
     Protocol {
         /// The last violation.
         what: String,
     },
     /// The server rejected the client when it reconnected.
-    #[error("the server rejected the client when it reconnected: {0}; connect again")]
     Rejected(Box<Error>),
 }
 
@@ -213,25 +178,137 @@ impl Error {
         }
     }
 
-    /// Returns the hint of a refusal by the server, if it sent one.
+    /// Returns what failed and why, without what to do about it.
+    ///
+    /// Reasons that come as text ([`Error::Address`], [`Error::Unreachable`], [`Error::Usage`]) may still end with that.
+    ///
+    /// ```
+    /// use remex_client::Error;
+    ///
+    /// let error = Error::Interrupted { method: "http/request" };
+    /// assert!(error.message().starts_with("the connection was lost during `http/request`"));
+    /// assert_eq!(error.hint(), Some("check, then try again"));
+    /// ```
+    pub fn message(&self) -> String {
+        match self {
+            Error::Address { address, reason } => format!("cannot use `{address}` as a server: {reason}"),
+            Error::Unreachable { target, reason } => format!("cannot connect to {target}: {reason}"),
+            Error::Unauthorized { target, status, presented } => {
+                let what = if *presented { "refused the token" } else { "requires a token" };
+                format!("{target} {what} (status {status})")
+            }
+            Error::ProgramEnded { program, status, stderr } => {
+                format!("{program} exited before it responded ({status}){}", said(stderr))
+            }
+            Error::TimedOut { what, after } => format!("{what} timed out after {after:?}"),
+            Error::Refused(error) => error.to_string(),
+            Error::TooLong { method, bytes, limit } => {
+                format!("`{method}` needs a message of {bytes} bytes, but the server accepts at most {limit}")
+            }
+            Error::Interrupted { method } => {
+                format!("the connection was lost during `{method}`, so it is unknown whether it took effect")
+            }
+            Error::Lost(loss) => loss.message(),
+            Error::Protocol { what } => format!("protocol error: {what}"),
+            Error::Gap { bytes } => {
+                format!("{} of output were dropped before they were read", amount(*bytes))
+            }
+            Error::Overrun { bytes } => format!(
+                "{bytes} bytes of a body were not read in time, and this server does not support backpressure"
+            ),
+            Error::Changed { path } => format!("`{path}` changed during the transfer"),
+            Error::Local { action, message, .. } => format!("cannot {action}: {message}"),
+            Error::Agent(refusal) => refusal.to_string(),
+            Error::Usage(text) => text.clone(),
+        }
+    }
+
+    /// Returns what to do about it, if that is known apart from the message.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// let error = client.command("no-such-program").start().await.unwrap_err();
-    /// println!("{error}; {}", error.hint().unwrap_or("no hint"));
+    /// println!("{}; {}", error.message(), error.hint().unwrap_or("no hint"));
     /// # Ok(()) }
     /// ```
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Refused(error) => error.hint.as_deref(),
-            _ => None,
+            Error::Unauthorized { presented: true, .. } => Some("check the bearer token"),
+            Error::Unauthorized { presented: false, .. } => Some("present a bearer token"),
+            Error::TimedOut { .. } => Some("raise the timeout, or check what is blocking it"),
+            Error::TooLong { .. } => Some("send it in parts, or use `upload` for a file"),
+            Error::Interrupted { .. } => Some("check, then try again"),
+            Error::Lost(loss) => loss.hint(),
+            Error::Protocol { .. } => Some("check that this is a remex server, and its version"),
+            Error::Gap { .. } => Some("retain more output, or read it sooner"),
+            Error::Overrun { .. } => Some("read the body sooner"),
+            Error::Changed { .. } => Some("try again when nothing writes to it"),
+            Error::Address { .. }
+            | Error::Unreachable { .. }
+            | Error::ProgramEnded { .. }
+            | Error::Local { .. }
+            | Error::Agent(_)
+            | Error::Usage(_) => None,
         }
     }
 
     /// Creates an error from a local failure.
     pub(crate) fn local(action: impl Into<String>, error: &io::Error) -> Self {
         Error::Local { action: action.into(), kind: error.kind(), message: error.to_string() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())?;
+        match (self, self.hint()) {
+            // The server's hint is not part of its message.
+            (Error::Refused(_), _) | (_, None) => Ok(()),
+            (_, Some(hint)) => write!(f, "; {hint}"),
+        }
+    }
+}
+
+impl SessionLost {
+    fn message(&self) -> String {
+        match self {
+            SessionLost::Closed => "the client is closed".to_owned(),
+            SessionLost::Forgotten { message } => format!(
+                "the session no longer exists on the server ({message}): it expired, was ended, or the server restarted"
+            ),
+            SessionLost::ReconnectTimedOut { after, last } => {
+                format!("the connection was lost and could not be re-established within {after:?}: {last}")
+            }
+            SessionLost::TakenOver => "another client took over the session".to_owned(),
+            SessionLost::Stopped => {
+                "the connection task stopped because its runtime shut down or it panicked".to_owned()
+            }
+            SessionLost::Protocol { what } => format!("repeated protocol errors: {what}"),
+            SessionLost::Rejected(error) => {
+                format!("the server rejected the client when it reconnected: {error}")
+            }
+        }
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            SessionLost::Closed
+            | SessionLost::Forgotten { .. }
+            | SessionLost::ReconnectTimedOut { .. }
+            | SessionLost::Stopped
+            | SessionLost::Rejected(_) => "connect again",
+            SessionLost::TakenOver => "it continues there",
+            SessionLost::Protocol { .. } => "check that this is a remex server, and its version",
+        })
+    }
+}
+
+impl fmt::Display for SessionLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())?;
+        self.hint().map_or(Ok(()), |hint| write!(f, "; {hint}"))
     }
 }
 

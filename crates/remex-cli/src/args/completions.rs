@@ -11,7 +11,7 @@ use super::Arguments;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Which shell reads the script
+    /// The shell
     pub(crate) shell: Shell,
 }
 

@@ -13,11 +13,11 @@ pub(crate) struct Flags {
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<PathArg>,
 
-    /// Where to: a directory that is there, or the new name of the one thing that is copied
+    /// The destination: an existing directory, or the new name of a single source
     #[arg(value_name = "DST")]
     pub(crate) destination: PathArg,
 
-    /// Print what would be copied and what is there already, and touch nothing
+    /// Print what would be copied and what is up to date, without changing anything
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
@@ -25,7 +25,7 @@ pub(crate) struct Flags {
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
-    /// No progress, no summary; errors only
+    /// Print errors only, no progress and no summary
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 

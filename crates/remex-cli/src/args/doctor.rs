@@ -10,19 +10,19 @@ use crate::{args::shared::Format, render::text::duration};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Look at a server: the name of an environment (`remex env list`), or an address such as `ws://host:7070`
+    /// Check a server: the name of an environment (`remex env list`), or an address such as `ws://host:7070`
     #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
     pub(crate) on: Option<String>,
 
-    /// The file that has the token to present there, instead of the environment's own
+    /// Read the bearer token from this file instead of the environment's own
     #[arg(long, value_name = "PATH", requires = "on")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Look at this machine, whatever `--on` and REMEX_ON say
+    /// Check this machine, whatever `--on` and REMEX_ON say
     #[arg(long)]
     pub(crate) here: bool,
 
-    /// How long the server may take, such as `10s`
+    /// The timeout for the server, such as `10s`
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) timeout: Duration,
 
@@ -32,9 +32,9 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  Look at this machine:
+  Check this machine:
     remex doctor
-  Look at a server and its host:
+  Check a server and its host:
     remex doctor --on build
   For programs:
     remex doctor --json

@@ -17,16 +17,16 @@ pub(crate) struct Flags {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List the environments there are
+    /// List all environments
     #[command(visible_alias = "ls")]
     List(List),
     /// Add an environment
     Add(edit::Add),
-    /// Change what an environment consists of
+    /// Change the settings of an environment
     Set(edit::Set),
-    /// Choose where commands work when nothing says where
+    /// Show or set the default environment
     Default(edit::SetDefault),
-    /// Try what works there and what does not
+    /// Check what works on an environment
     Test(test::Flags),
     /// Remove an environment
     #[command(visible_alias = "rm")]
@@ -35,14 +35,14 @@ pub(crate) enum Command {
 
 const EXAMPLES: &str = "\
 Examples:
-  See which there are:
+  List them:
     remex env list
-  Try every one of them:
+  Check all of them:
     remex env test --all
 
-They are in `~/.config/remex/environments.toml`, which you may edit as well; comments are kept.
-`local` is this machine and always there unless that file excludes it.
-Where a command works: what `--here` or `--on` says, else REMEX_ON, else `remex env default`, else this machine.";
+Environments are stored in `~/.config/remex/environments.toml`; you may edit that file, and comments are kept.
+`local` is this machine; it always exists unless the file excludes it.
+A command uses, in this order: `--here` or `--on`, REMEX_ON, `remex env default`, this machine.";
 
 /// Flags of `remex env list`.
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The processes, each by its whole name; on a terminal you are asked about the beginning of one
+    /// The processes, by full name; on a terminal, a prefix asks for confirmation
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 

@@ -9,22 +9,22 @@ use crate::args::{moment::moment, shared::On};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The processes, each by its name or the beginning of it; of several, each line begins with the name
+    /// The processes, by name or unambiguous prefix; with several, each line begins with the name
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
     #[command(flatten)]
     pub(crate) on: On,
 
-    /// Go on until the process has ended
+    /// Keep printing until the process exits
     #[arg(short, long)]
     pub(crate) follow: bool,
 
-    /// Only what was said since then: `5m` ago, a time of day such as `14:30`, or `2026-11-15T14:30:00Z`
+    /// Only output since this time: `5m` ago, a time of day such as `14:30`, or `2026-11-15T14:30:00Z`
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) since: Option<u64>,
 
-    /// Only what was said until then, in the same words
+    /// Only output until this time, in the same formats
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "follow")]
     pub(crate) until: Option<u64>,
 
@@ -32,11 +32,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "REGEX", value_parser = pattern)]
     pub(crate) grep: Option<Regex>,
 
-    /// Only the last lines of what was said so far
+    /// Only the last lines of the output so far
     #[arg(short = 'n', long, value_name = "LINES")]
     pub(crate) tail: Option<usize>,
 
-    /// Put the time before each line
+    /// Prefix each line with its time
     #[arg(short, long)]
     pub(crate) timestamps: bool,
 }

@@ -21,7 +21,7 @@ pub(crate) struct Flags {
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
 
-    /// Names that begin with a dot, too
+    /// Include names that begin with a dot
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
 

@@ -16,7 +16,7 @@ use super::Arguments;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Write every page into this directory, which is made if need be; else `remex.1` goes to standard output
+    /// Write all pages to this directory, created if missing; otherwise print `remex.1`
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -31,32 +31,32 @@ Examples:
 /// What concerns every command: it ends the help of `remex` itself, and its page.
 pub(crate) const GENERAL: &str = "\
 Exit codes:
-  0    it was done
+  0    success
   1    it failed, or a check found a problem
-  2    what was typed makes no sense
-  3    there is no such process, environment or file
-  4    no connection came about, or it was lost for good
+  2    usage error
+  3    process, environment or file not found
+  4    cannot connect, or the connection was lost for good
   124  `run --timeout` ended the command, or `wait --timeout` gave up
   125  `run`, `shell`, `attach` or `wait` failed; lower codes are those of the command
-  126  the program cannot be run
-  127  the program is not there
-  141  whoever read the output has gone
+  126  the program is not executable
+  127  the program was not found
+  141  broken pipe: the reader of the output exited
   128 + N  signal N ended the command
 
 Environment variables:
-  REMEX_ON  where to work when neither `--on` nor `--here` says it, before `remex env default`; and what `:path` means
-  REMEX_ESCAPE  what begins an order to remex instead of `~`, when `--escape` does not say it
-  REMEX_URL, CODEX_EXEC_SERVER_URL  the address of a server, where there is no environments file
-  REMEX_LOG  what `remex serve` logs
-  XDG_CONFIG_HOME  where `remex/environments.toml` is; `~/.config` unless given
-  XDG_RUNTIME_DIR  where your own server has its socket; `/tmp/remex-UID` is used unless given
-  VISUAL, EDITOR  what `remex edit` opens; the first counts more
-  NO_COLOR  no colours, if it is not empty
+  REMEX_ON  the environment or address to use without `--on` or `--here`, and for `:path`; takes precedence over `remex env default`
+  REMEX_ESCAPE  the escape character, if `--escape` is not given; `~` by default
+  REMEX_URL, CODEX_EXEC_SERVER_URL  the address of a server, if there is no environments file
+  REMEX_LOG  the log filter of `remex serve`
+  XDG_CONFIG_HOME  the directory of `remex/environments.toml`; `~/.config` by default
+  XDG_RUNTIME_DIR  the directory for the socket of your local remex server; `/tmp/remex-UID` by default
+  VISUAL, EDITOR  the editor for `remex edit`; VISUAL takes precedence
+  NO_COLOR  disables colours if not empty
 
 Files:
-  ~/.config/remex/environments.toml  the places that have names; see remex-env(1)
-  $XDG_RUNTIME_DIR/remex/own.sock  where your own server listens
-  $XDG_RUNTIME_DIR/remex/own.log  what it has to say";
+  ~/.config/remex/environments.toml  your environments; see remex-env(1)
+  $XDG_RUNTIME_DIR/remex/own.sock  the socket of your local remex server
+  $XDG_RUNTIME_DIR/remex/own.log  its log";
 
 /// A man page.
 pub(crate) struct Page {

@@ -9,9 +9,9 @@ pub(crate) struct Flags {}
 
 const EXAMPLES: &str = "\
 Examples:
-  As the program of an environment: what runs there survives a cut of the ssh connection, and nothing is lost:
+  As the program of an environment; processes survive a lost ssh connection, and no output is lost:
     remex env add far -- ssh far.example remex proxy
-  By hand, to see that your own server can be reached:
+  By hand, to check that your local remex server answers:
     remex proxy < /dev/null
 
-Your own server is started if it is not there, and stays when this program ends.";
+Your local remex server is started on demand, and keeps running when this program exits.";

@@ -10,7 +10,7 @@ use crate::args::shared::On;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The process, by its name or the beginning of it
+    /// The process, by its name or an unambiguous prefix
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 

@@ -8,7 +8,7 @@ use crate::args::shared::On;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The processes, each by its whole name; on a terminal you are asked about the beginning of one
+    /// The processes, by full name; on a terminal, a prefix asks for confirmation
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
@@ -18,13 +18,13 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  Forget a process that has ended, and what it said:
+  Remove an exited process and its output:
     remex rm build
-  Forget all of them:
+  Remove all of them:
     remex prune
 
-What runs is refused: end it with `remex kill` first.
-Without this, a process is forgotten a day after its end.";
+Running processes are refused: end them with `remex kill` first.
+Otherwise, a process is removed a day after its exit.";
 
 /// Flags of `remex prune`.
 #[derive(Debug, Args)]
@@ -36,9 +36,9 @@ pub(crate) struct Prune {
 
 const PRUNE_EXAMPLES: &str = "\
 Examples:
-  Forget everything on this machine that has ended:
+  Remove all exited processes on this machine:
     remex prune
   On an environment:
     remex prune --on build
 
-Processes of a client that is connected, or may come back within ten minutes, are left to it.";
+Processes of clients that are connected, or may reconnect within ten minutes, are kept.";

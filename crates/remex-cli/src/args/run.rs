@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::{
     args::shared::{Escape, On},
-    render::text::duration,
+    render::{failure::InvalidArg, text::duration},
 };
 
 /// Flags of `remex run`.
@@ -16,59 +16,59 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) on: On,
 
-    /// Forward the keyboard; a pipe or a file as standard input is always forwarded
+    /// Forward the keyboard; standard input from a pipe or a file is always forwarded
     #[arg(short, long)]
     pub(crate) interactive: bool,
 
-    /// Give it a terminal that follows yours; `~.` at the beginning of a line leaves it running, `~?` tells more
+    /// Allocate a terminal that follows the size of yours; `~.` at the start of a line detaches, `~?` shows help
     #[arg(short, long)]
     pub(crate) terminal: bool,
 
     #[command(flatten)]
     pub(crate) escape: Escape,
 
-    /// Leave it running and print its name; without `--on` on your own server, which is started if it is not there
+    /// Run in the background and print its name (without `--on`: on your local remex server, started on demand)
     #[arg(short, long)]
     pub(crate) detach: bool,
 
-    /// What to call it in `remex ps` and the others, with `--detach` or `--on`; a name whose command has ended is given
-    /// to the new one
+    /// Name the process for `remex ps` and other commands, with `--detach` or `--on`; the name of an exited process is
+    /// reused
     #[arg(long, value_parser = process_name)]
     pub(crate) name: Option<String>,
 
-    /// Where to run, relative to the directory of the server, `~` is the home there
+    /// The working directory, relative to the server's; `~` is the home directory on that host
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
 
-    /// A variable for it; without `=VALUE` the value that it has here
+    /// Set an environment variable; without `=VALUE`, pass on the local value
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
 
-    /// End it with everything it started after this time, such as `30s` or `5m`; the exit code is 124
+    /// End it and everything it started after this time, such as `30s` or `5m`; the exit code is then 124
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 
-    /// The command and its arguments; no shell is between, say `sh -c '…'` for one
+    /// The command and its arguments; not run through a shell, use `sh -c '…'` for that
     #[arg(required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  Here, with no server at all:
+  On this machine, without a server:
     remex run -- uname -a
   On an environment, with your standard input:
     remex run --on build -- wc -l < notes.txt
-  In a terminal that survives a cut:
+  In a terminal that survives disconnects:
     remex run --on build -t -- top
-  Left running on your own server, and looked after later:
+  In the background on your local remex server:
     remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'
-  No longer than a minute, in a directory, with a variable:
+  With a timeout, a working directory and a variable:
     remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
 
-The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when it cannot be run or is not there, and 125 when remex itself failed.
+The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when it is not executable or not found, and 125 when remex itself failed.
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.
-What it leaves behind when it exits is ended: leave things running with `--detach`.";
+Processes that it leaves behind are ended when it exits; use `--detach` to keep something running.";
 
 /// Checks a name that people are to type, and listings to show, later.
 pub(crate) fn process_name(text: &str) -> Result<String, String> {
@@ -82,17 +82,18 @@ pub(crate) fn process_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
+pub(crate) fn variable(text: &str) -> Result<(String, String), InvalidArg> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),
         None => (
             text,
-            std::env::var(text)
-                .map_err(|_| format!("`{text}` is not set here, or not UTF-8; add `=VALUE`"))?,
+            std::env::var(text).map_err(|_| {
+                InvalidArg::new(format!("`{text}` is not set here, or not UTF-8"), "add `=VALUE`")
+            })?,
         ),
     };
     if name.is_empty() {
-        return Err("a variable needs a name; write `NAME=VALUE`".to_owned());
+        return Err(InvalidArg::new("a variable needs a name", "write `NAME=VALUE`"));
     }
     Ok((name.to_owned(), value))
 }

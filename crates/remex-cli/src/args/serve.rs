@@ -17,7 +17,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:0")]
     pub(crate) listen: Vec<String>,
 
-    /// How WebSocket clients prove who they are; needed on every address that is not loopback
+    /// How WebSocket clients authenticate; required on every address that is not loopback
     #[arg(long, value_name = "METHOD")]
     pub(crate) ws_auth: Option<AuthMethod>,
 
@@ -33,20 +33,20 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "256")]
     pub(crate) concurrent_requests: NonZeroUsize,
 
-    /// End when standard input closes, for servers that a parent program starts
+    /// Exit when standard input closes, for servers started by a parent program
     #[arg(long)]
     pub(crate) exit_on_stdin_close: bool,
 
-    /// How long processes get between TERM and KILL when the server ends, such as `500ms` or `5s`
+    /// The time between TERM and KILL for processes when the server exits, such as `500ms` or `5s`
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pub(crate) shutdown_grace: Duration,
 
-    /// The longest a session may ask to live without a connection, such as `24h`, or `forever`
+    /// The longest time a session may live without a connection, such as `24h`, or `forever`
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lifetime)]
     pub(crate) max_detach_ttl: Lifetime,
 
-    /// End when there was no connection and nothing running for this long, such as `10m`; what has ended counts until
-    /// its output is forgotten, a day after its end
+    /// Exit after this time without connections and processes, such as `10m`; exited processes count until their
+    /// output is removed, a day after they exited
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) exit_when_idle: Option<Duration>,
 
@@ -77,12 +77,12 @@ Examples:
   For other machines, with a token:
     remex serve --listen ws://0.0.0.0:0 --ws-auth capability-token --ws-token-file token.txt
 
-SIGTERM and SIGINT end the server in order:
-no new work, processes ended, clients told; a second one skips the grace.
+SIGTERM and SIGINT shut the server down gracefully: it refuses new work, ends processes and notifies clients;
+a second signal skips the grace period.
 
 HTTP requests for clients go through the proxies in http_proxy, https_proxy, all_proxy and no_proxy,
 and trust the roots of the host, or those in SSL_CERT_FILE and SSL_CERT_DIR.
-CODEX_HOME is where clients are told that the user's configuration of Codex is.";
+CODEX_HOME is reported to clients as the directory of the user's Codex configuration.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AuthMethod {

@@ -14,20 +14,20 @@ pub(crate) struct Flags {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Tell whether it runs, and what is on it
+    /// Show whether it is running, and its processes
     Status(Status),
-    /// End it with everything that runs on it
+    /// Stop it and everything running on it
     Stop(Stop),
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  See whether it runs:
+  Check whether it is running:
     remex server status
-  End it:
+  Stop it:
     remex server stop
 
-It is started when it is needed, and ends by itself when it was idle for ten minutes.";
+It is started on demand, and exits after ten minutes without work.";
 
 /// Flags of `remex server status`.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ Examples:
   For programs:
     remex server status --json
 
-The exit code is 3 when it does not run.")]
+The exit code is 3 if it is not running.")]
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) format: Format,
@@ -53,7 +53,7 @@ Examples:
   With everything that runs on it:
     remex server stop --force")]
 pub(crate) struct Stop {
-    /// End it also when something runs on it, without asking
+    /// Stop it without asking, even if processes are running on it
     #[arg(short, long)]
     pub(crate) force: bool,
 }

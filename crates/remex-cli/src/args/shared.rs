@@ -16,22 +16,25 @@ use crate::{
         path_arg::PathArg,
         user_server,
     },
-    render::{failure::Failure, print},
+    render::{
+        failure::{Failure, InvalidArg},
+        print,
+    },
 };
 
 /// Where to work.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct On {
-    /// Where: the name of an environment (`remex env list`), or an address such as `ws://host:7070`, `ssh://host`
-    /// or `unix:///path`
+    /// The environment to use (see `remex env list`), or an address such as `ws://host:7070`, `ssh://host` or
+    /// `unix:///path`
     #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
     pub(crate) on: Option<String>,
 
-    /// The file that has the token to present there, instead of the environment's own
+    /// Read the bearer token from this file instead of the environment's own
     #[arg(long, value_name = "PATH", requires = "on")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// On this machine, whatever `--on`, REMEX_ON and `remex env default` say
+    /// Use this machine, ignoring `--on`, REMEX_ON and `remex env default`
     // Not in conflict with `--on`: clap would count REMEX_ON as that.
     #[arg(long)]
     pub(crate) here: bool,
@@ -88,7 +91,7 @@ impl On {
 /// How a listing is printed.
 #[derive(Debug, Args)]
 pub(crate) struct Format {
-    /// Print JSON for programs; CLI.md has its shape
+    /// Print JSON; CLI.md documents the format
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -96,14 +99,14 @@ pub(crate) struct Format {
 /// The flag for the escape character.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Escape {
-    /// What begins an order to remex instead of `~`: one character, `^]` and the like for a control character, or `none`
+    /// The escape character: one character, a control character such as `^]`, or `none`
     #[arg(long, value_name = "CHAR|none", env = "REMEX_ESCAPE", default_value = "~", value_parser = character)]
     pub(crate) escape: Character,
 }
 
 /// Lets arguments be paths at places.
 impl ValueParserFactory for PathArg {
-    type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<PathArg, String>>;
+    type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<PathArg, InvalidArg>>;
 
     fn value_parser() -> Self::Parser {
         OsStringValueParser::new().try_map(PathArg::parse)

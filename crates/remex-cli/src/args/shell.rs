@@ -14,11 +14,11 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) on: On,
 
-    /// What to call it in `remex ps` and the others
+    /// Name the process for `remex ps` and other commands
     #[arg(long, value_parser = process_name)]
     pub(crate) name: Option<String>,
 
-    /// Where to begin, relative to the directory of the server, `~` is the home there
+    /// The working directory, relative to the server's; `~` is the home directory on that host
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
 
@@ -28,7 +28,7 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  On your own server, so that it survives the end of this terminal:
+  On your local remex server, so that it survives the end of this terminal:
     remex shell
   On an environment, with a name to come back to:
     remex shell --on build --name work

@@ -13,14 +13,14 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) on: On,
 
-    /// The time between two looks, such as `500ms` or `2s`
+    /// The refresh interval, such as `500ms` or `2s`
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]
     pub(crate) interval: Duration,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  What was left running on this machine:
+  Background processes on this machine:
     remex top
   On another machine, every five seconds:
     remex top --on build --interval 5s
@@ -30,7 +30,7 @@ Keys:
   enter, f         follow its output
   s                send it a signal
   K                end it with everything it started
-  a                show what has ended
+  a                show exited processes
   /                filter by name or command
   ?, h             help
   q, Esc, Ctrl-C   quit; Esc takes a filter away first

@@ -16,7 +16,7 @@ use strsim::osa_distance;
 
 use crate::{
     args::Arguments,
-    render::failure::{Failure, Kind},
+    render::failure::{Failure, InvalidArg},
 };
 
 /// The exit code of a command line that makes no sense.
@@ -118,10 +118,12 @@ fn explain(error: &Error) -> Failure {
             Failure::usage(suggesting(what, meant), format!("use one of {possible}"))
         }
         ErrorKind::ValueValidation => {
-            let reason = error.source().map(reason).unwrap_or_default();
-            let what = format!("cannot use `{}` as `{argument}`: {reason}", word(ContextKind::InvalidValue));
-            let failure = Failure::sentence(Kind::Usage, &what);
-            if failure.todo().is_some() { failure } else { failure.hint(help) }
+            let source = error.source();
+            let what = format!("cannot use `{}` as `{argument}`", word(ContextKind::InvalidValue));
+            match source.and_then(|source| source.downcast_ref::<InvalidArg>()) {
+                Some(invalid) => Failure::usage(format!("{what}: {}", invalid.why), invalid.hint.as_str()),
+                None => Failure::usage(format!("{what}: {}", source.map(reason).unwrap_or_default()), help),
+            }
         }
         ErrorKind::ArgumentConflict => {
             let others: Vec<_> =

@@ -13,14 +13,14 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The processes, each by its name or the beginning of it
+    /// The processes, by name or unambiguous prefix
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
     #[command(flatten)]
     pub(crate) on: On,
 
-    /// Give up after this time, such as `30s` or `5m`, with exit code 124
+    /// Give up after this time, such as `30s` or `5m`, and exit with code 124
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 

@@ -13,7 +13,7 @@ pub(crate) struct Flags {
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
     pub(crate) path: PathArg,
 
-    /// Only what is in the directory itself, not what is below
+    /// Only the directory itself, not its subdirectories
     #[arg(long)]
     pub(crate) flat: bool,
 

@@ -146,7 +146,7 @@ async fn write(site: &RemotePath, before: Option<&[u8]>, content: &[u8]) -> Resu
                 }
             }
             Err(error) if error.refusal() == Some(ErrorKind::ContentChanged) => {
-                return Err(Failure::new("somebody else changed it meanwhile", "edit it again"));
+                return Err(Failure::new("it was changed by someone else in the meantime", "edit it again"));
             }
             Err(error) => return Err(error.into()),
         }

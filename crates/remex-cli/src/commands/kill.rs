@@ -139,7 +139,11 @@ async fn gone(processes: &Processes, row: &Row, mode: TerminateMode) -> Result<(
     let settled = settled.await;
     settled.unwrap_or_else(|_| {
         Err(Failure::new(
-            format!("something that `{}` started does not end{}", plain(&row.name), pids(&alive)),
+            format!(
+                "processes started by `{}` are still alive after SIGKILL{}",
+                plain(&row.name),
+                pids(&alive)
+            ),
             "look for a process that hangs in the kernel on that machine",
         ))
     })

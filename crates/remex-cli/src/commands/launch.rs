@@ -188,7 +188,7 @@ impl Launch<'_> {
             match program.to_str() {
                 Some(line) if failure.kind() == Kind::ProgramNotFound && is_line(line, args) => {
                     failure.hint(format!(
-                        "no shell takes it apart: leave the quotes away, or use `sh -c {}`",
+                        "it is not run through a shell: remove the quotes, or use `sh -c {}`",
                         text::quoted(line)
                     ))
                 }

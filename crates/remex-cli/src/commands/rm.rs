@@ -52,7 +52,7 @@ pub(crate) async fn prune(flags: &Prune) -> Outcome {
     let is_left = |row: &&Row| row.entry.state == State::Closed && !may_return(row);
     let rows: Vec<_> = processes.rows.iter().filter(is_left).collect();
     if rows.is_empty() {
-        print::note("nothing that has ended is remembered");
+        print::note("no exited processes");
     }
     remove(&processes, &rows).await?;
     let _ = client.end().await;

@@ -22,14 +22,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let endpoint = flags.on.endpoint(otherwise).await?;
     if flags.detach && endpoint.kind == EndpointKind::InProcess {
         return Err(Failure::usage(
-            "cannot leave anything running in this process",
-            "leave `--on` away to use your own server",
+            "cannot keep a process running in this process",
+            "omit `--on` to use your local remex server",
         ));
     }
     if flags.name.is_some() && endpoint.kind == EndpointKind::InProcess {
         return Err(Failure::usage(
-            "`--name` means nothing for a command that runs in this process: nothing could find it by that name",
-            "add `--detach` to run it on your own server, or say where with `--on`; otherwise leave `--name` away",
+            "`--name` has no effect on a command that runs in this process",
+            "add `--detach` to run it on your local remex server, or choose a server with `--on`; otherwise omit `--name`",
         ));
     }
     let forward = flags.interactive || flags.terminal || !std::io::stdin().is_terminal();
@@ -73,9 +73,9 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Shown) 
         forward: shown.forward,
         stay: match (endpoint.kind, client.welcome().detach_ttl_ms) {
             (EndpointKind::InProcess, _) => {
-                Some("it runs in this process and cannot be left running; `remex shell` and `remex run --detach` can".to_owned())
+                Some("it runs in this process, so you cannot detach from it; use `remex shell` or `remex run --detach`".to_owned())
             }
-            (_, Some(0)) => Some("its server ends it with this connection, so it cannot be left running".to_owned()),
+            (_, Some(0)) => Some("its server ends it with this connection, so you cannot detach from it".to_owned()),
             _ => None,
         },
         when_ended: shown.when_ended,
@@ -92,7 +92,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Shown) 
                     "left `{name}` without a word to its server; `{come_back}` tries to come back"
                 ))
             })?;
-            say(false, &format!("left running as `{name}`; `{come_back}` comes back to it"));
+            say(false, &format!("detached; `{name}` keeps running, reattach with `{come_back}`"));
             Ok(0)
         }
         ended => {
@@ -129,7 +129,7 @@ async fn keep(endpoint: &Endpoint, followed: &ProcessRef, name: &str) -> Result<
 async fn leave(endpoint: &Endpoint, launched: Launched) -> Outcome {
     let Launched { client, process, name } = launched;
     if std::io::stderr().is_terminal() {
-        print::note(format!("left running; `{}` comes back to it", come_back(endpoint, &name)));
+        print::note(format!("detached; it keeps running, reattach with `{}`", come_back(endpoint, &name)));
     }
     if let Some(ms) = client.welcome().detach_ttl_ms {
         let time = crate::render::text::age(Duration::from_millis(ms));

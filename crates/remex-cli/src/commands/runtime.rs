@@ -4,7 +4,7 @@ use std::{fmt::Display, panic, process};
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::render::failure::{Failure, Kind, NO_ROOM};
+use crate::render::failure::{Failure, NO_ROOM};
 
 /// Builds a runtime. Where the host has no room for its threads, says so and ends the program with `exit_code`.
 ///
@@ -12,7 +12,7 @@ use crate::render::failure::{Failure, Kind, NO_ROOM};
 ///
 /// # Errors
 /// When the host has no room for descriptors.
-pub(crate) fn build(builder: &mut Builder, exit_code: u8) -> anyhow::Result<Runtime> {
+pub(crate) fn build(builder: &mut Builder, exit_code: u8) -> Result<Runtime, Failure> {
     // The runtime panics when it cannot spawn a thread. That panic cannot be caught: as it unwinds, it waits for the
     // threads that were spawned before, and these wait for work.
     let hook = panic::take_hook();
@@ -20,14 +20,14 @@ pub(crate) fn build(builder: &mut Builder, exit_code: u8) -> anyhow::Result<Runt
         let payload = panic.payload();
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-        Failure::sentence(Kind::Failed, &sentence(&text.unwrap_or("it panicked"))).print();
+        no_runtime(&text.unwrap_or("it panicked")).print();
         process::exit(exit_code.into());
     }));
     let built = builder.build();
     panic::set_hook(hook);
-    built.map_err(|error| anyhow::Error::msg(sentence(&error)))
+    built.map_err(|error| no_runtime(&error))
 }
 
-fn sentence(error: &dyn Display) -> String {
-    format!("cannot start the runtime: {error}; {NO_ROOM}")
+fn no_runtime(error: &dyn Display) -> Failure {
+    Failure::new(format!("cannot start the runtime: {error}"), NO_ROOM)
 }

@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, anyhow, bail};
 use remex_rpc::{Inherited, ListenAddress, Listener};
 use remex_server::{Auth, Config, Limits, Server};
 use tokio::{
@@ -25,7 +24,7 @@ use tokio::{
 use crate::{
     args::serve::{AuthMethod, Background, Flags, Lifetime},
     commands::runtime,
-    render::failure::{Failure, Kind, NO_ROOM},
+    render::failure::{Failure, Kind},
 };
 use greeting::{Greeting, Token};
 
@@ -51,12 +50,13 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     let (passed, named): (Vec<_>, Vec<_>) = flags.listen.iter().partition(|url| *url == "systemd");
     let addresses = named.iter().map(|url| ListenAddress::from_str(url)).collect::<Result<Vec<_>, _>>();
-    let addresses = addresses.map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))?;
+    let addresses = addresses.map_err(|error| Failure::from_library(Kind::Usage, &error.to_string()))?;
     match flags.background {
         None => {}
-        Some(Background::Fork) => return Ok(fork()?),
+        Some(Background::Fork) => return fork(),
         Some(Background::Lead) => {
-            rustix::process::setsid().context("cannot leave the terminal's session")?;
+            rustix::process::setsid()
+                .map_err(|error| cannot("leave the terminal's session")(error.into()))?;
         }
     }
     start_log(&flags.log)?;
@@ -80,31 +80,32 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     let result = runtime.block_on(serve(plan));
     // A thread that still reads stdin must not hold up the end.
     runtime.shutdown_background();
-    Ok(result?)
+    result
 }
 
 /// Starts this server once more, as nobody's child.
-fn fork() -> anyhow::Result<()> {
+fn fork() -> Result<(), Failure> {
     let args = std::env::args_os()
         .skip(1)
         .map(|arg| if arg == "--background=fork" { "--background=lead".into() } else { arg });
-    let program = std::env::current_exe().context("cannot find this program")?;
-    std::process::Command::new(program).args(args).spawn().context("cannot start the server")?;
+    let program = std::env::current_exe().map_err(cannot("find this program"))?;
+    std::process::Command::new(program).args(args).spawn().map_err(cannot("start the server"))?;
     Ok(())
 }
 
-async fn serve(plan: Plan) -> anyhow::Result<()> {
-    let server = Server::new(plan.config)?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+async fn serve(plan: Plan) -> Result<(), Failure> {
+    let server =
+        Server::new(plan.config).map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot("wait for SIGTERM"))?;
     // Whoever listens to it does not die of it: a write beyond the limit is then an error like others.
-    let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).context("cannot wait for SIGXFSZ")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).map_err(cannot("wait for SIGXFSZ"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot("wait for SIGINT"))?;
     let has_stdio = plan.greeting.has_stdio;
     let watches_stdin = plan.exit_on_stdin_close && !has_stdio;
     let stdin = if watches_stdin { Some(stdin_closed()?) } else { None };
     let mut serving = JoinSet::new();
     for listener in listeners(&plan.addresses, plan.inherited).await? {
-        plan.greeting.say(listener.address()).context("cannot print the address")?;
+        plan.greeting.say(listener.address()).map_err(cannot("print the address"))?;
         serving.spawn(Arc::clone(&server).serve(listener));
     }
     if has_stdio {
@@ -135,15 +136,21 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn listeners(addresses: &[ListenAddress], inherited: Vec<Inherited>) -> anyhow::Result<Vec<Listener>> {
+async fn listeners(addresses: &[ListenAddress], inherited: Vec<Inherited>) -> Result<Vec<Listener>, Failure> {
     let mut listeners = Vec::new();
     for address in addresses.iter().filter(|address| **address != ListenAddress::Stdio) {
-        listeners.push(Listener::bind(address).await?);
+        let bound = Listener::bind(address).await;
+        listeners.push(bound.map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?);
     }
     for socket in inherited {
-        listeners.push(Listener::adopt(socket).context("cannot listen on a socket from systemd")?);
+        listeners.push(Listener::adopt(socket).map_err(cannot("listen on a socket from systemd"))?);
     }
     Ok(listeners)
+}
+
+/// Returns what makes a failure of a failed system call.
+fn cannot(action: &str) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure::bare(Kind::Failed, format!("cannot {action}: {error}"))
 }
 
 /// Waits until there was nothing to do for that long, if that is to be the end.
@@ -163,7 +170,7 @@ async fn ended(stdin: Option<oneshot::Receiver<()>>) {
 }
 
 /// Returns what is told when standard input ends.
-fn stdin_closed() -> anyhow::Result<oneshot::Receiver<()>> {
+fn stdin_closed() -> Result<oneshot::Receiver<()>, Failure> {
     let (closed, waiting) = oneshot::channel();
     // A thread of its own: a blocking read cannot be cancelled, and the runtime must not wait for it.
     std::thread::Builder::new()
@@ -173,9 +180,7 @@ fn stdin_closed() -> anyhow::Result<oneshot::Receiver<()>> {
             while matches!(io::stdin().read(&mut buffer), Ok(len) if len > 0) {}
             let _ = closed.send(());
         })
-        .map_err(|error| {
-            anyhow!("cannot start the thread that waits for the end of standard input: {error}; {NO_ROOM}")
-        })?;
+        .map_err(|error| Failure::no_thread("waits for the end of standard input", &error))?;
     Ok(waiting)
 }
 
@@ -188,7 +193,7 @@ fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>)
     }
     for socket in &inherited {
         if let Inherited::Tcp(socket) = socket {
-            check_exposure(&socket.local_addr().context("cannot use a socket from systemd")?, &auth)?;
+            check_exposure(&socket.local_addr().map_err(cannot("use a socket from systemd"))?, &auth)?;
         }
     }
     let token = match (&auth, &flags.ws_token_file) {
@@ -232,7 +237,7 @@ fn check_exposure(socket: &SocketAddr, auth: &Auth) -> Result<(), Failure> {
     if *auth == Auth::Open && !socket.ip().is_loopback() {
         return Err(Failure::usage(
             format!(
-                "cannot listen on ws://{socket} without authentication: everybody who reaches it could run commands here"
+                "cannot listen on ws://{socket} without authentication: anyone who can reach it could run commands here"
             ),
             "add `--ws-auth capability-token --ws-token-file PATH`, or listen on 127.0.0.1",
         ));
@@ -244,10 +249,9 @@ fn auth(flags: &Flags) -> Result<Auth, Failure> {
     let given = (&flags.ws_token_sha256, &flags.ws_token_file);
     match (flags.ws_auth, given) {
         (None, (None, None)) => Ok(Auth::Open),
-        (None, _) => Err(Failure::usage(
-            "a token without `--ws-auth capability-token` would protect nothing",
-            "add that flag",
-        )),
+        (None, _) => {
+            Err(Failure::usage("a token has no effect without `--ws-auth capability-token`", "add that flag"))
+        }
         (Some(AuthMethod::CapabilityToken), (Some(hex), _)) => Ok(Auth::Token(digest(hex)?)),
         (Some(AuthMethod::CapabilityToken), (None, Some(path))) => Ok(Auth::for_token(&token(path)?)),
         (Some(AuthMethod::CapabilityToken), (None, None)) => Err(Failure::usage(
@@ -275,7 +279,7 @@ fn digest(hex: &str) -> Result<[u8; 32], Failure> {
     Ok(digest)
 }
 
-fn token(path: &Path) -> anyhow::Result<String> {
+fn token(path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let shown = path.display();
         let todo = match error.kind() {
@@ -285,11 +289,14 @@ fn token(path: &Path) -> anyhow::Result<String> {
             }
             _ => "check the path and its permissions".to_owned(),
         };
-        anyhow!("cannot read the token file `{shown}`: {error}; {todo}")
+        Failure::new(format!("cannot read the token file `{shown}`: {error}"), todo)
     })?;
     let token = text.trim();
     if token.is_empty() {
-        bail!("the token file `{}` is empty; put the token into it", path.display());
+        return Err(Failure::new(
+            format!("the token file `{}` is empty", path.display()),
+            "write the token to it",
+        ));
     }
     Ok(token.to_owned())
 }

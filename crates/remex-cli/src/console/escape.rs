@@ -2,6 +2,8 @@
 //!
 //! Pure: bytes in, bytes for the process and orders out. Start at [`Escape`].
 
+use crate::render::failure::InvalidArg;
+
 /// The escape character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Character {
@@ -72,16 +74,21 @@ impl std::fmt::Display for Character {
 }
 
 /// Reads `%`, `^]` or `none`.
-pub(crate) fn character(text: &str) -> Result<Character, String> {
+pub(crate) fn character(text: &str) -> Result<Character, InvalidArg> {
     let byte = match text.as_bytes() {
         b"none" => return Ok(Character::None),
         [byte @ 0..128] => *byte,
         [b'^', key @ b'@'..=b'_'] => key ^ 0x40,
         [b'^', key @ b'a'..=b'z'] => key ^ 0x60,
-        _ => return Err("give one ASCII character, such as `%` or `^]`, or `none`".to_owned()),
+        _ => {
+            return Err(InvalidArg::new(
+                "it is not one ASCII character",
+                "use one such as `%` or `^]`, or `none`",
+            ));
+        }
     };
     if matches!(byte, b'.' | b'k' | b'?' | b'\r' | b'\n') {
-        return Err("that key has a meaning of its own; give another one".to_owned());
+        return Err(InvalidArg::new("that key is part of an escape sequence", "use another one"));
     }
     Ok(Character::Byte(byte))
 }

@@ -36,7 +36,7 @@ pub(crate) async fn during<T>(work: impl Future<Output = Result<T, Failure>>) ->
 /// Waits until no program runs that was started to lead to a server.
 pub(crate) fn end_programs() {
     if !remex_client::wait_for_programs(LAST_PROGRAM) {
-        crate::render::print::note("a program that leads to a server does not end; look for it with `ps`");
+        crate::render::print::note("a connection program does not exit; find it with `ps`");
     }
 }
 

@@ -184,7 +184,7 @@ impl Console {
                 ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gone(gap.bytes)),
                 ConsoleEvent::Event(Ok(Some(Event::Exited(exit)))) => {
                     if exit.cause == Some(ExitCause::Terminated) && !presses.killed {
-                        say(raw, "the command was ended by its server, or by somebody else");
+                        say(raw, "the command was ended by its server or by another client");
                     }
                     return match output.finish(&mut signals.interrupt).await {
                         None => Ok(Ending::Exited(code(exit.code, exit.cause))),
@@ -193,7 +193,7 @@ impl Console {
                 }
                 ConsoleEvent::Event(Ok(Some(Event::Closed(_)) | None)) => {
                     return Err(Failure::new(
-                        "the process is gone, and how it ended is not known",
+                        "the process is gone, and its exit code is unknown",
                         "see `remex ps --all`",
                     ));
                 }
@@ -263,7 +263,7 @@ impl Console {
         if matches!(killed, Ok(Ok(()))) && press == Press::Kill {
             return None;
         }
-        say(raw, "the server does not answer; the command may run on until its session ends");
+        say(raw, "the server does not answer; the command may keep running until its session ends");
         Some(Ending::Signalled(130))
     }
 
@@ -295,7 +295,7 @@ impl Console {
     fn warn_if_disconnected(&self, raw: bool) -> bool {
         let away = self.is_disconnected();
         if away {
-            say(raw, "there is no connection now; Ctrl-C once more gives up");
+            say(raw, "not connected; press Ctrl-C again to give up");
         }
         away
     }

@@ -125,7 +125,7 @@ pub(crate) async fn default_endpoint(otherwise: DefaultEndpoint) -> Result<Optio
 impl Endpoint {
     /// This process; must be called within a runtime.
     pub(crate) fn in_process() -> Result<Self, Failure> {
-        let local = Local::here().map_err(|error| Failure::sentence(Kind::Failed, &error.to_string()))?;
+        let local = Local::here().map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?;
         Ok(Self {
             name: "local".to_owned(),
             kind: EndpointKind::InProcess,
@@ -149,18 +149,18 @@ impl Endpoint {
         let Some(path) = token_file else { return Self::named(word) };
         let token = token(path).map_err(|error| {
             let what = format!("cannot use the token file `{}`: {error}", path.display());
-            let failure = Failure::sentence(Kind::Usage, &what);
+            let failure = Failure::from_library(Kind::Usage, &what);
             if failure.todo().is_some() {
                 failure
             } else {
-                failure.hint("name a file of yours that has the token alone")
+                failure.hint("use a file of yours that contains only the token")
             }
         })?;
         let mut endpoint = Self::named_with(word, TokenFrom::Elsewhere)?;
         let Target::WebSocket(socket) = &mut endpoint.target else {
             return Err(Failure::usage(
                 format!("`{word}` takes no token: only `ws://` addresses do"),
-                "leave `--token-file` away",
+                "omit `--token-file`",
             ));
         };
         socket.bearer = Some(token);
@@ -189,7 +189,7 @@ impl Endpoint {
                 format!("write `ws://{word}` for a server, or a name from `remex env list`")
             } else {
                 format!(
-                    "write `ssh://{word}` for a machine that ssh reaches (`[ssh://{word}]:path` for a file there), \
+                    "write `ssh://{word}` for an ssh host (`[ssh://{word}]:path` for a file there), \
                      `ws://host:port` for a server, or a name from `remex env list`"
                 )
             };
@@ -202,7 +202,7 @@ impl Endpoint {
             _ => true,
         }));
         if let Some(obstacle) = obstacle.filter(|_| token == TokenFrom::Environment) {
-            let failure = Failure::sentence(Kind::Failed, &obstacle.to_string());
+            let failure = Failure::from_library(Kind::Failed, &obstacle.to_string());
             return Err(match &obstacle.kind {
                 DefinitionErrorKind::TokenFile { .. } if failure.todo().is_none() => failure.hint(format!(
                     "write the token to that file, or name the one that has it with `remex env set {id} --token-file \
@@ -411,7 +411,7 @@ impl Endpoint {
 }
 
 fn user_server_lost(what: &str) -> Failure {
-    Failure::of(Kind::Unreachable, what, "start things again with `remex run --detach -- COMMAND`")
+    Failure::of(Kind::Unreachable, what, "start your processes again with `remex run --detach -- COMMAND`")
 }
 
 /// Reads which environments there are, and says what the user may not expect.
@@ -429,7 +429,7 @@ pub(crate) fn is_environment(word: &str) -> bool {
 
 fn configured_environments() -> Result<Configured, Failure> {
     configured(|name| std::env::var_os(name))
-        .map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))
+        .map_err(|error| Failure::from_library(Kind::Usage, &error.to_string()))
 }
 
 /// Says what the user may not expect, each thing once.
@@ -453,14 +453,10 @@ fn is_leaving(error: &Error) -> bool {
 fn unknown(word: &str, environments: &Configured) -> Failure {
     let names: Vec<_> =
         environments.definitions.environments.iter().map(|definition| definition.id.as_str()).collect();
-    let names = if names.is_empty() {
-        "there are none".to_owned()
-    } else {
-        format!("there are {}", names.join(", "))
-    };
+    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Failure::of(
         Kind::NotFound,
-        format!("there is no environment `{word}`: {names}"),
+        format!("unknown environment `{word}`; known: {known}"),
         format!(
             "add it with `remex env add {word} ssh://user@host` or `remex env add {word} ws://host:port`, or see \
              `remex env list`"

@@ -19,7 +19,7 @@ use crate::{
         reconnect,
     },
     render::{
-        failure::{Failure, Kind},
+        failure::{Failure, InvalidArg, Kind},
         print, text,
     },
 };
@@ -49,7 +49,7 @@ enum HostArg {
 }
 
 impl PathArg {
-    pub(crate) fn parse(typed: OsString) -> Result<Self, String> {
+    pub(crate) fn parse(typed: OsString) -> Result<Self, InvalidArg> {
         let (host, path) = split(&typed)?;
         Ok(Self { path: path.to_owned(), host, typed })
     }
@@ -81,9 +81,12 @@ impl PathArg {
 }
 
 /// Takes the place from what was typed, and returns the path that is left.
-fn split(typed: &OsStr) -> Result<(HostArg, &OsStr), String> {
+fn split(typed: &OsStr) -> Result<(HostArg, &OsStr), InvalidArg> {
     if typed.is_empty() {
-        return Err("it is empty; `.` is the current directory, and `ENV:` the home elsewhere".to_owned());
+        return Err(InvalidArg::new(
+            "it is empty",
+            "use `.` for the current directory, or `ENV:` for the home directory of an environment",
+        ));
     }
     let bytes = typed.as_bytes();
     let there = |name: &[u8]| HostArg::Named(String::from_utf8_lossy(name).into_owned());
@@ -95,7 +98,7 @@ fn split(typed: &OsStr) -> Result<(HostArg, &OsStr), String> {
     let colon = bytes.iter().position(|byte| *byte == b':');
     match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
         Some((scheme, rest)) if rest.starts_with(b"//") && !scheme.contains(&b'/') => {
-            Err(format!("an address is written in brackets: `[{}]:path`", typed.display()))
+            Err(InvalidArg::new("an address needs brackets", format!("write `[{}]:path`", typed.display())))
         }
         Some((b"", path)) => Ok((HostArg::Selected, OsStr::from_bytes(path))),
         // A slash before the colon makes it a path, as in `./a:b`.
@@ -343,7 +346,7 @@ async fn report_disconnects(
         let back = conditions.wait_for(|condition| !is_disconnected(condition));
         let is_told = tokio::time::timeout(QUIET, back).await.is_err();
         if is_told {
-            say(&format!("the connection to {name} is lost; waiting for it"));
+            say(&format!("connection to {name} lost; reconnecting"));
         }
         match conditions.wait_for(|condition| !is_disconnected(condition)).await.as_deref() {
             Ok(ConnectionState::Connected) if is_told => {

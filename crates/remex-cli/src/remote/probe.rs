@@ -228,7 +228,7 @@ fn skipped(what: impl Into<String>) -> Tried {
 }
 
 fn failed(what: impl Into<String>) -> Tried {
-    Err(Failure::sentence(Kind::Failed, &what.into()))
+    Err(Failure::bare(Kind::Failed, what))
 }
 
 /// Measures the median of a few empty calls.
@@ -354,7 +354,7 @@ async fn resume(
 ) -> Client {
     let trial = Trial { name: "resume", todo: "raise `--max-detach-ttl` of the server" };
     if client.welcome().detach_ttl_ms == Some(0) {
-        let what = "a session ends with its connection there, so a cut ends what runs";
+        let what = "a session ends with its connection there, so a disconnect ends its processes";
         findings.push(judge(trial, deadline, std::future::ready(skipped(what))).await);
         return client;
     }

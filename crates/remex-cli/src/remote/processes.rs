@@ -177,12 +177,15 @@ impl Processes {
             [row] => Ok(row),
             [] => Err(Failure::of(
                 Kind::NotFound,
-                "nothing is running",
+                "no process is running",
                 "start something with `remex run --detach -- COMMAND`; `remex ps --all` shows what has ended",
             )),
             _ => {
                 let names: Vec<_> = running.iter().map(|row| plain(&row.name)).collect();
-                Err(Failure::usage(format!("several are running: {}", names.join(", ")), "name one of them"))
+                Err(Failure::usage(
+                    format!("several processes are running: {}", names.join(", ")),
+                    "name one of them",
+                ))
             }
         }
     }
@@ -280,8 +283,8 @@ fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
         [row] => Ok(row),
         [] => Err(Failure::of(
             Kind::NotFound,
-            format!("there is no process `{}`{}", plain(word), choices(rows)),
-            "see `remex ps --all`; what has ended is forgotten after a while",
+            format!("unknown process `{}`{}", plain(word), choices(rows)),
+            "see `remex ps --all`; exited processes are removed after a while",
         )),
         _ => {
             let names: Vec<_> = fitting.iter().map(|row| plain(&row.name)).collect();
@@ -296,10 +299,10 @@ fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
 fn choices(rows: &[Row]) -> String {
     const MOST: usize = 5;
     match rows.len() {
-        0 => ": there are none".to_owned(),
+        0 => "; there are no processes".to_owned(),
         1..=MOST => {
             let names: Vec<_> = rows.iter().map(|row| plain(&row.name)).collect();
-            format!(": there are {}", names.join(", "))
+            format!("; known: {}", names.join(", "))
         }
         _ => String::new(),
     }
@@ -406,7 +409,7 @@ pub(crate) mod tests {
         assert_eq!(found(&rows, "b"), ambiguous("`b` could be any of build, builder"));
         assert_eq!(found(&rows, "ci"), ambiguous("`ci` could be any of build, builder"));
         assert_eq!(found(&rows, ""), ambiguous("the name of a process is empty"));
-        let text = "there is no process `x`: there are build, builder, lint".to_owned();
+        let text = "unknown process `x`; known: build, builder, lint".to_owned();
         assert_eq!(found(&rows, "x"), Err((Kind::NotFound, text)));
     }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// What is said then.
-const LOST: &str = "the connection was lost; waiting for it to come back";
+const LOST: &str = "connection lost; reconnecting";
 
 /// How long the end of a session is waited for.
 const END: Duration = Duration::from_secs(3);

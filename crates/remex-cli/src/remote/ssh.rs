@@ -41,13 +41,13 @@ pub(crate) fn target(address: &str) -> Result<Target, Failure> {
             let shown = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("…@{host}"));
             Failure::usage(
                 format!("cannot use `ssh://{shown}` as a server: {why}"),
-                "write it as `ssh://user@host:port`; the user and the port may be left out",
+                "use `ssh://user@host:port`; user and port are optional",
             )
         })?)),
         None => Target::parse(address).map_err(|error| match error {
             Error::Address { address: shown, .. } if !is_known(address) => Failure::usage(
-                format!("cannot use `{shown}` as a server: it is no address"),
-                "write `ssh://user@host` for a machine that ssh reaches, `ws://host:port` or `unix:///path` for a \
+                format!("cannot use `{shown}` as a server: not a server address"),
+                "use `ssh://user@host` for an ssh host, or `ws://host:port` or `unix:///path` for a \
                  server",
             ),
             error => error.into(),
@@ -88,7 +88,7 @@ fn program(host: &str) -> Result<Program, &'static str> {
     }
     let mut args = Vec::new();
     if let Some(port) = port {
-        let number: u16 = port.parse().ok().filter(|port| *port != 0).ok_or("its port is no port")?;
+        let number: u16 = port.parse().ok().filter(|port| *port != 0).ok_or("invalid port")?;
         args.extend(["-p".to_owned(), number.to_string()]);
     }
     args.push(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")));

@@ -114,14 +114,14 @@ pub(crate) async fn not_running() -> Failure {
             Kind::NotFound,
             DIED,
             format!(
-                "start things again with `remex run --detach -- COMMAND`; `{}` has the last words of the server",
+                "start your processes again with `remex run --detach -- COMMAND`; see the log `{}`",
                 Socket::default_path().log().display()
             ),
         ),
         Ok(_) => Failure::of(
             Kind::NotFound,
-            "nothing was left running: your own server is not there",
-            "start something with `remex run --detach -- COMMAND`, or say where to look with `--on`",
+            "your remex server is not running",
+            "start a background process with `remex run --detach -- COMMAND`, or choose another server with `--on`",
         ),
         Err(failure) => failure,
     }
@@ -184,7 +184,7 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     let lock = socket.clone();
     let held = tokio::task::spawn_blocking(move || self::lock(&lock)).await;
     let _held =
-        held.map_err(|error| Failure::new(format!("cannot start your own server: {error}"), "try again"))??;
+        held.map_err(|error| Failure::new(format!("cannot start your remex server: {error}"), "try again"))??;
     let found = probe(socket.clone()).await?;
     if let Found::Died = found {
         print::note(DIED);
@@ -192,8 +192,9 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     if !matches!(found, Found::Running(_)) {
         let starting = socket.clone();
         let started = tokio::task::spawn_blocking(move || start(&starting)).await;
-        started
-            .map_err(|error| Failure::new(format!("cannot start your own server: {error}"), "try again"))??;
+        started.map_err(|error| {
+            Failure::new(format!("cannot start your remex server: {error}"), "try again")
+        })??;
     }
     Ok(socket)
 }
@@ -206,13 +207,13 @@ async fn probe(socket: Socket) -> Result<Found, Failure> {
             io::ErrorKind::ConnectionRefused => Ok(Found::Died),
             io::ErrorKind::InvalidInput => Err(Failure::new(
                 format!(
-                    "cannot use your own server: the path of its socket is too long: `{}`",
+                    "cannot use your remex server: the path of its socket is too long: `{}`",
                     socket.path.display()
                 ),
                 "set XDG_RUNTIME_DIR to a shorter path",
             )),
             _ => {
-                let action = format!("connect to your own server at `{}`", socket.path.display());
+                let action = format!("connect to your remex server at `{}`", socket.path.display());
                 Err(Failure::io(&action, &error))
             }
         },
@@ -232,7 +233,7 @@ fn lock(socket: &Socket) -> Result<File, Failure> {
 
 fn start(socket: &Socket) -> Result<(), Failure> {
     let log = socket.log();
-    let trouble = |error: &io::Error| Failure::io("start your own server", error);
+    let trouble = |error: &io::Error| Failure::io("start your remex server", error);
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&log);
     let file = file.map_err(|error| trouble(&error))?;
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
@@ -264,10 +265,10 @@ fn start(socket: &Socket) -> Result<(), Failure> {
         return Ok(());
     }
     let said = fs::read_to_string(&log).unwrap_or_default();
-    let reason = said.lines().next().unwrap_or("it left no word, perhaps because its disk is full");
+    let reason = said.lines().next().unwrap_or("it logged nothing; its disk may be full");
     Err(Failure::of(
         Kind::Unreachable,
-        format!("your own server did not start: {}", reason.trim_start_matches("remex: ")),
+        format!("your remex server did not start: {}", reason.trim_start_matches("remex: ")),
         format!("see `{}`", log.display()),
     ))
 }

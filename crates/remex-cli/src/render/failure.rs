@@ -55,6 +55,28 @@ pub(crate) enum ExitCodes {
 /// What to do where the host has no room for a thread or a descriptor.
 pub(crate) const NO_ROOM: &str = "end some processes of this user, or raise its limits on processes and descriptors (`ulimit -u`, `ulimit -n`)";
 
+/// Why the value of an argument cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidArg {
+    pub(crate) why: String,
+    /// What to do instead.
+    pub(crate) hint: String,
+}
+
+impl InvalidArg {
+    pub(crate) fn new(why: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { why: why.into(), hint: hint.into() }
+    }
+}
+
+impl std::fmt::Display for InvalidArg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; {}", self.why, self.hint)
+    }
+}
+
+impl std::error::Error for InvalidArg {}
+
 impl Failure {
     pub(crate) fn new(what: impl Into<String>, todo: impl Into<String>) -> Self {
         Self::of(Kind::Failed, what, todo)
@@ -68,11 +90,18 @@ impl Failure {
         Self::of(Kind::Usage, what, todo)
     }
 
-    /// Makes one of a sentence that follows our style: `what failed: why; what to do`.
-    pub(crate) fn sentence(kind: Kind, text: &str) -> Self {
+    /// Makes one without a hint.
+    pub(crate) fn bare(kind: Kind, what: impl Into<String>) -> Self {
+        Self { what: what.into(), todo: None, kind, refusal: None, loss: None }
+    }
+
+    /// Makes one of the text of a library error that has its hint in it: `what failed: why; what to do`.
+    ///
+    /// Only for errors whose type does not offer the parts.
+    pub(crate) fn from_library(kind: Kind, text: &str) -> Self {
         match text.rsplit_once("; ") {
             Some((what, todo)) => Self::of(kind, what, todo),
-            None => Self { what: text.to_owned(), todo: None, kind, refusal: None, loss: None },
+            None => Self::bare(kind, text),
         }
     }
 
@@ -219,8 +248,7 @@ impl From<Error> for Failure {
                      add NAME {target} --token-file PATH`"
                 )
             };
-            let what = error.to_string();
-            return Self::sentence(kind, &what).hint(todo);
+            return Self::of(kind, error.message(), todo);
         }
         if let Error::Lost(SessionLost::Forgotten { message }) = error {
             let failure = Self::of(
@@ -230,17 +258,19 @@ impl From<Error> for Failure {
             );
             return Self { loss: Some(SessionLost::Forgotten { message }), ..failure };
         }
-        let failure = match error.hint() {
-            Some(hint) => Self::of(kind, error.to_string(), hint),
-            None => Self::sentence(kind, &error.to_string()),
+        let failure = match (&error, error.hint()) {
+            (_, Some(hint)) => Self::of(kind, error.message(), hint),
+            (
+                Error::Address { .. }
+                | Error::Unreachable { .. }
+                | Error::Usage(_)
+                | Error::Lost(_)
+                | Error::Agent(_),
+                None,
+            ) => Self::from_library(kind, &error.message()),
+            (_, None) => Self::bare(kind, error.message()),
         };
         Self { refusal: error.refusal(), ..failure }
-    }
-}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Self {
-        Self::sentence(Kind::Failed, &format!("{error:#}"))
     }
 }
 
@@ -249,13 +279,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_is_split_into_what_and_what_to_do() {
-        let failure = Failure::sentence(Kind::Failed, "cannot listen: it is in use; choose another port");
+    fn the_hint_of_a_library_is_told_apart() {
+        let failure = Failure::from_library(Kind::Failed, "cannot listen: it is in use; choose another port");
         assert_eq!(
             (failure.what(), failure.todo()),
             ("cannot listen: it is in use", Some("choose another port"))
         );
-        let failure = Failure::sentence(Kind::Failed, "no remedy");
+        let failure = Failure::from_library(Kind::Failed, "no remedy");
         assert_eq!((failure.what(), failure.todo()), ("no remedy", None));
     }
 }

@@ -233,7 +233,7 @@ fn attach_needs_no_name_where_exactly_one_runs() {
     home.say(&["run", "--detach", "--name", "done", "--", "true"]);
     assert_eq!(home.say(&["wait", "done"]).code, Some(0));
     let none = home.say(&["attach"]);
-    assert_eq!((none.code, none.err.lines().next()), (Some(125), Some("remex: nothing is running")));
+    assert_eq!((none.code, none.err.lines().next()), (Some(125), Some("remex: no process is running")));
     let script = "echo only; while ! test -e go; do sleep 0.05; done; exit 6";
     home.say(&["run", "--detach", "--name", "one", "--", "sh", "-c", script]);
     let mut child = home.remex(&["attach"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -243,7 +243,7 @@ fn attach_needs_no_name_where_exactly_one_runs() {
     home.say(&["run", "--detach", "--name", "two", "--", "sleep", "1000"]);
     let several = home.say(&["attach"]);
     assert_eq!(several.code, Some(2), "{several:?}");
-    assert!(several.err.starts_with("remex: several are running: one, two\n"), "{several:?}");
+    assert!(several.err.starts_with("remex: several processes are running: one, two\n"), "{several:?}");
     std::fs::write(home.path("go"), "").unwrap();
     assert_eq!(child.ended().code(), Some(6));
 }

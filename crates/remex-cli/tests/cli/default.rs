@@ -85,7 +85,7 @@ fn what_is_left_running_here_is_named_with_the_flag_that_finds_it() {
     assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));
     let args = ["run", "--here", "--detach", "--name", "mine", "--", "sleep", "1000"];
     let mut screen = Screen::remex(&world.here, &args);
-    screen.wait_for("left running; `remex attach --here mine` comes back to it");
+    screen.wait_for("detached; it keeps running, reattach with `remex attach --here mine`");
     assert_eq!(screen.end(), Some(0));
     assert_eq!(world.say(&["ps", "--here", "-q"]), said(0, "mine\n", ""));
     assert_eq!(world.say(&["ps", "-q"]), said(0, "", ""));
@@ -123,7 +123,7 @@ fn the_default_is_kept_in_the_file_with_its_comments() {
             3,
             "",
             &format!(
-                "remex: there is no environment `nowhere` in `{}`\n  \
+                "remex: unknown environment `nowhere` in `{}`\n  \
                  hint: see `remex env list`, or add it with `remex env add`\n",
                 home.environments().display()
             )

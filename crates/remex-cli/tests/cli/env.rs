@@ -135,16 +135,16 @@ fn a_change_that_would_be_wrong_is_refused_and_the_file_stays() {
     let before = "[[environments]]\nid = \"dev\"\nurl = \"ws://dev:1\"\n";
     put(&home, before);
     for (args, code, why) in [
-        (&["add", "dev", "ws://other:1"][..], 2, "there is an environment `dev`"),
+        (&["add", "dev", "ws://other:1"][..], 2, "environment `dev` already exists"),
         (&["add", "local", "ws://other:1"], 2, "`local`: the name has a meaning of its own"),
         (&["add", "a b", "ws://other:1"], 2, "an id has only ASCII letters"),
         (&["add", "x", "ftp://host"], 2, "cannot use `ftp://host` as a server"),
         (&["add", "x", "ws://me:secret@host"], 2, "cannot use `ws://…@host` as a server"),
         (&["add", "x", "ws://host:1", "--token-file", "no-such-file"], 2, "no-such-file"),
-        (&["add", "x"], 2, "nothing says where the server is"),
+        (&["add", "x"], 2, "no address given"),
         (&["add", "x", "ssh://me:secret@host"], 2, "cannot use `ssh://…@host` as a server"),
         (&["add", "x", "ws://host:1", "--", "ssh", "host"], 2, "does not go with"),
-        (&["remove", "nobody"], 3, "there is no environment `nobody`"),
+        (&["remove", "nobody"], 3, "unknown environment `nobody`"),
     ] {
         let said = home.say(&[&["env"], args].concat());
         assert_eq!(said.code, Some(code), "{args:?}: {said:?}");

@@ -136,7 +136,7 @@ fn a_cut_neither_drops_nor_doubles_a_byte() {
     assert!(end.stdout == expected.as_bytes(), "{} bytes instead of {}", end.stdout.len(), expected.len());
     assert_eq!(end.status.code(), Some(0));
     assert_eq!(cutter.cuts_left(), 0);
-    let told = "remex: the connection was lost; waiting for it to come back\n";
+    let told = "remex: connection lost; reconnecting\n";
     let err = String::from_utf8(end.stderr).unwrap();
     let others: Vec<_> = err.split_inclusive('\n').filter(|line| *line != told).collect();
     assert!(err.contains(told) && !others.is_empty(), "{err}");

@@ -35,10 +35,10 @@ fn without_a_server_nothing_is_listed_and_nothing_found() {
     let listed = home.say(&["ps"]);
     assert_eq!(listed.code, Some(0));
     assert_eq!(listed.out, "NAME  STATE  PID  AGE  CPU  MEM  OUT  COMMAND\n");
-    assert_eq!(listed.err, "remex: nothing was left running: your own server is not there\n");
+    assert_eq!(listed.err, "remex: your remex server is not running\n");
     assert_eq!(home.say(&["ps", "--json"]).out, "{\"version\":1,\"processes\":[]}\n");
-    let missing = "remex: nothing was left running: your own server is not there\n  \
-                   hint: start something with `remex run --detach -- COMMAND`, or say where to look with `--on`\n";
+    let missing = "remex: your remex server is not running\n  \
+                   hint: start a background process with `remex run --detach -- COMMAND`, or choose another server with `--on`\n";
     for (args, code) in
         [(&["logs", "x"][..], 3), (&["kill", "x"], 3), (&["wait", "x"], 125), (&["resize", "x", "1x1"], 3)]
     {
@@ -119,8 +119,8 @@ fn names_are_whole_or_the_beginning_of_one() {
         left.say(&["kill", "build", "nothing"]),
         ended(
             3,
-            "remex: there is no process `nothing`: there are build, builder, lint\n  \
-             hint: see `remex ps --all`; what has ended is forgotten after a while\n"
+            "remex: unknown process `nothing`; known: build, builder, lint\n  \
+             hint: see `remex ps --all`; exited processes are removed after a while\n"
         )
     );
     assert_eq!(left.say(&["kill", ""]).code, Some(2));
@@ -403,7 +403,7 @@ fn what_has_ended_is_removed_by_name_or_all_at_once() {
     assert_eq!(out(left.say(&["rm", "broken"])), "removed `broken` (exit 3)\n");
     assert_eq!(out(left.say(&["ps", "-aq"])), "build\nother\n");
     // Its client is connected, and may still want to know about it.
-    assert_eq!(left.say(&["prune"]).err, "remex: nothing that has ended is remembered\n");
+    assert_eq!(left.say(&["prune"]).err, "remex: no exited processes\n");
 
     assert_eq!(left.say(&["run", "--detach", "--name", "mine", "--", "sh", "-c", "exit 4"]).code, Some(0));
     assert_eq!(left.say(&["wait", "mine"]), ended(4, ""));
@@ -435,7 +435,7 @@ fn prune_leaves_what_a_client_may_come_back_for() {
         }
         assert!(std::time::Instant::now() < deadline, "waited for the cut to be noticed");
     }
-    assert_eq!(left.say(&["prune"]), ended(0, "remex: nothing that has ended is remembered\n"));
+    assert_eq!(left.say(&["prune"]), ended(0, "remex: no exited processes\n"));
     assert_eq!(out(left.say(&["ps", "-aq"])), "build\n");
 }
 
@@ -564,7 +564,7 @@ fn a_runtime_directory_that_is_too_long_is_told_with_what_to_do() {
     assert_eq!(said.code, Some(125), "{said:?}");
     let socket = long.join("remex/own.sock");
     let expected = format!(
-        "remex: cannot use your own server: the path of its socket is too long: `{}`\n  \
+        "remex: cannot use your remex server: the path of its socket is too long: `{}`\n  \
          hint: set XDG_RUNTIME_DIR to a shorter path\n",
         socket.display()
     );

@@ -280,7 +280,7 @@ fn a_cut_loses_and_doubles_nothing_and_is_told_with_its_end() {
     let lines: Vec<_> = said.err.lines().collect();
     assert!((2..=6).contains(&lines.len()) && lines.len().is_multiple_of(2), "{}", said.err);
     for pair in lines.chunks(2) {
-        assert_eq!(pair[0], "remex: the connection was lost; waiting for it to come back");
+        assert_eq!(pair[0], "remex: connection lost; reconnecting");
         assert!(pair[1].starts_with("remex: reconnected after ") && pair[1].ends_with(" s"), "{}", said.err);
     }
 }
@@ -380,7 +380,7 @@ fn a_name_is_refused_where_nothing_could_be_found_by_it() {
     let said = home.say(&["run", "--name", "work", "--", "true"]);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
-        said.err.starts_with("remex: `--name` means nothing for a command that runs in this process"),
+        said.err.starts_with("remex: `--name` has no effect on a command that runs in this process"),
         "{said:?}"
     );
     let server = Server::start();
@@ -397,7 +397,7 @@ fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
     let said = home.say(&["run", "--on", "nobody", "--", "true"]);
     assert_eq!(
         said.err,
-        "remex: there is no environment `nobody`: there are none\n  hint: add it with `remex env add nobody \
+        "remex: unknown environment `nobody`; known: none\n  hint: add it with `remex env add nobody \
          ssh://user@host` or `remex env add nobody ws://host:port`, or see `remex env list`\n"
     );
     let server = Server::start();
@@ -407,9 +407,9 @@ fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
     assert_eq!(line(&mut out), "ready");
     server.signal(Signal::KILL);
     let mut err = BufReader::new(Patient::new(child.stderr.take().unwrap()));
-    assert_eq!(line(&mut err), "remex: the connection was lost; waiting for it to come back");
+    assert_eq!(line(&mut err), "remex: connection lost; reconnecting");
     signal(&child, Signal::INT);
-    assert_eq!(line(&mut err), "remex: there is no connection now; Ctrl-C once more gives up");
+    assert_eq!(line(&mut err), "remex: not connected; press Ctrl-C again to give up");
     signal(&child, Signal::INT);
     assert_eq!(child.ended().code(), Some(130));
 }

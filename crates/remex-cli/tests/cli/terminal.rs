@@ -95,7 +95,7 @@ fn what_runs_in_this_process_cannot_be_left() {
     screen.keys("~?");
     screen.wait_for("~k ends it with everything it started");
     screen.keys("~.");
-    screen.wait_for("cannot be left running");
+    screen.wait_for("you cannot detach from it");
     screen.keys("~~ is a tilde");
     screen.wait_for("~ is a tilde");
     screen.keys("\r~k");
@@ -111,7 +111,7 @@ fn what_was_left_runs_on_and_can_be_come_back_to() {
     let mut screen = Screen::remex(&home, &shell(&["--on", "build", "--name", "work"]));
     screen.wait_for("> ");
     screen.keys("x=remem''bered\r~.");
-    screen.wait_for("left running as `work`; `remex attach --on build work` comes back to it");
+    screen.wait_for("detached; `work` keeps running, reattach with `remex attach --on build work`");
     assert_eq!(screen.end(), Some(0));
     assert!(is_cooked(&screen));
 
@@ -134,7 +134,7 @@ fn a_cut_shows_two_quiet_lines_and_heals() {
     screen.keys("echo a''b\r");
     screen.wait_for("ab\n> ");
     cutter.cut();
-    screen.wait_for("remex: the connection was lost; waiting for it to come back");
+    screen.wait_for("remex: connection lost; reconnecting");
     screen.wait_for("remex: reconnected after ");
     screen.keys("echo c''d\r");
     screen.wait_for("cd\n> ");

@@ -10,7 +10,7 @@ use crate::render::text;
 #[derive(Debug, Args)]
 #[command(after_help = ADD_EXAMPLES)]
 pub(crate) struct Add {
-    /// What to call it: letters, digits, `-` and `_`
+    /// Its name: letters, digits, `-` and `_`
     pub(crate) name: String,
 
     #[command(flatten)]
@@ -21,7 +21,7 @@ pub(crate) struct Add {
 #[derive(Debug, Args)]
 #[command(after_help = SET_EXAMPLES)]
 pub(crate) struct Set {
-    /// Which
+    /// The name of the environment
     pub(crate) name: String,
 
     #[command(flatten)]
@@ -31,27 +31,27 @@ pub(crate) struct Set {
 /// What an environment consists of.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
-    /// Where its server is: `ws://host:port`, `ssh://user@host:port`, `unix:///path` or `/path`
+    /// The address of its server: `ws://host:port`, `ssh://user@host:port`, `unix:///path` or `/path`
     #[arg(conflicts_with = "program")]
     pub(crate) url: Option<String>,
 
-    /// After `--`: the program that leads there, such as `ssh HOST remex proxy`, with its arguments
+    /// After `--`: the program to connect through, such as `ssh HOST remex proxy`, with its arguments
     #[arg(last = true)]
     pub(crate) program: Vec<String>,
 
-    /// The file that has the token to present
+    /// The file with the bearer token
     #[arg(long, value_name = "PATH", conflicts_with = "program")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Make it the default: where commands and programs work when nothing says where
+    /// Make it the default environment
     #[arg(long)]
     pub(crate) default: bool,
 
-    /// How long connecting may take, such as `5s`
+    /// The connect timeout, such as `5s`
     #[arg(long, value_name = "TIME", value_parser = text::duration)]
     pub(crate) connect_timeout: Option<Duration>,
 
-    /// Copy this program to `.local/bin/remex` on the machine that ssh leads to, and use it there
+    /// Copy this program to `.local/bin/remex` on the ssh host, and use it there
     #[arg(long)]
     pub(crate) install: bool,
 }
@@ -60,11 +60,11 @@ const ADD_EXAMPLES: &str = "\
 Examples:
   A server on another port of this machine:
     remex env add dev ws://127.0.0.1:7070
-  A machine that ssh reaches and that has no remex yet; what runs there survives a disconnect:
+  An ssh host that has no remex yet; processes there survive disconnects:
     remex env add far ssh://ann@far.example --install
   The same with a command line of your own:
     remex env add far -- ssh far.example remex proxy
-  A server that wants a token:
+  A server that requires a token:
     remex env add lab ws://lab.example:7070 --token-file token.txt --connect-timeout 5s
 
 `ssh://` stands for `ssh -p PORT USER@HOST remex proxy`; ssh reads its own configuration as always.";
@@ -73,44 +73,44 @@ const SET_EXAMPLES: &str = "\
 Examples:
   Allow more time:
     remex env set gpu --connect-timeout 30s
-  Bring the program on a machine that ssh reaches to the version of this one:
+  Update remex on an ssh host to the version of this one:
     remex env set far --install
-  Lead it elsewhere:
+  Change its address:
     remex env set gpu ws://127.0.0.1:7071
 
-What is not named stays as it is.";
+Other settings stay unchanged.";
 
 /// Flags of `remex env default`.
 #[derive(Debug, Args)]
 #[command(after_help = DEFAULT_EXAMPLES)]
 pub(crate) struct SetDefault {
-    /// Which; `local` is this machine. Without a name, print which it is
+    /// The environment; `local` is this machine. Without a name, print the current default
     pub(crate) name: Option<String>,
 
-    /// Have none, so that commands work on this machine
+    /// Unset the default, so that commands use this machine
     #[arg(long, conflicts_with = "name")]
     pub(crate) unset: bool,
 }
 
 const DEFAULT_EXAMPLES: &str = "\
 Examples:
-  Work on `build` from now on:
+  Use `build` from now on:
     remex env default build
-  Which is it?
+  Show the default:
     remex env default
-  Work on this machine again:
+  Use this machine again:
     remex env default --unset
 
-`run`, `shell`, `ps`, `top`, `logs`, `attach`, `kill`, `wait`, `resize`, `rm` and `prune` work there; `cp`, `ls`, `cat`, `edit` and `watch` use it for `:path`, and plain paths stay those of this machine.
-`--on`, `--here` and REMEX_ON count more.";
+`run`, `shell`, `ps`, `top`, `logs`, `attach`, `kill`, `wait`, `resize`, `rm` and `prune` use it; `cp`, `ls`, `cat`, `edit` and `watch` use it for `:path`, while plain paths are always local.
+`--on`, `--here` and REMEX_ON take precedence.";
 
 /// Flags of `remex env remove`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  Forget where it is; what runs there goes on:
+  Remove the entry; processes there keep running:
     remex env remove gpu")]
 pub(crate) struct Remove {
-    /// Which
+    /// The name of the environment
     pub(crate) name: String,
 }

@@ -10,15 +10,15 @@ use crate::{args::shared::Format, render::text::duration};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Which: names of environments, or addresses such as `ws://host:7070`
+    /// Names of environments, or addresses such as `ws://host:7070`
     #[arg(value_name = "ENV|URL", required_unless_present = "all")]
     pub(crate) names: Vec<String>,
 
-    /// All environments there are
+    /// Check all environments
     #[arg(long, conflicts_with = "names")]
     pub(crate) all: bool,
 
-    /// How long each may take, such as `10s`
+    /// The timeout for each, such as `10s`
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) timeout: Duration,
 
@@ -28,9 +28,9 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  Try one:
+  Check one:
     remex env test build
-  Try all of them, this machine too:
+  Check all of them, including this machine:
     remex env test --all
   For programs:
     remex env test build gpu --json

@@ -171,7 +171,7 @@ fn environments() -> Vec<Finding> {
     const NAME: &str = "environments";
     match configured(|name| std::env::var_os(name)) {
         Err(problem) => {
-            vec![Finding::failed(NAME, &Failure::sentence(Kind::Usage, &problem.to_string()))]
+            vec![Finding::failed(NAME, &Failure::from_library(Kind::Usage, &problem.to_string()))]
         }
         Ok(found) => {
             let count = found.definitions.environments.len();
@@ -181,7 +181,7 @@ fn environments() -> Vec<Finding> {
                 Source::BuiltIn => "none beside `local`".to_owned(),
             };
             let warnings = found.warnings.into_iter().map(|warning| {
-                let failure = Failure::sentence(Kind::Failed, &warning.to_string());
+                let failure = Failure::from_library(Kind::Failed, &warning.to_string());
                 let finding = Finding::new(NAME, Verdict::Warning, plain(failure.what()));
                 match failure.todo() {
                     Some(todo) => finding.todo(todo),

@@ -28,7 +28,7 @@ use crate::{
 
 pub(super) fn add(flags: &Add) -> Outcome {
     let id = Id::new(flags.name.as_str()).map_err(|error| {
-        Failure::sentence(Kind::Usage, &format!("cannot call an environment `{}`: {error}", flags.name))
+        Failure::from_library(Kind::Usage, &format!("cannot call an environment `{}`: {error}", flags.name))
     })?;
     if id.is_reserved() {
         let what = format!("cannot call an environment `{id}`: the name has a meaning of its own");
@@ -36,10 +36,7 @@ pub(super) fn add(flags: &Add) -> Outcome {
     }
     let settings = &flags.settings;
     let Some(mut address) = settings.address()? else {
-        return Err(Failure::usage(
-            "nothing says where the server is",
-            "give an address, or a program after `--`",
-        ));
+        return Err(Failure::usage("no address given", "give an address, or a program after `--`"));
     };
     EnvironmentsFile::open()?.check_is_new(&id)?;
     if settings.install {
@@ -58,7 +55,7 @@ pub(super) fn set(flags: &Set) -> Outcome {
     let Set { name, settings } = flags;
     if !settings.is_any() {
         return Err(Failure::usage(
-            format!("nothing says what to change about `{}`", text::plain(name)),
+            format!("no changes given for `{}`", text::plain(name)),
             "see `remex env set --help`",
         ));
     }
@@ -73,7 +70,8 @@ pub(super) fn set(flags: &Set) -> Outcome {
     }
     let mut file = EnvironmentsFile::open()?;
     settings.apply(file.entry(name)?, address)?;
-    let id = Id::new(name.as_str()).map_err(|error| Failure::sentence(Kind::Usage, &error.to_string()))?;
+    let id =
+        Id::new(name.as_str()).map_err(|error| Failure::from_library(Kind::Usage, &error.to_string()))?;
     settings.finish("changed", &id, file)
 }
 
@@ -98,7 +96,7 @@ fn change_default(name: Option<&str>) -> Result<Option<Id>, Failure> {
         Some(name) => {
             return Err(Failure::of(
                 Kind::NotFound,
-                format!("there is no environment `{}` in `{}`", text::plain(name), file.path.display()),
+                format!("unknown environment `{}` in `{}`", text::plain(name), file.path.display()),
                 "see `remex env list`, or add it with `remex env add`",
             ));
         }
@@ -140,8 +138,8 @@ impl ServerAddress {
     fn install(&mut self) -> Result<(), Failure> {
         let Self::Program(program) = self else {
             return Err(Failure::usage(
-                "cannot install there: only ssh leads to a machine on which programs can be installed",
-                "give an address such as `ssh://user@host`, or leave `--install` away",
+                "cannot install remex: this address does not use ssh",
+                "give an address such as `ssh://user@host`, or omit `--install`",
             ));
         };
         let mut installed = program.clone();
@@ -312,7 +310,7 @@ impl EnvironmentsFile {
         let document = text.parse().map_err(|error: toml_edit::TomlError| {
             // Ours names the line.
             match environments::judge(&text, &path) {
-                Err(problem) => Failure::sentence(Kind::Failed, &problem.to_string()),
+                Err(problem) => Failure::from_library(Kind::Failed, &problem.to_string()),
                 Ok(_) => {
                     Failure::new(format!("cannot read `{}`: {error}", path.display()), "correct the TOML")
                 }
@@ -352,7 +350,7 @@ impl EnvironmentsFile {
     fn check_is_new(&self, id: &Id) -> Result<(), Failure> {
         if self.has(id.as_str()) {
             return Err(Failure::usage(
-                format!("there is an environment `{id}` in `{}` already", self.path.display()),
+                format!("environment `{id}` already exists in `{}`", self.path.display()),
                 format!(
                     "choose another name, change it with `remex env set {id}`, or `remex env remove {id}` first"
                 ),
@@ -509,7 +507,7 @@ impl EnvironmentsFile {
                     let mistake = mistakes.0.iter().find(|mistake| is_about(mistake, id));
                     refused(id, mistake.map(|mistake| &mistake.kind))
                 }
-                _ => Failure::sentence(Kind::Usage, &problem.to_string()),
+                _ => Failure::from_library(Kind::Usage, &problem.to_string()),
             })?;
         if let Some((id, obstacle)) = added.and_then(|id| Some((id, configured.obstacle(id)?))) {
             return Err(refused(id, Some(&obstacle.kind)));
@@ -542,7 +540,7 @@ fn is_about(mistake: &DefinitionError, id: &Id) -> bool {
 /// Says why an environment is not added; the line it would have had is of no use, for it was never written.
 fn refused(id: &Id, fault: Option<&DefinitionErrorKind>) -> Failure {
     let why = fault.map(ToString::to_string).unwrap_or_default();
-    let failure = Failure::sentence(Kind::Usage, &format!("cannot add `{id}`: {why}"));
+    let failure = Failure::from_library(Kind::Usage, &format!("cannot add `{id}`: {why}"));
     match fault {
         Some(DefinitionErrorKind::TokenFile { .. }) if failure.todo().is_none() => {
             failure.hint("write the token to that file first, or check its path")
@@ -572,7 +570,7 @@ fn heading(table: &Table) -> Option<String> {
 fn not_there(name: &str, file: &str) -> Failure {
     Failure::of(
         Kind::NotFound,
-        format!("there is no environment `{}` in `{file}`", text::plain(name)),
+        format!("unknown environment `{}` in `{file}`", text::plain(name)),
         "see `remex env list`",
     )
 }

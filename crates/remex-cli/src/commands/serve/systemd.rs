@@ -2,33 +2,39 @@
 //!
 //! Start at [`take`].
 
-use anyhow::{Context as _, bail};
 use listenfd::ListenFd;
 use remex_rpc::Inherited;
+
+use crate::render::failure::{Failure, Kind};
 
 /// What tells about them; nothing of it concerns the commands that run here.
 pub(super) const VARIABLES: [&str; 3] = ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
 /// Takes all of them; must be called before there are other threads, because it changes the environment.
-pub(super) fn take() -> anyhow::Result<Vec<Inherited>> {
+pub(super) fn take() -> Result<Vec<Inherited>, Failure> {
     let mut passed = ListenFd::from_env();
     if passed.len() == 0 {
-        bail!(
-            "cannot listen on `systemd`: no socket was passed to this process; \
-             start it through a socket unit, see packaging/systemd"
-        );
+        return Err(Failure::new(
+            "cannot listen on `systemd`: no socket was passed to this process",
+            "start it through a socket unit, see packaging/systemd",
+        ));
     }
     (0..passed.len()).map(|index| socket(&mut passed, index)).collect()
 }
 
-fn socket(passed: &mut ListenFd, index: usize) -> anyhow::Result<Inherited> {
+fn socket(passed: &mut ListenFd, index: usize) -> Result<Inherited, Failure> {
     // Whichever does not fit leaves the socket where it is.
     if let Ok(Some(socket)) = passed.take_unix_listener(index) {
         return Ok(Inherited::Unix(socket));
     }
-    let socket = passed.take_tcp_listener(index).with_context(|| {
-        format!("cannot listen on socket {index} from systemd: it is neither a unix nor a TCP stream")
-    })?;
-    let socket = socket.with_context(|| format!("socket {index} from systemd is not there"))?;
-    Ok(Inherited::Tcp(socket))
+    match passed.take_tcp_listener(index) {
+        Ok(Some(socket)) => Ok(Inherited::Tcp(socket)),
+        Ok(None) => Err(Failure::bare(Kind::Failed, format!("socket {index} from systemd is missing"))),
+        Err(error) => Err(Failure::bare(
+            Kind::Failed,
+            format!(
+                "cannot listen on socket {index} from systemd: it is neither a unix nor a TCP stream: {error}"
+            ),
+        )),
+    }
 }

@@ -74,7 +74,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex ps --all-envs", ends("local  build")),
     ("remex rm build", ends("removed `build` (exit 0)")),
     ("remex prune", ends("removed `build` (exit 0)")),
-    ("remex prune --on build", ends("nothing that has ended is remembered")),
+    ("remex prune --on build", ends("no exited processes")),
     ("remex server status", ends("1 running, 0 ended")),
     ("remex server status --json", ends("\"state\":\"running\"")),
     ("remex server stop", How::Ends { code: 1, shows: "`build` (pid" }),

@@ -345,7 +345,7 @@ fn mistakes_are_told_with_what_to_do() {
         (
             &["cp", "elsewhere:a", "b"],
             3,
-            "there is no environment `elsewhere`: there are build".to_owned(),
+            "unknown environment `elsewhere`; known: build".to_owned(),
             "add it with `remex env add elsewhere ssh://user@host` or `remex env add elsewhere ws://host:port`, or see \
              `remex env list`",
         ),
@@ -355,7 +355,7 @@ fn mistakes_are_told_with_what_to_do() {
     let refused = world.say(&["cp", "ws://127.0.0.1:1", "b"]);
     assert_eq!(refused.code, Some(2));
     assert!(
-        refused.err.contains("an address is written in brackets: `[ws://127.0.0.1:1]:path`"),
+        refused.err.contains("an address needs brackets\n  hint: write `[ws://127.0.0.1:1]:path`"),
         "{refused:?}"
     );
     let unreachable = world.say(&["cp", "[ws://127.0.0.1:1]:a", "b"]);

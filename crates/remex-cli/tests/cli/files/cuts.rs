@@ -219,7 +219,7 @@ fn a_long_cut_is_told_once_and_ctrl_c_ends_in_order() {
     let (world, cutter) = World::behind(|address| Cutter::start(address, &plan));
     sparse(&world.here.path("image"), 32);
     let mut screen = Screen::remex(&world.here, &["cp", "image", "build:"]);
-    screen.wait_for("remex: the connection to build is lost; waiting for it\n");
+    screen.wait_for("remex: connection to build lost; reconnecting\n");
     screen.keys("\u{3}");
     let shown = screen.wait_for("remex: interrupted; the same command goes on where it stopped");
     assert_eq!(screen.end(), Some(130));

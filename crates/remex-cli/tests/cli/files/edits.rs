@@ -81,7 +81,7 @@ fn two_people_do_not_overwrite_each_other() {
                 1,
                 "",
                 &format!(
-                    "remex: cannot edit `build:notes.txt`: somebody else changed it meanwhile\n  \
+                    "remex: cannot edit `build:notes.txt`: it was changed by someone else in the meantime\n  \
                      hint: your version is in {kept}; compare the two, then try again\n"
                 )
             )
