@@ -263,6 +263,7 @@ impl From<Error> for Failure {
             (
                 Error::Address { .. }
                 | Error::Unreachable { .. }
+                | Error::Refused(_)
                 | Error::Usage(_)
                 | Error::Lost(_)
                 | Error::Agent(_),
