@@ -166,8 +166,8 @@ impl SharedWatcher {
             Some(watcher) => watcher,
             None => {
                 let registry = Arc::clone(&self.registry);
-                Watcher::new(move |affected| {
-                    if catch_panic(|| lock(&registry).on_event(affected)).is_err() {
+                Watcher::new(move |notice| {
+                    if catch_panic(|| lock(&registry).on_notice(notice)).is_err() {
                         lock(&registry)
                             .subscriptions
                             .iter()
@@ -268,7 +268,7 @@ impl Registry {
             self.forget(&name);
             self.stale.push(name);
         }
-        // Recorded before it is watched, so that every event discovery its subscriptions.
+        // Recorded before it is watched, so that every event finds its subscriptions.
         self.names.insert(id, path.to_owned());
         self.directories.insert(path.to_owned(), Directory { id, subscriptions });
         Ok(Added::New { stale: std::mem::take(&mut self.stale) })
@@ -298,8 +298,8 @@ impl Registry {
     }
 
     /// Passes a notice on to all affected subscriptions.
-    fn on_event(&mut self, affected: Notice<'_>) {
-        match affected {
+    fn on_notice(&mut self, notice: Notice<'_>) {
+        match notice {
             Notice::Event(event) => self.dispatch(event),
             Notice::Lost => self.subscriptions.iter().for_each(|subscription| subscription.on_lost_events()),
         }

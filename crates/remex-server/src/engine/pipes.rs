@@ -119,7 +119,7 @@ impl Pipes {
     pub(super) fn available(&self) -> [usize; 2] {
         let available = |source: &Option<Source>| match source {
             None => 0,
-            // A terminal forwards bytes in the background; a read that discovery nothing has waited for them.
+            // A terminal forwards bytes in the background; a read that finds nothing has waited for them.
             Some(_) if self.tty => TERMINAL_BYTES,
             Some(source) => source
                 .fd

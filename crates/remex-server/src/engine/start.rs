@@ -76,7 +76,7 @@ impl<A: Audience> Engine<A> {
         Ok((Arc::new(process), start))
     }
 
-    /// Creates the child, unless the start is start_abort first.
+    /// Creates the child, unless the start is aborted first.
     pub(super) async fn attempt(&self, start: Start, slots: &Semaphore) -> Result<Child, RpcError> {
         let Lifecycle::Starting(attempt) = self.state().lifecycle.clone() else {
             return Err(RpcError::new(ErrorKind::Internal, "the process was already started"));
@@ -108,7 +108,7 @@ impl<A: Audience> Engine<A> {
         }
     }
 
-    /// Waits until a start that hangs must be start_abort, by a request or a timeout.
+    /// Waits until a start that hangs must be aborted, by a request or a timeout.
     async fn start_abort(&self) -> StartAbort {
         let begun = Instant::now();
         let spec = &self.spec;
@@ -188,7 +188,7 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-/// Why a start that hung was start_abort.
+/// Why a start that hung was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StartAbort {
     Terminated,

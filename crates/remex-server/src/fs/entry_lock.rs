@@ -38,7 +38,7 @@ impl DirectoryEntry {
         Self::with_key((device, inode, name.to_owned()))
     }
 
-    /// Discovery the entry that a path leads to, after following all links if they are followed.
+    /// Finds the entry that a path leads to, after following all links if they are followed.
     ///
     /// If there is none, the operation on the path reports why.
     pub(super) fn at_end(path: &Path, links: Links) -> Self {
@@ -48,7 +48,7 @@ impl DirectoryEntry {
         }
     }
 
-    /// Discovery the entry that a path names itself, even if it is a link.
+    /// Finds the entry that a path names itself, even if it is a link.
     pub(super) fn named(path: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = path.parent().and_then(|parent| openat(CWD, parent, flags, Mode::empty()).ok());

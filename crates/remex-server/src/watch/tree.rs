@@ -14,7 +14,7 @@ use crate::{
     watcher::{Depth, DirectoryId, Rescan, SharedWatcher, Subscription, WatchError, WatchScope},
 };
 
-/// What to do with entries found during a scan.
+/// Whether entries found during a scan are new to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Discovery {
     /// The client knows them, or is told to rescan everything.

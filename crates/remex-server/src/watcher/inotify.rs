@@ -48,7 +48,7 @@ struct Shared {
     inotify: OwnedFd,
     /// Readable when the thread must end.
     stop: OwnedFd,
-    /// Shared with the thread. Held while a directory is added, so that its first event discovery its name.
+    /// Shared with the thread. Held while a directory is added, so that its first event finds its name.
     names: Mutex<Names>,
 }
 
