@@ -5,7 +5,6 @@
 pub(crate) mod endpoint;
 pub(crate) mod path_arg;
 pub(crate) mod probe;
-pub(crate) mod process_ref;
 pub(crate) mod processes;
 pub(crate) mod reconnect;
 pub(crate) mod ssh;

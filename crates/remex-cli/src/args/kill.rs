@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use remex_proto::process::SignalName;
+use remex_client::process::SignalName;
 
 use crate::{
     args::{shared::On, signal::signal},

@@ -1,6 +1,6 @@
 //! Signals as they are typed: by name or number.
 
-use remex_proto::process::SignalName;
+use remex_client::process::SignalName;
 
 /// The numbers of signals on Linux, where they have one that every machine agrees on.
 pub(crate) const NUMBERS: [(u8, SignalName); 29] = [

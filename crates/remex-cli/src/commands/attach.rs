@@ -2,7 +2,7 @@
 
 use std::{io::IsTerminal as _, num::NonZeroU16, time::Duration};
 
-use remex_client::{Client, ConnectionState};
+use remex_client::{Client, ConnectionState, process::ProcessRef};
 use tokio::task::JoinHandle;
 
 use super::Outcome;
@@ -11,7 +11,6 @@ use crate::{
     console::{Console, Ending, Interrupts, ShownProcess, WhenEnded, interrupt, say, terminal},
     remote::{
         endpoint::{DefaultEndpoint, EndpointKind},
-        process_ref::ProcessRef,
         processes::Processes,
         reconnect,
     },
@@ -65,7 +64,7 @@ async fn console(
         // A client that went away may have left it waiting for a reader: this is one.
         process.release().await?;
     }
-    let cursor = process.shortly_before(SHOWN_AGAIN).await?;
+    let cursor = process.cursor_before_newest(SHOWN_AGAIN).await?;
     let forward =
         !flags.read_only && (flags.interactive || std::io::stdin().is_terminal()) && row.is_running();
     let redraw = (row.entry.tty && forward).then(|| tokio::spawn(redraw(process.clone())));
@@ -88,12 +87,12 @@ async fn console(
 async fn redraw(process: ProcessRef) {
     let (rows, cols) = terminal::size();
     let other = NonZeroU16::new(cols.get().saturating_sub(1)).unwrap_or(cols);
-    let newest = process.shortly_before(0).await;
+    let newest = process.cursor_before_newest(0).await;
     if process.resize(rows, other).await.is_ok()
         && let Ok(newest) = newest
     {
         // Two changes at once would be one to it, and none in the end.
-        let _ = process.answered(newest, ANSWER, QUIET).await;
+        let _ = process.settle(newest, ANSWER, QUIET).await;
     }
     // The window may have changed meanwhile.
     let (rows, cols) = terminal::size();

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use remex_proto::process::{SignalName, TerminateMode};
+use remex_client::process::{ProcessRef, SignalName, Termination};
 
 use super::Outcome;
 use crate::{
     args::kill::Flags,
     remote::{
         endpoint::DefaultEndpoint,
-        process_ref::is_forgotten,
         processes::{Processes, Row},
     },
     render::{failure::Failure, print, text::plain},
@@ -48,17 +47,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 #[derive(Clone, Copy)]
 enum KillMode {
     Signal(SignalName),
-    Tree(TerminateMode),
+    Tree(Termination),
 }
 
 fn kill_mode(flags: &Flags) -> Result<KillMode, Failure> {
     match (flags.tree, flags.signal) {
         (false, signal) => Ok(KillMode::Signal(signal.unwrap_or(SignalName::Term))),
-        (true, None | Some(SignalName::Term)) => {
-            let timeout_ms = u64::try_from(flags.grace.as_millis()).unwrap_or(u64::MAX);
-            Ok(KillMode::Tree(TerminateMode::Graceful { timeout_ms }))
-        }
-        (true, Some(SignalName::Kill)) => Ok(KillMode::Tree(TerminateMode::Force)),
+        (true, None | Some(SignalName::Term)) => Ok(KillMode::Tree(Termination::Graceful(flags.grace))),
+        (true, Some(SignalName::Kill)) => Ok(KillMode::Tree(Termination::Kill)),
         (true, Some(other)) => Err(Failure::usage(
             format!("cannot send {other} to a whole tree: a tree is only ended, with TERM or KILL"),
             "leave out `--tree` to signal the process and its group",
@@ -73,7 +69,7 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
     match mode {
         KillMode::Signal(signal) if row.is_running() => {
             match process.signal(signal).await {
-                Err(error) if is_forgotten(&error) => {
+                Err(error) if ProcessRef::is_forgotten(&error) => {
                     return Err(Failure::new(
                         format!("cannot kill `{name}`: it has ended meanwhile"),
                         "see `remex ps`",
@@ -93,7 +89,7 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
         KillMode::Tree(mode) if row.lives() => {
             match process.terminate_tree(mode).await {
                 // The end of its session has ended all of it.
-                Err(error) if is_forgotten(&error) => {}
+                Err(error) if ProcessRef::is_forgotten(&error) => {}
                 asked => asked?,
             }
             gone(processes, row, mode).await?;
@@ -120,10 +116,10 @@ fn pids(pids: &[u32]) -> String {
 }
 
 /// Waits until nothing of the tree lives. Servers do not tell when that is, so they are asked.
-async fn gone(processes: &Processes, row: &Row, mode: TerminateMode) -> Result<(), Failure> {
+async fn gone(processes: &Processes, row: &Row, mode: Termination) -> Result<(), Failure> {
     let grace = match mode {
-        TerminateMode::Force => Duration::ZERO,
-        TerminateMode::Graceful { timeout_ms } => Duration::from_millis(timeout_ms),
+        Termination::Kill => Duration::ZERO,
+        Termination::Graceful(grace) => grace,
     };
     let mut looks = tokio::time::interval(LOOK);
     let mut alive = Vec::new();

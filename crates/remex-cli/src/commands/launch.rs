@@ -11,9 +11,8 @@ use std::{
 
 use remex_client::{
     Client, ErrorKind, Options, Process,
-    process::{Inherit, Input, Overflow, Retain, Secrets},
+    process::{Inherit, Input, Overflow, Retain, Secrets, State},
 };
-use remex_proto::{process::State, session};
 
 use crate::{
     console::{interrupt, terminal},
@@ -125,7 +124,7 @@ impl Launch<'_> {
     /// Ends the session that has the name if nothing in it runs any more.
     async fn make_room(&self, name: &str) -> Result<(), Failure> {
         let client = self.endpoint.connect(|_| {}).await?;
-        let sessions = client.call(session::List {}).await?.sessions;
+        let sessions = client.list_sessions().await?;
         let Some(holder) = sessions.into_iter().find(|session| session.name.as_deref() == Some(name)) else {
             return Ok(client.end().await?);
         };
@@ -145,7 +144,7 @@ impl Launch<'_> {
                 ),
             ));
         }
-        client.call(session::End { session_id: holder.session_id }).await?;
+        client.end_session(holder.session_id).await?;
         Ok(client.end().await?)
     }
 
@@ -224,10 +223,10 @@ impl Launch<'_> {
 
 /// Ends sessions of earlier runs of this program in which nothing is remembered any more.
 async fn tidy(client: &Client) -> Result<(), Failure> {
-    for session in client.call(session::List {}).await?.sessions {
+    for session in client.list_sessions().await? {
         if session.processes == 0 && !session.attached && session.client_name == CLIENT_NAME {
             // Somebody else may be tidying up, too.
-            let _ = client.call(session::End { session_id: session.session_id }).await;
+            let _ = client.end_session(session.session_id).await;
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use remex_proto::process::Stream;
+use remex_client::process::{ProcessRef, ReadWait, Stream};
 use tokio::task::JoinSet;
 
 use self::selection::{Item, Selection, Wanted};
@@ -16,12 +16,7 @@ use super::Outcome;
 use crate::{
     args::logs::Flags,
     console::gone,
-    remote::{
-        endpoint::DefaultEndpoint,
-        process_ref::{ProcessRef, ReadWait},
-        processes::Processes,
-        reconnect,
-    },
+    remote::{endpoint::DefaultEndpoint, processes::Processes, reconnect},
     render::{
         failure::Failure,
         print,
@@ -86,24 +81,24 @@ async fn show(
     let mut warned = false;
     let prefix = selection.prefix().map(str::to_owned);
     let about = prefix.as_deref();
-    let newest = followed.shortly_before(0).await?;
+    let newest = followed.cursor_before_newest(0).await?;
     let mut cursor = 0;
     let mut behind = true;
     loop {
-        let patience = if behind { ReadWait::Poll } else { ReadWait::ForOutput };
+        let patience = if behind { ReadWait::No } else { ReadWait::Yes };
         let news = followed.read(&mut cursor, patience).await?;
-        let is_all = news.pieces.is_empty();
-        write(selection.take(news.gap.map(|gap| gap.bytes), news.pieces), about)?;
+        let is_all = news.chunks.is_empty();
+        write(selection.take(news.gap.map(|gap| gap.bytes), news.chunks), about)?;
         if behind && (is_all || cursor >= newest) {
             behind = false;
             if follow {
                 write(selection.caught_up(), about)?;
             }
         }
-        if (!behind && !follow) || (news.closed && is_all) {
+        if (!behind && !follow) || (news.is_closed && is_all) {
             return write(selection.finish(), about);
         }
-        if news.end.is_some() && !warned {
+        if news.exit.is_some() && !warned {
             warned = true;
             if !followed.closes_within(OPEN).await? {
                 print::note(format!(

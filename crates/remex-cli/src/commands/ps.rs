@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::IsTerminal as _, time::Duration};
 
-use remex_proto::process::{ExitCause, State};
+use remex_client::process::{ExitCause, State};
 use serde::Serialize;
 
 use super::Outcome;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use remex_proto::process::State;
+use remex_client::process::State;
 
 use super::Outcome;
 use crate::{

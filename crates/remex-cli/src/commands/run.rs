@@ -2,7 +2,10 @@
 
 use std::{io::IsTerminal as _, time::Duration};
 
-use remex_client::{Options, Session, process::Input};
+use remex_client::{
+    Options, Session,
+    process::{Input, ProcessRef},
+};
 
 use super::Outcome;
 use crate::{
@@ -11,7 +14,6 @@ use crate::{
     console::{Console, Ending, Interrupts, ShownProcess, WhenEnded, escape, say},
     remote::{
         endpoint::{self, DefaultEndpoint, Endpoint, EndpointKind},
-        process_ref::ProcessRef,
         reconnect,
     },
     render::{failure::Failure, print},
@@ -66,7 +68,7 @@ pub(super) struct Shown {
 /// Shows a command until it ends or is left running, and ends or keeps its session.
 pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Shown) -> Outcome {
     let Launched { client, process, name } = launched;
-    let followed = ProcessRef::started(&process);
+    let followed = process.reference();
     let console = Console {
         process: ShownProcess::started(process),
         terminal: shown.terminal,
@@ -111,8 +113,8 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Shown) 
 
 /// Leaves a process that somebody has waited for: from now on its session lives, and its output waits for nobody.
 async fn keep(endpoint: &Endpoint, followed: &ProcessRef, name: &str) -> Result<(), Failure> {
-    followed.client.clone().disconnect().await;
-    let session = Session::TakeOver(followed.session_id.clone());
+    followed.client().clone().disconnect().await;
+    let session = Session::TakeOver(followed.session_id().to_owned());
     let client = endpoint
         .connect(|options: &mut Options| {
             options.session = session;
@@ -120,7 +122,7 @@ async fn keep(endpoint: &Endpoint, followed: &ProcessRef, name: &str) -> Result<
             options.detach_ttl = Some(Duration::MAX);
         })
         .await?;
-    ProcessRef { client: client.clone(), ..followed.clone() }.release().await?;
+    client.process_ref(followed.session_id(), followed.process_id()).release().await?;
     client.disconnect().await;
     Ok(())
 }

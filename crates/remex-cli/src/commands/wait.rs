@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use remex_proto::process::ExitCause;
+use remex_client::process::{Exit, ExitCause, ProcessRef};
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
@@ -12,7 +12,6 @@ use crate::{
     console,
     remote::{
         endpoint::DefaultEndpoint,
-        process_ref::{ProcessExit, ProcessRef},
         processes::{Processes, Row},
         reconnect,
     },
@@ -72,11 +71,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 /// Waits until a process has ended; `None` when the time is up before.
-async fn end(
-    process: ProcessRef,
-    known: Option<ProcessExit>,
-    deadline: Instant,
-) -> Result<Option<ProcessExit>, Failure> {
+async fn end(process: ProcessRef, known: Option<Exit>, deadline: Instant) -> Result<Option<Exit>, Failure> {
     if known.is_some() {
         return Ok(known);
     }
@@ -84,10 +79,10 @@ async fn end(
 }
 
 /// Returns how a process ended that had ended when it was listed.
-fn known_end(row: &Row) -> Option<ProcessExit> {
+fn known_end(row: &Row) -> Option<Exit> {
     let entry = &row.entry;
     let code = entry.exit_code.filter(|_| !row.is_running())?;
-    Some(ProcessExit { code, signal: entry.signal.clone(), cause: entry.cause })
+    Some(Exit { code, signal: entry.signal.clone(), cause: entry.cause, usage: None })
 }
 
 /// The JSON of `wait`; CLI.md documents it.
@@ -109,7 +104,7 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn of(row: &'a Row, end: Option<&'a ProcessExit>) -> Self {
+    fn of(row: &'a Row, end: Option<&'a Exit>) -> Self {
         Self {
             name: &row.name,
             process_id: &row.entry.process_id,

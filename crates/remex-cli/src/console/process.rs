@@ -2,15 +2,15 @@
 
 use std::{collections::VecDeque, num::NonZeroU16};
 
+use remex_client::process::{SignalName, Termination};
 use remex_client::{
     Error, Process,
-    process::{Chunk, Closed, Event, Events, Exit, Gap, Stdin},
+    process::{Chunk, Closed, Event, Events, Stdin},
 };
-use remex_proto::process::{SignalName, TerminateMode};
 use tokio::io::AsyncWriteExt as _;
 
 use super::output::Output;
-use crate::remote::process_ref::{OutputBatch, ProcessRef, ReadWait};
+use remex_client::process::{OutputBatch, ProcessRef, ReadWait};
 
 /// A process, and where we are in what it says.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl ShownProcess {
             Self::Started { events, .. } => events.next().await,
             Self::Observed { process, cursor, events } => {
                 while events.is_empty() {
-                    let batch = process.read(cursor, ReadWait::ForOutput).await?;
+                    let batch = process.read(cursor, ReadWait::Yes).await?;
                     events.extend(events_of(batch, *cursor));
                 }
                 Ok(events.pop_front())
@@ -55,7 +55,7 @@ impl ShownProcess {
         match self {
             Self::Started { process, .. } => InputSink::Own(process.stdin()),
             Self::Observed { process, .. } => {
-                let name = format!("{}-{}", process.client.session_id(), std::process::id());
+                let name = format!("{}-{}", process.client().session_id(), std::process::id());
                 InputSink::Other { process: process.clone(), name, written: 0 }
             }
         }
@@ -80,14 +80,14 @@ impl ShownProcess {
     }
 
     /// Ends it with everything it has started; spawned, it does so without anybody waiting.
-    pub(super) fn killed(&self, mode: TerminateMode) -> impl Future<Output = Result<(), Error>> + use<> {
+    pub(super) fn killed(&self, mode: Termination) -> impl Future<Output = Result<(), Error>> + use<> {
         let process = self.handle();
         async move { process.terminate(mode).await }
     }
 
     fn handle(&self) -> ProcessRef {
         match self {
-            Self::Started { process, .. } => ProcessRef::started(process),
+            Self::Started { process, .. } => process.reference(),
             Self::Observed { process, .. } => process.clone(),
         }
     }
@@ -128,14 +128,10 @@ fn of(error: &std::io::Error) -> Error {
 
 /// Returns the events in a batch, the last of which has the number of the cursor.
 fn events_of(batch: OutputBatch, cursor: u64) -> Vec<Event> {
-    let gap =
-        batch.gap.map(|gap| Event::Gap(Gap { from_seq: gap.from_seq, to_seq: gap.to_seq, bytes: gap.bytes }));
-    let chunks = batch.pieces.into_iter();
+    let chunks = batch.chunks.into_iter();
     let chunks =
-        chunks.map(|piece| Event::Output(Chunk { seq: cursor, stream: piece.stream, bytes: piece.bytes }));
-    let end = batch
-        .end
-        .map(|end| Event::Exited(Exit { code: end.code, signal: end.signal, cause: end.cause, usage: None }));
-    let closed = batch.closed.then(|| Event::Closed(Closed::default()));
-    gap.into_iter().chain(chunks).chain(end).chain(closed).collect()
+        chunks.map(|chunk| Event::Output(Chunk { seq: cursor, stream: chunk.stream, bytes: chunk.bytes }));
+    let closed = batch.is_closed.then(|| Event::Closed(Closed::default()));
+    let (gap, exit) = (batch.gap.map(Event::Gap), batch.exit.map(Event::Exited));
+    gap.into_iter().chain(chunks).chain(exit).chain(closed).collect()
 }

@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_client::process::{ExitCause, SignalName, Termination};
 use remex_client::{Client, ConnectionState, Error, process::Event};
-use remex_proto::process::{ExitCause, SignalName, TerminateMode};
 use rustix::process::{getpid, kill_process};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -226,7 +226,7 @@ impl Console {
                 ConsoleEvent::Order(Key::Kill) => {
                     presses.killed = true;
                     self.warn_if_disconnected(raw);
-                    tokio::spawn(self.process.killed(TerminateMode::Force));
+                    tokio::spawn(self.process.killed(Termination::Kill));
                 }
                 ConsoleEvent::Order(Key::HangUp) => return self.end(129).await,
                 ConsoleEvent::Order(Key::Help) => say(raw, &self.escape.help()),
@@ -235,7 +235,7 @@ impl Console {
                 ConsoleEvent::OutputClosed(_) if terminal::is_gone() => return self.end(129).await,
                 ConsoleEvent::OutputClosed(broken) => {
                     if self.when_ended == WhenEnded::End {
-                        let _ = tokio::time::timeout(FORCE, self.process.killed(TerminateMode::Force)).await;
+                        let _ = tokio::time::timeout(FORCE, self.process.killed(Termination::Kill)).await;
                     }
                     return broken.ending();
                 }
@@ -258,7 +258,7 @@ impl Console {
             self.process.pass(SignalName::Int);
             return None;
         }
-        let killed = tokio::time::timeout(FORCE, self.process.killed(TerminateMode::Force)).await;
+        let killed = tokio::time::timeout(FORCE, self.process.killed(Termination::Kill)).await;
         // Once it is known to be gone, how it ended arrives; otherwise nobody can tell any more.
         if matches!(killed, Ok(Ok(()))) && press == Press::Kill {
             return None;
@@ -312,9 +312,8 @@ impl Console {
         if self.is_disconnected() {
             return Ok(Ending::Signalled(code));
         }
-        let grace = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
-        let mode = TerminateMode::Graceful { timeout_ms: grace };
-        let _ = tokio::time::timeout(GRACE + FORCE, self.process.killed(mode)).await;
+        let ended = self.process.killed(Termination::Graceful(GRACE));
+        let _ = tokio::time::timeout(GRACE + FORCE, ended).await;
         Ok(Ending::Signalled(code))
     }
 
@@ -520,7 +519,7 @@ impl ShownProcess {
     pub(crate) fn client(&self) -> &Client {
         match self {
             Self::Started { process, .. } => process.client(),
-            Self::Observed { process, .. } => &process.client,
+            Self::Observed { process, .. } => process.client(),
         }
     }
 }

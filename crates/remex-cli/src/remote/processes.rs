@@ -7,19 +7,15 @@ use std::{
     time::Duration,
 };
 
-use remex_client::{Client, ErrorKind};
-use remex_proto::{
-    process::{Entry, ExitCause, Forget, List, Scope, State},
-    session,
+use remex_client::{
+    Client, ErrorKind,
+    process::{Entry, ExitCause, ProcessRef, SessionEntry, State},
 };
 
-use crate::{
-    remote::process_ref::{ProcessRef, is_forgotten},
-    render::{
-        confirm,
-        failure::{Failure, Kind},
-        text::plain,
-    },
+use crate::render::{
+    confirm,
+    failure::{Failure, Kind},
+    text::plain,
 };
 
 /// Every process of one identity on one server.
@@ -153,14 +149,10 @@ enum Fit {
 impl Processes {
     /// Asks the server; the oldest process comes first.
     pub(crate) async fn list(client: &Client) -> Result<Self, Failure> {
-        let listing = client.call(List { session_id: None, scope: Scope::Identity }).await?;
-        let sessions = client.call(session::List {}).await?.sessions;
+        let entries = client.list_processes().await?;
+        let sessions = client.list_sessions().await?;
         let sessions: BTreeMap<_, _> =
             sessions.into_iter().map(|session| (session.session_id.clone(), session)).collect();
-        let mut entries = listing.processes;
-        entries.sort_by(|one, other| {
-            (one.started_at_ms, &one.process_id).cmp(&(other.started_at_ms, &other.process_id))
-        });
         let rows = named(entries.into_iter().map(|entry| row(entry, &sessions)).collect());
         Ok(Self { client: client.clone(), rows })
     }
@@ -224,45 +216,37 @@ impl Processes {
     ///
     /// A server that is older may know that something lives, but not what.
     pub(crate) async fn living(&self, row: &Row) -> Result<Option<Vec<u32>>, Failure> {
-        let list = List { session_id: Some(row.entry.session_id.clone()), scope: Scope::Session };
-        let listing = match self.client.call(list).await {
+        let entry = match self.process_ref(row).entry().await {
             Err(error) if error.refusal() == Some(ErrorKind::UnknownSession) => return Ok(None),
-            listing => listing?,
+            entry => entry?,
         };
-        let mut entries = listing.processes.into_iter();
-        let entry = entries.find(|entry| entry.process_id == row.entry.process_id);
         Ok(entry.filter(|entry| entry.resident_bytes.is_some()).map(|entry| entry.living_pids))
     }
 
     /// Has the server forget a process that has ended, with its output.
     pub(crate) async fn forget(&self, row: &Row) -> Result<(), Failure> {
-        let (process_id, session_id) = (row.entry.process_id.clone(), Some(row.entry.session_id.clone()));
-        match self.client.call(Forget { process_id, session_id }).await {
+        match self.process_ref(row).forget().await {
             // Somebody else was faster, or its session has ended.
-            Err(error) if is_forgotten(&error) => Ok(()),
-            forgotten => Ok(forgotten.map(drop)?),
+            Err(error) if ProcessRef::is_forgotten(&error) => Ok(()),
+            forgotten => Ok(forgotten?),
         }
     }
 
     /// Ends those of some sessions in which nothing is remembered and which no client has.
     pub(crate) async fn end_empty(&self, session_ids: &BTreeSet<&str>) -> Result<(), Failure> {
-        let sessions = self.client.call(session::List {}).await?.sessions;
-        let is_empty = |session: &session::Entry| session.processes == 0 && !session.attached;
+        let sessions = self.client.list_sessions().await?;
+        let is_empty = |session: &SessionEntry| session.processes == 0 && !session.attached;
         for session in sessions.into_iter().filter(is_empty) {
             if session_ids.contains(session.session_id.as_str()) {
                 // A client may come back to it at this moment, or another one may be tidying up.
-                let _ = self.client.call(session::End { session_id: session.session_id }).await;
+                let _ = self.client.end_session(session.session_id).await;
             }
         }
         Ok(())
     }
 
     pub(crate) fn process_ref(&self, row: &Row) -> ProcessRef {
-        ProcessRef {
-            client: self.client.clone(),
-            session_id: row.entry.session_id.clone(),
-            process_id: row.entry.process_id.clone(),
-        }
+        self.client.process_ref(&row.entry.session_id, &row.entry.process_id)
     }
 }
 
@@ -322,7 +306,7 @@ fn named(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-fn row(entry: Entry, sessions: &BTreeMap<String, session::Entry>) -> Row {
+fn row(entry: Entry, sessions: &BTreeMap<String, SessionEntry>) -> Row {
     let session = sessions.get(&entry.session_id);
     let is_word = is_word(&entry.process_id);
     let mut row = Row {
@@ -346,7 +330,7 @@ fn is_word(name: &str) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use remex_proto::process::Produced;
+    use remex_client::process::Produced;
 
     use super::*;
 

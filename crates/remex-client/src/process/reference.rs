@@ -100,6 +100,17 @@ impl ProcessRef {
         &self.process_id
     }
 
+    /// Returns what `process/list` says about it; `None` if its session does not have it any more.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::call`].
+    pub async fn entry(&self) -> Result<Option<wire::Entry>, Error> {
+        let list = wire::List { session_id: Some(self.session_id.clone()), scope: wire::Scope::Session };
+        let processes = self.client.call(list).await?.processes;
+        Ok(processes.into_iter().find(|entry| entry.process_id == self.process_id))
+    }
+
     /// Returns a cursor at most `events` before the newest event.
     ///
     /// # Errors

@@ -2,9 +2,7 @@
 //!
 //! Pure: pieces go in, whole lines come out, whatever the pieces were. Start at [`Lines`].
 
-use remex_proto::process::Stream;
-
-use crate::remote::process_ref::OutputChunk;
+use remex_client::process::{Stream, TimedChunk};
 
 /// A line that is longer than this counts as several, so that nobody's memory depends on a line feed.
 const LINE_BYTES: usize = 1 << 20;
@@ -35,7 +33,7 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Takes a piece of output, and returns the lines that it completes.
-    pub(super) fn take(&mut self, piece: &OutputChunk) -> Vec<Line> {
+    pub(super) fn take(&mut self, piece: &TimedChunk) -> Vec<Line> {
         let mut complete = Vec::new();
         for part in piece.bytes.split_inclusive(|byte| *byte == b'\n') {
             let index = self.open.iter().position(|line| line.stream == piece.stream).unwrap_or_else(|| {
@@ -63,8 +61,8 @@ mod tests {
 
     use super::*;
 
-    fn piece(stream: Stream, at_ms: u64, text: &str) -> OutputChunk {
-        OutputChunk { stream, at_ms: Some(at_ms), bytes: Bytes::copy_from_slice(text.as_bytes()) }
+    fn piece(stream: Stream, at_ms: u64, text: &str) -> TimedChunk {
+        TimedChunk { stream, at_ms: Some(at_ms), bytes: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
     fn line(stream: Stream, at_ms: u64, text: &str) -> Line {

@@ -5,10 +5,10 @@
 use std::collections::VecDeque;
 
 use regex_automata::meta::Regex;
-use remex_proto::process::Stream;
+use remex_client::process::{Stream, TimedChunk};
 
 use super::lines::{Line, Lines};
-use crate::{remote::process_ref::OutputChunk, render::text::utc};
+use crate::render::text::utc;
 
 /// What is wanted.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Selection {
     }
 
     /// Takes what follows: first what is missing, then what was read behind it.
-    pub(super) fn take(&mut self, gap: Option<Option<u64>>, pieces: Vec<OutputChunk>) -> Vec<Item> {
+    pub(super) fn take(&mut self, gap: Option<Option<u64>>, pieces: Vec<TimedChunk>) -> Vec<Item> {
         let mut items = Vec::new();
         if let Some(bytes) = gap {
             // Missing output is older than what follows it: nobody asked for it if nobody asked for that.
@@ -119,7 +119,7 @@ impl Selection {
             || self.held.is_some()
     }
 
-    fn is_in_time(&self, piece: &OutputChunk) -> bool {
+    fn is_in_time(&self, piece: &TimedChunk) -> bool {
         let Some(at) = piece.at_ms else { return true };
         self.wanted.since_ms.is_none_or(|since| at >= since)
             && self.wanted.until_ms.is_none_or(|until| at <= until)
@@ -171,8 +171,8 @@ mod tests {
 
     use super::*;
 
-    fn out(at_ms: u64, text: &str) -> OutputChunk {
-        OutputChunk {
+    fn out(at_ms: u64, text: &str) -> TimedChunk {
+        TimedChunk {
             stream: Stream::Stdout,
             at_ms: Some(at_ms),
             bytes: Bytes::copy_from_slice(text.as_bytes()),

@@ -257,7 +257,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use ratatui::{Terminal, backend::TestBackend, crossterm::event::KeyCode};
-    use remex_proto::process::{State as Stage, Stream};
+    use remex_client::process::{State as Stage, Stream};
 
     use super::*;
     use crate::{commands::top::state::Key, remote::processes::tests::process};
@@ -288,7 +288,7 @@ mod tests {
     fn names_and_states_take_the_room_there_is_and_questions_fit() {
         let mut state = State::new("here".to_owned());
         let mut row = process("night", "a-process-with-a-long-name-構築", Stage::Closed);
-        row.entry.cause = Some(remex_proto::process::ExitCause::OutOfMemory);
+        row.entry.cause = Some(remex_client::process::ExitCause::OutOfMemory);
         row.entry.resident_bytes = Some(0);
         let other = process("night", "b", Stage::Running);
         let key = Key::of(&row);

@@ -66,7 +66,7 @@ fn rate(before: Seen, now: Seen) -> Rate {
 
 #[cfg(test)]
 mod tests {
-    use remex_proto::process::State;
+    use remex_client::process::State;
 
     use super::*;
     use crate::remote::processes::tests::process;

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use remex_proto::process::SignalName;
+use remex_client::process::SignalName;
 
 use super::{
     rates::{Rate, Rates},
@@ -292,7 +292,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use remex_proto::process::State as Stage;
+    use remex_client::process::State as Stage;
 
     use super::*;
     use crate::remote::processes::tests::process;

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use remex_proto::process::Stream;
+use remex_client::process::Stream;
 
 use crate::render::text::plain;
 

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use remex_client::{Client, Error, ErrorKind, Options, Prompts};
-use remex_proto::process::{SignalName, TerminateMode};
+use remex_client::{
+    Client, Error, ErrorKind, Options, Prompts,
+    process::{OutputBatch, ProcessRef, ReadWait, SignalName, Termination},
+};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{state::Key, tail::Tail};
 use crate::{
     remote::{
         endpoint::Endpoint,
-        process_ref::{OutputBatch, ProcessRef, ReadWait},
         processes::{Processes, Row},
         reconnect,
     },
@@ -66,8 +67,7 @@ pub(super) async fn signal(process: ProcessRef, name: String, signal: SignalName
 }
 
 pub(super) async fn kill(process: ProcessRef, name: String) -> Done {
-    let timeout_ms = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
-    Done::Acted(match process.terminate(TerminateMode::Graceful { timeout_ms }).await {
+    Done::Acted(match process.terminate(Termination::Graceful(GRACE)).await {
         Ok(()) => format!("TERM sent to {name} and all it started; KILL follows in {} s", GRACE.as_secs()),
         Err(error) => format!("cannot end {name}: {error}"),
     })
@@ -75,11 +75,7 @@ pub(super) async fn kill(process: ProcessRef, name: String) -> Done {
 
 impl Key {
     pub(super) fn process_ref(&self, client: &Client) -> ProcessRef {
-        ProcessRef {
-            client: client.clone(),
-            session_id: self.session_id.clone(),
-            process_id: self.process_id.clone(),
-        }
+        client.process_ref(&self.session_id, &self.process_id)
     }
 }
 
@@ -108,10 +104,8 @@ impl Reading {
         said_bytes: u64,
         work: &mut JoinSet<Done>,
     ) {
-        let wait = if follows { ReadWait::ForOutput } else { ReadWait::Poll };
-        if let Some((read, _)) =
-            self.under_way.take_if(|(_, other)| *other == ReadWait::ForOutput && !follows)
-        {
+        let wait = if follows { ReadWait::Yes } else { ReadWait::No };
+        if let Some((read, _)) = self.under_way.take_if(|(_, other)| *other == ReadWait::Yes && !follows) {
             read.abort();
         }
         if self.is_over || self.under_way.is_some() || !(self.is_due || follows && !self.has_failed) {
@@ -133,8 +127,8 @@ impl Reading {
                 if !begins && (output.skipped || output.batch.gap.is_some()) {
                     tail.skip();
                 }
-                self.is_over = output.batch.closed && output.batch.pieces.is_empty();
-                for piece in output.batch.pieces {
+                self.is_over = output.batch.is_closed && output.batch.chunks.is_empty();
+                for piece in output.batch.chunks {
                     tail.take(piece.stream, &piece.bytes);
                 }
             }
@@ -161,10 +155,10 @@ async fn read(
     said_bytes: u64,
     wait: ReadWait,
 ) -> Result<Output, Error> {
-    if wait == ReadWait::ForOutput && cursor.is_some() {
+    if wait == ReadWait::Yes && cursor.is_some() {
         tokio::time::sleep(FRAME).await;
     }
-    let newest = process.shortly_before(0).await?;
+    let newest = process.cursor_before_newest(0).await?;
     // As long as pieces usually are.
     let piece_bytes = (said_bytes / newest.max(1)).max(1);
     let first = newest.saturating_sub((SHOWN_BYTES / piece_bytes).clamp(2, SHOWN_EVENTS));
