@@ -243,11 +243,17 @@ impl OutputLog {
         Ok(len)
     }
 
-    /// Evicts the oldest events that `hold` does not protect until the caps are kept.
+    /// Evicts the oldest events that `hold` does not protect until the caps are kept, but never the newest one: a
+    /// reader or a search that waits for it must have a chance to see it.
     pub fn evict(&mut self, hold: Hold, budget: usize) {
+        self.evict_all_but(1, hold, budget);
+    }
+
+    fn evict_all_but(&mut self, newest: usize, hold: Hold, budget: usize) {
         while (self.held_bytes() > self.limits.retain_bytes
             || self.footprint() > budget
             || self.entries.len() > self.limits.retain_events)
+            && self.entries.len() > newest
             && self.front_evictable(hold)
         {
             self.evict_front();
@@ -257,7 +263,7 @@ impl OutputLog {
 
     /// Gives up everything that `hold` does not protect, also what is kept for snapshots.
     pub fn give_up(&mut self, hold: Hold) {
-        self.evict(hold, 0);
+        self.evict_all_but(0, hold, 0);
         self.kept.clear();
         self.store.forget_spare();
     }

@@ -323,3 +323,22 @@ proptest! {
         prop_assert_eq!(seen.lost, 0);
     }
 }
+
+#[test]
+fn the_newest_chunk_survives_a_budget_that_is_smaller_than_it() {
+    let mut log = OutputLog::new(SMALL);
+    append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'x'; 300]);
+    // What is kept for snapshots counts, and leaves less than one chunk.
+    append(&mut log, Stream::Stdout, b"the end");
+    log.evict(Hold::Nothing, SMALL.chunk_bytes);
+    let mut cursor = Cursor::START;
+    let mut readable = Vec::new();
+    while let Some(next) = log.next(&mut cursor) {
+        if let Next::Output { bytes, .. } = next {
+            readable.extend_from_slice(bytes);
+        }
+    }
+    assert!(readable.ends_with(b"the end"), "{} bytes are readable", readable.len());
+    log.give_up(Hold::Nothing);
+    assert_eq!(log.held_bytes(), 0);
+}
