@@ -424,7 +424,7 @@ fn a_program_is_shown_as_a_shell_reads_it() {
     assert_eq!(said.out, format!("added `odd`: {quoted}\n"), "{said:?}");
     let said = home.say(&["ls", "odd:"]);
     let told = format!(
-        "remex: {quoted} ended before it answered (exit code 3); it said: no way\n  \
+        "remex: {quoted} exited before it responded (exit code 3); it printed: no way\n  \
          hint: run {quoted} by hand and see what it says\n"
     );
     assert_eq!((said.code, said.err), (Some(4), told));

@@ -43,7 +43,7 @@ pub(crate) use self::{
 };
 
 /// How long anything may take before a test fails; far longer than anything takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Returns the parameters of a `process/start` on pipes, in `/`, with nothing but a `PATH`.
 pub(crate) fn start_params(process_id: &str, argv: &[&str]) -> Value {
