@@ -102,7 +102,7 @@ impl Local {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let link = remex_client::Link::memory(remex::Local::here()?.connect());
-    /// assert_eq!(format!("{link:?}"), "Link { way: \"Memory\", .. }");
+    /// assert_eq!(format!("{link:?}"), "Link { transport: \"Memory\", .. }");
     /// # Ok(()) }
     /// ```
     pub fn connect(&self) -> ClientEnd {

@@ -240,7 +240,7 @@ fn a_server_that_says_nothing_after_the_handshake_is_found_out_in_time() {
     let begun = Instant::now();
     let mute = socket.to_str().unwrap();
     let said = home.say(&["env", "test", mute, server.address(), "--timeout", "2s", "--json"]);
-    assert!(begun.elapsed() < PATIENCE / 2);
+    assert!(begun.elapsed() < Duration::from_secs(30));
     assert_eq!(said.code, Some(1), "{said:?}");
     let environments = &listing(&said)["environments"];
     assert_eq!(environments[0]["checks"][2]["name"], "round trip");

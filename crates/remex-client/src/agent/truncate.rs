@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 ///     truncator.push(format!("line {line}\n").as_bytes());
 /// }
 /// let text = truncator.finish();
-/// assert_eq!(cut.text, "line 1\nline 2\n[… 8860 bytes omitted …]\nline 999\nline 1000\n");
+/// assert_eq!(text.text, "line 1\nline 2\n[… 8860 bytes omitted …]\nline 999\nline 1000\n");
 /// assert_eq!((text.omitted_bytes, text.total_bytes), (8860, 8893));
 /// ```
 #[derive(Debug, Clone)]
