@@ -35,6 +35,9 @@ use crate::{
 const OWN_TRIES: u32 = 10;
 const OWN_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long it is left alone at most while a lost connection is being re-established.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// After this much time it is worth a word that logins can be shared.
 const SLOW_LOGIN: Duration = Duration::from_secs(2);
 
@@ -269,6 +272,7 @@ impl Endpoint {
         let mut conditions = client.connection_states();
         let is_disconnected =
             |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
+        let mut pause = OWN_PAUSE;
         while kind == EndpointKind::UserServer && conditions.wait_for(is_disconnected).await.is_ok() {
             match user_server::find().await {
                 Ok(user_server::Found::Died) => return user_server_lost(user_server::DIED),
@@ -278,7 +282,11 @@ impl Endpoint {
                     );
                 }
                 // It is about to go, a new one is there already, or the connection was cut for another reason.
-                Ok(user_server::Found::Running(_)) | Err(_) => tokio::time::sleep(OWN_PAUSE).await,
+                Ok(user_server::Found::Running(_)) | Err(_) => {
+                    tokio::time::sleep(pause).await;
+                    // A server that hangs accepts nothing: each try takes a place in its backlog.
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
             }
         }
         std::future::pending().await

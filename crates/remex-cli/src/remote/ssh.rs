@@ -241,8 +241,8 @@ mod tests {
     fn an_address_becomes_a_command_line() {
         for (address, expected) in [
             ("ssh://far", "`ssh far remex proxy`"),
-            ("ssh://ann@far.example/", "`ssh ann@far.example remex proxy`"),
-            ("ssh://ann@far:2222", "`ssh -p 2222 ann@far remex proxy`"),
+            ("ssh://you@far.example/", "`ssh you@far.example remex proxy`"),
+            ("ssh://you@far:2222", "`ssh -p 2222 you@far remex proxy`"),
             ("ssh://[fe80::1%eth0]:22", "`ssh -p 22 fe80::1%eth0 remex proxy`"),
         ] {
             assert_eq!(target(address).unwrap().to_string(), expected);
@@ -255,7 +255,7 @@ mod tests {
             "ssh://far:0",
             "ssh://far:ssh",
             "ssh://-oProxyCommand=x",
-            "ssh://ann@-far",
+            "ssh://you@-far",
             "ssh://[::1]22",
             "ssh://a b",
         ] {

@@ -7,7 +7,7 @@ use std::{
     os::unix::{fs::PermissionsExt as _, net::UnixListener},
     path::Path,
     process::{Command, Stdio},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};

@@ -262,7 +262,8 @@ impl RunningTransfer<'_> {
         let part = self.own.insert(Temporary::beside(&to.client, destination)?).path.clone();
         let content = from.read(source).await?;
         let (size, read) = (content.len() as u64, ContentHash(Sha256::digest(&content).into()));
-        if size != self.metadata.size {
+        // Files of the kernel, as in `/proc`, have content although their size is 0.
+        if size != self.metadata.size && self.metadata.size != 0 {
             return self.changed();
         }
         let mut write = write_file(part, content, Write::InPlace);

@@ -61,7 +61,7 @@ Examples:
   A server on another port of this machine:
     remex env add dev ws://127.0.0.1:7070
   An ssh host that has no remex yet; processes there survive disconnects:
-    remex env add far ssh://ann@far.example --install
+    remex env add far ssh://you@far.example --install
   The same with a command line of your own:
     remex env add far -- ssh far.example remex proxy
   A server that requires a token:

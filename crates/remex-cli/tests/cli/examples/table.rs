@@ -126,12 +126,12 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         ends("added `lab`: ws://lab.example:7070"),
     ),
     (
-        "remex env add far ssh://ann@far.example --install",
+        "remex env add far ssh://you@far.example --install",
         How::Elsewhere("it copies to another machine, which tests/cli/ssh.rs has"),
     ),
     ("remex env set gpu --connect-timeout 30s", ends("changed `gpu`: ws://")),
     (
-        "remex env add build ssh://ann@build.example --install",
+        "remex env add build ssh://you@build.example --install",
         How::Elsewhere("it copies to another machine, which tests/cli/ssh.rs has"),
     ),
     (

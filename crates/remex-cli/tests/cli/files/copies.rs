@@ -274,6 +274,13 @@ fn a_file_that_grew_since_somebody_looked_arrives_whole() {
 }
 
 #[test]
+fn a_file_of_the_kernel_arrives_although_its_size_is_0() {
+    let world = World::new();
+    world.quietly(&["cp", "/proc/sys/kernel/ostype", "build:"]);
+    assert_eq!(fs::read_to_string(world.there.path("ostype")).unwrap(), "Linux\n");
+}
+
+#[test]
 fn nothing_is_copied_into_itself_whatever_it_is_called() {
     let world = World::new();
     make_site(&world.there);
