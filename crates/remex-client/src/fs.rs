@@ -1,7 +1,7 @@
 //! Files on the remote host: typed calls, transfers that survive disconnects, directory trees, and watches.
 //!
 //! Start at [`Fs`]; [`Fs::open`] and [`Fs::upload`] are for content of any size, [`Fs::upload_tree`] and
-//! [`Fs::download_tree`] for directories, [`Transfer`] for a file from one host to another. Paths are those of the remote host.
+//! [`Fs::download_tree`] for directories, [`Transfer`] and [`copy_trees`] for files and directories from one host to another. Paths are those of the remote host.
 
 mod destination;
 mod directory;
@@ -11,6 +11,7 @@ mod handle;
 mod path;
 mod transfer;
 mod tree;
+mod tree_copy;
 mod upload;
 mod watch;
 
@@ -31,6 +32,9 @@ pub use self::{
     path::{AsHostPath, entry_name},
     transfer::{Transfer, Transferred},
     tree::{Progress, Summary},
+    tree_copy::{
+        CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, copy_trees,
+    },
     upload::Permissions,
     watch::{Changes, Depth, Watch},
 };

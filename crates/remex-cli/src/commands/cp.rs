@@ -1,14 +1,14 @@
 //! `remex cp`: files and trees from any place to any other.
 //!
 //! Every place is a client, this machine too, so all copies take the same way. Start at [`run`]; [`plan`] decides what
-//! becomes what, [`tree`] copies, [`report`] tells.
+//! becomes what, the client copies, [`report`] tells.
 
 mod plan;
 mod report;
-mod tree;
 
 use std::sync::Arc;
 
+use remex_client::fs::copy_trees;
 use tokio::signal::unix::SignalKind;
 
 use super::Outcome;
@@ -81,7 +81,7 @@ async fn copy(flags: &Flags, connections: &mut Connections, report: &Arc<Report>
     let Some(destination) = sites.pop() else { return Ok(0) };
     let copy_jobs = plan::copy_jobs(sites, &destination, report).await?;
     let _drawing = report.draw();
-    tree::copy(copy_jobs, report).await?;
+    copy_trees(copy_jobs, report).await?;
     Ok(report.code())
 }
 

@@ -316,19 +316,10 @@ fn trim_end(path: &[u8]) -> &[u8] {
 }
 
 /// Returns how an entry of a directory is shown that is shown like this.
-pub(crate) fn joined(directory: &str, name: &OsStr) -> String {
+fn joined(directory: &str, name: &OsStr) -> String {
     let name = name.to_string_lossy();
     let directory = directory.strip_suffix("/.").unwrap_or(directory);
     if directory.ends_with(['/', ':']) { format!("{directory}{name}") } else { format!("{directory}/{name}") }
-}
-
-/// Returns how a neighbour of what is shown like this is shown.
-pub(crate) fn sibling_of(shown: &str, name: &OsStr) -> String {
-    let name = name.to_string_lossy();
-    let shown = shown.trim_end_matches('/');
-    // A place ends with a colon, which may be part of a local name after a slash.
-    let directory = shown.rfind('/').or_else(|| shown.rfind(':')).map_or("", |at| &shown[..=at]);
-    format!("{directory}{name}")
 }
 
 async fn report_disconnects(

@@ -8,50 +8,21 @@ use std::{
 
 use remex_client::{
     Error, ErrorKind,
-    fs::{HostPath, Metadata},
+    fs::{CopyMarker, CopyPath, CopyTask, HostPath, Metadata, MetadataKind},
 };
 
-use super::{
-    report::Report,
-    tree::{is_special, special_is_there},
-};
+use super::report::{self, Report};
 use crate::{
     remote::path_arg::RemotePath,
     render::{failure::Failure, text},
 };
-
-/// One thing that was named, and what is to become of it.
-#[derive(Debug)]
-pub(super) struct CopyJob {
-    pub(super) from: RemotePath,
-    /// What it is; a link that was named is followed.
-    pub(super) metadata: Metadata,
-    pub(super) to: RemotePath,
-    /// What is there.
-    pub(super) there: Option<Metadata>,
-    /// What marks the directory while it is new and unfinished.
-    pub(super) marker: Marker,
-}
-
-/// The name of the file that marks a new directory until everything is in it, so that the same command goes on there
-/// instead of copying into it.
-pub(super) const MARKER: &str = ".remex-part";
-
-/// What marks a directory as unfinished.
-#[derive(Debug)]
-pub(super) struct Marker {
-    /// Names what is being copied, in bytes because paths need not be UTF-8.
-    pub(super) text: Vec<u8>,
-    /// It is there: an earlier copy did not come to its end.
-    pub(super) is_continued: bool,
-}
 
 /// Decides what becomes of each source; those that are not there are reported and left out.
 pub(super) async fn copy_jobs(
     sources: Vec<RemotePath>,
     destination: &RemotePath,
     report: &Report,
-) -> Result<Vec<CopyJob>, Failure> {
+) -> Result<Vec<CopyTask>, Failure> {
     let there = look(destination).await?;
     let is_directory = there.as_ref().is_some_and(|there| there.is_directory);
     let shown = text::plain(&destination.shown);
@@ -67,7 +38,7 @@ pub(super) async fn copy_jobs(
         check_parent(destination).await?;
     }
     let resolved = resolve(destination).await?;
-    let mut copy_jobs: Vec<CopyJob> = Vec::new();
+    let mut copy_jobs: Vec<CopyTask> = Vec::new();
     let is_only = sources.len() == 1;
     for from in sources {
         match copy_job(from, destination, &resolved, Into { is_directory, is_only }).await {
@@ -136,7 +107,7 @@ async fn copy_job(
     destination: &RemotePath,
     resolved: &Path,
     into: Into,
-) -> Result<CopyJob, Failure> {
+) -> Result<CopyTask, Failure> {
     let failed = |error: Error| from.failed("copy", error);
     let metadata = from.at.fs.metadata(&from.path).await.map_err(failed)?;
     if from.is_directory && !metadata.is_directory {
@@ -155,9 +126,9 @@ async fn copy_job(
     let real =
         real.native().map_err(|error| Failure::new(error.to_string(), "name another path"))?.to_owned();
     let mut to = RemotePath { path: resolved.to_owned(), ..destination.clone() };
-    let mut marker = Marker::new(&from, &real);
+    let mut marker = CopyMarker::new(marker_text(&from, &real));
     if into.is_directory && into.is_only && metadata.is_directory {
-        marker.is_continued = marker.is_in(&to).await;
+        marker.is_continued = marker.is_in(&copy_path(&to)).await;
     }
     if into.is_directory
         && !marker.is_continued
@@ -175,28 +146,29 @@ async fn copy_job(
     check_kinds(&from, &metadata, &to, there.as_ref())?;
     check_itself(&from, &real, &metadata, &to).await?;
     if metadata.is_directory && there.is_some() && !marker.is_continued {
-        marker.is_continued = marker.is_in(&to).await;
+        marker.is_continued = marker.is_in(&copy_path(&to)).await;
     }
-    Ok(CopyJob { from, metadata, to, there, marker })
+    let contents_only = from.is_content;
+    let (from, to) = (copy_path(&from), copy_path(&to));
+    Ok(CopyTask { from, metadata, to, there, contents_only, marker })
 }
 
-impl Marker {
-    fn new(from: &RemotePath, real: &Path) -> Self {
-        let mut text = format!("remex cp {}:", from.at.name).into_bytes();
-        text.extend_from_slice(real.as_os_str().as_encoded_bytes());
-        text.push(b'\n');
-        Self { text, is_continued: false }
-    }
+/// Returns the path as the client copies it.
+fn copy_path(path: &RemotePath) -> CopyPath {
+    CopyPath { fs: path.at.fs.clone(), path: path.path.clone(), label: path.shown.clone() }
+}
 
-    /// Tells whether a directory is one that an earlier copy of the same source left unfinished.
-    pub(super) async fn is_in(&self, directory: &RemotePath) -> bool {
-        let (fs, path) = (&directory.at.fs, directory.path.join(MARKER));
-        let is_likely = fs
-            .metadata(&path)
-            .await
-            .is_ok_and(|there| there.is_file && !there.is_symlink && there.size == self.text.len() as u64);
-        is_likely && fs.read(&path).await.is_ok_and(|content| content == self.text)
-    }
+/// Returns what identifies a source in the marker of an unfinished copy; bytes, because paths need not be UTF-8.
+fn marker_text(from: &RemotePath, real: &Path) -> Vec<u8> {
+    let mut text = format!("remex cp {}:", from.at.name).into_bytes();
+    text.extend_from_slice(real.as_os_str().as_encoded_bytes());
+    text.push(b'\n');
+    text
+}
+
+/// Returns whether it is neither a file, a directory nor a link.
+fn is_special(metadata: &Metadata) -> bool {
+    !metadata.is_file && !metadata.is_directory && metadata.kind != Some(MetadataKind::Symlink)
 }
 
 /// Returns the name that a source has in a directory; the root of a file system has none.
@@ -218,7 +190,7 @@ fn check_kinds(
     let (what, todo) = match (metadata.is_directory, there.is_directory) {
         (true, false) => ("is not a directory", "remove it, or copy to another name"),
         (false, true) => ("is a directory", "copy to another name"),
-        (false, false) if is_special(there) => return Err(special_is_there(from, to)),
+        (false, false) if is_special(there) => return Err(report::special_exists(&from.shown, &to.shown)),
         _ => return Ok(()),
     };
     Err(Failure::new(format!("{}: `{}` {what}", cannot_copy(from), text::plain(&to.shown)), todo))
@@ -263,14 +235,14 @@ async fn is_same_host(from: &RemotePath, to: &RemotePath, path: &Path) -> bool {
 }
 
 /// Refuses two sources that would overwrite each other.
-fn check_twice(copy_jobs: &[CopyJob], new: &CopyJob) -> Result<(), Failure> {
+fn check_twice(copy_jobs: &[CopyTask], new: &CopyTask) -> Result<(), Failure> {
     let Some(other) = copy_jobs.iter().find(|other| other.to.path == new.to.path) else { return Ok(()) };
     Err(Failure::usage(
         format!(
             "cannot copy both `{}` and `{}`: each would be `{}`",
-            text::plain(&other.from.shown),
-            text::plain(&new.from.shown),
-            text::plain(&new.to.shown)
+            text::plain(&other.from.label),
+            text::plain(&new.from.label),
+            text::plain(&new.to.label)
         ),
         "copy one of them to another name",
     ))

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_client::fs::{CopyAction, CopyFailure, CopyObserver, CopyProblem};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -46,17 +47,17 @@ pub(super) struct Report {
     /// A person looks on.
     is_watched: bool,
     began: Instant,
-    pub(super) files: AtomicU64,
-    pub(super) skipped: AtomicU64,
+    files: AtomicU64,
+    skipped: AtomicU64,
     /// What went wrong, and how much of it is only that pipes, sockets and devices are not copied.
     failed: AtomicU64,
-    pub(super) specials: AtomicU64,
+    specials: AtomicU64,
     /// Bytes that are there, and those that were copied now.
     done: AtomicU64,
     moved: AtomicU64,
     /// What there is to do; counted while the copy goes on.
-    pub(super) total_files: AtomicU64,
-    pub(super) total_bytes: AtomicU64,
+    total_files: AtomicU64,
+    total_bytes: AtomicU64,
     /// What a failed copy leaves for the next one, as it is shown; held for moments.
     left: Mutex<BTreeSet<String>>,
     /// Held for moments, by whoever writes to the terminal.
@@ -93,50 +94,8 @@ impl Report {
         }
     }
 
-    pub(super) fn is_dry(&self) -> bool {
-        self.is_dry
-    }
-
-    /// Tells whether there is a line that wants to know how much there is to do.
-    pub(super) fn is_watched(&self) -> bool {
-        self.is_watched && !self.is_dry
-    }
-
     pub(super) fn has_begun(&self) -> bool {
         self.done.load(Relaxed) > 0
-    }
-
-    /// Takes note of bytes that need not be copied any more.
-    pub(super) fn found(&self, bytes: u64) {
-        self.done.fetch_add(bytes, Relaxed);
-    }
-
-    /// Takes note of bytes that were copied.
-    pub(super) fn moved(&self, bytes: u64) {
-        self.moved.fetch_add(bytes, Relaxed);
-        self.done.fetch_add(bytes, Relaxed);
-    }
-
-    pub(super) fn begin(&self, shown: &str) {
-        if self.is_watched {
-            self.screen().current = plain(shown);
-        }
-    }
-
-    /// Everything that there is to do has been counted.
-    pub(super) fn counted(&self) {
-        self.screen().is_counted = true;
-    }
-
-    /// Prints what is done, or would be.
-    pub(super) fn did(&self, what: &str, from: &str, to: &str) -> Result<(), Failure> {
-        if !self.is_dry && self.detail != Detail::Files {
-            return Ok(());
-        }
-        // Held until it is printed, or the progress line would come between.
-        let mut screen = self.screen();
-        screen.clear();
-        print::out(format!("{what} {} -> {}\n", plain(from), plain(to)))
     }
 
     /// Says what went wrong with one thing; returns it when it makes no sense to go on.
@@ -145,11 +104,6 @@ impl Report {
         let mut screen = self.screen();
         screen.clear();
         screen.failures.add(failure)
-    }
-
-    /// Takes note of a file that stays behind until the copy succeeds.
-    pub(super) fn left(&self, shown: String) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(shown);
     }
 
     /// Names what a failed copy leaves, and what to do with it.
@@ -212,7 +166,7 @@ impl Report {
     /// Draws the line until what is returned is dropped.
     pub(super) fn draw(self: &Arc<Self>) -> JoinSet<()> {
         let mut drawing = JoinSet::new();
-        if self.is_watched() && print::can_erase() {
+        if self.wants_total() && print::can_erase() {
             let report = Arc::clone(self);
             drawing.spawn(async move {
                 let mut ticks = tokio::time::interval(REDRAW);
@@ -315,6 +269,112 @@ impl Shown<'_> {
         // The last column stays free: some terminals would begin a new line.
         beginning(&line, columns.saturating_sub(1)).to_owned()
     }
+}
+
+impl CopyObserver for Report {
+    type Stop = Failure;
+
+    fn is_dry_run(&self) -> bool {
+        self.is_dry
+    }
+
+    fn wants_total(&self) -> bool {
+        self.is_watched && !self.is_dry
+    }
+
+    fn on_started(&self, label: &str) {
+        if self.is_watched {
+            self.screen().current = plain(label);
+        }
+    }
+
+    fn on_existing(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Relaxed);
+    }
+
+    fn on_copied(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Relaxed);
+        self.done.fetch_add(bytes, Relaxed);
+    }
+
+    fn on_counted(&self, files: u64, bytes: u64) {
+        self.total_files.fetch_add(files, Relaxed);
+        self.total_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn on_total_known(&self) {
+        self.screen().is_counted = true;
+    }
+
+    fn on_leftover(&self, label: String) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(label);
+    }
+
+    fn on_action(&self, action: CopyAction, from: &str, to: &str) -> Result<(), Failure> {
+        let verb = match action {
+            CopyAction::Make => "make",
+            CopyAction::Copy => "copy",
+            CopyAction::Link => "link",
+            CopyAction::Skip => "skip",
+        };
+        match action {
+            CopyAction::Make => {}
+            CopyAction::Copy | CopyAction::Link => _ = self.files.fetch_add(1, Relaxed),
+            CopyAction::Skip => _ = self.skipped.fetch_add(1, Relaxed),
+        }
+        if !self.is_dry && self.detail != Detail::Files {
+            return Ok(());
+        }
+        // Held until it is printed, or the progress line would come between.
+        let mut screen = self.screen();
+        screen.clear();
+        print::out(format!("{verb} {} -> {}\n", plain(from), plain(to)))
+    }
+
+    fn on_failure(&self, failure: CopyFailure) -> Result<(), Failure> {
+        if failure.problem == CopyProblem::Special {
+            self.specials.fetch_add(1, Relaxed);
+        }
+        self.failure(explained(failure))
+    }
+}
+
+/// Says why something was not copied, and what to do.
+fn explained(failure: CopyFailure) -> Failure {
+    const OTHER_NAME: &str = "remove it, or copy to another name";
+
+    let CopyFailure { label, problem } = failure;
+    let cannot_copy = format!("cannot copy `{}`", plain(&label));
+    match problem {
+        // What goes missing on the way is not what was asked for and is not there.
+        CopyProblem::Failed(error) => Failure::from(error).context(&cannot_copy).on_the_way(),
+        CopyProblem::Special => Failure::new(
+            format!("{cannot_copy}: it is a pipe, socket or device, and is skipped"),
+            "copy what is read from it with `remex run`, if that is what you want",
+        ),
+        CopyProblem::SpecialExists { to } => special_exists(&label, &to),
+        CopyProblem::DirectoryExists { to } => {
+            Failure::new(format!("{cannot_copy}: `{}` is a directory", plain(&to)), OTHER_NAME)
+        }
+        CopyProblem::NotADirectory { to } => {
+            Failure::new(format!("{cannot_copy}: `{}` is not a directory", plain(&to)), OTHER_NAME)
+        }
+        CopyProblem::TooDeep { limit } => Failure::new(
+            format!("{cannot_copy}: more than {limit} directories are in each other"),
+            "copy it by itself",
+        ),
+        CopyProblem::Unordered { name } => Failure::new(
+            format!("{cannot_copy}: its server lists `{}` twice, or out of order", plain(&name)),
+            "try again; if it stays so, do not trust that server",
+        ),
+    }
+}
+
+pub(super) fn special_exists(from: &str, to: &str) -> Failure {
+    Failure::new(
+        format!("cannot copy `{}`: `{}` is a pipe, socket or device", plain(from), plain(to)),
+        "remove it, or copy to another name",
+    )
 }
 
 fn count(files: u64) -> String {

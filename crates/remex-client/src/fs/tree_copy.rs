@@ -1,0 +1,273 @@
+//! Copies of files and directory trees from any host to any other: skips what is there, resumes and verifies.
+//!
+//! Memory does not grow with the tree: the walk keeps a page for each level, and waits when enough is under way. Start at
+//! [`copy_trees`].
+
+mod copier;
+mod leftovers;
+mod listing;
+
+use std::{ffi::OsStr, path::PathBuf, sync::Arc};
+
+use tokio::task::JoinSet;
+
+use super::{Fs, Metadata, MetadataKind};
+use crate::Error;
+use copier::Copier;
+
+/// Set-user-id and its like do not come from elsewhere.
+const PERMISSIONS: u32 = 0o777;
+
+/// What keeps the users of a directory from removing each other's files.
+const STICKY: u32 = 0o1000;
+
+/// Whoever made a directory has to be able to work in it.
+const OWNER: u32 = 0o700;
+
+/// A path on one host.
+#[derive(Debug, Clone)]
+pub struct CopyPath {
+    /// The files of the host.
+    pub fs: Fs,
+    /// Absolute.
+    pub path: PathBuf,
+    /// What messages call it, such as `build:src`.
+    pub label: String,
+}
+
+impl CopyPath {
+    /// Returns the path of an entry of this directory.
+    #[must_use]
+    pub fn join(&self, name: &OsStr) -> Self {
+        let label = joined(&self.label, name);
+        CopyPath { fs: self.fs.clone(), path: self.path.join(name), label }
+    }
+}
+
+/// One file or directory to copy, and where to.
+#[derive(Debug)]
+pub struct CopyTask {
+    /// The source.
+    pub from: CopyPath,
+    /// What the source is; a link is followed.
+    pub metadata: Metadata,
+    /// The destination itself, not the directory that it is to be in.
+    pub to: CopyPath,
+    /// What is at the destination.
+    pub there: Option<Metadata>,
+    /// Whether a directory that is new keeps its own permissions and times, and only what is in it is copied.
+    pub contents_only: bool,
+    /// Marks a new directory until everything is in it.
+    pub marker: CopyMarker,
+}
+
+/// Marks a new directory until everything is in it, so that a repeated copy continues it.
+#[derive(Debug)]
+pub struct CopyMarker {
+    /// Identifies the source.
+    text: Vec<u8>,
+    /// Whether the destination has the marker: an earlier copy did not finish.
+    pub is_continued: bool,
+}
+
+impl CopyMarker {
+    /// The name of the file that marks an unfinished directory.
+    pub const NAME: &str = ".remex-part";
+
+    /// Creates a marker with a text that identifies the source.
+    pub fn new(text: Vec<u8>) -> Self {
+        CopyMarker { text, is_continued: false }
+    }
+
+    /// Returns whether an earlier copy of the same source left a directory unfinished.
+    pub async fn is_in(&self, directory: &CopyPath) -> bool {
+        let (fs, path) = (&directory.fs, directory.path.join(Self::NAME));
+        let is_likely = fs
+            .metadata(&path)
+            .await
+            .is_ok_and(|there| there.is_file && !there.is_symlink && there.size == self.text.len() as u64);
+        is_likely && fs.read(&path).await.is_ok_and(|content| content == self.text)
+    }
+}
+
+/// What a copy does with one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyAction {
+    /// Creates a directory.
+    Make,
+    /// Copies the content of a file.
+    Copy,
+    /// Creates a symbolic link.
+    Link,
+    /// Leaves what is there, because it is the same.
+    Skip,
+}
+
+/// Why an entry was not copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyFailure {
+    /// The label of the entry.
+    pub label: String,
+    /// The reason.
+    pub problem: CopyProblem,
+}
+
+/// The reason why an entry was not copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CopyProblem {
+    /// A call failed.
+    Failed(Error),
+    /// It is a pipe, a socket or a device.
+    Special,
+    /// The destination, a pipe, a socket or a device, is in the way.
+    SpecialExists {
+        /// The label of the destination.
+        to: String,
+    },
+    /// The destination is a directory, and the source is not.
+    DirectoryExists {
+        /// The label of the destination.
+        to: String,
+    },
+    /// The destination is not a directory, and the source is.
+    NotADirectory {
+        /// The label of the destination.
+        to: String,
+    },
+    /// The directories are nested too deeply.
+    TooDeep {
+        /// How deep they may be.
+        limit: usize,
+    },
+    /// The server listed an entry twice or out of order, so that it could be a link first and a directory later.
+    Unordered {
+        /// The name of the entry.
+        name: String,
+    },
+}
+
+/// Watches a copy, and decides whether it goes on after a failure.
+pub trait CopyObserver: Send + Sync + 'static {
+    /// Why the copy stops early.
+    type Stop: Send + 'static;
+
+    /// Returns whether nothing is to be changed.
+    fn is_dry_run(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the total is to be counted while the copy runs.
+    fn wants_total(&self) -> bool {
+        false
+    }
+
+    /// An entry was started.
+    fn on_started(&self, _label: &str) {}
+
+    /// So many bytes need not be copied, because an earlier copy did.
+    fn on_existing(&self, _bytes: u64) {}
+
+    /// So many bytes were copied.
+    fn on_copied(&self, _bytes: u64) {}
+
+    /// So many more files and bytes are to be copied.
+    fn on_counted(&self, _files: u64, _bytes: u64) {}
+
+    /// Everything was counted.
+    fn on_total_known(&self) {}
+
+    /// A file stays behind until the copy succeeds.
+    fn on_leftover(&self, _label: String) {}
+
+    /// Something was done, or would be in a dry run.
+    ///
+    /// # Errors
+    ///
+    /// When the copy is to stop.
+    fn on_action(&self, action: CopyAction, from: &str, to: &str) -> Result<(), Self::Stop>;
+
+    /// An entry could not be copied.
+    ///
+    /// # Errors
+    ///
+    /// When the copy is to stop.
+    fn on_failure(&self, failure: CopyFailure) -> Result<(), Self::Stop>;
+}
+
+/// Copies files and directory trees; a failure of one entry is reported, and the others go on.
+///
+/// Files that have the same size and time at the destination are skipped, large files are resumed where an earlier copy
+/// stopped, and every content is verified by its hash. Permissions, times and symbolic links are kept.
+///
+/// # Errors
+///
+/// What the observer returns to stop the copy.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+/// # let (fs, directory) = (client.fs(), tempfile::tempdir()?);
+/// use std::sync::Arc;
+/// use remex_client::fs::{CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyTask, copy_trees};
+///
+/// struct StopAtFirst;
+///
+/// impl CopyObserver for StopAtFirst {
+///     type Stop = CopyFailure;
+///
+///     fn on_action(&self, action: CopyAction, from: &str, to: &str) -> Result<(), CopyFailure> {
+///         println!("{action:?} {from} -> {to}");
+///         Ok(())
+///     }
+///
+///     fn on_failure(&self, failure: CopyFailure) -> Result<(), CopyFailure> {
+///         Err(failure)
+///     }
+/// }
+///
+/// fs.create_dir(directory.path().join("project")).await?;
+/// fs.write(directory.path().join("project/main.c"), "int main(void) {}\n").await?;
+/// let end = |name: &str| CopyPath { fs: fs.clone(), path: directory.path().join(name), label: name.to_owned() };
+/// let task = CopyTask {
+///     metadata: fs.metadata(directory.path().join("project")).await?,
+///     from: end("project"),
+///     to: end("copy"),
+///     there: None,
+///     contents_only: false,
+///     marker: CopyMarker::new(b"project".to_vec()),
+/// };
+/// copy_trees(vec![task], &Arc::new(StopAtFirst)).await.expect("nothing is in the way");
+/// assert_eq!(fs.read(directory.path().join("copy/main.c")).await?, "int main(void) {}\n");
+/// # Ok(()) }
+/// ```
+pub async fn copy_trees<O: CopyObserver>(tasks: Vec<CopyTask>, observer: &Arc<O>) -> Result<(), O::Stop> {
+    let mut counting = JoinSet::new();
+    if observer.wants_total() {
+        let roots = tasks.iter().map(|task| (task.from.clone(), task.metadata.clone())).collect();
+        counting.spawn(listing::count(roots, Arc::clone(observer)));
+    }
+    let mut copy = Copier::new(observer);
+    for task in tasks {
+        copy.task(task).await?;
+    }
+    copy.finish().await
+}
+
+fn failed(path: &CopyPath, error: Error) -> CopyFailure {
+    CopyFailure { label: path.label.clone(), problem: CopyProblem::Failed(error) }
+}
+
+/// Returns the label of an entry of a directory.
+fn joined(directory: &str, name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    let directory = directory.strip_suffix("/.").unwrap_or(directory);
+    if directory.ends_with(['/', ':']) { format!("{directory}{name}") } else { format!("{directory}/{name}") }
+}
+
+fn is_directory(metadata: &Metadata) -> bool {
+    metadata.is_directory && !metadata.is_symlink
+}
+
+fn kind(metadata: &Metadata) -> Option<MetadataKind> {
+    if metadata.is_symlink { Some(MetadataKind::Symlink) } else { metadata.kind }
+}

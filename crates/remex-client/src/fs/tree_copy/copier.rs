@@ -1,0 +1,465 @@
+//! The copy itself: one walk, in pages, and many files under way.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, UNIX_EPOCH},
+};
+
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use super::{
+    CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, OWNER, PERMISSIONS,
+    STICKY, failed, is_directory, joined, kind,
+    leftovers::{make_marked, take_up},
+    listing::Listing,
+};
+use crate::fs::{AsHostPath as _, Metadata, MetadataKind, Times, Transfer};
+
+/// How many files are under way at once, so that a long way is no brake.
+const JOBS: usize = 32;
+
+/// What is longer is copied in blocks, and can be continued; in bytes.
+const LARGE: u64 = 256 << 10;
+
+/// How many directories may be in each other: more than a path has room for.
+const DEEPEST: usize = 2048;
+
+/// How many of them may be large: each has some blocks in memory.
+const LARGE_JOBS: usize = 4;
+
+/// A copy under way.
+pub(super) struct Copier<O: CopyObserver> {
+    observer: Arc<O>,
+    jobs: JoinSet<Ended<O::Stop>>,
+    large: Arc<Semaphore>,
+    /// The tree is one that an earlier copy began, so its directories are not somebody else's.
+    goes_on: bool,
+    /// Something of the current tree could not be copied.
+    has_failed: Arc<AtomicBool>,
+}
+
+/// Why a step did not succeed.
+enum Halt<S> {
+    Failure(CopyFailure),
+    Stop(S),
+}
+
+impl<S> From<CopyFailure> for Halt<S> {
+    fn from(failure: CopyFailure) -> Self {
+        Halt::Failure(failure)
+    }
+}
+
+/// What a job leaves: the directory that it worked in, and what went wrong.
+struct Ended<S> {
+    directory: Option<Arc<Directory>>,
+    outcome: Result<(), Halt<S>>,
+}
+
+/// A directory that is filled; whoever has work to do in it holds it, and after the last it gets its time.
+struct Directory {
+    to: CopyPath,
+    metadata: Metadata,
+    /// It was there before, and keeps its permissions.
+    is_kept: bool,
+    /// It has the marker of an unfinished copy, which goes when everything was copied.
+    is_marked: bool,
+    /// Something of the tree could not be copied.
+    has_failed: Arc<AtomicBool>,
+    parent: Option<Arc<Directory>>,
+}
+
+/// A directory that is being read.
+struct Frame {
+    from: Listing,
+    to: CopyPath,
+    /// What is at the destination, if it was there before.
+    there: Option<Listing>,
+    is_marked: bool,
+    directory: Option<Arc<Directory>>,
+}
+
+/// What to do with one entry.
+struct Item {
+    from: CopyPath,
+    metadata: Metadata,
+    to: CopyPath,
+    there: Option<Metadata>,
+    directory: Option<Arc<Directory>>,
+}
+
+impl<O: CopyObserver> Copier<O> {
+    pub(super) fn new(observer: &Arc<O>) -> Self {
+        Copier {
+            observer: Arc::clone(observer),
+            jobs: JoinSet::new(),
+            large: Arc::new(Semaphore::new(LARGE_JOBS)),
+            goes_on: false,
+            has_failed: Arc::default(),
+        }
+    }
+
+    pub(super) async fn task(&mut self, task: CopyTask) -> Result<(), O::Stop> {
+        let CopyTask { from, metadata, to, there, contents_only, marker } = task;
+        let metadata = Metadata { is_symlink: false, ..metadata };
+        if !metadata.is_directory {
+            let is_named = there.as_ref().is_some_and(|there| is_same(&metadata, there));
+            // Whoever names a file means its content, not what a time says about it.
+            let there = if is_named && !has_same_content(&from, &to).await { None } else { there };
+            return self.item(Item { from, metadata, to, there, directory: None }).await;
+        }
+        let keeps_root = contents_only && !marker.is_continued;
+        self.goes_on = marker.is_continued;
+        self.has_failed = Arc::default();
+        let marker = (marker.is_continued || there.is_none() && !keeps_root).then_some(marker);
+        let item = Item { from, metadata, to, there, directory: None };
+        let mut frames = Vec::new();
+        match self.enter(item, marker).await {
+            Ok(mut frame) => {
+                if keeps_root {
+                    frame.directory = None;
+                }
+                frames.push(frame);
+            }
+            Err(halt) => self.halted(halt)?,
+        }
+        while let Some(frame) = frames.last_mut() {
+            match self.next(frame).await {
+                Ok(Some(item)) if is_directory(&item.metadata) && frames.len() >= DEEPEST => {
+                    let problem = CopyProblem::TooDeep { limit: DEEPEST };
+                    self.failure(CopyFailure { label: item.from.label, problem })?;
+                }
+                Ok(Some(item)) if is_directory(&item.metadata) => match self.enter(item, None).await {
+                    Ok(frame) => frames.push(frame),
+                    Err(halt) => self.halted(halt)?,
+                },
+                Ok(Some(item)) => self.item(item).await?,
+                Ok(None) => {
+                    let directory = frames.pop().and_then(|frame| frame.directory);
+                    self.release(directory);
+                }
+                Err(failure) => {
+                    self.failure(failure)?;
+                    let directory = frames.pop().and_then(|frame| frame.directory);
+                    self.release(directory);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports what went wrong with a part of the current tree.
+    fn failure(&self, failure: CopyFailure) -> Result<(), O::Stop> {
+        self.has_failed.store(true, Relaxed);
+        self.observer.on_failure(failure)
+    }
+
+    fn halted(&self, halt: Halt<O::Stop>) -> Result<(), O::Stop> {
+        match halt {
+            Halt::Failure(failure) => self.failure(failure),
+            Halt::Stop(stop) => Err(stop),
+        }
+    }
+
+    /// Returns the next entry of a directory.
+    async fn next(&self, frame: &mut Frame) -> Result<Option<Item>, CopyFailure> {
+        let mut next = frame.from.next().await?;
+        if frame.is_marked && next.as_ref().is_some_and(|(name, _)| name == CopyMarker::NAME) {
+            // An unfinished copy is being copied; what marks it is not content.
+            next = frame.from.next().await?;
+        }
+        let Some((name, metadata)) = next else { return Ok(None) };
+        let there = match &mut frame.there {
+            Some(there) => there.find(&name).await?,
+            None => None,
+        };
+        Ok(Some(Item {
+            from: frame.from.directory.join(&name),
+            metadata,
+            to: frame.to.join(&name),
+            there,
+            directory: frame.directory.clone(),
+        }))
+    }
+
+    /// Makes a directory, and begins to read its counterpart.
+    async fn enter(&mut self, item: Item, marker: Option<CopyMarker>) -> Result<Frame, Halt<O::Stop>> {
+        let Item { from, metadata, to, there, directory: parent } = item;
+        let is_there = there.as_ref().is_some_and(|there| there.is_directory && !there.is_symlink);
+        if there.is_some() && !is_there {
+            let problem = CopyProblem::NotADirectory { to: to.label };
+            return Err(CopyFailure { label: from.label, problem }.into());
+        }
+        // A tree that cannot be read leaves nothing at its destination.
+        let read = match &marker {
+            Some(_) => Some(Listing::new(from.clone()).await?),
+            None => None,
+        };
+        let make = async {
+            match (is_there, &marker) {
+                _ if self.observer.is_dry_run() => return Ok(()),
+                (true, _) if self.goes_on => return take_up(&from, &to, there.as_ref()).await,
+                (true, _) => return Ok(()),
+                (false, Some(marker)) => make_marked(&to, marker).await?,
+                // The path of the root has no links any more, and below it none is followed, whoever put it there.
+                (false, None) => to.fs.create_dir_all_without_links(&to.path).await?,
+            }
+            let mode = directory_permissions(&metadata) | OWNER;
+            to.fs.set_permissions_without_links(&to.path, mode).await
+        };
+        let reading = async {
+            match read {
+                Some(read) => Ok(read),
+                None => Listing::new(from.clone()).await,
+            }
+        };
+        let reading_there = async {
+            match is_there {
+                true => Listing::new(to.clone()).await.map(Some),
+                false => Ok(None),
+            }
+        };
+        let (made, reading, there) = tokio::join!(make, reading, reading_there);
+        made.map_err(|error| failed(&from, error))?;
+        if !is_there {
+            did(&*self.observer, CopyAction::Make, &from, &to)?;
+        }
+        let (is_kept, is_marked) = (is_there && !self.goes_on, marker.is_some());
+        let has_failed = Arc::clone(&self.has_failed);
+        let directory = Directory { to: to.clone(), metadata, is_kept, is_marked, has_failed, parent };
+        let directory = (!self.observer.is_dry_run()).then(|| Arc::new(directory));
+        Ok(Frame { from: reading?, to, there: there?, is_marked, directory })
+    }
+
+    /// Begins to copy what is no directory.
+    async fn item(&mut self, item: Item) -> Result<(), O::Stop> {
+        while self.jobs.len() >= JOBS {
+            self.join_one().await?;
+        }
+        let (observer, large) = (Arc::clone(&self.observer), Arc::clone(&self.large));
+        self.jobs.spawn(async move {
+            let outcome = Box::pin(item.copy(&*observer, &large)).await;
+            Ended { directory: item.directory, outcome }
+        });
+        Ok(())
+    }
+
+    /// Lets go of a directory; the last one to do so gives it its permissions and its time.
+    fn release(&mut self, directory: Option<Arc<Directory>>) {
+        let Some(directory) = directory.and_then(Arc::into_inner) else { return };
+        let observer = Arc::clone(&self.observer);
+        self.jobs.spawn(async move {
+            let outcome = directory.complete(&*observer).await.map_err(Halt::Failure);
+            Ended { directory: directory.parent, outcome }
+        });
+    }
+
+    async fn join_one(&mut self) -> Result<(), O::Stop> {
+        match self.jobs.join_next().await {
+            None => Ok(()),
+            Some(Ok(Ended { directory, outcome })) => {
+                if let (Some(directory), Err(_)) = (&directory, &outcome) {
+                    directory.has_failed.store(true, Relaxed);
+                }
+                self.release(directory);
+                match outcome {
+                    Ok(()) => Ok(()),
+                    Err(Halt::Failure(failure)) => self.observer.on_failure(failure),
+                    Err(Halt::Stop(stop)) => Err(stop),
+                }
+            }
+            Some(Err(failed)) => match failed.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Only who drops the set ends a job.
+                Err(_) => Ok(()),
+            },
+        }
+    }
+
+    pub(super) async fn finish(&mut self) -> Result<(), O::Stop> {
+        while !self.jobs.is_empty() {
+            self.join_one().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Reports what was done, or would be.
+fn did<O: CopyObserver>(
+    observer: &O,
+    action: CopyAction,
+    from: &CopyPath,
+    to: &CopyPath,
+) -> Result<(), Halt<O::Stop>> {
+    observer.on_action(action, &from.label, &to.label).map_err(Halt::Stop)
+}
+
+impl Directory {
+    async fn complete(&self, observer: &impl CopyObserver) -> Result<(), CopyFailure> {
+        let (fs, path) = (&self.to.fs, &self.to.path);
+        let times = Times { modified: time(self.metadata.modified_at_ms), accessed: None };
+        let is_unfinished = self.is_marked && self.has_failed.load(Relaxed);
+        if is_unfinished {
+            observer.on_leftover(joined(&self.to.label, OsStr::new(CopyMarker::NAME)));
+        }
+        let done = async {
+            if self.is_marked && !is_unfinished {
+                fs.remove_all(path.join(CopyMarker::NAME)).await?;
+            }
+            if !self.is_kept {
+                fs.set_permissions_without_links(path, directory_permissions(&self.metadata)).await?;
+            }
+            fs.set_times(path, times).await
+        };
+        done.await.map_err(|error| failed(&self.to, error))
+    }
+}
+
+impl Item {
+    async fn copy<O: CopyObserver>(&self, observer: &O, large: &Semaphore) -> Result<(), Halt<O::Stop>> {
+        let Self { from, metadata, to, there, .. } = self;
+        observer.on_started(&from.label);
+        let there = there.as_ref();
+        if there.is_some_and(|there| there.is_directory && !there.is_symlink) {
+            let problem = CopyProblem::DirectoryExists { to: to.label.clone() };
+            return Err(CopyFailure { label: from.label.clone(), problem }.into());
+        }
+        if there.is_some_and(|there| is_special(there) && !there.is_symlink) {
+            let problem = CopyProblem::SpecialExists { to: to.label.clone() };
+            return Err(CopyFailure { label: from.label.clone(), problem }.into());
+        }
+        match kind(metadata) {
+            Some(MetadataKind::Symlink) => self.link(observer).await,
+            Some(MetadataKind::File) if there.is_some_and(|there| is_same(metadata, there)) => {
+                self.skip(observer).await
+            }
+            Some(MetadataKind::File) => {
+                let _room = if metadata.size > LARGE { large.acquire().await.ok() } else { None };
+                self.file(observer).await
+            }
+            _ => Err(CopyFailure { label: from.label.clone(), problem: CopyProblem::Special }.into()),
+        }
+    }
+
+    async fn file<O: CopyObserver>(&self, observer: &O) -> Result<(), Halt<O::Stop>> {
+        let Self { from, metadata, to, .. } = self;
+        if !observer.is_dry_run() {
+            let path = |end: &CopyPath| end.path.as_host_path();
+            let transfer = Transfer {
+                from: from.fs.clone(),
+                source: path(from).map_err(|error| failed(from, error))?,
+                metadata: metadata.clone(),
+                to: to.fs.clone(),
+                destination: path(to).map_err(|error| failed(to, error))?,
+            };
+            let (mut so_far, mut is_found) = (0, metadata.size > LARGE);
+            let progress = |bytes: u64| {
+                // A large file first tells what an earlier copy has left.
+                let more = bytes.saturating_sub(so_far);
+                if std::mem::take(&mut is_found) {
+                    observer.on_existing(more);
+                } else {
+                    observer.on_copied(more);
+                }
+                // It may have to begin anew.
+                so_far = so_far.max(bytes);
+            };
+            // A file in a tree that is killed is cleaned up by the next copy of the tree; one that was named is not.
+            let done = async {
+                match self.directory {
+                    Some(_) => transfer.run(progress).await,
+                    None => transfer.run_with_part(progress).await,
+                }
+            };
+            if let Err(error) = done.await {
+                self.report_part(&transfer, observer).await;
+                return Err(failed(from, error).into());
+            }
+        }
+        did(observer, CopyAction::Copy, from, to)
+    }
+
+    /// Reports the part that a failed transfer has left for the next one.
+    async fn report_part(&self, transfer: &Transfer, observer: &impl CopyObserver) {
+        let Ok(part) = transfer.part() else { return };
+        let name = part.native().ok().and_then(Path::file_name);
+        if let (Some(name), Ok(true)) = (name, self.to.fs.exists(&part).await) {
+            observer.on_leftover(sibling_of(&self.to.label, name));
+        }
+    }
+
+    async fn link<O: CopyObserver>(&self, observer: &O) -> Result<(), Halt<O::Stop>> {
+        let Self { from, to, there, .. } = self;
+        let target = from.fs.read_link(&from.path).await.map_err(|error| failed(from, error))?;
+        let target: OsString = std::os::unix::ffi::OsStringExt::from_vec(target.target_base64.to_vec());
+        let is_same = there.as_ref().is_some_and(|there| {
+            there.is_symlink && there.link_target.as_deref() == target.to_str() && target.to_str().is_some()
+        });
+        if is_same {
+            return did(observer, CopyAction::Skip, from, to);
+        }
+        if !observer.is_dry_run() {
+            let made = to.fs.replace_with_symlink(target, &to.path).await;
+            made.map_err(|error| failed(from, error))?;
+        }
+        did(observer, CopyAction::Link, from, to)
+    }
+
+    /// Leaves what is there, but for its permissions.
+    async fn skip<O: CopyObserver>(&self, observer: &O) -> Result<(), Halt<O::Stop>> {
+        let Self { from, metadata, to, there, .. } = self;
+        let mode = permissions(metadata);
+        let is_other = there.as_ref().is_some_and(|there| permissions(there) != mode);
+        if is_other && !observer.is_dry_run() {
+            let set = to.fs.set_permissions(&to.path, mode).await;
+            set.map_err(|error| failed(from, error))?;
+        }
+        observer.on_existing(metadata.size);
+        did(observer, CopyAction::Skip, from, to)
+    }
+}
+
+/// Compares what is in two files.
+async fn has_same_content(from: &CopyPath, to: &CopyPath) -> bool {
+    let hashes = tokio::join!(from.fs.hash(&from.path), to.fs.hash(&to.path));
+    matches!(hashes, (Ok(from), Ok(to)) if from == to)
+}
+
+/// Tells whether a file need not be copied, as far as size and time tell.
+fn is_same(from: &Metadata, there: &Metadata) -> bool {
+    there.is_file
+        && !there.is_symlink
+        && (from.size, from.modified_at_ms) == (there.size, there.modified_at_ms)
+}
+
+/// Returns whether it is neither a file, a directory nor a link.
+fn is_special(metadata: &Metadata) -> bool {
+    !metadata.is_file && !metadata.is_directory && metadata.kind != Some(MetadataKind::Symlink)
+}
+
+fn permissions(metadata: &Metadata) -> u32 {
+    metadata.mode.unwrap_or(0o755) & PERMISSIONS
+}
+
+fn directory_permissions(metadata: &Metadata) -> u32 {
+    metadata.mode.unwrap_or(0o755) & (PERMISSIONS | STICKY)
+}
+
+fn time(ms: i64) -> Option<std::time::SystemTime> {
+    let distance = Duration::from_millis(ms.unsigned_abs());
+    if ms < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
+}
+
+/// Returns the label of a sibling.
+fn sibling_of(label: &str, name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    let label = label.trim_end_matches('/');
+    // The name of a host ends with a colon, which may be part of a local name after a slash.
+    let directory = label.rfind('/').or_else(|| label.rfind(':')).map_or("", |at| &label[..=at]);
+    format!("{directory}{name}")
+}

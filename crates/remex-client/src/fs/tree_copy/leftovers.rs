@@ -1,0 +1,126 @@
+//! What a copy that was killed leaves at its destination: how a new directory is marked, and how it is continued.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::{CopyMarker, CopyPath, OWNER, PERMISSIONS, STICKY};
+use crate::{
+    Error, ErrorKind,
+    fs::{Metadata, entry_name},
+};
+
+/// For what nobody else has to read.
+const PRIVATE: u32 = 0o600;
+
+/// Makes a directory that has its marker from the moment it is there, or nothing at all.
+pub(super) async fn make_marked(to: &CopyPath, marker: &CopyMarker) -> Result<(), Error> {
+    let fs = &to.fs;
+    let new = beside(&to.path, ".remex-new");
+    let path = new.join(CopyMarker::NAME);
+    let made = async {
+        // Left by a copy that was killed, it may be there already.
+        fs.create_dir_all_without_links(&new).await?;
+        fs.write(&path, &marker.text).await?;
+        fs.set_permissions(&path, PRIVATE).await?;
+        fs.rename_new(&new, &to.path).await
+    };
+    let Err(error) = made.await else { return Ok(()) };
+    // Never recursive: what is not ours stays.
+    let _ = fs.remove(&path).await;
+    let _ = fs.remove(&new).await;
+    // Another copy of the same source may have been faster, or a lost connection hid that this one was.
+    if marker.is_in(to).await { Ok(()) } else { Err(error) }
+}
+
+/// Prepares a directory that an earlier copy has made: removes what it left when it was killed, and lets us write.
+pub(super) async fn take_up(from: &CopyPath, to: &CopyPath, there: Option<&Metadata>) -> Result<(), Error> {
+    let fs = &to.fs;
+    if let Some(mode) = there.and_then(|there| there.mode).filter(|mode| mode & OWNER != OWNER) {
+        fs.set_permissions_without_links(&to.path, mode & (PERMISSIONS | STICKY) | OWNER).await?;
+    }
+    let mut pages = fs.read_dir_pages(&to.path)?;
+    let mut leftovers = Vec::new();
+    while let Some(page) = pages.next().await? {
+        for entry in page {
+            let is_file = |there: &Metadata| there.is_file && !there.is_symlink;
+            let name = entry_name(&to.path, &entry)?;
+            if let Some(leftover) = Leftover::parse(&name)
+                && entry.metadata.as_deref().is_some_and(is_file)
+            {
+                leftovers.push((leftover, name));
+            }
+        }
+    }
+    for (leftover, name) in leftovers {
+        let is_needed = match leftover {
+            Leftover::Part { of } => has_entry(from, &of).await? || has_entry(from, &name).await?,
+            Leftover::Whole => has_entry(from, &name).await?,
+        };
+        if !is_needed {
+            match fs.remove(to.path.join(&name)).await {
+                Err(error) if error.refusal() != Some(ErrorKind::NotFound) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn has_entry(directory: &CopyPath, name: &OsStr) -> Result<bool, Error> {
+    let path = directory.path.join(name);
+    // A link that leads nowhere is an entry, too.
+    Ok(directory.fs.exists(&path).await? || directory.fs.read_link(&path).await.is_ok())
+}
+
+/// What a transfer that was killed leaves beside its destination.
+#[derive(Debug, PartialEq, Eq)]
+enum Leftover {
+    /// `.NAME.remex-0123456789abcdef`: a small file, which nothing continues.
+    Whole,
+    /// `.NAME.remex-part`: a large file, which the next transfer continues.
+    Part { of: OsString },
+}
+
+impl Leftover {
+    fn parse(name: &OsStr) -> Option<Self> {
+        const WORD: &[u8] = b".remex-";
+        let rest = name.as_bytes().strip_prefix(b".")?;
+        let at = rest.windows(WORD.len()).rposition(|window| window == WORD).filter(|at| *at > 0)?;
+        let (of, ending) = (&rest[..at], &rest[at + WORD.len()..]);
+        let is_random = |ending: &[u8]| ending.len() == 16 && ending.iter().all(u8::is_ascii_hexdigit);
+        match ending {
+            b"part" => Some(Self::Part { of: OsStr::from_bytes(of).to_owned() }),
+            ending if is_random(ending) => Some(Self::Whole),
+            _ => None,
+        }
+    }
+}
+
+/// Returns a hidden name beside a path.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    /// With the dot and the ending a name has at most 255 bytes.
+    const KEPT: usize = 200;
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let mut hidden = b".".to_vec();
+    hidden.extend_from_slice(&name[..name.len().min(KEPT)]);
+    hidden.extend_from_slice(ending.as_bytes());
+    path.with_file_name(OsStr::from_bytes(&hidden))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_transfers_leave_is_a_leftover() {
+        let parse = |name: &str| Leftover::parse(OsStr::new(name));
+        assert_eq!(parse(".a.remex-0123456789abcdef"), Some(Leftover::Whole));
+        assert_eq!(parse(".a.remex-b.remex-part"), Some(Leftover::Part { of: "a.remex-b".into() }));
+        for name in [".remex-part", "..remex-part", "a.remex-part", ".a.remex-0123", ".a.remex-parts", ".a"] {
+            assert_eq!(parse(name), None, "{name}");
+        }
+    }
+}

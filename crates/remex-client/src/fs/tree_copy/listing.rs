@@ -1,0 +1,121 @@
+//! Reading directories for a copy, a page at a time.
+
+use std::{
+    ffi::{OsStr, OsString},
+    sync::Arc,
+    vec,
+};
+
+use super::{CopyFailure, CopyObserver, CopyPath, CopyProblem, failed, is_directory, kind};
+use crate::{
+    Error,
+    fs::{DirectoryEntry, Metadata, MetadataKind, Pages, entry_name},
+};
+
+/// What is in a directory, in the order of the names, a page at a time.
+pub(super) struct Listing {
+    pub(super) directory: CopyPath,
+    pages: Pages,
+    page: vec::IntoIter<DirectoryEntry>,
+    /// Taken from the page, and not yet asked for.
+    ahead: Option<(OsString, Metadata)>,
+    /// The name that was read last.
+    last: Option<OsString>,
+}
+
+impl Listing {
+    /// Reads the first page.
+    pub(super) async fn new(directory: CopyPath) -> Result<Self, CopyFailure> {
+        let mut pages =
+            directory.fs.read_dir_pages(&directory.path).map_err(|error| failed(&directory, error))?;
+        let page = pages.next().await.map_err(|error| failed(&directory, error))?;
+        Ok(Self { directory, pages, page: page.unwrap_or_default().into_iter(), ahead: None, last: None })
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Option<(OsString, Metadata)>, CopyFailure> {
+        if let Some(ahead) = self.ahead.take() {
+            return Ok(Some(ahead));
+        }
+        loop {
+            if let Some(entry) = self.page.next() {
+                let name = entry_name(&self.directory.path, &entry)
+                    .map_err(|error| failed(&self.directory, error))?;
+                // A name that comes twice could first be a link, and then be followed as a directory.
+                if !is_after(&name, self.last.as_deref()) {
+                    let problem = CopyProblem::Unordered { name: name.to_string_lossy().into_owned() };
+                    return Err(CopyFailure { label: self.directory.label.clone(), problem });
+                }
+                self.last = Some(name.clone());
+                let metadata = match entry.metadata {
+                    Some(metadata) => *metadata,
+                    // It went between the listing and the look at it, or comes now.
+                    None => match self.directory.fs.metadata(self.directory.path.join(&name)).await {
+                        Ok(metadata) => metadata,
+                        Err(Error::Refused(_)) => continue,
+                        Err(error) => return Err(failed(&self.directory, error)),
+                    },
+                };
+                return Ok(Some((name, metadata)));
+            }
+            let page = self.pages.next().await.map_err(|error| failed(&self.directory, error))?;
+            let Some(page) = page else { return Ok(None) };
+            self.page = page.into_iter();
+        }
+    }
+
+    /// Finds an entry; names are asked for in their order.
+    pub(super) async fn find(&mut self, name: &OsString) -> Result<Option<Metadata>, CopyFailure> {
+        while let Some((found, metadata)) = self.next().await? {
+            if found == *name {
+                return Ok(Some(metadata));
+            }
+            if found > *name {
+                self.ahead = Some((found, metadata));
+                break;
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn is_after(name: &OsStr, last: Option<&OsStr>) -> bool {
+    last.is_none_or(|last| name > last)
+}
+
+/// Counts what there is to do. What cannot be read is said by the copy itself.
+pub(super) async fn count<O: CopyObserver>(roots: Vec<(CopyPath, Metadata)>, observer: Arc<O>) {
+    for (root, metadata) in roots {
+        let mut listings = Vec::new();
+        if metadata.is_directory {
+            listings.extend(Listing::new(root).await.ok());
+        } else {
+            observer.on_counted(1, metadata.size);
+        }
+        while let Some(listing) = listings.last_mut() {
+            match listing.next().await {
+                Ok(Some((name, metadata))) if is_directory(&metadata) => {
+                    let directory = listing.directory.join(&name);
+                    listings.extend(Listing::new(directory).await.ok());
+                }
+                Ok(Some((_, metadata))) => {
+                    let is_file = kind(&metadata) == Some(MetadataKind::File);
+                    observer.on_counted(1, if is_file { metadata.size } else { 0 });
+                }
+                Ok(None) | Err(_) => drop(listings.pop()),
+            }
+        }
+    }
+    observer.on_total_known();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_never_names_anything_twice() {
+        let is_after = |name: &str, last: &str| is_after(OsStr::new(name), Some(OsStr::new(last)));
+        assert!(is_after("b", "a") && is_after("aa", "a") && is_after("a", "B"));
+        assert!(!is_after("a", "a") && !is_after("a", "b") && !is_after("a", "aa"));
+    }
+}
