@@ -152,7 +152,7 @@ impl Client {
         self.core().call(request.into()).await?.decode(R::METHOD)
     }
 
-    /// Returns the id of the session; another client resumes it with [`Session::Resume`].
+    /// Returns the id of the session; another client resumes it with [`Session::Resume`](crate::Session::Resume).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
