@@ -16,7 +16,7 @@ use remex_proto::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, sleep_until},
 };
 
 use super::{Audience, Caller, Engine, State};
@@ -120,10 +120,15 @@ impl<A: Audience> GracefulTermination<'_, A> {
             if let Err(error) = tree::signal(&self.scope, &[Signal::TERM, Signal::CONT]).await {
                 tracing::warn!(process = %self.process.id, %error, "cannot send SIGTERM to the process tree");
             }
-            tokio::select! {
+            // Only the wait gives way to a further request, never the kill: requests without end would put it off.
+            let has_ended = tokio::select! {
                 biased;
+                () = sleep_until(deadline) => false,
                 Ok(()) = self.deadlines.changed() => continue,
-                () = end_by(deadline, &self.scope, self.process) => {}
+                () = ended(&self.scope, self.process) => true,
+            };
+            if !has_ended && let Err(error) = kill(&self.scope).await {
+                tracing::error!(process = %self.process.id, error = %error.message, "process tree is still alive after SIGKILL");
             }
             // No request can arrive between this check and the removal, because both hold the same lock.
             let mut graceful_terminations = self.process.graceful_terminations();
@@ -136,19 +141,15 @@ impl<A: Audience> GracefulTermination<'_, A> {
     }
 }
 
-/// Waits until everything in `scope` has ended, and kills the rest at `deadline`.
-async fn end_by<A: Audience>(deadline: Instant, scope: &Scope, process: &Engine<A>) {
-    let exited = timeout_at(deadline, process.ended()).await.is_ok();
-    if exited && has_ended(scope).await {
-        return;
-    }
-    let _ = timeout_at(deadline, process.closed()).await;
+/// Waits until everything in `scope` has ended; pending for good if something outlives the output of the process.
+async fn ended<A: Audience>(scope: &Scope, process: &Engine<A>) {
+    process.ended().await;
     if has_ended(scope).await {
         return;
     }
-    sleep_until(deadline).await;
-    if let Err(error) = kill(scope).await {
-        tracing::error!(process = %process.id, error = %error.message, "process tree is still alive after SIGKILL");
+    process.closed().await;
+    if !has_ended(scope).await {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -381,3 +381,22 @@ async fn graceful_terminations_of_one_process_share_a_task_with_the_earliest_dea
     assert_eq!(exited["signal"], "SIGKILL", "{exited}");
     client.note("process/closed", "deaf").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graceful_terminations_without_end_do_not_put_off_the_kill() {
+    let site = Site::new().await;
+    let (mut client, session) = site.client_and_session().await;
+    client.start("deaf", "trap '' TERM; echo ready; read line; sleep 1000").await.unwrap();
+    client.note("process/output", "deaf").await;
+    let mut pests = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let mut pest = site.client().await;
+        let terminate =
+            json!({"processId": "deaf", "sessionId": session, "mode": {"graceful": {"timeoutMs": 0}}});
+        pests.spawn(async move { while pest.call("process/terminate", terminate.clone()).await.is_ok() {} });
+    }
+    // It takes milliseconds, and a quarter of a minute if requests can put it off.
+    let exited = tokio::time::timeout(Duration::from_secs(5), client.note("process/exited", "deaf")).await;
+    let exited = exited.expect("the process is killed while requests keep coming");
+    assert_eq!(exited["signal"], "SIGKILL", "{exited}");
+}
