@@ -5,13 +5,13 @@ use remex_proto::Call;
 /// A class of calls that share a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallClass {
-    /// Never waits: what ends, signals, or asks what there is.
+    /// Never waits for a slot: terminations, signals and listings.
     Control,
-    /// Answered soon.
+    /// Answered quickly.
     Plain,
-    /// May hang with its path.
+    /// May block on a hanging file system.
     Files,
-    /// May wait for a process, or for the web.
+    /// May wait for a process, or for a web server.
     Parked,
 }
 

@@ -1,13 +1,13 @@
-//! How many files may be open at once.
+//! Limits the number of open files.
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// What a server allows that does not say so.
+/// The limit assumed for a server that does not announce one.
 const LIMIT: u64 = 128;
 
-/// How many of them no transfer takes.
+/// How many of them transfers leave free for other uses.
 const SPARE: u64 = 8;
 
 /// Limits open files, separately for reading and writing: a copy may need one of each to make progress.
@@ -18,7 +18,7 @@ pub(crate) struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// Shares out what a server allows, where 0 means that it did not say.
+    /// Divides the limit of the server; 0 means that it did not announce one.
     pub(super) fn new(limit: u64) -> Self {
         let limit = if limit == 0 { LIMIT } else { limit };
         let half = usize::try_from(limit.saturating_sub(SPARE) / 2).unwrap_or(usize::MAX);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Core, RawReply, RouteEvent, RouteKey, SessionEnd};
 use crate::{Error, SessionLost, event_queue::ProcessEvent};
 
-/// What a notification is about that does not decode.
+/// The subject of a notification that cannot be decoded.
 enum Subject {
     Process(String),
     Route(RouteKey),
@@ -20,7 +20,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Looks for an id among parameters of which anything may be wrong.
+    /// Finds an id in parameters that are otherwise invalid.
     fn of(params: &str) -> Option<Self> {
         let params: serde_json::Value = serde_json::from_str(params).ok()?;
         let text = |name: &str| params.get(name).and_then(|id| id.as_str()).map(str::to_owned);
@@ -35,7 +35,7 @@ impl Subject {
 }
 
 impl Core {
-    /// Takes a message from the wire.
+    /// Handles a message from the wire.
     ///
     /// Fails with [`Error::Protocol`] if the message cannot be attributed; the caller counts these.
     pub(crate) fn on_message(&self, bytes: &Bytes) -> Result<(), Error> {
@@ -52,13 +52,13 @@ impl Core {
                     Err(error) => match serde_json::from_str::<RpcError>(error) {
                         Ok(error) => Err(Error::Refused(error)),
                         Err(error) => {
-                            let what = format!("an error does not decode: {error}");
+                            let what = format!("cannot decode an error response: {error}");
                             self.on_protocol_error(&what)?;
                             Err(nonsense(what))
                         }
                     },
                 };
-                // On lines there is no other way to say why a connection is closed.
+                // On line transports the server has no other way to say why it closes the connection.
                 if let Err(Error::Refused(error)) = &outcome
                     && id == RequestId::MALFORMED
                     && error.message == session::TAKEN_OVER
@@ -71,22 +71,22 @@ impl Core {
             Ok(Message::Notification { method, params }) => {
                 match ServerNote::parse(&method, params) {
                     Ok(note) => self.on_notification(note),
-                    // A newer server may tell more than this client knows.
+                    // A newer server may send notifications that this client does not know.
                     Err(remex_proto::ParseError::UnknownMethod { .. }) => {}
                     Err(error) => {
-                        return self.on_invalid_notification(
-                            params,
-                            &format!("`{method}` does not decode: {error}"),
-                        );
+                        return self
+                            .on_invalid_notification(params, &format!("cannot decode `{method}`: {error}"));
                     }
                 }
                 Ok(())
             }
-            Ok(Message::Request { method, .. }) => Err(nonsense(format!("it asked for `{method}`"))),
+            Ok(Message::Request { method, .. }) => {
+                Err(nonsense(format!("the server sent a request (`{method}`)")))
+            }
         }
     }
 
-    /// Takes a message from a server in this process.
+    /// Handles a message from a server in this process.
     pub(crate) fn on_value(&self, value: ToClient) -> Result<(), Error> {
         match value {
             ToClient::Answer { id, outcome } => {
@@ -159,14 +159,14 @@ impl Core {
         }
     }
 
-    /// Counts a breach of the protocol; fails when it is one too many.
+    /// Counts a protocol error; fails when the limit is reached.
     pub(crate) fn on_protocol_error(&self, what: &str) -> Result<(), SessionLost> {
-        tracing::warn!(error = %what, "the server broke the protocol");
+        tracing::warn!(error = %what, "protocol error");
         let is_too_many = self.lock().protocol_errors.add(Instant::now());
         if is_too_many { Err(SessionLost::Protocol { what: what.to_owned() }) } else { Ok(()) }
     }
 
-    /// Ends what a notification is about that does not decode.
+    /// Ends the stream, watch or process that an undecodable notification belongs to.
     ///
     /// Fails if the subject is unknown: then any stream may have lost data.
     fn on_invalid_notification(&self, params: Option<&str>, what: &str) -> Result<(), Error> {

@@ -1,30 +1,30 @@
-//! What is to be sent.
+//! Messages waiting to be sent.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use remex_proto::{ClientNote, RequestId, flow, request};
 
-use super::{Body, Core, State};
+use super::{Body, Core, CoreState};
 
-/// What is to be sent, in this order but for the requests, which come last.
+/// Messages waiting to be sent, in the order of the fields, except that requests come last.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    /// The answer to the last ping.
+    /// The payload of the pong for the last ping.
     pong: Option<Bytes>,
-    /// A sign of life is wanted.
+    /// Whether to send a ping.
     ping: bool,
-    /// The newest mark.
+    /// The latest acknowledgement.
     pub(super) ack: Option<u64>,
-    /// How far the consumers of each process have got.
+    /// The position of the consumers of each process.
     consumed: BTreeMap<String, u64>,
-    /// How far the readers of each body have got.
+    /// The position of the reader of each body.
     body_consumed: BTreeMap<String, u64>,
     pub(super) cancels: VecDeque<u64>,
     pub(super) requests: VecDeque<u64>,
 }
 
-/// One thing to send.
+/// One message to send.
 pub(crate) enum OutgoingItem {
     Ping,
     Pong(Bytes),
@@ -33,7 +33,7 @@ pub(crate) enum OutgoingItem {
 }
 
 impl Core {
-    /// Waits for something to send, and takes it.
+    /// Waits for the next message to send.
     pub(crate) async fn next_item(&self) -> OutgoingItem {
         loop {
             if let Some(item) = self.take_item() {
@@ -43,10 +43,10 @@ impl Core {
         }
     }
 
-    /// Takes the next thing to send.
+    /// Takes the next message to send, if any.
     pub(crate) fn take_item(&self) -> Option<OutgoingItem> {
         let mut state = self.lock();
-        let State { pending, outgoing, .. } = &mut *state;
+        let CoreState { pending, outgoing, .. } = &mut *state;
         if let Some(payload) = outgoing.pong.take() {
             return Some(OutgoingItem::Pong(payload));
         }
@@ -81,7 +81,7 @@ impl Core {
         None
     }
 
-    /// Asks for a sign of life; returns how many there were.
+    /// Queues a ping; returns the number of answers so far.
     pub(crate) fn ping(&self) -> u64 {
         let mut state = self.lock();
         state.outgoing.ping = true;
@@ -98,7 +98,7 @@ impl Core {
         self.bell.notify_one();
     }
 
-    /// Tells the server how far the consumers of a process have got.
+    /// Reports the position of the consumers of a process to the server.
     pub(crate) fn consumed(&self, process_id: &str, seq: u64) {
         let mut state = self.lock();
         if !state.enabled.consumed {
@@ -110,7 +110,7 @@ impl Core {
         self.bell.notify_one();
     }
 
-    /// Tells the server how far the reader of a body has got.
+    /// Reports the position of the reader of a body to the server.
     pub(crate) fn body_consumed(&self, request_id: &str, seq: u64) {
         let mut state = self.lock();
         if state.enabled.consumed {
@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Ends what an answered call has left behind, where the server can be told.
+    /// Cancels the stream of an answered call, if the server supports that.
     pub(crate) fn cancel(&self, id: u64) {
         let mut state = self.lock();
         if state.enabled.cancel {

@@ -21,7 +21,7 @@ pub(crate) struct PendingReply {
 }
 
 impl PendingReply {
-    /// Returns the number of the call.
+    /// Returns the id of the call.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

@@ -7,7 +7,7 @@ pub(super) fn after_disconnect(call: &Call) -> AfterDisconnect {
     let is_repeatable = match call {
         Call::ProcessStart(start) => start.start_id.is_some(),
         Call::ProcessWrite(write) => write.write_id.is_some(),
-        // Doing these twice is the same as doing them once.
+        // These are idempotent.
         Call::ProcessRead(_)
         | Call::ProcessTerminate(_)
         | Call::ProcessCloseStdin(_)
@@ -35,7 +35,7 @@ pub(super) fn after_disconnect(call: &Call) -> AfterDisconnect {
         Call::HttpRequest(request) => {
             !request.stream_response && ["GET", "HEAD", "OPTIONS"].contains(&request.method.as_str())
         }
-        // A second time these fail, or do something else, or their handle is gone with the connection.
+        // Repeating these fails or has another effect, or their handle was closed with the connection.
         Call::Initialize(_)
         | Call::ProcessSignal(_)
         | Call::ProcessForget(_)

@@ -10,10 +10,10 @@ use remex_proto::{fs, http};
 
 use crate::{Error, SessionLost};
 
-/// How many news of one watch may wait; beyond it they become one overflow.
+/// How many notifications of one watch may be buffered; beyond that they become one overflow.
 const WAITING_NEWS: usize = 1024;
 
-/// How much of one body may wait, in bytes; only a server that cannot be told to wait sends as much.
+/// How much of one body may be buffered, in bytes; only a server without backpressure sends that much.
 const WAITING_BODY: usize = 64 << 20;
 
 /// Which stream or watch a notification is for.
@@ -30,7 +30,7 @@ pub(crate) enum RouteKey {
 pub(crate) enum RouteEvent {
     Body(http::BodyDelta),
     Changed(fs::Changed),
-    /// More of a body waited than may; nothing follows.
+    /// Too much of a body was buffered unread; nothing follows.
     Overrun {
         bytes: usize,
     },
@@ -42,17 +42,17 @@ pub(crate) enum RouteEvent {
     Lost(SessionLost),
 }
 
-/// What has arrived for one stream or watch, and waits for its one consumer; bounded.
+/// The bounded buffer between the connection and the one consumer of a stream or watch.
 #[derive(Debug, Default)]
 pub(crate) struct Route {
-    /// The task with the connection puts in, the consumer takes out; held for moments only.
-    state: Mutex<State>,
+    /// The connection task adds events, the consumer takes them; locked only briefly.
+    state: Mutex<RouteState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RouteState {
     waiting: VecDeque<RouteEvent>,
-    /// Of the bodies among them.
+    /// The bytes of the queued body parts.
     bytes: usize,
     has_ended: bool,
     consumer: Option<Waker>,
@@ -63,14 +63,14 @@ impl Route {
         self.lock().push(what);
     }
 
-    /// Adds the last thing.
+    /// Adds the final event.
     pub(crate) fn end(&self, what: RouteEvent) {
         let mut state = self.lock();
         state.push(what);
         state.has_ended = true;
     }
 
-    /// Waits for what comes next. Cancel-safe.
+    /// Waits for the next event. Cancel-safe.
     pub(crate) async fn next(&self) -> RouteEvent {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
@@ -87,12 +87,12 @@ impl Route {
         Poll::Ready(what)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RouteState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RouteState {
     fn push(&mut self, what: RouteEvent) {
         if self.has_ended {
             return;
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn news_that_nobody_takes_become_one_overflow() {
+    async fn unread_changes_become_one_overflow() {
         let route = Route::default();
         let change = |number: usize| fs::Change {
             path: HostPath::parse(&format!("/w/{number}")).unwrap(),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_nobody_reads_ends_when_too_much_waits() {
+    async fn an_unread_body_ends_when_too_much_is_buffered() {
         let route = Route::default();
         let part = Blob::from(vec![0; 1 << 20]);
         for seq in 1..=100 {

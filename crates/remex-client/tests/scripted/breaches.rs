@@ -20,7 +20,7 @@ use crate::{
 fn assert_broken<T: std::fmt::Debug>(outcome: Result<T, Error>, method: &str) {
     let error = outcome.unwrap_err();
     let Error::Protocol { what } = &error else { panic!("{error}") };
-    assert!(what.starts_with(&format!("`{method}` does not decode: ")), "{what}");
+    assert!(what.starts_with(&format!("cannot decode `{method}`: ")), "{what}");
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn an_error_that_does_not_decode_ends_its_call_and_nothing_else() {
         server.send(json!({"id": id, "error": {"code": "no"}})).await;
     });
     assert!(
-        matches!(&status, Err(Error::Protocol { what }) if what.contains("does not decode")),
+        matches!(&status, Err(Error::Protocol { what }) if what.contains("cannot decode")),
         "{status:?}"
     );
     assert_eq!((client.connection_state(), client.disconnects()), (ConnectionState::Connected, 0));
@@ -112,7 +112,7 @@ async fn a_server_that_goes_on_breaking_the_protocol_loses_the_session_with_that
     }
     let error = soon("the end of the session", other.wait()).await.unwrap_err();
     let Error::Lost(SessionLost::Protocol { what }) = &error else { panic!("{error}") };
-    assert!(what.starts_with("`process/output` does not decode: "), "{what}");
+    assert!(what.starts_with("cannot decode `process/output`: "), "{what}");
     assert_eq!(
         client.connection_state(),
         ConnectionState::Lost(SessionLost::Protocol { what: what.clone() })

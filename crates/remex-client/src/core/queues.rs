@@ -1,0 +1,123 @@
+//! The event queues of processes, and the reads that they need.
+
+use std::sync::Arc;
+
+use remex_proto::{process as wire, state::pending::AfterDisconnect};
+
+use super::{
+    Core,
+    call::{Admission, PendingCall, ReplyTo},
+};
+use crate::{
+    ConnectionState, Error,
+    error::is_unknown_process,
+    event_queue::{EventQueue, QueueAction},
+};
+
+/// The cursor of a read that only asks for the newest position of a process.
+pub(crate) const AFTER_EVERYTHING: u64 = u64::MAX - 1;
+
+impl Core {
+    /// Adds the queue of a process; must precede the request that starts or observes it.
+    pub(crate) fn add_queue(&self, queue: &Arc<EventQueue>) -> Result<(), Error> {
+        let mut state = self.lock();
+        if let ConnectionState::Lost(loss) = &*self.connection_state.borrow() {
+            return Err(loss.clone().into());
+        }
+        if state.queues.contains_key(&queue.id) {
+            return Err(Error::Usage(format!(
+                "this client already has a handle on process `{}`; clone it",
+                queue.id
+            )));
+        }
+        state.unfollowed.remove(&queue.id);
+        state.queues.insert(queue.id.clone(), Arc::clone(queue));
+        Ok(())
+    }
+
+    pub(crate) fn remove_queue(&self, queue: &EventQueue) {
+        let is_closed = queue.known().closed.is_some();
+        let mut state = self.lock();
+        state.queues.remove(&queue.id);
+        if is_closed {
+            return;
+        }
+        // There is no consumer for its output, which must not block the process.
+        state.unfollowed.insert(queue.id.clone());
+        drop(state);
+        self.skip_output(queue.id.clone());
+    }
+
+    /// Acknowledges the output of a process without a handle, so that the server may drop it.
+    ///
+    /// Later output is skipped as it arrives.
+    pub(super) fn skip_output(&self, process_id: String) {
+        if !self.lock().enabled.consumed {
+            return;
+        }
+        let read = wire::Read {
+            process_id: process_id.clone(),
+            session_id: None,
+            after_seq: Some(AFTER_EVERYTHING),
+            max_bytes: Some(0),
+            wait_ms: None,
+        };
+        let waiting = PendingCall {
+            method: "process/read",
+            body: self.encode(read.into()),
+            answer: ReplyTo::Unfollowed(process_id),
+            _slot: None,
+        };
+        // After a disconnect, the next connection repeats it.
+        let _ = self.register(waiting, AfterDisconnect::Fail, Admission::Unbounded);
+    }
+
+    pub(super) fn on_unfollowed_reply(&self, process_id: &str, answer: Result<wire::ReadReply, Error>) {
+        let is_over = match &answer {
+            Ok(reply) => reply.closed,
+            Err(error) => is_unknown_process(error),
+        };
+        let mut state = self.lock();
+        if is_over {
+            state.unfollowed.remove(process_id);
+        } else if let Ok(reply) = answer
+            // If a handle exists again, its consumers have not consumed the earlier output.
+            && state.unfollowed.contains(process_id)
+        {
+            drop(state);
+            self.consumed(process_id, reply.next_seq.saturating_sub(1));
+        }
+    }
+
+    /// Sends the messages that a queue asks for.
+    pub(crate) fn perform(&self, queue: &Arc<EventQueue>, action: QueueAction) {
+        if let Some(seq) = action.consumed {
+            self.consumed(&queue.id, seq);
+        }
+        if let Some(read) = action.read {
+            self.read_for_queue(queue, read);
+        }
+    }
+
+    /// Records the position of a caller that polls a process with `process/read`.
+    pub(super) fn on_poll(&self, read: &wire::Read) {
+        let is_ours = read.session_id.as_ref().is_none_or(|id| *id == self.welcome().session_id);
+        let Some(seq) = read.after_seq.filter(|seq| is_ours && *seq != AFTER_EVERYTHING) else { return };
+        let queue = self.lock().queues.get(&read.process_id).cloned();
+        if let Some(queue) = queue {
+            let action = queue.on_poll(seq);
+            self.perform(&queue, action);
+        }
+    }
+
+    fn read_for_queue(&self, queue: &Arc<EventQueue>, read: wire::Read) {
+        let waiting = PendingCall {
+            method: "process/read",
+            body: self.encode(read.into()),
+            answer: ReplyTo::Queue(Arc::clone(queue)),
+            _slot: None,
+        };
+        // A queue has at most one read in progress.
+        let _ = self.register(waiting, AfterDisconnect::Fail, Admission::Unbounded);
+    }
+}
