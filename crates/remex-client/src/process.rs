@@ -76,7 +76,7 @@ impl Drop for Handle {
 }
 
 impl Process {
-    /// Returns the name of the process in its session.
+    /// Returns the id of the process in its session.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -301,7 +301,7 @@ impl Process {
     /// # Ok(()) }
     /// ```
     pub async fn terminate(&self, grace: Duration) -> Result<(), Error> {
-        let timeout_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let timeout_ms = millis(grace);
         self.client().call(terminate(self.id(), wire::TerminateMode::Graceful { timeout_ms })).await.map(drop)
     }
 
@@ -358,7 +358,7 @@ impl Client {
             wait_ms: None,
         };
         self.call(probe).await?;
-        // The retention limit is unknown here; if it is small, only prompt reports keep the process running.
+        // The retention limit is unknown here; if it is small, only frequent reports keep the process from blocking.
         let queue = Arc::new(EventQueue::new(id.clone(), Some(0)));
         self.core().add_queue(&queue)?;
         let action = queue.on_started(History::Possible);
@@ -383,4 +383,8 @@ impl Process {
 fn terminate(process_id: &str, mode: wire::TerminateMode) -> wire::Terminate {
     let (process_id, scope) = (process_id.to_owned(), wire::TerminateScope::Usual);
     wire::Terminate { process_id, session_id: None, mode, scope }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

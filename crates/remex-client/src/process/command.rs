@@ -1,24 +1,13 @@
-//! Builds and starts a command.
+//! Builds a command.
 
-use std::{
-    collections::BTreeMap, ffi::OsString, fmt, num::NonZeroU16, os::unix::ffi::OsStringExt as _, path::Path,
-    sync::Arc, time::Duration,
-};
+mod start;
 
-use remex_proto::{
-    Blob, ErrorKind, HostPath,
-    environment::{EnvPolicy, Inherit},
-    process as wire,
-    sandbox::Sandbox,
-};
+use std::{collections::BTreeMap, ffi::OsString, fmt, num::NonZeroU16, time::Duration};
 
-use super::{Handle, Output, Overflow, Process, Stdin};
-use crate::{
-    Client, Error,
-    event_queue::{EventQueue, History},
-    fs::AsHostPath as _,
-    shell_word::quoted,
-};
+use remex_proto::environment::Inherit;
+
+use super::Overflow;
+use crate::{Client, shell_word::quoted};
 
 /// A command to start on the remote host.
 ///
@@ -122,7 +111,7 @@ pub enum OnDrop {
 /// use std::time::Duration;
 /// use remex_client::process::{Overflow, Retain};
 ///
-/// // The last MiB of a chatty process, which never waits for a reader, for ten minutes after its end.
+/// // Keeps the last MiB for ten minutes after the exit, and never blocks the process.
 /// let retain = Retain {
 ///     bytes: Some(1 << 20),
 ///     after_close: Some(Duration::from_secs(600)),
@@ -143,20 +132,6 @@ pub struct Retain {
 }
 
 impl Client {
-    /// Returns a command line as text, and as bytes where text cannot say it.
-    fn words(&self, argv: Vec<OsString>) -> Result<(Vec<String>, Option<Vec<Blob>>), Error> {
-        let text = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let Some(odd) = argv.iter().find(|word| word.to_str().is_none()) else { return Ok((text, None)) };
-        if self.welcome().server.name.is_empty() {
-            return Err(Error::Usage(format!(
-                "cannot pass `{}`: it is not UTF-8, and this server takes nothing else; serve it with `remex serve`",
-                odd.display()
-            )));
-        }
-        let bytes = argv.into_iter().map(|word| Blob(word.into_vec().into())).collect();
-        Ok((text, Some(bytes)))
-    }
-
     /// Creates a command; a `program` without a slash is looked up in the `PATH` of its environment.
     ///
     /// ```
@@ -380,7 +355,7 @@ impl Command {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// use std::time::Duration;
     ///
-    /// // The sleeper keeps the output open after the shell has exited; nobody waits for it.
+    /// // `sleep` keeps the output open after the shell has exited, but the process is closed soon.
     /// let command = client.shell("echo done; sleep 1000 &").linger(Duration::from_millis(50));
     /// assert_eq!(command.output().await?.stdout, b"done\n");
     /// # Ok(()) }
@@ -446,7 +421,7 @@ impl Command {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// use remex_client::process::OnDrop;
     ///
-    /// // Whatever happens to this function, nothing keeps running.
+    /// // Even if this function fails or panics, the process does not keep running.
     /// let process = client.command("sleep").arg("1000").on_drop(OnDrop::Terminate).start().await?;
     /// assert!(process.pid().is_some());
     /// # Ok(()) }
@@ -472,7 +447,7 @@ impl Command {
             .join(" ")
     }
 
-    /// Sets the retention for the settings that the command leaves open.
+    /// Sets the retention options that the command does not set itself.
     pub(crate) fn retain_otherwise(mut self, otherwise: Retain) -> Self {
         self.retain.bytes = self.retain.bytes.or(otherwise.bytes);
         self.retain.after_close = self.retain.after_close.or(otherwise.after_close);
@@ -483,138 +458,9 @@ impl Command {
     pub(crate) fn has_terminal(&self) -> bool {
         self.terminal.is_some()
     }
-
-    /// Starts the process.
-    ///
-    /// The process is started at most once, even if the connection is lost and re-established meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Client::call`], for example when the program or the directory does not exist. After [`Error::TimedOut`]
-    /// the process may have been started; with [`OnDrop::Terminate`] it is killed in that case.
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// use remex_client::ErrorKind;
-    ///
-    /// let process = client.command("sleep").arg("1000").start().await?;
-    /// process.kill().await?;
-    ///
-    /// let error = client.command("no-such-program").start().await.unwrap_err();
-    /// assert_eq!(error.refusal(), Some(ErrorKind::ProgramNotFound));
-    /// # Ok(()) }
-    /// ```
-    pub async fn start(self) -> Result<Process, Error> {
-        let client = self.client.clone();
-        let core = client.core();
-        let id = self.id.clone().unwrap_or_else(|| core.name("p"));
-        let has_stdin = self.input == Input::Piped || self.terminal.is_some();
-        let (on_drop, retain) = (self.on_drop, self.retain);
-        let cap = Some(core.welcome().limits.retain_bytes).filter(|cap| *cap > 0);
-        let queue = Arc::new(EventQueue::new(id.clone(), retain.bytes.into_iter().chain(cap).min()));
-        let request = self.request(id.clone())?;
-        core.add_queue(&queue)?;
-        // From here on the handle sees to it that the feed leaves with it.
-        let stdin = has_stdin.then(|| Stdin::new(client.clone(), id));
-        let mut handle =
-            Handle { client: client.clone(), queue, pid: None, on_drop, stdin: std::sync::Mutex::new(stdin) };
-        let disconnects = core.disconnects();
-        let started = match client.call(request).await {
-            Ok(started) => started,
-            // A server of the base dialect does not know `startId`: a start that was sent again finds its own process.
-            Err(error) if is_taken(&error) && core.disconnects() != disconnects => wire::Started {
-                process_id: handle.queue.id.clone(),
-                sandbox_type: wire::SandboxType::None,
-                pid: None,
-                started_at_ms: None,
-                replayed: true,
-            },
-            Err(error) => {
-                // A refusal says that nothing was started; after anything else it may run.
-                if matches!(error, Error::Refused(_)) {
-                    handle.on_drop = OnDrop::Leave;
-                }
-                drop(handle.stdin.get_mut().map(|stdin| stdin.take().map(Stdin::forget)));
-                return Err(error);
-            }
-        };
-        let history = if started.replayed { History::Possible } else { History::None };
-        let action = handle.queue.on_started(history);
-        core.perform(&handle.queue, action);
-        handle.pid = started.pid;
-        Ok(Process::new(handle))
-    }
-
-    /// Runs the command to completion and returns its output.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Command::start`], and [`Error::Lost`].
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
-    /// let output = client.shell("echo out; echo err >&2").output().await?;
-    /// assert!(output.exit.is_success());
-    /// assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
-    /// # Ok(()) }
-    /// ```
-    pub async fn output(self) -> Result<Output, Error> {
-        let process = self.on_drop(OnDrop::Terminate).start().await?;
-        process.communicate(&[]).await
-    }
-
-    fn request(self, process_id: String) -> Result<wire::Start, Error> {
-        let info = self.client.welcome().environment_info.as_ref();
-        let cwd = match self.cwd {
-            Some(directory) => match directory.to_str() {
-                Some(text) => HostPath::parse(text).map_err(|error| {
-                    Error::Usage(format!("cannot run in `{text}`: {error}; give an absolute path"))
-                })?,
-                None => Path::new(&directory).as_host_path()?,
-            },
-            None => info
-                .and_then(|info| info.cwd.clone())
-                .unwrap_or_else(|| HostPath::from(std::path::PathBuf::from("/"))),
-        };
-        let env_policy = EnvPolicy {
-            inherit: self.inherit,
-            ignore_default_excludes: self.secrets == Secrets::Inherited,
-            exclude: Vec::new(),
-            set: BTreeMap::new(),
-            include_only: Vec::new(),
-        };
-        let (rows, cols) = self.terminal.unzip();
-        let (argv, argv_base64) = self.client.words(self.argv)?;
-        Ok(wire::Start {
-            start_id: Some(self.client.core().name("s")),
-            process_id,
-            argv,
-            argv_base64,
-            cwd,
-            env: self.env,
-            tty: self.terminal.is_some(),
-            pipe_stdin: self.input == Input::Piped && self.terminal.is_none(),
-            arg0: self.arg0,
-            env_policy: Some(env_policy),
-            sandbox: Sandbox::default(),
-            rows,
-            cols,
-            timeout_ms: self.timeout.map(millis),
-            idle_timeout_ms: self.idle_timeout.map(millis),
-            output: wire::OutputOptions {
-                retain_bytes: self.retain.bytes,
-                retain_ms: self.retain.after_close.map(millis),
-                overflow: self.retain.overflow,
-            },
-            labels: self.labels,
-            linger_ms: self.linger.map(millis),
-        })
-    }
 }
 
-/// Shows the command line and where it runs; values of the environment may be secrets.
+/// Shows the command line and the working directory; hides the values of environment variables.
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Command")
@@ -623,13 +469,4 @@ impl fmt::Debug for Command {
             .field("env", &self.env.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
-}
-
-fn is_taken(error: &Error) -> bool {
-    matches!(error, Error::Refused(refusal) if refusal.kind == ErrorKind::ProcessExists
-        || refusal.message.contains("already exists"))
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -51,7 +51,7 @@ pub struct Events {
 
 /// Earlier events that are no longer buffered here and must be read from the server.
 enum History {
-    /// Everything up to here has to be read from the server.
+    /// Events up to here must be read from the server.
     Wanted {
         after: u64,
         up_to: u64,
@@ -75,7 +75,7 @@ impl Events {
         Self { handle, number, history }
     }
 
-    /// Returns a consumer of what comes from now on.
+    /// Creates a consumer of future events only.
     pub(super) fn at_end(handle: &Arc<Handle>) -> Self {
         let number = handle.queue.subscribe_at_end();
         Self { handle: Arc::clone(handle), number, history: History::Over }
@@ -164,7 +164,7 @@ impl fmt::Debug for Events {
     }
 }
 
-/// Reads the next piece of what came before.
+/// Reads the next piece of the history.
 async fn read_past(core: Arc<Core>, queue: Arc<EventQueue>, after: u64, up_to: u64) -> Result<Past, Error> {
     let request = wire::Read {
         process_id: queue.id.clone(),
@@ -196,14 +196,14 @@ async fn read_past(core: Arc<Core>, queue: Arc<EventQueue>, after: u64, up_to: u
     }
     past.pass(&queue, up_to.min(reply.next_seq.saturating_sub(1)));
     if past.after == after {
-        // The server has nothing up to there.
+        // The server has no events in this range.
         past.pass(&queue, up_to);
     }
     Ok(past)
 }
 
 impl Past {
-    /// Goes on to `seq`; what is between is the exit, the close, or lost.
+    /// Advances to `seq`; skipped events are the exit, the close, or a gap.
     fn pass(&mut self, queue: &EventQueue, seq: u64) {
         let known = queue.known();
         let exit: Option<(u64, Exit)> = known.exit;

@@ -51,9 +51,9 @@ impl Process {
         let write = async {
             let Some(mut stdin) = stdin else { return Ok(()) };
             let written = stdin.write_all(input).await;
-            // A server of the base dialect cannot close it.
+            // A server of the base dialect cannot close the input.
             let _ = stdin.shutdown().await;
-            // A process may end without reading; how it ended says more than the broken pipe.
+            // A process may exit without reading; its exit status is more informative than the broken pipe.
             written.or_else(|error| match error.kind() {
                 ErrorKind::BrokenPipe => Ok(()),
                 _ => Err(Error::local(format!("write to process `{}`", self.id()), &error)),
@@ -61,7 +61,7 @@ impl Process {
         };
         let (output, written) = tokio::join!(self.collect(), write);
         let output = output?;
-        // One that has ended, or was forgotten, takes nothing either.
+        // A process that has exited or was removed accepts no input either.
         if output.exit.is_success() { written.map(|()| output) } else { Ok(output) }
     }
 

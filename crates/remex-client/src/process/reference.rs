@@ -1,4 +1,4 @@
-//! Processes of other sessions: how to list, read and control them without taking their session over.
+//! Processes of other sessions: listing, reading and controlling them without taking over their session.
 //!
 //! Start at [`ProcessRef`].
 
@@ -7,19 +7,19 @@ use std::{num::NonZeroU16, time::Duration};
 use bytes::Bytes;
 use remex_proto::{process as wire, session};
 
-use super::{Exit, Gap, Process, SignalName, Stream};
+use super::{Exit, Gap, Process, SignalName, Stream, millis};
 use crate::{Client, Error, ErrorKind, core::AFTER_EVERYTHING};
 
 /// How much one read returns.
 const READ_BYTES: u64 = 1 << 20;
 
-/// How long a read or a wait stays at the server before the client asks again.
+/// How long a read or wait may block on the server before the client repeats it.
 const POLL: Duration = Duration::from_secs(20);
 
 /// A process of any session of the same identity.
 ///
-/// It reads the log of the process with a cursor of its own and never takes the session from the client that controls
-/// it. It holds nothing back: output that the server evicts before it is read is reported as a gap.
+/// It reads the output log of the process with its own cursor and never takes over the session from its client. It does
+/// not cause backpressure: output that the server evicts before it is read is reported as a gap.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,23 +42,23 @@ pub struct ProcessRef {
     process_id: String,
 }
 
-/// What one [`ProcessRef::read`] returned.
+/// The result of one [`ProcessRef::read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputBatch {
     /// Output that the server evicted before it was read; it precedes the chunks.
     pub gap: Option<Gap>,
     /// Output, in order.
     pub chunks: Vec<TimedChunk>,
-    /// How the process ended, once everything before the exit has been read.
+    /// The exit of the process, once all output before it has been read.
     pub exit: Option<Exit>,
-    /// Whether nothing will follow.
+    /// Whether this is the last batch.
     pub is_closed: bool,
 }
 
 /// A piece of output with the time at which the server read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedChunk {
-    /// The stream that it was written to.
+    /// The stream it was written to.
     pub stream: Stream,
     /// Milliseconds since 1970; servers of the base dialect do not report it.
     pub at_ms: Option<u64>,
@@ -66,7 +66,7 @@ pub struct TimedChunk {
     pub bytes: Bytes,
 }
 
-/// Whether a read waits until there is something to return.
+/// Whether a read waits for output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadWait {
     /// Returns at once, perhaps with an empty batch.
@@ -80,7 +80,7 @@ pub enum ReadWait {
 pub enum Termination {
     /// SIGKILL to the whole tree.
     Kill,
-    /// SIGTERM to the whole tree, and SIGKILL after this time to what is left of it.
+    /// SIGTERM to the whole tree, then SIGKILL after this time to the processes still alive.
     Graceful(Duration),
 }
 
@@ -100,7 +100,7 @@ impl ProcessRef {
         &self.process_id
     }
 
-    /// Returns what `process/list` says about it; `None` if its session does not have it any more.
+    /// Returns its entry in `process/list`; `None` if its session no longer has it.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl ProcessRef {
         Ok(self.client.call(probe).await?.next_seq.saturating_sub(1 + events))
     }
 
-    /// Reads what follows `cursor`, and moves the cursor; 0 is the oldest retained output.
+    /// Reads events after `cursor`, and advances it; 0 starts at the oldest retained output.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl ProcessRef {
         Ok(OutputBatch::from(reply))
     }
 
-    /// Writes to its stdin. The bytes arrive once, even if the connection breaks and the client repeats the call.
+    /// Writes to its stdin. The bytes are delivered once, even if the client repeats the call after a disconnect.
     ///
     /// `write_id` must differ from that of every other write to the process.
     ///
@@ -165,7 +165,7 @@ impl ProcessRef {
         Err(Error::Usage(message))
     }
 
-    /// Closes its stdin after everything that was written to it.
+    /// Closes its stdin after all written data.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl ProcessRef {
         self.client.call(wire::Signal { process_id, session_id, signal }).await.map(drop)
     }
 
-    /// Stops holding its output for a disconnected client, so that the process goes on.
+    /// Stops holding its output for a disconnected client, so that backpressure no longer blocks the process.
     ///
     /// # Errors
     ///
@@ -205,7 +205,7 @@ impl ProcessRef {
         self.client.call(wire::Release { process_id, session_id }).await.map(drop)
     }
 
-    /// Removes a closed process from the server before its time.
+    /// Removes a closed process from the server before its retention time is over.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl ProcessRef {
         self.client.call(wire::Forget { process_id, session_id }).await.map(drop)
     }
 
-    /// Ends it with everything it started.
+    /// Terminates the process and all its descendants.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ impl ProcessRef {
         self.end(termination, wire::TerminateScope::Usual).await
     }
 
-    /// Ends everything it started that is still alive, even if the process itself has ended.
+    /// Terminates all its living descendants, even if the process itself has exited.
     ///
     /// # Errors
     ///
@@ -257,7 +257,7 @@ impl ProcessRef {
         }
     }
 
-    /// Waits at most `limit` until nothing holds its output open; returns whether that is so.
+    /// Waits at most `limit` until its output is closed; returns whether it is.
     ///
     /// # Errors
     ///
@@ -265,7 +265,7 @@ impl ProcessRef {
     pub async fn closes_within(&self, limit: Duration) -> Result<bool, Error> {
         match self.wait_until(wire::Until::Closed, limit).await {
             Ok(waited) => Ok(waited.reason != wire::WaitReason::Timeout),
-            // The server forgets only closed processes.
+            // The server removes only closed processes.
             Err(error) if Self::is_forgotten(&error) => Ok(true),
             Err(error) => Err(error),
         }
@@ -305,7 +305,7 @@ impl ProcessRef {
 
 impl From<wire::ReadReply> for OutputBatch {
     fn from(reply: wire::ReadReply) -> Self {
-        // The reply describes the log, not this reader: as long as there are chunks, more may follow.
+        // The reply describes the log, not this reader: more may follow as long as there are chunks.
         let is_all = reply.chunks.is_empty();
         let chunks = reply.chunks.into_iter().map(|chunk| TimedChunk {
             stream: chunk.stream,
@@ -335,7 +335,7 @@ impl Process {
 }
 
 impl Client {
-    /// Returns a reference to a process of any session of the same identity; nothing is sent.
+    /// Returns a reference to a process of any session of the same identity, without contacting the server.
     pub fn process_ref(&self, session_id: impl Into<String>, process_id: impl Into<String>) -> ProcessRef {
         ProcessRef { client: self.clone(), session_id: session_id.into(), process_id: process_id.into() }
     }
@@ -380,8 +380,4 @@ impl Client {
     pub async fn end_session(&self, session_id: impl Into<String>) -> Result<(), Error> {
         self.call(session::End { session_id: session_id.into() }).await.map(drop)
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -49,52 +49,52 @@ const WRITE_BYTES: usize = 64 << 10;
 pub struct Stdin {
     client: Client,
     process_id: String,
-    state: State,
-    /// Writes that are on their way, in order.
+    state: StdinState,
+    /// Writes in flight, in order.
     unanswered: VecDeque<PendingReply>,
 }
 
 type Ordering = Pin<Box<dyn Future<Output = Result<PendingReply, Error>> + Send + Sync>>;
 
-enum State {
+enum StdinState {
     Open,
-    /// A write waits for room on the connection.
+    /// A write waits for a free call slot.
     Ordering(Ordering, wire::Write),
-    /// The end of the input is on its way.
+    /// End of file was sent.
     Closing(Pin<Box<dyn Future<Output = Result<(), Error>> + Send + Sync>>),
     Closed,
 }
 
 impl Stdin {
     pub(super) fn new(client: Client, process_id: String) -> Self {
-        Self { client, process_id, state: State::Open, unanswered: VecDeque::new() }
+        Self { client, process_id, state: StdinState::Open, unanswered: VecDeque::new() }
     }
 
-    /// Drops it without closing anything.
+    /// Drops the writer without closing the input.
     pub(super) fn forget(mut self) {
-        self.state = State::Closed;
+        self.state = StdinState::Closed;
     }
 
-    fn write(&self, bytes: &[u8]) -> State {
+    fn write(&self, bytes: &[u8]) -> StdinState {
         let core = std::sync::Arc::clone(self.client.core());
         let request = request(&core, &self.process_id, bytes);
         let call = request.clone().into();
-        // One write of each process never waits for those of others, which may take no input for long.
+        // The first write of each process never waits for those of other processes, which may be blocked.
         let lane = if self.unanswered.is_empty() { CallClass::Control } else { CallClass::Parked };
-        State::Ordering(Box::pin(async move { core.enqueue_as(lane, call).await }), request)
+        StdinState::Ordering(Box::pin(async move { core.enqueue_as(lane, call).await }), request)
     }
 
-    /// Waits until the write that waits for room is on its way.
+    /// Waits until the waiting write is sent.
     fn poll_ordered(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if let State::Ordering(ordering, _) = &mut self.state {
+        if let StdinState::Ordering(ordering, _) = &mut self.state {
             let reply = ready!(ordering.as_mut().poll(context));
-            self.state = State::Open;
+            self.state = StdinState::Open;
             self.unanswered.push_back(reply?);
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Takes answers until no more than `left` are missing.
+    /// Takes replies until at most `left` are outstanding.
     fn poll_answers(&mut self, context: &mut Context<'_>, left: usize) -> Poll<Result<(), Error>> {
         while let Some(reply) = self.unanswered.front_mut() {
             let answer = match Pin::new(reply).poll(context) {
@@ -123,7 +123,7 @@ impl AsyncWrite for Stdin {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if matches!(self.state, State::Closing(_) | State::Closed) {
+        if matches!(self.state, StdinState::Closing(_) | StdinState::Closed) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         ready!(self.poll_ordered(context))?;
@@ -131,7 +131,7 @@ impl AsyncWrite for Stdin {
         let len = bytes.len().min(WRITE_BYTES);
         if len > 0 {
             self.state = self.write(&bytes[..len]);
-            // Most find room at once; the others are ordered before the next write.
+            // Usually a slot is free; otherwise the write is sent before the next one.
             let _ = self.poll_ordered(context)?;
         }
         Poll::Ready(Ok(len))
@@ -146,17 +146,17 @@ impl AsyncWrite for Stdin {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             match &mut self.state {
-                State::Closed => return Poll::Ready(Ok(())),
-                State::Closing(closing) => {
+                StdinState::Closed => return Poll::Ready(Ok(())),
+                StdinState::Closing(closing) => {
                     let closed = ready!(closing.as_mut().poll(context));
-                    self.state = State::Closed;
+                    self.state = StdinState::Closed;
                     return Poll::Ready(closed.map_err(Into::into));
                 }
-                State::Open | State::Ordering(..) => {
+                StdinState::Open | StdinState::Ordering(..) => {
                     ready!(self.as_mut().poll_flush(context))?;
                     let (client, request) = (self.client.clone(), close(&self.process_id));
                     self.state =
-                        State::Closing(Box::pin(async move { client.call(request).await.map(drop) }));
+                        StdinState::Closing(Box::pin(async move { client.call(request).await.map(drop) }));
                 }
             }
         }
@@ -170,10 +170,10 @@ impl Drop for Stdin {
             reply.detach();
         }
         let core = self.client.core();
-        match std::mem::replace(&mut self.state, State::Closed) {
-            State::Open => {}
-            State::Ordering(_, write) => core.enqueue_unbounded(write.into()),
-            State::Closing(_) | State::Closed => return,
+        match std::mem::replace(&mut self.state, StdinState::Closed) {
+            StdinState::Open => {}
+            StdinState::Ordering(_, write) => core.enqueue_unbounded(write.into()),
+            StdinState::Closing(_) | StdinState::Closed => return,
         }
         core.enqueue_unbounded(close(&self.process_id).into());
     }
@@ -210,13 +210,13 @@ fn refused(status: WriteStatus, process_id: &str) -> Error {
 
     let (kind, message) = match status {
         WriteStatus::StdinClosed => {
-            (ErrorKind::StdinClosed, format!("process `{process_id}` takes no input, or no longer"))
+            (ErrorKind::StdinClosed, format!("the input of process `{process_id}` is closed"))
         }
         WriteStatus::UnknownProcess => {
             (ErrorKind::UnknownProcess, format!("the server does not know process `{process_id}`"))
         }
         WriteStatus::Starting => {
-            (ErrorKind::ProcessStarting, format!("process `{process_id}` is not there yet"))
+            (ErrorKind::ProcessStarting, format!("process `{process_id}` is still starting"))
         }
         WriteStatus::Accepted => (ErrorKind::Internal, "the write was accepted".to_owned()),
     };

@@ -76,7 +76,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the session is gone.
+    /// [`Error::Lost`] when the session is lost.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
