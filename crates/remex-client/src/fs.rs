@@ -169,7 +169,7 @@ impl Fs {
     /// # Errors
     ///
     /// [`Error::Refused`] with [`ErrorKind::ContentChanged`](crate::ErrorKind::ContentChanged) when it does
-    /// not match, [`Error::Interrupted`] when a disconnect leaves open whether the file was written.
+    /// not match, [`Error::Interrupted`] when it is unknown after a disconnect whether the file was written.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -196,8 +196,9 @@ impl Fs {
         request.if_match = Some(expected);
         let reply = self.client.call(request).await?;
         reply.hash.ok_or_else(|| Error::Protocol {
-            what: "a conditional write was answered without a hash, as by a server that does not know conditions"
-                .to_owned(),
+            what:
+                "the reply to a conditional write has no hash, so the server may have ignored the condition"
+                    .to_owned(),
         })
     }
 

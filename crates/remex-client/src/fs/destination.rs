@@ -1,4 +1,4 @@
-//! Where an upload ends: the file whose place it takes, and the temporary one beside it.
+//! The destination of an upload, and the temporary file beside it.
 
 use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
 
@@ -10,22 +10,22 @@ use super::{
 };
 use crate::{Client, Error, core::random_word};
 
-/// As many links as the kernel follows.
+/// The number of links that the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// Where an upload is to end.
+/// The destination of an upload.
 #[derive(Debug)]
 pub(super) struct Destination {
-    /// As the caller named it.
+    /// The path as given by the caller.
     pub(super) asked: HostPath,
-    /// At the end of all links that are followed.
+    /// The path after following links.
     pub(super) path: HostPath,
-    /// What the file gets, where that is known.
+    /// The permissions of the file, if known.
     pub(super) mode: Option<u32>,
 }
 
 impl Destination {
-    /// Checks that what is there may be replaced by a file.
+    /// Checks that an existing entry may be replaced by a file.
     fn check(path: &HostPath, there: &Metadata) -> Result<(), Error> {
         if there.is_directory {
             return Err(Error::Usage(format!("cannot upload to `{path}`: it is a directory; name the file")));
@@ -39,7 +39,7 @@ impl Destination {
 }
 
 impl Fs {
-    /// Finds the file that is to be made or replaced, at the end of all links.
+    /// Finds the file to create or replace, following links.
     pub(super) async fn destination(
         &self,
         asked: HostPath,
@@ -72,13 +72,13 @@ impl Fs {
             }
         }
         Err(Error::Usage(format!(
-            "cannot upload to `{asked}`: too many links lead on from it; name the file"
+            "cannot upload to `{asked}`: too many levels of symbolic links; name the file"
         )))
     }
 
-    /// Returns where a link leads that leads to nothing.
+    /// Returns the target of a dangling link.
     async fn dangling(&self, path: &HostPath) -> Result<Option<HostPath>, Error> {
-        // A server of the base dialect follows links by itself.
+        // A server of the base dialect follows links itself.
         if self.is_base() {
             return Ok(None);
         }
@@ -92,20 +92,20 @@ impl Fs {
         }
     }
 
-    /// Finds the file of a tree that is to be made or replaced; a link is replaced itself.
+    /// Finds the file of a tree to create or replace; a link itself is replaced, not its target.
     pub(super) async fn destination_in_tree(&self, path: HostPath, mode: u32) -> Result<Destination, Error> {
         match self.metadata(&path).await {
             Ok(there) if there.is_symlink && !self.is_base() => {}
             Ok(there) => Destination::check(&path, &there)?,
             Err(error) if is_not_found(&error) => {}
-            // A link may lead where nobody can look.
+            // The target of a link may be inaccessible.
             Err(error) => drop(self.read_link(&path).await.map_err(|_| error)?),
         }
         Ok(Destination { asked: path.clone(), path, mode: Some(mode) })
     }
 }
 
-/// A file that is removed unless it was moved.
+/// A temporary file on the remote host, removed on drop unless it was renamed.
 pub(super) struct Temporary {
     client: Client,
     pub(super) path: HostPath,
@@ -115,17 +115,17 @@ pub(super) struct Temporary {
 impl Temporary {
     pub(super) fn beside(client: &Client, destination: &HostPath) -> Result<Self, Error> {
         let path = path::sibling(path::native(destination)?, &random_word()).ok_or_else(|| {
-            Error::Usage(format!("cannot upload to `{destination}`: it has no name; name the file"))
+            Error::Usage(format!("cannot upload to `{destination}`: it has no file name; name the file"))
         })?;
         Ok(Self { client: client.clone(), path: path.into(), is_moved: false })
     }
 
-    /// Lets go of it: it is something else by now.
+    /// Keeps the file: it was renamed.
     pub(super) fn was_moved(mut self) {
         self.is_moved = true;
     }
 
-    /// Moves it to its destination, in one step.
+    /// Renames it to its destination atomically.
     pub(super) async fn put_in_place(&mut self, destination: &HostPath, size: u64) -> Result<(), Error> {
         let fs = self.client.fs();
         let mut retries = RetryBudget::default();
@@ -135,7 +135,7 @@ impl Temporary {
                 Ok(_) => break,
                 Err(error) => retries.note(error)?,
             }
-            // Nobody else knows the name: if it is gone, it was moved before the cut.
+            // No one else knows the name: if the file is missing, it was renamed before the disconnect.
             if !fs.exists(&self.path).await? {
                 if fs.metadata(destination).await?.size != size {
                     return Err(Error::Changed { path: destination.to_string() });
@@ -148,7 +148,7 @@ impl Temporary {
     }
 }
 
-/// Lets an error speak of the destination, which is what the caller knows, and not of where its content gathers.
+/// Replaces the temporary path in an error with the destination, which is what the caller knows.
 pub(super) fn hide(own: &HostPath, error: Error, asked: &HostPath) -> Error {
     let (own, asked) = (own.to_string(), asked.to_string());
     match error {

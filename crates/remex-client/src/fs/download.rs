@@ -52,7 +52,7 @@ impl Fs {
         self.open_in(path.as_host_path()?, 0, room).await
     }
 
-    /// Opens a file to read it from an offset on, when there is room for one more.
+    /// Opens a file at an offset, once the limit of open files permits it.
     pub(super) async fn open_at(&self, path: HostPath, offset: u64) -> Result<Download, Error> {
         let room = Arc::clone(&self.client.core().files().fetched).acquire_owned().await.ok();
         self.open_in(path, offset, room).await
@@ -78,18 +78,18 @@ impl Fs {
             has_ended: false,
             retries,
         };
-        Ok(Download { metadata, state: State::Idle(Box::new(blocks)), rest: Bytes::new() })
+        Ok(Download { metadata, state: DownloadState::Idle(Box::new(blocks)), rest: Bytes::new() })
     }
 
     /// Writes the content of a file into `writer`, and returns its size.
     ///
-    /// Any number may be in progress: those for which the server would have too many files open wait until others end, or
-    /// files are dropped that [`Fs::open`] opened.
+    /// Any number may run concurrently; those beyond the server's limit of open files wait, including for files opened with
+    /// [`Fs::open`].
     ///
     /// # Errors
     ///
-    /// As [`Fs::open`]; [`Error::Changed`] when the file changed meanwhile, so that what was written is a mixture;
-    /// [`Error::Local`] when `writer` fails.
+    /// As [`Fs::open`]; [`Error::Changed`] when the file changed during the download, so that the written content is
+    /// inconsistent; [`Error::Local`] when `writer` fails.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -109,7 +109,7 @@ impl Fs {
         mut progress: impl FnMut(&Progress),
     ) -> Result<u64, Error> {
         let path = path.as_host_path()?;
-        let failed = |error| Error::local(format!("write what was read from `{path}`"), &error);
+        let failed = |error| Error::local(format!("write the content of `{path}`"), &error);
         let mut file = self.open_at(path.clone(), 0).await?;
         let total = Some(file.metadata.size);
         let mut so_far = Progress { files: 0, bytes: 0, total, current: path.to_string() };
@@ -119,7 +119,7 @@ impl Fs {
             progress(&so_far);
         }
         writer.flush().await.map_err(failed)?;
-        // What the kernel makes up while it is read has no size, and a time that means nothing.
+        // Files of the kernel, as in `/proc`, have no size, and their time is meaningless.
         if file.metadata.size > 0 && !is_same(&file.metadata, &self.metadata(&path).await?) {
             return Err(Error::Changed { path: path.to_string() });
         }
@@ -147,13 +147,13 @@ impl Fs {
 /// ```
 pub struct Download {
     metadata: Metadata,
-    state: State,
+    state: DownloadState,
     rest: Bytes,
 }
 
-enum State {
+enum DownloadState {
     Idle(Box<Blocks>),
-    /// The blocks travel with the future, so that a dropped caller loses nothing.
+    /// The future owns the blocks, so that a cancelled call loses nothing.
     Reading(Pin<Box<dyn Future<Output = Read> + Send>>),
     Ended,
     Failed(Error),
@@ -162,7 +162,7 @@ enum State {
 type Read = (Box<Blocks>, Result<Option<Bytes>, Error>);
 
 impl Download {
-    /// Returns what the file was when it was opened.
+    /// Returns the metadata of the file when it was opened.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -178,7 +178,7 @@ impl Download {
         &self.metadata
     }
 
-    /// Returns the next part, `None` at the end. Cancel-safe.
+    /// Returns the next chunk, `None` at the end. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -205,28 +205,28 @@ impl Download {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.rest))));
         }
         loop {
-            match std::mem::replace(&mut self.state, State::Ended) {
-                State::Idle(mut blocks) => {
-                    self.state = State::Reading(Box::pin(async move {
+            match std::mem::replace(&mut self.state, DownloadState::Ended) {
+                DownloadState::Idle(mut blocks) => {
+                    self.state = DownloadState::Reading(Box::pin(async move {
                         let read = blocks.next().await;
                         (blocks, read)
                     }));
                 }
-                State::Reading(mut reading) => {
+                DownloadState::Reading(mut reading) => {
                     let Poll::Ready((blocks, read)) = reading.as_mut().poll(context) else {
-                        self.state = State::Reading(reading);
+                        self.state = DownloadState::Reading(reading);
                         return Poll::Pending;
                     };
                     match &read {
-                        Ok(Some(_)) => self.state = State::Idle(blocks),
+                        Ok(Some(_)) => self.state = DownloadState::Idle(blocks),
                         Ok(None) => {}
-                        Err(error) => self.state = State::Failed(error.clone()),
+                        Err(error) => self.state = DownloadState::Failed(error.clone()),
                     }
                     return Poll::Ready(read);
                 }
-                State::Ended => return Poll::Ready(Ok(None)),
-                State::Failed(error) => {
-                    self.state = State::Failed(error.clone());
+                DownloadState::Ended => return Poll::Ready(Ok(None)),
+                DownloadState::Failed(error) => {
+                    self.state = DownloadState::Failed(error.clone());
                     return Poll::Ready(Err(error));
                 }
             }
@@ -261,15 +261,15 @@ impl std::fmt::Debug for Download {
 struct Blocks {
     client: Client,
     path: HostPath,
-    /// When the file was opened first.
+    /// The metadata when the file was first opened.
     metadata: Metadata,
     handle: Handle,
-    /// Of an open file; given back after the file is closed.
+    /// The permit of the open file, released after the file is closed.
     _room: Option<OwnedSemaphorePermit>,
     in_flight: VecDeque<PendingReply>,
-    /// Where the next block to ask for begins; `got <= asked`.
+    /// The offset of the next block to request; `got <= asked`.
     asked: u64,
-    /// Everything before has been handed out.
+    /// Everything before this offset has been returned.
     got: u64,
     has_ended: bool,
     retries: RetryBudget,
@@ -293,26 +293,26 @@ impl Blocks {
     }
 
     async fn next_block(&mut self) -> Result<wire::Block, Error> {
-        // Beyond what the file had, one at a time: most often there is nothing.
+        // Beyond the original size, one block at a time: usually there is nothing.
         while self.in_flight.is_empty() || self.in_flight.len() < WINDOW && self.asked <= self.metadata.size {
             let (handle_id, len) = (self.handle.id.clone(), BLOCK as u64);
             let ask = wire::ReadBlock { handle_id, offset: self.asked, len };
             self.in_flight.push_back(self.client.core().enqueue(ask.into()).await?);
             self.asked += len;
         }
-        let Some(first) = self.in_flight.front_mut() else { unreachable!("a block was just asked for") };
+        let Some(first) = self.in_flight.front_mut() else { unreachable!("a block was just requested") };
         let arrived = first.await;
         self.in_flight.pop_front();
         let block: wire::Block = arrived?.decode("fs/readBlock")?;
         if block.chunk.len() > BLOCK || !block.eof && block.chunk.len() < BLOCK {
-            let what = format!("a block of {BLOCK} bytes came with {}", block.chunk.len());
+            let what = format!("a block has {} bytes instead of at most {BLOCK}", block.chunk.len());
             return Err(Error::Protocol { what });
         }
         self.has_ended = block.eof;
         Ok(block)
     }
 
-    /// Opens the file again after a cut, if it is still the same.
+    /// Reopens the file after a disconnect, if it is unchanged.
     async fn reopen(&mut self) -> Result<(), Error> {
         self.in_flight.clear();
         let Opened { handle, before, after } = open(&self.client, &self.path, &mut self.retries).await?;
@@ -325,7 +325,7 @@ impl Blocks {
     }
 }
 
-/// A file, and what its path named before and after it was opened.
+/// An open file, and the metadata of its path before and after it was opened.
 struct Opened {
     handle: Handle,
     before: Metadata,
@@ -336,7 +336,7 @@ async fn open(client: &Client, path: &HostPath, retries: &mut RetryBudget) -> Re
     const METHOD: &str = "fs/getMetadata";
     loop {
         let opening = async {
-            // All at once: the server takes them in order.
+            // Sent together: the server handles them in order.
             let look = || client.core().enqueue(get_metadata(path.clone()).into());
             let before = look().await?;
             let (handle, opened) = Handle::open(client, path.clone(), Access::default()).await?;
@@ -352,7 +352,7 @@ async fn open(client: &Client, path: &HostPath, retries: &mut RetryBudget) -> Re
     }
 }
 
-/// Tells whether a file is what it was, as far as size and time tell.
+/// Returns whether a file is unchanged, judging by size and time.
 pub(super) fn is_same(before: &Metadata, now: &Metadata) -> bool {
     (before.size, before.modified_at_ms) == (now.size, now.modified_at_ms)
 }

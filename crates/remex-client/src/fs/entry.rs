@@ -212,8 +212,8 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::CrossDevice`] between file systems, [`Error::Interrupted`] when
-    /// a disconnect leaves open whether it took effect.
+    /// [`ErrorKind::CrossDevice`] between file systems, [`Error::Interrupted`] when it is unknown after a disconnect
+    /// whether it took effect.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -313,7 +313,7 @@ impl Fs {
         }
     }
 
-    /// Removes the file or link that is in the way of a link.
+    /// Removes an existing file or link so that a link can be created.
     async fn make_way(&self, path: &HostPath, exists: Error) -> Result<(), Error> {
         if self.metadata(path).await.is_ok_and(|there| there.is_directory && !there.is_symlink) {
             return Err(exists);
@@ -321,7 +321,7 @@ impl Fs {
         self.remove_if_there(path).await
     }
 
-    /// Removes a file or a link, whether it is there or not.
+    /// Removes a file or link, if it exists.
     pub(super) async fn remove_if_there(&self, path: &HostPath) -> Result<(), Error> {
         let mut retries = RetryBudget::default();
         loop {
@@ -430,7 +430,7 @@ pub(super) fn get_metadata(path: HostPath) -> wire::GetMetadata {
     wire::GetMetadata { path, follow_symlinks: None, sandbox: Sandbox::default() }
 }
 
-/// Removes whatever is there.
+/// Removes any kind of entry.
 pub(super) fn remove(path: HostPath) -> wire::Remove {
     wire::Remove { path, recursive: None, force: None, follow_symlinks: None, sandbox: Sandbox::default() }
 }

@@ -1,4 +1,4 @@
-//! Open files on the server's host.
+//! Open files on the remote host.
 
 use remex_proto::{
     ErrorKind, HostPath,
@@ -9,13 +9,13 @@ use remex_proto::{
 
 use crate::{Client, Error, core::PendingReply};
 
-/// How long a block is.
+/// The length of a block.
 pub(super) const BLOCK: usize = 256 << 10;
 
 /// How many blocks are in flight, to hide the latency of the connection.
 pub(super) const WINDOW: usize = 4;
 
-/// How often a transfer may be cut without getting any further.
+/// How many disconnects in a row a transfer survives without progress.
 const MAX_RETRIES: u32 = 8;
 
 /// How a file is opened.
@@ -34,7 +34,7 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Asks for a file to be opened; the ticket tells whether it was.
+    /// Requests to open a file; the pending reply says whether that succeeded.
     pub(super) async fn open(
         client: &Client,
         path: HostPath,
@@ -56,12 +56,12 @@ impl Drop for Handle {
     }
 }
 
-/// Counts cuts since there was progress.
+/// Counts disconnects since the last progress.
 #[derive(Debug, Default)]
 pub(super) struct RetryBudget(u32);
 
 impl RetryBudget {
-    /// Takes note of a failure: returns it unless it is a cut after which one more try makes sense.
+    /// Records an error; returns it unless it is a disconnect after which a retry may succeed.
     pub(super) fn note(&mut self, error: Error) -> Result<(), Error> {
         if !is_disconnect(&error) || self.0 >= MAX_RETRIES {
             return Err(error);
@@ -75,7 +75,7 @@ impl RetryBudget {
     }
 }
 
-/// Tells whether a cut is the cause: handles end with their connection.
+/// Returns whether a disconnect is the cause: handles are closed with their connection.
 fn is_disconnect(error: &Error) -> bool {
     match error {
         Error::Interrupted { .. } => true,

@@ -53,7 +53,7 @@ impl AsHostPath for Path {
     fn as_host_path(&self) -> Result<HostPath, Error> {
         let has_nul = self.as_os_str().as_encoded_bytes().contains(&0);
         if !self.has_root() || has_nul {
-            let reason = if has_nul { "has a zero byte in it" } else { "is relative" };
+            let reason = if has_nul { "contains a NUL byte" } else { "is relative" };
             return Err(Error::Usage(format!(
                 "cannot use `{}` as a path: it {reason}; give an absolute path",
                 self.display()
@@ -81,23 +81,21 @@ impl<P: AsHostPath + ?Sized> AsHostPath for &P {
     }
 }
 
-/// Returns the path as this host spells it.
+/// Returns the path in the native form of this host.
 pub(super) fn native(path: &HostPath) -> Result<&Path, Error> {
     path.native().map_err(|error| {
-        Error::Usage(format!(
-            "cannot take `{path}` apart: {error}; trees and uploads need paths of a Unix host"
-        ))
+        Error::Usage(format!("cannot use `{path}`: {error}; trees and uploads need Unix paths"))
     })
 }
 
-/// Returns the path that a link has in it.
+/// Returns the target of a link as a path.
 pub(super) fn from_bytes(path: &[u8]) -> &Path {
     Path::new::<OsStr>(std::os::unix::ffi::OsStrExt::from_bytes(path))
 }
 
 /// Returns the name of a temporary file beside `path`.
 pub(super) fn sibling(path: &Path, random: &str) -> Option<PathBuf> {
-    /// With dots, the word and the random part a name has at most 255 bytes.
+    /// With the dots, the word and the random part, a name has at most 255 bytes.
     const KEPT: usize = 200;
     let name = path.file_name()?.as_encoded_bytes();
     let mut sibling = b".".to_vec();
@@ -107,15 +105,15 @@ pub(super) fn sibling(path: &Path, random: &str) -> Option<PathBuf> {
     Some(path.with_file_name(std::os::unix::ffi::OsStrExt::from_bytes(&sibling[..]) as &OsStr))
 }
 
-/// Returns where the content of `path` waits until it is complete: always the same, so that another try finds it.
+/// Returns the partial file of `path`: always the same name, so that another attempt can resume it.
 pub(super) fn part(path: &Path) -> Option<PathBuf> {
-    /// With dots, the digits and the ending a name has at most 255 bytes.
+    /// With the dots, the digits and the suffix, a name has at most 255 bytes.
     const KEPT: usize = 200;
     let name = path.file_name()?.as_encoded_bytes();
     let mut part = b".".to_vec();
     part.extend_from_slice(&name[..name.len().min(KEPT)]);
     if name.len() > KEPT {
-        // Two long names may begin alike.
+        // Two long names may have the same prefix.
         let digest = Sha256::digest(name);
         part.extend(digest[..8].iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
     }
@@ -127,7 +125,7 @@ pub(super) fn part(path: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// [`Error::Protocol`] for a name that leads elsewhere, such as `..` or `a/b`.
+/// [`Error::Protocol`] for a name that is not a single path component, such as `..` or `a/b`.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -152,7 +150,7 @@ pub fn entry_name(directory: &Path, entry: &DirectoryEntry) -> Result<OsString, 
         Some(name) if is_plain_name(name) => Ok(name.to_owned()),
         _ => Err(Error::Protocol {
             what: format!(
-                "it listed `{}` in `{}`, which leads elsewhere",
+                "the server listed the invalid name `{}` in `{}`",
                 entry.path.as_ref().map_or_else(|| entry.file_name.clone(), ToString::to_string),
                 directory.display()
             ),
@@ -164,7 +162,7 @@ pub fn entry_name(directory: &Path, entry: &DirectoryEntry) -> Result<OsString, 
 pub(super) fn is_plain_name(name: &OsStr) -> bool {
     let mut components = Path::new(name).components();
     let first = components.next();
-    // A slash at the end is no component, so the text is compared.
+    // `components` ignores a trailing slash, so the text is compared.
     matches!(first, Some(Component::Normal(only)) if only == name)
         && components.next().is_none()
         && !name.as_encoded_bytes().contains(&0)

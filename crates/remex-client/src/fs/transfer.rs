@@ -17,21 +17,22 @@ use super::{
 };
 use crate::Error;
 
-/// Set-user-id and its like do not come from elsewhere.
+/// Set-user-id, set-group-id and sticky bits are not copied from another host.
 const PERMISSIONS: u32 = 0o777;
 
-/// How often a small file is read again that changes meanwhile, and a part is begun anew that somebody else writes to.
+/// How often a small file that changes meanwhile is read again, or a partial file that another process modifies is
+/// restarted.
 const TRIES: u32 = 3;
 
-/// A file that is to be copied from one server's host to another's, or within one.
+/// A copy of one file from one host to another, or within one host.
 ///
 /// The content is collected beside the destination in a private file, which replaces the destination atomically once its
 /// hash matches the source. For a large file that is `.NAME.remex-part`, unless another user owns it or another transfer
-/// is using it. Permissions (but for set-user-id, set-group-id and sticky) and the
-/// time of the last change are kept. Cuts of either connection are survived; after anything worse the part of a large
-/// file stays, and the next transfer to the same destination goes on from there, if the source still begins with it.
+/// is using it. Permissions (except set-user-id, set-group-id and sticky) and the modification time are preserved. The
+/// transfer survives disconnects on either side. After other failures the partial file of a large file stays, and the
+/// next transfer to the same destination resumes it if it is still a prefix of the source.
 ///
-/// Both servers have to be remex.
+/// Both servers must be remex.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,15 +55,15 @@ const TRIES: u32 = 3;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Transfer {
-    /// The files among which the source is.
+    /// The host of the source.
     pub from: Fs,
-    /// The file.
+    /// The path of the source.
     pub source: HostPath,
     /// Its metadata when the transfer was planned.
     pub metadata: Metadata,
-    /// The files among which it is to be.
+    /// The host of the destination.
     pub to: Fs,
-    /// Where it is to be; a link there is replaced.
+    /// The path of the destination; an existing link is replaced.
     pub destination: HostPath,
 }
 
@@ -77,18 +78,18 @@ pub struct Transfer {
 pub struct Transferred {
     /// The size of the file.
     pub bytes: u64,
-    /// How much of it an earlier transfer had left there.
+    /// How many bytes of it an earlier transfer had already copied.
     pub found: u64,
 }
 
 impl Transfer {
-    /// Copies the file, and tells again and again how many bytes of it are there.
+    /// Copies the file, and calls `progress` with the number of bytes at the destination so far.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when it cannot be read or written; [`Error::Changed`] when the source changes meanwhile, or
-    /// somebody else writes to the part, again and again; [`Error::Usage`] for a destination without a name. The destination is then
-    /// what it was.
+    /// [`Error::Refused`] when it cannot be read or written; [`Error::Changed`] when the source keeps changing, or another
+    /// process keeps modifying the partial file; [`Error::Usage`] for a destination without a file name. In all cases the
+    /// destination is unchanged.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -98,7 +99,7 @@ impl Transfer {
     ///
     /// let (source, destination) = (directory.path().join("a"), directory.path().join("b"));
     /// fs.write(&source, vec![7; 1 << 20]).await?;
-    /// // An earlier try got as far as this.
+    /// // An earlier attempt copied this much.
     /// let part = directory.path().join(".b.remex-part");
     /// fs.write(&part, vec![7; 1000]).await?;
     /// fs.set_permissions(&part, 0o600).await?;
@@ -117,10 +118,10 @@ impl Transfer {
         self.run_through(SmallFile::OneMessage, progress).await
     }
 
-    /// Copies the file as [`run`](Self::run) does, and lets a small one gather in [`part`](Self::part), too.
+    /// Copies the file like [`run`](Self::run), but uses the [`part`](Self::part) file for small files as well.
     ///
-    /// That takes more round trips, but whatever ends this process, nothing is left under a name that the next transfer
-    /// does not know.
+    /// That takes more round trips, but if this process is killed, it leaves only a file that the next transfer to the same
+    /// destination resumes.
     ///
     /// # Errors
     ///
@@ -150,11 +151,11 @@ impl Transfer {
         self.run_through(SmallFile::Part, progress).await
     }
 
-    /// Returns where the content gathers until it is complete, and where a failed transfer leaves what has arrived.
+    /// Returns the partial file, which holds the content until it is complete and stays behind after a failure.
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for a destination without a name.
+    /// [`Error::Usage`] for a destination without a file name.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -176,7 +177,7 @@ impl Transfer {
     /// ```
     pub fn part(&self) -> Result<HostPath, Error> {
         let part = path::part(path::native(&self.destination)?).ok_or_else(|| {
-            Error::Usage(format!("cannot copy to `{}`: it has no name; name the file", self.destination))
+            Error::Usage(format!("cannot copy to `{}`: it has no file name; name the file", self.destination))
         })?;
         Ok(part.into())
     }
@@ -197,7 +198,7 @@ impl Transfer {
         loop {
             let size = running.metadata.size;
             let is_small = size <= BLOCK as u64;
-            // There is nothing in an empty file to continue.
+            // An empty file needs no resuming.
             let is_one_message = is_small && (small_file == SmallFile::OneMessage || size == 0);
             let tried = if is_one_message {
                 Box::pin(running.in_one_message(&mut progress)).await
@@ -213,7 +214,7 @@ impl Transfer {
                 Some(ErrorKind::AlreadyExists | ErrorKind::NotAFile | ErrorKind::PermissionDenied)
             );
             match error {
-                // A small file is soon read again; and whoever else wrote to the part has gone on with another.
+                // Reading a small file again is cheap, and another transfer that wrote to the part now uses its own file.
                 Error::Changed { path } if tries > 0 && (is_small || path != self.source.to_string()) => {
                     tries -= 1;
                     running.metadata = self.from.metadata(&self.source).await?;
@@ -223,32 +224,32 @@ impl Transfer {
                 _ if is_of_others && running.own.is_none() && !is_one_message => {
                     running.own = Some(Temporary::beside(&self.to.client, &self.destination)?);
                 }
-                // What was asked before a cut may take effect after it, and is then in the way of this try.
+                // A request sent before a disconnect may take effect after it, and interfere with this attempt.
                 error => retries.note(error)?,
             }
         }
     }
 }
 
-/// How a small file gets to its destination.
+/// How a small file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SmallFile {
-    /// In one message, under a name of its own.
+    /// In one message, to a file with a random name.
     OneMessage,
-    /// In the part, like a large one.
+    /// To the partial file, like a large one.
     Part,
 }
 
-/// A transfer, and where its content gathers.
+/// A transfer in progress, with its temporary file.
 struct RunningTransfer<'a> {
     transfer: &'a Transfer,
-    /// What the source was when it was looked at last.
+    /// The latest metadata of the source.
     metadata: Metadata,
-    /// Where another transfer finds what this one leaves.
+    /// The partial file, which another transfer can resume.
     part: HostPath,
-    /// It was made private again, which is tried once.
+    /// Whether the partial file was made private again, which is tried once.
     is_reclaimed: bool,
-    /// Where it gathers when that is not to be had; and always for a small file, which nobody continues.
+    /// A file with a random name, used if the partial file is unavailable, and for small files, which are never resumed.
     own: Option<Temporary>,
 }
 
@@ -282,18 +283,18 @@ impl RunningTransfer<'_> {
 
     async fn in_blocks(&mut self, progress: &mut impl FnMut(u64)) -> Result<Transferred, Error> {
         let to = &self.transfer.to;
-        // Held to the end, as long as the file is open.
+        // Held as long as the file is open.
         let _room = to.client.core().files().sent.acquire().await;
         let (mut writing, found) = self.take_up().await?;
         let filled = self.fill(&mut writing, found, progress).await;
         if matches!(filled, Err(Error::Refused(_))) && writing.done() == 0 {
-            // Nothing to continue, so nothing to leave; while it is held, so that nobody else takes it up.
+            // Nothing to resume, so remove it, while it is still locked so that no other transfer resumes it.
             let _ = to.remove_if_there(self.part()).await;
         }
         filled
     }
 
-    /// Writes what is not in the part yet, checks it and puts it in place.
+    /// Writes the missing content, verifies the hash and renames the file to its destination.
     async fn fill(
         &mut self,
         writing: &mut Blocks,
@@ -322,7 +323,7 @@ impl RunningTransfer<'_> {
         if is_source_same { Err(Error::Changed { path: self.part().to_string() }) } else { self.changed() }
     }
 
-    /// Opens the part, and tells how much of the content is in it; what is no part of it is removed.
+    /// Opens the partial file, and returns how much of the content it has; removes it if its content does not match.
     async fn take_up(&self) -> Result<(Blocks, u64), Error> {
         let Transfer { from, source, to, .. } = self.transfer;
         for _ in 0..TRIES {
@@ -342,15 +343,15 @@ impl RunningTransfer<'_> {
                     return Ok((writing, len));
                 }
             }
-            // While it is held, so that nobody else takes it up.
+            // While it is still locked, so that no other transfer resumes it.
             to.remove_if_there(self.part()).await?;
         }
         Err(Error::Changed { path: self.part().to_string() })
     }
 
-    /// Makes a part private again whose transfer was killed when it had its permissions, but not its name yet.
+    /// Makes a partial file private again whose transfer was killed between setting its permissions and renaming it.
     ///
-    /// Only the owner can; and a part that is not complete is none of ours.
+    /// Only its owner can do that; an incomplete file with other permissions is not ours.
     async fn reclaim(&mut self, error: &Error) -> bool {
         let Transfer { from, source, to, .. } = self.transfer;
         let is_open = error.refusal() == Some(ErrorKind::NotAFile);
@@ -372,13 +373,13 @@ impl RunningTransfer<'_> {
         Err(Error::Changed { path: self.transfer.source.to_string() })
     }
 
-    /// Gives the part its permissions, its time and its name.
+    /// Sets the permissions and the time of the partial file, and renames it to the destination.
     async fn put_in_place(&mut self, size: u64) -> Result<(), Error> {
         let Transfer { to, destination, .. } = self.transfer;
         let (metadata, part) = (&self.metadata, self.part());
         let mode = metadata.mode.unwrap_or(0o644) & PERMISSIONS;
         let core = to.client.core();
-        // The server takes requests for one path in order, so one trip is enough.
+        // The server handles requests for one path in order, so one round trip is enough.
         let permitted = core.enqueue(set_permissions(part.clone(), mode).into()).await?;
         let timed = core.enqueue(set_times(part.clone(), metadata.modified_at_ms).into()).await?;
         let renamed = core.enqueue(rename(part.clone(), destination.clone()).into()).await?;
@@ -386,7 +387,7 @@ impl RunningTransfer<'_> {
         match renamed.await {
             Ok(_) => {
                 for done in earlier {
-                    // Repeated after a cut, they find nothing: they were done before the rename.
+                    // Repeated after a disconnect they find no file, because they took effect before the rename.
                     done.map(drop).or_else(|error| if is_not_found(&error) { Ok(()) } else { Err(error) })?;
                 }
             }
@@ -399,12 +400,12 @@ impl RunningTransfer<'_> {
                     return Err(cut);
                 }
             }
-            // Another copy of the same tree has cleaned up, and taken it for a leftover.
+            // Another copy of the same tree removed it as a leftover.
             Err(error) if is_not_found(&error) && self.own.is_some() => {
                 return Err(Error::Changed { path: part.to_string() });
             }
             Err(error) => {
-                // Whatever is in the way stays there; the part must not, which the next try could not continue.
+                // Leave what blocks the destination, but remove the part, which the next attempt could not resume.
                 let _ = to.remove_if_there(part).await;
                 return Err(error);
             }

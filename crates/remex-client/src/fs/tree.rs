@@ -17,13 +17,13 @@ use tokio::{sync::Notify, task::JoinSet};
 use super::handle::BLOCK;
 use crate::Error;
 
-/// How many files are under way at once.
+/// How many files are transferred concurrently.
 const JOBS: usize = 8;
 
-/// Files up to this size travel in one message, in bytes.
+/// Files up to this size are sent in one message, in bytes.
 const SMALL: usize = BLOCK;
 
-/// The owner of a new directory must be able to work in it.
+/// The permissions that the owner needs to write to a new directory.
 const OWNER: u32 = 0o700;
 
 /// The progress of a transfer.
@@ -67,7 +67,7 @@ pub struct Progress {
 pub struct Summary {
     /// Regular files.
     pub files: u64,
-    /// Directories, the one at the top not counted.
+    /// Directories, not counting the root.
     pub directories: u64,
     /// Symbolic links.
     pub links: u64,
@@ -77,7 +77,7 @@ pub struct Summary {
     pub skipped: u64,
 }
 
-/// Counts what the jobs of a transfer have done.
+/// Counters shared by the jobs of a transfer.
 #[derive(Debug, Default)]
 struct Counters {
     files: AtomicU64,
@@ -85,7 +85,7 @@ struct Counters {
     links: AtomicU64,
     bytes: AtomicU64,
     skipped: AtomicU64,
-    /// Set by whichever job begins, read for the progress; held for moments only.
+    /// Set by each job when it starts, read for progress reports; locked only briefly.
     current: Mutex<String>,
     news: Notify,
 }
@@ -100,7 +100,7 @@ impl Counters {
         self.news.notify_one();
     }
 
-    /// Returns what counts the bytes of one file by the progress of its transfer.
+    /// Returns a progress callback that counts the bytes of one file.
     fn bytes_of_file(&self) -> impl FnMut(&Progress) {
         let mut counted = 0;
         move |progress| {
@@ -124,7 +124,7 @@ impl Counters {
         }
     }
 
-    /// Waits for a transfer, and tells how far it has got.
+    /// Waits for a transfer, and reports its progress.
     async fn follow(
         &self,
         transfer: impl Future<Output = Result<(), Error>>,
@@ -145,12 +145,12 @@ impl Counters {
     }
 }
 
-/// Files and links that are in progress; they end when this is dropped.
+/// Concurrent transfers of files and links; aborted on drop.
 #[derive(Debug, Default)]
 struct Jobs(JoinSet<Result<(), Error>>);
 
 impl Jobs {
-    /// Begins a job as soon as there is room for it.
+    /// Starts a job, once fewer than [`JOBS`] are running.
     async fn begin(
         &mut self,
         job: impl Future<Output = Result<(), Error>> + Send + 'static,
@@ -162,7 +162,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Waits until all have ended.
+    /// Waits for all jobs.
     async fn finish(&mut self) -> Result<(), Error> {
         while !self.0.is_empty() {
             self.join_one().await?;
@@ -176,7 +176,7 @@ impl Jobs {
             Some(Ok(outcome)) => outcome,
             Some(Err(failed)) => match failed.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // Only who drops the set ends a job.
+                // Jobs are aborted only by dropping the set.
                 Err(_) => Ok(()),
             },
         }

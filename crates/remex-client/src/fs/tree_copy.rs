@@ -1,7 +1,7 @@
-//! Copies of files and directory trees from any host to any other: skips what is there, resumes and verifies.
+//! Copies files and directory trees between hosts: skips identical files, resumes partial ones, verifies hashes.
 //!
-//! Memory does not grow with the tree: the walk keeps a page for each level, and waits when enough is under way. Start at
-//! [`copy_trees`].
+//! Memory does not grow with the tree: the walk keeps one page per level, and pauses while enough files are in progress.
+//! Start at [`copy_trees`].
 
 mod copier;
 mod leftovers;
@@ -15,23 +15,23 @@ use super::{Fs, Metadata, MetadataKind};
 use crate::Error;
 use copier::Copier;
 
-/// Set-user-id and its like do not come from elsewhere.
+/// Set-user-id, set-group-id and sticky bits are not copied from another host.
 const PERMISSIONS: u32 = 0o777;
 
-/// What keeps the users of a directory from removing each other's files.
+/// The sticky bit, which keeps the users of a directory from removing each other's files.
 const STICKY: u32 = 0o1000;
 
-/// Whoever made a directory has to be able to work in it.
+/// The permissions that the owner needs to write to a new directory.
 const OWNER: u32 = 0o700;
 
 /// A path on one host.
 #[derive(Debug, Clone)]
 pub struct CopyPath {
-    /// The files of the host.
+    /// File access on the host.
     pub fs: Fs,
     /// Absolute.
     pub path: PathBuf,
-    /// What messages call it, such as `build:src`.
+    /// Its name in messages, such as `build:src`.
     pub label: String,
 }
 
@@ -44,24 +44,24 @@ impl CopyPath {
     }
 }
 
-/// One file or directory to copy, and where to.
+/// One file or directory to copy, and its destination.
 #[derive(Debug)]
 pub struct CopyTask {
     /// The source.
     pub from: CopyPath,
-    /// What the source is; a link is followed.
+    /// The metadata of the source; a link is followed.
     pub metadata: Metadata,
-    /// The destination itself, not the directory that it is to be in.
+    /// The destination itself, not its parent directory.
     pub to: CopyPath,
-    /// What is at the destination.
+    /// The metadata of the destination, if it exists.
     pub there: Option<Metadata>,
-    /// Whether a directory that is new keeps its own permissions and times, and only what is in it is copied.
+    /// Whether only the contents of a directory are copied, without its permissions and times.
     pub contents_only: bool,
-    /// Marks a new directory until everything is in it.
+    /// Marks a new directory until the copy is complete.
     pub marker: CopyMarker,
 }
 
-/// Marks a new directory until everything is in it, so that a repeated copy continues it.
+/// Marks a new directory until the copy is complete, so that a repeated copy resumes it.
 #[derive(Debug)]
 pub struct CopyMarker {
     /// Identifies the source.
@@ -99,7 +99,7 @@ pub enum CopyAction {
     Copy,
     /// Creates a symbolic link.
     Link,
-    /// Leaves what is there, because it is the same.
+    /// Skips an identical file.
     Skip,
 }
 
@@ -117,9 +117,9 @@ pub struct CopyFailure {
 pub enum CopyProblem {
     /// A call failed.
     Failed(Error),
-    /// It is a pipe, a socket or a device.
+    /// The source is a pipe, a socket or a device.
     Special,
-    /// The destination, a pipe, a socket or a device, is in the way.
+    /// The destination is a pipe, a socket or a device.
     SpecialExists {
         /// The label of the destination.
         to: String,
@@ -139,24 +139,24 @@ pub enum CopyProblem {
         /// How deep they may be.
         limit: usize,
     },
-    /// The server listed an entry twice or out of order, so that it could be a link first and a directory later.
+    /// The server listed an entry twice or out of order, so the same name could be a link first and a directory later.
     Unordered {
         /// The name of the entry.
         name: String,
     },
 }
 
-/// Watches a copy, and decides whether it goes on after a failure.
+/// Observes a copy, and decides whether it continues after a failure.
 pub trait CopyObserver: Send + Sync + 'static {
-    /// Why the copy stops early.
+    /// The reason to stop early.
     type Stop: Send + 'static;
 
-    /// Returns whether nothing is to be changed.
+    /// Returns whether to report actions without performing them.
     fn is_dry_run(&self) -> bool {
         false
     }
 
-    /// Returns whether the total is to be counted while the copy runs.
+    /// Returns whether to count the total while the copy runs.
     fn wants_total(&self) -> bool {
         false
     }
@@ -164,44 +164,44 @@ pub trait CopyObserver: Send + Sync + 'static {
     /// An entry was started.
     fn on_started(&self, _label: &str) {}
 
-    /// So many bytes need not be copied, because an earlier copy did.
+    /// These bytes were already copied by an earlier copy.
     fn on_existing(&self, _bytes: u64) {}
 
-    /// So many bytes were copied.
+    /// These bytes were copied.
     fn on_copied(&self, _bytes: u64) {}
 
-    /// So many more files and bytes are to be copied.
+    /// These files and bytes were added to the total.
     fn on_counted(&self, _files: u64, _bytes: u64) {}
 
-    /// Everything was counted.
+    /// The total is complete.
     fn on_total_known(&self) {}
 
-    /// A file stays behind until the copy succeeds.
+    /// A partial file stays behind until a copy succeeds.
     fn on_leftover(&self, _label: String) {}
 
-    /// Something was done, or would be in a dry run.
+    /// An action was performed, or would be without the dry run.
     ///
     /// # Errors
     ///
-    /// When the copy is to stop.
+    /// When the copy should stop.
     fn on_action(&self, action: CopyAction, from: &str, to: &str) -> Result<(), Self::Stop>;
 
     /// An entry could not be copied.
     ///
     /// # Errors
     ///
-    /// When the copy is to stop.
+    /// When the copy should stop.
     fn on_failure(&self, failure: CopyFailure) -> Result<(), Self::Stop>;
 }
 
-/// Copies files and directory trees; a failure of one entry is reported, and the others go on.
+/// Copies files and directory trees; reports entries that fail, and continues with the others.
 ///
-/// Files that have the same size and time at the destination are skipped, large files are resumed where an earlier copy
-/// stopped, and every content is verified by its hash. Permissions, times and symbolic links are kept.
+/// Files with the same size and time at the destination are skipped, large files are resumed where an earlier copy
+/// stopped, and all content is verified by its hash. Permissions, times and symbolic links are preserved.
 ///
 /// # Errors
 ///
-/// What the observer returns to stop the copy.
+/// The value that the observer returns to stop the copy.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -18,15 +18,15 @@ use super::{
 };
 use crate::{Client, Error, core::PendingReply};
 
-/// What a file has while it is written that has permissions of its own in the end.
+/// The permissions of a temporary file until it gets its final ones.
 pub(super) const PRIVATE: u32 = 0o600;
 
-/// How long a file may be locked before the lock counts as foreign: a server may not yet know that a connection,
-/// perhaps an earlier one of this client, has ended.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for a file lock before it counts as foreign: the server may not have noticed yet that an earlier
+/// connection of this client has ended.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// There is no notification when a file is unlocked, so it is polled.
-const PAUSE: Duration = Duration::from_millis(50);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Which permissions an uploaded file gets.
 ///
@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Permissions {
-    /// Those of the file whose place it takes; the usual ones of the server where there is none.
+    /// Those of the file that it replaces; the server's default for a new file.
     #[default]
     Keep,
     /// These bits: 0 to octal 7777.
@@ -116,14 +116,14 @@ impl Fs {
         self.send(reader, destination, progress).await
     }
 
-    /// Writes everything that `reader` has to its destination.
+    /// Writes all data from `reader` to its destination.
     pub(super) async fn send(
         &self,
         reader: impl AsyncRead + Unpin,
         destination: Destination,
         progress: impl FnMut(&Progress),
     ) -> Result<u64, Error> {
-        // Held to the end, as long as the file is open.
+        // Held as long as the file is open.
         let _room = self.client.core().files().sent.acquire().await;
         let current = destination.asked.to_string();
         let mut reporter =
@@ -161,7 +161,7 @@ impl Fs {
         temporary.put_in_place(&destination.path, reporter.so_far.bytes).await
     }
 
-    /// Writes what fits into one message to its destination.
+    /// Writes a file in one message.
     pub(super) async fn send_small(&self, content: Bytes, destination: Destination) -> Result<(), Error> {
         if self.is_base() {
             self.client.call_without_limit(write_file(destination.path, content, Write::InPlace)).await?;
@@ -183,7 +183,7 @@ impl Fs {
         write.create_mode = destination.mode.map(|_| PRIVATE);
         let mut steps = vec![Call::from(write)];
         steps.extend(destination.mode.map(|mode| set_permissions(temporary.path.clone(), mode).into()));
-        // The server takes requests for one path in order, so one trip is enough.
+        // The server handles requests for one path in order, so one round trip is enough.
         let mut replies = Vec::new();
         for step in steps {
             replies.push(self.client.core().enqueue(step).await?);
@@ -195,7 +195,7 @@ impl Fs {
     }
 }
 
-/// What an upload tells of how far it has got.
+/// Reports the progress of an upload.
 struct ProgressReporter<P> {
     so_far: Progress,
     progress: P,
@@ -207,31 +207,31 @@ impl<P: FnMut(&Progress)> ProgressReporter<P> {
     }
 }
 
-/// How an upload gets to its destination.
+/// How an upload is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteMode {
     /// To a temporary file, which can be reopened after a disconnect.
     Temporary {
-        /// Nobody else may read it before it has its own permissions.
+        /// Whether it is private until it gets its final permissions.
         is_private: bool,
     },
-    /// To a private file that no one else writes to meanwhile.
+    /// To a private, locked file.
     Exclusive,
     /// In place; reopening would truncate it.
     InPlace,
 }
 
-/// The blocks of a file that is written, a few of them in flight.
+/// The blocks of a file being written, a few of them in flight.
 pub(super) struct Blocks {
     client: Client,
     path: HostPath,
     write_mode: WriteMode,
     handle: Handle,
-    /// In order; kept until they are answered, because a cut may have swallowed them.
+    /// In order; kept until they are acknowledged, because a disconnect may have lost them.
     unanswered: VecDeque<UnansweredWrite>,
-    /// Where the next block begins.
+    /// The offset of the next block.
     offset: u64,
-    /// Everything before is written; `done <= offset`.
+    /// Everything before this offset is written; `done <= offset`.
     done: u64,
     retries: RetryBudget,
 }
@@ -243,7 +243,7 @@ struct UnansweredWrite {
 }
 
 impl Blocks {
-    /// Opens a file to write it from its beginning.
+    /// Opens a file for writing from its beginning.
     pub(super) async fn open(client: &Client, path: HostPath, write_mode: WriteMode) -> Result<Self, Error> {
         let mut retries = RetryBudget::default();
         let handle = open(client, &path, write_mode, &mut retries).await?;
@@ -259,12 +259,12 @@ impl Blocks {
         })
     }
 
-    /// Goes on after what is there; nothing was written yet.
+    /// Continues after existing content; must be called before anything is written.
     pub(super) fn skip_to(&mut self, offset: u64) {
         (self.offset, self.done) = (offset, offset);
     }
 
-    /// Writes everything that `reader` has, and tells how much that is.
+    /// Writes all data from `reader`, and returns its length.
     async fn fill(
         mut self,
         mut reader: impl AsyncRead + Unpin,
@@ -272,7 +272,7 @@ impl Blocks {
     ) -> Result<(), Error> {
         loop {
             let chunk = read_block(&mut reader).await.map_err(|error| {
-                Error::local(format!("read what is to be written to `{}`", reporter.so_far.current), &error)
+                Error::local(format!("read the new content of `{}`", reporter.so_far.current), &error)
             })?;
             if chunk.is_empty() {
                 break;
@@ -288,7 +288,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Writes the next block, when there is room for one more in flight.
+    /// Writes the next block, once fewer than [`WINDOW`] are in flight.
     pub(super) async fn push(&mut self, chunk: Bytes) -> Result<(), Error> {
         while self.unanswered.len() >= WINDOW {
             self.settle().await?;
@@ -300,12 +300,12 @@ impl Blocks {
         Ok(())
     }
 
-    /// Returns up to where everything is written.
+    /// Returns the offset up to which everything is written.
     pub(super) fn done(&self) -> u64 {
         self.done
     }
 
-    /// Waits until everything is written, and returns how much that is; the file stays open.
+    /// Waits until everything is written, and returns the length; the file stays open.
     pub(super) async fn finish(&mut self) -> Result<u64, Error> {
         while !self.unanswered.is_empty() {
             self.settle().await?;
@@ -313,7 +313,7 @@ impl Blocks {
         Ok(self.done)
     }
 
-    /// Waits for the oldest answer.
+    /// Waits for the oldest reply.
     async fn settle(&mut self) -> Result<(), Error> {
         let Some(oldest) = self.unanswered.front_mut() else { return Ok(()) };
         match (&mut oldest.reply).await {
@@ -331,13 +331,13 @@ impl Blocks {
         }
     }
 
-    /// Opens the file again after a cut, and writes again what was not answered.
+    /// Reopens the file after a disconnect, and resends unacknowledged blocks.
     async fn reopen(&mut self) -> Result<(), Error> {
         self.handle = open(&self.client, &self.path, self.write_mode, &mut self.retries).await?;
         if self.write_mode == WriteMode::Exclusive
             && self.client.fs().metadata(&self.path).await?.size < self.done
         {
-            // Another transfer completed the part and moved it into place; this is a new file.
+            // Another transfer completed the part and renamed it; this is a new file.
             return Err(Error::Interrupted { method: "fs/writeBlock" });
         }
         for (offset, chunk) in std::mem::take(&mut self.unanswered).into_iter().map(|u| (u.offset, u.chunk)) {
@@ -365,7 +365,7 @@ async fn open(
         WriteMode::InPlace => (wire::OpenMode::Replace, None),
     };
     let access = Access { mode, create_mode, exclusive: write_mode == WriteMode::Exclusive };
-    let patient_until = Instant::now() + PATIENCE;
+    let patient_until = Instant::now() + LOCK_TIMEOUT;
     loop {
         let opening = async {
             let (handle, opened) = Handle::open(client, path.clone(), access).await?;
@@ -377,14 +377,14 @@ async fn open(
             Err(error)
                 if error.refusal() == Some(ErrorKind::AlreadyExists) && Instant::now() < patient_until =>
             {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(LOCK_POLL_INTERVAL).await;
             }
             Err(error) => retries.note(error)?,
         }
     }
 }
 
-/// Reads until a block is full, or to the end.
+/// Reads a full block, or less at the end.
 async fn read_block(reader: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Bytes> {
     let mut block = BytesMut::with_capacity(BLOCK);
     let mut reader = reader.take(BLOCK as u64);

@@ -154,7 +154,7 @@ impl Watch {
 
     async fn set(&mut self) -> Result<(), Error> {
         loop {
-            // What an earlier try may have left, when nobody waited for its end.
+            // Removes the watch of an earlier attempt that was cancelled.
             self.unset();
             self.id = self.client.core().number();
             self.route = Arc::default();
@@ -170,7 +170,7 @@ impl Watch {
                     self.is_set = true;
                     return Ok(());
                 }
-                // A watch ends with its connection, so there is none; the next try waits for a new connection.
+                // A watch ends with its connection; the next attempt waits for a new one.
                 Err(Error::Interrupted { .. }) => {}
                 Err(error) => {
                     self.client.core().remove_route(&RouteKey::Watch(self.id));

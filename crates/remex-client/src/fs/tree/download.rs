@@ -1,4 +1,4 @@
-//! A directory of the server's host to this one.
+//! Downloads a directory tree from the remote host.
 
 use std::{
     io,
@@ -24,21 +24,21 @@ use crate::{
     },
 };
 
-/// Set-user-id and its like do not come from elsewhere.
+/// Set-user-id, set-group-id and sticky bits are not copied from another host.
 const PERMISSIONS: u32 = 0o777;
 
 impl Fs {
-    /// Copies what is in a directory of the server's host into one of this host, which is made if need be.
+    /// Copies the contents of a remote directory into a local one, which is created if missing.
     ///
-    /// Permissions are kept but for set-user-id, set-group-id and sticky, and links stay links, wherever they point.
-    /// Nothing is ever written outside `to`, whatever the server says: links below it are replaced, not followed.
-    /// Each file takes its place in one step. What is there already and has no counterpart stays. Pipes, sockets and
-    /// devices are left out, and counted.
+    /// Permissions are preserved except set-user-id, set-group-id and sticky; links are copied as links, whatever their
+    /// target. Nothing is ever written outside `to`, even if the server is malicious: links below `to` are replaced, not
+    /// followed. Each file is replaced atomically. Other existing files stay. Pipes, sockets and devices are skipped and
+    /// counted.
     ///
     /// # Errors
     ///
-    /// [`Error::Local`] when something cannot be written, [`Error::Protocol`] for a name that leads elsewhere, and
-    /// those of [`Fs::download`]. It ends at the first failure; what was copied until then stays.
+    /// [`Error::Local`] when something cannot be written, [`Error::Protocol`] for an invalid name, and those of
+    /// [`Fs::download`]. The download stops at the first failure; files copied before that stay.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -77,7 +77,7 @@ struct Frame {
     to: PathBuf,
     pages: Pages,
     page: vec::IntoIter<DirectoryEntry>,
-    /// The permissions to set when everything is in it.
+    /// The permissions to set once all its entries are copied.
     at_last: Option<u32>,
 }
 
@@ -119,7 +119,7 @@ impl Download {
         jobs.finish().await
     }
 
-    /// Makes the directory that everything goes into; the caller may have put a link there.
+    /// Creates the root directory; the path given by the caller may be a link.
     async fn top(&self, from: PathBuf, to: PathBuf) -> Result<Frame, Error> {
         let metadata = self.fs.metadata(&from).await?;
         if !metadata.is_directory {
@@ -137,10 +137,10 @@ impl Download {
         self.enter(from, to, metadata.mode).await
     }
 
-    /// Makes a directory, and begins to read its counterpart.
+    /// Creates a directory, and starts to read its source.
     async fn enter(&self, from: PathBuf, to: PathBuf, mode: Option<u32>) -> Result<Frame, Error> {
         if let Err(error) = local::create_dir(&to).await {
-            // A link would lead out of the tree.
+            // A link could point outside of the tree.
             let is_directory = local::symlink_metadata(&to).await.is_ok_and(|there| there.is_dir());
             if error.kind() != io::ErrorKind::AlreadyExists || !is_directory {
                 return Err(unwritable(&to)(error));
@@ -164,7 +164,7 @@ impl Download {
         self.counters.begin(from);
         let failed = unwritable(to);
         let mut options = std::fs::OpenOptions::new();
-        // In place of a link, never through it.
+        // Replaces a link, never follows it.
         options.write(true).create_new(true).mode(if metadata.mode.is_some() { 0o600 } else { 0o666 });
         let made = Temporary::beside(to, move |path| options.open(path)).await;
         let (temporary, file) = made.map_err(&failed)?;
@@ -200,16 +200,16 @@ impl Download {
     }
 }
 
-/// A file of this host that is removed unless it was moved.
+/// A local temporary file, removed on drop unless it was renamed.
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Makes a file beside `path`; nobody who leaves meanwhile leaves the file behind.
+    /// Creates a file beside `path`; a cancelled call leaves no file behind.
     async fn beside<T: Send + 'static>(
         path: &Path,
         make: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
     ) -> io::Result<(Self, T)> {
-        let path = sibling(path, &random_word()).expect("every entry was given a plain name");
+        let path = sibling(path, &random_word()).expect("entry names are single path components");
         let made = tokio::task::spawn_blocking(move || make(&path).map(|made| (Self(path), made))).await;
         made.map_err(io::Error::other)?
     }
@@ -222,13 +222,13 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
-            // There is nobody to tell; the cause of the failure is on its way to the caller.
+            // The caller already receives the error that caused this.
             let _ = std::fs::remove_file(&self.0);
         }
     }
 }
 
-/// Returns what an entry is; a link on a server that cannot tell where it leads is a link all the same.
+/// Returns the kind of an entry; a link counts as a link even if the server does not report its target.
 fn kind(metadata: &Metadata) -> Option<MetadataKind> {
     match metadata.kind {
         _ if metadata.is_symlink => Some(MetadataKind::Symlink),

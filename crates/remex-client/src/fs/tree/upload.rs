@@ -1,4 +1,4 @@
-//! A directory of this host to the server's.
+//! Uploads a directory tree to the remote host.
 
 use std::{
     io,
@@ -20,16 +20,16 @@ use crate::{
 };
 
 impl Fs {
-    /// Copies what is in a directory of this host into one of the server's, which is made if need be.
+    /// Copies the contents of a local directory into a remote one, which is created if missing.
     ///
-    /// Permissions are kept and links stay links. Each file takes its place in one step; links below `to` are
-    /// replaced, not followed. What is there already and has no counterpart stays. Pipes, sockets and devices are left
-    /// out, and counted. A server of the base dialect writes in place and follows links.
+    /// Permissions are preserved, and links are copied as links. Each file is replaced atomically; links below `to` are
+    /// replaced, not followed. Other existing files stay. Pipes, sockets and devices are skipped and counted. A server of
+    /// the base dialect writes in place and follows links.
     ///
     /// # Errors
     ///
-    /// [`Error::Local`] when something cannot be read, [`Error::Usage`] when a link is where a directory is to be, and
-    /// those of [`Fs::upload`]. It ends at the first failure; what was copied until then stays.
+    /// [`Error::Local`] when something cannot be read, [`Error::Usage`] when a link exists at the path of a directory, and
+    /// those of [`Fs::upload`]. The upload stops at the first failure; files copied before that stay.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,7 +66,7 @@ struct Frame {
     from: PathBuf,
     to: PathBuf,
     entries: ReadDir,
-    /// The permissions to set when everything is in it.
+    /// The permissions to set once all its entries are copied.
     at_last: Option<u32>,
 }
 
@@ -101,7 +101,7 @@ impl Upload {
         jobs.finish().await
     }
 
-    /// Makes the directory that everything goes into; the caller may have put a link there.
+    /// Creates the root directory; the path given by the caller may be a link.
     async fn top(&self, from: PathBuf, to: PathBuf) -> Result<Frame, Error> {
         match self.fs.metadata(&to).await {
             Ok(there) if there.is_directory => {
@@ -112,7 +112,7 @@ impl Upload {
         }
     }
 
-    /// Makes a directory, and begins to read its counterpart.
+    /// Creates a directory, and starts to read its source.
     async fn enter(&self, from: PathBuf, to: PathBuf) -> Result<Frame, Error> {
         let entries = local::read_dir(&from).await.map_err(unreadable(&from))?;
         self.fs.create_dir_all(&to).await?;
@@ -120,7 +120,7 @@ impl Upload {
         if !self.fs.is_base() {
             if self.fs.metadata(&to).await?.is_symlink {
                 return Err(Error::Usage(format!(
-                    "cannot upload into `{}`: it is a link, which would lead out of the tree; remove it",
+                    "cannot upload into `{}`: it is a symbolic link, which could point outside of the tree; remove it",
                     to.display()
                 )));
             }

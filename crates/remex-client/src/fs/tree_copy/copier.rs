@@ -1,4 +1,4 @@
-//! The copy itself: one walk, in pages, and many files under way.
+//! Performs a copy: one walk in pages, many files concurrently.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,30 +20,30 @@ use super::{
 };
 use crate::fs::{AsHostPath as _, Metadata, MetadataKind, Times, Transfer};
 
-/// How many files are under way at once, so that a long way is no brake.
+/// How many files are copied concurrently, to hide the latency of the connection.
 const JOBS: usize = 32;
 
-/// What is longer is copied in blocks, and can be continued; in bytes.
+/// Files longer than this are copied in blocks, and can be resumed; in bytes.
 const LARGE: u64 = 256 << 10;
 
-/// How many directories may be in each other: more than a path has room for.
+/// The maximum depth of directories: more than fits into a path.
 const DEEPEST: usize = 2048;
 
-/// How many of them may be large: each has some blocks in memory.
+/// How many of the concurrent files may be large: each keeps some blocks in memory.
 const LARGE_JOBS: usize = 4;
 
-/// A copy under way.
+/// A copy in progress.
 pub(super) struct Copier<O: CopyObserver> {
     observer: Arc<O>,
     jobs: JoinSet<Ended<O::Stop>>,
     large: Arc<Semaphore>,
-    /// The tree is one that an earlier copy began, so its directories are not somebody else's.
+    /// Whether an earlier copy started this tree, so that its existing directories belong to the copy.
     goes_on: bool,
-    /// Something of the current tree could not be copied.
+    /// Whether an entry of the current tree could not be copied.
     has_failed: Arc<AtomicBool>,
 }
 
-/// Why a step did not succeed.
+/// Why a step failed.
 enum Halt<S> {
     Failure(CopyFailure),
     Stop(S),
@@ -55,21 +55,21 @@ impl<S> From<CopyFailure> for Halt<S> {
     }
 }
 
-/// What a job leaves: the directory that it worked in, and what went wrong.
+/// The result of a job, with the directory that it worked in.
 struct Ended<S> {
     directory: Option<Arc<Directory>>,
     outcome: Result<(), Halt<S>>,
 }
 
-/// A directory that is filled; whoever has work to do in it holds it, and after the last it gets its time.
+/// A directory at the destination; each job in it holds a reference, and its times are set after the last one.
 struct Directory {
     to: CopyPath,
     metadata: Metadata,
-    /// It was there before, and keeps its permissions.
+    /// Whether it existed before, and keeps its permissions.
     is_kept: bool,
-    /// It has the marker of an unfinished copy, which goes when everything was copied.
+    /// Whether it has the marker of an unfinished copy, which is removed once everything is copied.
     is_marked: bool,
-    /// Something of the tree could not be copied.
+    /// Whether an entry of the tree could not be copied.
     has_failed: Arc<AtomicBool>,
     parent: Option<Arc<Directory>>,
 }
@@ -78,13 +78,13 @@ struct Directory {
 struct Frame {
     from: Listing,
     to: CopyPath,
-    /// What is at the destination, if it was there before.
+    /// The entries of the destination, if it existed before.
     there: Option<Listing>,
     is_marked: bool,
     directory: Option<Arc<Directory>>,
 }
 
-/// What to do with one entry.
+/// One entry to copy.
 struct Item {
     from: CopyPath,
     metadata: Metadata,
@@ -109,7 +109,7 @@ impl<O: CopyObserver> Copier<O> {
         let metadata = Metadata { is_symlink: false, ..metadata };
         if !metadata.is_directory {
             let is_named = there.as_ref().is_some_and(|there| is_same(&metadata, there));
-            // Whoever names a file means its content, not what a time says about it.
+            // For a file that was named explicitly, compare the content, not only size and time.
             let there = if is_named && !has_same_content(&from, &to).await { None } else { there };
             return self.item(Item { from, metadata, to, there, directory: None }).await;
         }
@@ -153,7 +153,7 @@ impl<O: CopyObserver> Copier<O> {
         Ok(())
     }
 
-    /// Reports what went wrong with a part of the current tree.
+    /// Reports a failed entry of the current tree.
     fn failure(&self, failure: CopyFailure) -> Result<(), O::Stop> {
         self.has_failed.store(true, Relaxed);
         self.observer.on_failure(failure)
@@ -170,7 +170,7 @@ impl<O: CopyObserver> Copier<O> {
     async fn next(&self, frame: &mut Frame) -> Result<Option<Item>, CopyFailure> {
         let mut next = frame.from.next().await?;
         if frame.is_marked && next.as_ref().is_some_and(|(name, _)| name == CopyMarker::NAME) {
-            // An unfinished copy is being copied; what marks it is not content.
+            // The source is itself an unfinished copy; its marker is not content.
             next = frame.from.next().await?;
         }
         let Some((name, metadata)) = next else { return Ok(None) };
@@ -187,7 +187,7 @@ impl<O: CopyObserver> Copier<O> {
         }))
     }
 
-    /// Makes a directory, and begins to read its counterpart.
+    /// Creates a directory, and starts to read its source.
     async fn enter(&mut self, item: Item, marker: Option<CopyMarker>) -> Result<Frame, Halt<O::Stop>> {
         let Item { from, metadata, to, there, directory: parent } = item;
         let is_there = there.as_ref().is_some_and(|there| there.is_directory && !there.is_symlink);
@@ -195,7 +195,7 @@ impl<O: CopyObserver> Copier<O> {
             let problem = CopyProblem::NotADirectory { to: to.label };
             return Err(CopyFailure { label: from.label, problem }.into());
         }
-        // A tree that cannot be read leaves nothing at its destination.
+        // List the source first: a tree that cannot be read must not create a destination.
         let read = match &marker {
             Some(_) => Some(Listing::new(from.clone()).await?),
             None => None,
@@ -206,7 +206,7 @@ impl<O: CopyObserver> Copier<O> {
                 (true, _) if self.goes_on => return take_up(&from, &to, there.as_ref()).await,
                 (true, _) => return Ok(()),
                 (false, Some(marker)) => make_marked(&to, marker).await?,
-                // The path of the root has no links any more, and below it none is followed, whoever put it there.
+                // The root path is already resolved, and below it no link is followed, even one created meanwhile.
                 (false, None) => to.fs.create_dir_all_without_links(&to.path).await?,
             }
             let mode = directory_permissions(&metadata) | OWNER;
@@ -236,7 +236,7 @@ impl<O: CopyObserver> Copier<O> {
         Ok(Frame { from: reading?, to, there: there?, is_marked, directory })
     }
 
-    /// Begins to copy what is no directory.
+    /// Starts to copy an entry that is not a directory.
     async fn item(&mut self, item: Item) -> Result<(), O::Stop> {
         while self.jobs.len() >= JOBS {
             self.join_one().await?;
@@ -249,7 +249,7 @@ impl<O: CopyObserver> Copier<O> {
         Ok(())
     }
 
-    /// Lets go of a directory; the last one to do so gives it its permissions and its time.
+    /// Drops a reference to a directory; the last one sets its permissions and times.
     fn release(&mut self, directory: Option<Arc<Directory>>) {
         let Some(directory) = directory.and_then(Arc::into_inner) else { return };
         let observer = Arc::clone(&self.observer);
@@ -275,7 +275,7 @@ impl<O: CopyObserver> Copier<O> {
             }
             Some(Err(failed)) => match failed.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // Only who drops the set ends a job.
+                // Jobs are aborted only by dropping the set.
                 Err(_) => Ok(()),
             },
         }
@@ -289,7 +289,7 @@ impl<O: CopyObserver> Copier<O> {
     }
 }
 
-/// Reports what was done, or would be.
+/// Reports an action.
 fn did<O: CopyObserver>(
     observer: &O,
     action: CopyAction,
@@ -359,17 +359,17 @@ impl Item {
             };
             let (mut so_far, mut is_found) = (0, metadata.size > LARGE);
             let progress = |bytes: u64| {
-                // A large file first tells what an earlier copy has left.
+                // The first report of a large file is what an earlier copy left.
                 let more = bytes.saturating_sub(so_far);
                 if std::mem::take(&mut is_found) {
                     observer.on_existing(more);
                 } else {
                     observer.on_copied(more);
                 }
-                // It may have to begin anew.
+                // The transfer may start over.
                 so_far = so_far.max(bytes);
             };
-            // A file in a tree that is killed is cleaned up by the next copy of the tree; one that was named is not.
+            // The next copy of a tree cleans up after a killed one; a file that was named explicitly has no such cleanup.
             let done = async {
                 match self.directory {
                     Some(_) => transfer.run(progress).await,
@@ -384,7 +384,7 @@ impl Item {
         did(observer, CopyAction::Copy, from, to)
     }
 
-    /// Reports the part that a failed transfer has left for the next one.
+    /// Reports the partial file that a failed transfer left.
     async fn report_part(&self, transfer: &Transfer, observer: &impl CopyObserver) {
         let Ok(part) = transfer.part() else { return };
         let name = part.native().ok().and_then(Path::file_name);
@@ -410,7 +410,7 @@ impl Item {
         did(observer, CopyAction::Link, from, to)
     }
 
-    /// Leaves what is there, but for its permissions.
+    /// Skips an identical file, but updates its permissions.
     async fn skip<O: CopyObserver>(&self, observer: &O) -> Result<(), Halt<O::Stop>> {
         let Self { from, metadata, to, there, .. } = self;
         let mode = permissions(metadata);
@@ -424,13 +424,13 @@ impl Item {
     }
 }
 
-/// Compares what is in two files.
+/// Returns whether two files have the same content.
 async fn has_same_content(from: &CopyPath, to: &CopyPath) -> bool {
     let hashes = tokio::join!(from.fs.hash(&from.path), to.fs.hash(&to.path));
     matches!(hashes, (Ok(from), Ok(to)) if from == to)
 }
 
-/// Tells whether a file need not be copied, as far as size and time tell.
+/// Returns whether a file is unchanged, judging by size and time.
 fn is_same(from: &Metadata, there: &Metadata) -> bool {
     there.is_file
         && !there.is_symlink
@@ -459,7 +459,7 @@ fn time(ms: i64) -> Option<std::time::SystemTime> {
 fn sibling_of(label: &str, name: &OsStr) -> String {
     let name = name.to_string_lossy();
     let label = label.trim_end_matches('/');
-    // The name of a host ends with a colon, which may be part of a local name after a slash.
+    // A host name ends with a colon, but after a slash a colon is part of a file name.
     let directory = label.rfind('/').or_else(|| label.rfind(':')).map_or("", |at| &label[..=at]);
     format!("{directory}{name}")
 }

@@ -1,4 +1,4 @@
-//! What a copy that was killed leaves at its destination: how a new directory is marked, and how it is continued.
+//! Leftovers of a killed copy at its destination: marking new directories, and resuming them.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,30 +12,30 @@ use crate::{
     fs::{Metadata, entry_name},
 };
 
-/// For what nobody else has to read.
+/// The permissions of a marker, which no other user needs to read.
 const PRIVATE: u32 = 0o600;
 
-/// Makes a directory that has its marker from the moment it is there, or nothing at all.
+/// Creates a directory together with its marker, atomically.
 pub(super) async fn make_marked(to: &CopyPath, marker: &CopyMarker) -> Result<(), Error> {
     let fs = &to.fs;
     let new = beside(&to.path, ".remex-new");
     let path = new.join(CopyMarker::NAME);
     let made = async {
-        // Left by a copy that was killed, it may be there already.
+        // It may already exist, left by a killed copy.
         fs.create_dir_all_without_links(&new).await?;
         fs.write(&path, &marker.text).await?;
         fs.set_permissions(&path, PRIVATE).await?;
         fs.rename_new(&new, &to.path).await
     };
     let Err(error) = made.await else { return Ok(()) };
-    // Never recursive: what is not ours stays.
+    // Never recursive, so that foreign files are kept.
     let _ = fs.remove(&path).await;
     let _ = fs.remove(&new).await;
-    // Another copy of the same source may have been faster, or a lost connection hid that this one was.
+    // Another copy of the same source may have created it, or this one before a disconnect.
     if marker.is_in(to).await { Ok(()) } else { Err(error) }
 }
 
-/// Prepares a directory that an earlier copy has made: removes what it left when it was killed, and lets us write.
+/// Prepares a directory of an earlier copy: removes the leftovers of a killed one, and makes it writable.
 pub(super) async fn take_up(from: &CopyPath, to: &CopyPath, there: Option<&Metadata>) -> Result<(), Error> {
     let fs = &to.fs;
     if let Some(mode) = there.and_then(|there| there.mode).filter(|mode| mode & OWNER != OWNER) {
@@ -71,16 +71,16 @@ pub(super) async fn take_up(from: &CopyPath, to: &CopyPath, there: Option<&Metad
 
 async fn has_entry(directory: &CopyPath, name: &OsStr) -> Result<bool, Error> {
     let path = directory.path.join(name);
-    // A link that leads nowhere is an entry, too.
+    // A dangling link is an entry, too.
     Ok(directory.fs.exists(&path).await? || directory.fs.read_link(&path).await.is_ok())
 }
 
-/// What a transfer that was killed leaves beside its destination.
+/// A file that a killed transfer left beside its destination.
 #[derive(Debug, PartialEq, Eq)]
 enum Leftover {
-    /// `.NAME.remex-0123456789abcdef`: a small file, which nothing continues.
+    /// `.NAME.remex-0123456789abcdef`: a small file, which is never resumed.
     Whole,
-    /// `.NAME.remex-part`: a large file, which the next transfer continues.
+    /// `.NAME.remex-part`: a large file, which the next transfer resumes.
     Part { of: OsString },
 }
 
@@ -101,7 +101,7 @@ impl Leftover {
 
 /// Returns a hidden name beside a path.
 fn beside(path: &Path, ending: &str) -> PathBuf {
-    /// With the dot and the ending a name has at most 255 bytes.
+    /// With the dot and the suffix, a name has at most 255 bytes.
     const KEPT: usize = 200;
     let name = path.file_name().unwrap_or_default().as_bytes();
     let mut hidden = b".".to_vec();

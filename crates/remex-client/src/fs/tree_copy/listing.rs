@@ -1,4 +1,4 @@
-//! Reading directories for a copy, a page at a time.
+//! Reads directories for a copy, one page at a time.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,12 +12,12 @@ use crate::{
     fs::{DirectoryEntry, Metadata, MetadataKind, Pages, entry_name},
 };
 
-/// What is in a directory, in the order of the names, a page at a time.
+/// The entries of a directory, sorted by name, read one page at a time.
 pub(super) struct Listing {
     pub(super) directory: CopyPath,
     pages: Pages,
     page: vec::IntoIter<DirectoryEntry>,
-    /// Taken from the page, and not yet asked for.
+    /// An entry that was taken from the page but not returned yet.
     ahead: Option<(OsString, Metadata)>,
     /// The name that was read last.
     last: Option<OsString>,
@@ -40,7 +40,7 @@ impl Listing {
             if let Some(entry) = self.page.next() {
                 let name = entry_name(&self.directory.path, &entry)
                     .map_err(|error| failed(&self.directory, error))?;
-                // A name that comes twice could first be a link, and then be followed as a directory.
+                // A duplicate name could be a link first, and then be followed as a directory.
                 if !is_after(&name, self.last.as_deref()) {
                     let problem = CopyProblem::Unordered { name: name.to_string_lossy().into_owned() };
                     return Err(CopyFailure { label: self.directory.label.clone(), problem });
@@ -48,7 +48,7 @@ impl Listing {
                 self.last = Some(name.clone());
                 let metadata = match entry.metadata {
                     Some(metadata) => *metadata,
-                    // It went between the listing and the look at it, or comes now.
+                    // The entry vanished between the listing and this call.
                     None => match self.directory.fs.metadata(self.directory.path.join(&name)).await {
                         Ok(metadata) => metadata,
                         Err(Error::Refused(_)) => continue,
@@ -63,7 +63,7 @@ impl Listing {
         }
     }
 
-    /// Finds an entry; names are asked for in their order.
+    /// Finds an entry; callers must ask in the order of names.
     pub(super) async fn find(&mut self, name: &OsString) -> Result<Option<Metadata>, CopyFailure> {
         while let Some((found, metadata)) = self.next().await? {
             if found == *name {
@@ -82,7 +82,7 @@ fn is_after(name: &OsStr, last: Option<&OsStr>) -> bool {
     last.is_none_or(|last| name > last)
 }
 
-/// Counts what there is to do. What cannot be read is said by the copy itself.
+/// Counts the files and bytes to copy. Errors are ignored: the copy itself reports them.
 pub(super) async fn count<O: CopyObserver>(roots: Vec<(CopyPath, Metadata)>, observer: Arc<O>) {
     for (root, metadata) in roots {
         let mut listings = Vec::new();
