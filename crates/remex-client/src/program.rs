@@ -1,7 +1,7 @@
 //! A program that is started for one connection and ends with it.
 //!
-//! A thread of its own keeps each: it outlives the runtime, so the program is ended whatever becomes of the
-//! future, the task or the runtime that started it. Start at [`start`] and [`Child`].
+//! A dedicated thread supervises each program. It outlives the runtime, so the program is ended even if the future, task
+//! or runtime that started it is dropped. Start at [`start`] and [`Child`].
 
 mod foreground;
 mod pidfd;
@@ -38,16 +38,16 @@ use crate::{
     shell_word::quoted,
 };
 
-/// How long the end of a program and its last words may take to arrive here.
+/// How long to wait for the exit status and the last output of a program.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a person may take to answer what a program asks; servers give up the login earlier.
+/// How long a user may take to answer a prompt; ssh servers give up the login earlier.
 const PROMPT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How many characters of a line are quoted that is no answer.
+/// How many characters of an unexpected line are quoted.
 const QUOTED: usize = 120;
 
-/// What is written to the supervisor of a program that has connected.
+/// The message to the supervisor of a program that has connected.
 const CONNECTED: &[u8] = b"c";
 
 /// A program that speaks the protocol on its standard streams, for example `ssh host remex serve --listen stdio`.
@@ -66,13 +66,13 @@ const CONNECTED: &[u8] = b"c";
 /// ```
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Program {
-    /// The program; without a slash it is searched in the `PATH`.
+    /// The program; without a slash it is looked up in the `PATH`.
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// What is laid over this process's environment.
+    /// Variables added to the environment of this process.
     pub env: BTreeMap<String, String>,
-    /// Where it runs; this process's own directory unless given.
+    /// The working directory; by default that of this process.
     pub cwd: Option<PathBuf>,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Program {
     }
 }
 
-/// The values of the environment stay secret.
+/// Hides the values of environment variables.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Program")
@@ -98,58 +98,58 @@ impl fmt::Debug for Program {
     }
 }
 
-/// A running program, with whatever it starts.
+/// A running program and its descendants.
 ///
-/// Dropped, it is ended in the background, without a runtime: its standard input is closed already, so it has a
-/// moment to end by itself; then its whole tree is asked with TERM, and killed after another moment.
+/// Dropping it ends the program in the background, without a runtime: its standard input is already closed, so it gets a
+/// grace period to exit; then its whole tree receives SIGTERM, and SIGKILL after another grace period.
 #[derive(Debug)]
 pub(crate) struct Child {
     target: String,
-    /// What to run by hand to answer what the program asks.
+    /// The command to run by hand to answer the prompts of the program.
     login_command: String,
-    /// Tells the supervisor that the program has connected; dropped, that it is to be ended.
-    order: PipeWriter,
-    /// Closed when the program is ended and reaped.
+    /// Sends [`CONNECTED`] to the supervisor; dropping it ends the program.
+    commands: PipeWriter,
+    /// Closed when the program has been ended and reaped.
     state: watch::Receiver<ProgramState>,
 }
 
-/// What the supervisor knows of a program.
+/// The state of a program as seen by its supervisor.
 #[derive(Debug, Default)]
 struct ProgramState {
-    /// How it ended, once it did.
+    /// The exit status, once it has exited.
     status: Option<String>,
     stderr: Tail,
-    /// Nobody can say more on standard error.
+    /// Whether standard error is closed.
     silent: bool,
     prompt: PromptState,
 }
 
-/// What became of a program's wish to ask a person something.
+/// Whether a program prompts the user.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum PromptState {
-    /// It has not asked so far.
+    /// It has not prompted so far.
     #[default]
     NotAsked,
-    /// It has the terminal, or waits for another program to be done with it.
+    /// It is prompting, or waits until another program releases the terminal.
     Asking,
-    /// It may not ask.
+    /// It must not prompt.
     Refused(PromptRefusal),
     /// It has connected, and this process has the terminal again.
     Connected,
 }
 
-/// Why a program may not ask a person something.
+/// Why a program must not prompt the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PromptRefusal {
     /// The caller does not allow it.
     NotAllowed,
-    /// Another job has the terminal.
+    /// This process is in the background.
     Background,
     /// The terminal cannot be used.
     NoTerminal,
 }
 
-/// The questions of a program that connects.
+/// The prompts of a program that is connecting.
 #[derive(Debug)]
 pub(crate) struct Prompt {
     target: String,
@@ -158,8 +158,8 @@ pub(crate) struct Prompt {
 }
 
 impl Prompt {
-    /// Waits until a handshake is to be given up, and returns why: it takes longer than `limit`, in which answers of a
-    /// person do not count, or the program asks in vain.
+    /// Waits until the handshake has to be given up, and returns why: it takes longer than `limit`, not counting the time
+    /// that the user takes to answer prompts, or the program must not prompt.
     pub(crate) async fn handshake_overdue(mut self, limit: Duration) -> Error {
         let too_long = |after| Error::TimedOut { what: "the handshake", after };
         if self.until(limit, |state| state != PromptState::NotAsked).await.is_none() {
@@ -181,7 +181,7 @@ impl Prompt {
         unreachable(&self.target, reason)
     }
 
-    /// Waits for a state; `None` when it takes longer than `limit`.
+    /// Waits for a state; `None` after `limit`.
     async fn until(
         &mut self,
         limit: Duration,
@@ -191,20 +191,20 @@ impl Prompt {
         let state = waited.await.map(|state| state.map(|state| state.prompt));
         match state {
             Ok(Ok(state)) => Some(state),
-            // The program is gone, which the handshake notices.
+            // The program has exited, which the handshake notices.
             Ok(Err(_)) => std::future::pending().await,
             Err(_) => None,
         }
     }
 }
 
-/// How many programs have a supervisor that has not finished.
+/// The number of running supervisors.
 static RUNNING: Mutex<usize> = Mutex::new(0);
 
-/// Told whenever one has finished.
+/// Notified when a supervisor finishes.
 static FINISHED: Condvar = Condvar::new();
 
-/// Counts as one program until it is dropped.
+/// Counts one program until it is dropped.
 struct ProgramGuard(());
 
 impl ProgramGuard {
@@ -228,8 +228,8 @@ fn running() -> MutexGuard<'static, usize> {
 /// Waits until every program that clients of this process started has ended; returns whether that happened in time.
 ///
 /// Programs are ended in the background when their connection is closed, which takes some seconds if they do not exit by
-/// themselves. Returning from `main` earlier leaves such a program running, so call this last, when no client is left.
-/// It blocks, so call it outside of a runtime.
+/// themselves. Returning from `main` earlier leaves such a program running, so call this last, after all clients are
+/// dropped. It blocks, so call it outside of a runtime.
 ///
 /// ```
 /// use std::time::Duration;
@@ -242,7 +242,7 @@ pub fn wait_for_programs(limit: Duration) -> bool {
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
 }
 
-/// Starts a program; it answers on the two halves, which are its standard output and input.
+/// Starts a program; the two halves are its standard output and input.
 ///
 /// Dropping the future leaves nothing behind.
 pub(crate) async fn start(
@@ -259,7 +259,7 @@ pub(crate) async fn start(
             login.to_string()
         },
     );
-    let (orders, order) = io::pipe().map_err(failed)?;
+    let (commands, command_sender) = io::pipe().map_err(failed)?;
     let (state_sender, state) = watch::channel(ProgramState::default());
     let (started, streams) = oneshot::channel();
     thread::Builder::new()
@@ -268,21 +268,21 @@ pub(crate) async fn start(
             let guard = ProgramGuard::new();
             move || {
                 let _guard = guard;
-                supervisor::supervise(command, &orders, prompts, state_sender, started);
+                supervisor::supervise(command, &commands, prompts, state_sender, started);
             }
         })
         .map_err(failed)?;
     let Streams { stdin, stdout } = streams
         .await
-        .unwrap_or_else(|_| Err(io::Error::other("the thread that was to start it panicked")))
+        .unwrap_or_else(|_| Err(io::Error::other("the supervisor thread panicked")))
         .map_err(failed)?;
     let reader = pipe::Receiver::from_owned_fd(stdout.into()).map_err(failed)?;
     let writer = pipe::Sender::from_owned_fd(stdin.into()).map_err(failed)?;
-    Ok((Box::new(reader), Box::new(writer), Child { target, login_command, order, state }))
+    Ok((Box::new(reader), Box::new(writer), Child { target, login_command, commands: command_sender, state }))
 }
 
 impl Child {
-    /// Returns what to ask about the questions of the program.
+    /// Returns the prompts of the program.
     pub(crate) fn prompt(&self) -> Prompt {
         Prompt {
             target: self.target.clone(),
@@ -291,17 +291,17 @@ impl Child {
         }
     }
 
-    /// Notes that the program has connected, and waits until the terminal is back.
+    /// Records that the program has connected, and waits until the terminal is restored.
     pub(crate) async fn connected(&mut self) {
-        // A supervisor that is gone has given it back.
-        if self.order.write_all(CONNECTED).is_ok() {
+        // A finished supervisor has restored the terminal.
+        if self.commands.write_all(CONNECTED).is_ok() {
             let _ = self.state.wait_for(|state| state.prompt == PromptState::Connected).await;
         }
     }
 
-    /// Says why there was no answer, when the program's output has ended before one.
+    /// Returns the error for a program whose output ended before the handshake was complete.
     pub(crate) async fn exit_error(&mut self) -> Error {
-        // Standard error may be held open by others, so that an end without silence is an end, too.
+        // Descendants may keep standard error open, so do not wait for its end forever.
         let _ =
             timeout(EXIT_TIMEOUT, self.state.wait_for(|state| state.status.is_some() && state.silent)).await;
         let state = self.state.borrow();
@@ -321,7 +321,7 @@ impl Child {
         }
     }
 
-    /// Says that the program printed something else than an answer.
+    /// Returns the error for a program that printed something other than a response.
     pub(crate) fn unexpected_output_error(&self, line: &[u8]) -> Error {
         let line = String::from_utf8_lossy(line);
         let shown: String = line.trim().chars().filter(|letter| !letter.is_control()).take(QUOTED).collect();
@@ -335,12 +335,12 @@ impl Child {
         )
     }
 
-    /// Ends the program and its tree, and waits for that.
+    /// Ends the program and its tree, and waits until they have exited.
     ///
-    /// The half that writes has to be dropped before, for the end of its input is what a server ends by.
+    /// The write half must be dropped before, because a server exits at the end of its input.
     pub(crate) async fn end(self) {
-        let Self { order, mut state, .. } = self;
-        drop(order);
+        let Self { commands, mut state, .. } = self;
+        drop(commands);
         while state.changed().await.is_ok() {}
     }
 }
@@ -360,7 +360,7 @@ fn command(program: &Program) -> process::Command {
     command
 }
 
-/// Says why a program did not start, and what to do.
+/// Explains why a program did not start, and what to do.
 fn reason(program: &Program, error: &io::Error) -> String {
     let name = &program.program;
     if let Some(cwd) = program.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {

@@ -18,16 +18,16 @@ use rustix::{
 
 use super::PromptRefusal;
 
-/// The terminal while a program is in its foreground; dropped, this process is, with the settings of before.
+/// The terminal while a program is in its foreground; dropping it restores this process and the terminal settings.
 ///
-/// It is dropped in the thread that has made it.
+/// It must be dropped in the thread that created it.
 #[derive(Debug)]
 pub(super) struct ForegroundTerminal {
     terminal: File,
     settings: Termios,
     program: Pid,
     owner: Pid,
-    /// The signals that the thread blocked before.
+    /// The signal mask of the thread to restore.
     mask: SigSet,
     _turn: TerminalLock,
 }
@@ -35,13 +35,13 @@ pub(super) struct ForegroundTerminal {
 /// Why the terminal could not be acquired.
 #[derive(Debug)]
 pub(super) enum Denied {
-    /// Another program of this process has it; the pipe ends when that may have changed.
+    /// Another program of this process has it; the pipe is closed when the terminal may be free.
     Taken(PipeReader),
     Refused(PromptRefusal),
 }
 
 impl ForegroundTerminal {
-    /// Puts the process group of a program in the foreground, if this process is there.
+    /// Puts the process group of a program in the foreground, if this process is in the foreground.
     pub(super) fn acquire(program: Pid) -> Result<Self, Denied> {
         let turn = TerminalLock::take()?;
         let unusable = |_| Denied::Refused(PromptRefusal::NoTerminal);
@@ -64,7 +64,7 @@ impl ForegroundTerminal {
         Ok(loan)
     }
 
-    /// Returns the terminal, to write to.
+    /// Opens the terminal for writing.
     pub(super) fn terminal(&self) -> io::Result<File> {
         self.terminal.try_clone()
     }
@@ -72,7 +72,7 @@ impl ForegroundTerminal {
 
 impl Drop for ForegroundTerminal {
     fn drop(&mut self) {
-        // A shell that has stopped this job, or has seen its end, has taken the terminal itself.
+        // If the shell stopped this job or saw it exit, the shell already has the terminal.
         if tcgetpgrp(&self.terminal) == Ok(self.program) {
             let _ = tcsetpgrp(&self.terminal, self.owner);
             let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.settings);
@@ -81,24 +81,24 @@ impl Drop for ForegroundTerminal {
     }
 }
 
-/// Stops the job that this process belongs to, as Ctrl-Z does, and returns when a shell lets it go on.
+/// Suspends the job that this process belongs to, as Ctrl-Z does, and returns when a shell resumes it.
 pub(super) fn suspend() {
     let Ok(mask) = SigSet::from(Signal::SIGTSTP).thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return };
-    // The group stops at any moment from now on, and this thread at the latest when it no longer blocks its own signal.
-    // SIGCONT discards both, so that it does not stop twice.
+    // The group stops at any moment from now on, and this thread at the latest when it unblocks the signal sent to itself.
+    // SIGCONT discards both, so that the process does not stop twice.
     let _ = raise(Signal::SIGTSTP);
     let _ = kill_process_group(getpgrp(), process::Signal::TSTP);
     let _ = mask.thread_set_mask();
 }
 
-/// One program at a time asks.
+/// Held by the one program that prompts.
 #[derive(Debug)]
 struct TerminalLock(());
 
 #[derive(Debug)]
 struct TerminalLockState {
     taken: bool,
-    /// Closed when it is no longer taken.
+    /// Closed when the lock is released.
     waiting: Vec<PipeWriter>,
 }
 

@@ -1,7 +1,6 @@
-//! Processes as descriptors: they can be waited for together with other things, and never mean another process
-//! that was given the same number.
+//! Processes as file descriptors, which can be polled, and never refer to another process after the pid was reused.
 //!
-//! Only Linux has them. Elsewhere [`open`] fails, and its callers know a way without.
+//! Only Linux has them. Elsewhere [`open`] fails, and its callers fall back to pids.
 
 #[cfg(not(target_os = "linux"))]
 pub(super) use absent::{next_stop, open, signal};
@@ -17,7 +16,7 @@ mod linux {
         process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid},
     };
 
-    /// Returns a descriptor that can be read when the process has ended, reaped or not.
+    /// Returns a descriptor that becomes readable when the process has exited, reaped or not.
     pub(in super::super) fn open(pid: Pid) -> io::Result<OwnedFd> {
         pidfd_open(pid, PidfdFlags::empty())
     }
@@ -26,12 +25,12 @@ mod linux {
         pidfd_send_signal(process, signal)
     }
 
-    /// Waits until a child is stopped, and returns the signal that did it; `None` when it has ended. Does not reap it.
+    /// Waits until a child is stopped, and returns the signal that stopped it; `None` when it has exited. Does not reap it.
     pub(in super::super) fn next_stop(child: BorrowedFd<'_>) -> Option<i32> {
         let changes = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = retry_on_intr(|| waitid(WaitId::PidFd(child), changes)).ok()??;
         let signal = status.stopping_signal()?;
-        // Taken, or it would be told again; one that goes on meanwhile has nothing to take.
+        // Consumes the status, which would be reported again otherwise; a child resumed meanwhile has none.
         let _ = waitid(WaitId::PidFd(child), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
         Some(signal)
     }

@@ -1,4 +1,4 @@
-//! Finds out what an `ssh` command line leads to.
+//! Parses `ssh` command lines.
 //!
 //! Start at [`Program::ssh_login`].
 
@@ -29,12 +29,12 @@ impl Program {
     }
 }
 
-/// Returns the arguments up to the command; `None` when there is no destination among them.
+/// Returns the arguments before the command; `None` if they contain no destination.
 fn login(args: &[String]) -> Option<impl Iterator<Item = &str>> {
     let mut words = args.iter().map(String::as_str);
     let mut count = 0;
     let mut destination = false;
-    // Like ssh itself: flags may also follow the destination, up to the first word of the command.
+    // As in ssh itself, flags may also follow the destination, up to the first word of the command.
     while let Some(word) = words.next() {
         let value_follows = match word.strip_prefix('-') {
             Some("-") if destination => break,

@@ -23,22 +23,22 @@ use super::ProgramState;
 /// How much of the end of standard error is kept, in bytes.
 pub(super) const TAIL_LEN: usize = 64 * 1024;
 
-/// A line in the log is cut after this.
+/// Log lines are truncated to this length.
 const MAX_LINE_LEN: usize = 4 * 1024;
 
-/// The listener at standard error, which can wait for other things meanwhile.
+/// Drains standard error while it waits for other events.
 #[derive(Debug)]
 pub(super) struct Stderr {
-    /// `None` when everybody at the other end is gone.
+    /// `None` after end of file.
     pipe: Option<ChildStderr>,
-    /// The beginning of a line whose end has not come.
+    /// An incomplete line.
     line: Vec<u8>,
     state: watch::Sender<ProgramState>,
-    /// Where a person reads it, too.
+    /// The terminal that also shows standard error, while the program prompts.
     shown_on: Option<File>,
 }
 
-/// The last bytes of a text.
+/// The last bytes of the output.
 #[derive(Debug, Default)]
 pub(super) struct Tail(VecDeque<u8>);
 
@@ -47,24 +47,23 @@ impl Stderr {
         Self { pipe: Some(pipe), line: Vec::new(), state, shown_on: None }
     }
 
-    /// Returns where news of the program go.
+    /// Returns the sender of the program's state.
     pub(super) fn state(&self) -> &watch::Sender<ProgramState> {
         &self.state
     }
 
-    /// Shows what was said so far, and what is said from now on, to a person as well.
+    /// Shows the output so far, and all later output, on the terminal.
     pub(super) fn show_on(&mut self, mut terminal: File) {
         let _ = terminal.write_all(self.state.borrow().stderr.to_string().as_bytes());
         self.shown_on = Some(terminal);
     }
 
-    /// Ends that.
+    /// Stops showing output on the terminal.
     pub(super) fn hide(&mut self) {
         self.shown_on = None;
     }
 
-    /// Takes what is said until one of `events` can be read, and returns which; `None` when the deadline came
-    /// first.
+    /// Drains standard error until one of `events` is readable, and returns its index; `None` at the deadline.
     pub(super) fn drain_until(
         &mut self,
         events: &[BorrowedFd<'_>],
@@ -85,12 +84,12 @@ impl Stderr {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot wait for a program");
+                    tracing::warn!(%error, "cannot poll a program");
                     return None;
                 }
             }
             let happened = polled[..events.len()].iter().position(|fd| !fd.revents().is_empty());
-            // Who never stops talking must not put off the deadline.
+            // Continuous output must not postpone the deadline.
             if happened.is_some() || left.is_some_and(|left| left.is_zero()) {
                 return happened;
             }
@@ -101,7 +100,7 @@ impl Stderr {
     fn read(&mut self) {
         let Some(pipe) = &mut self.pipe else { return };
         let mut chunk = [0; 16 * 1024];
-        // There is something, or the end of it, so this does not wait; a failure is as good as an end.
+        // Data or end of file is available, so this does not block; an error counts as end of file.
         let len = pipe.read(&mut chunk).unwrap_or(0);
         if len == 0 {
             self.pipe = None;
@@ -134,7 +133,7 @@ impl Stderr {
         let line = String::from_utf8_lossy(&self.line);
         let line = line.trim_end();
         if !line.is_empty() {
-            tracing::debug!(line, "a program says");
+            tracing::debug!(line, "program stderr");
         }
         self.line.clear();
     }
@@ -149,7 +148,7 @@ impl Tail {
 
 impl fmt::Display for Tail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A character may lie across the two parts, and only the whole is text.
+        // A character may be split between the two halves of the buffer.
         let bytes: Vec<u8> = self.0.iter().copied().collect();
         f.write_str(&String::from_utf8_lossy(&bytes))
     }

@@ -1,7 +1,7 @@
 //! The thread that supervises a program: drains its standard error, waits for its exit, and ends it.
 //!
 //! Only this thread reaps the program, so its pid and process group stay valid until the last step.
-//! Start at [`keep`].
+//! Start at [`supervise`].
 
 use std::{
     io::{self, PipeReader, Read as _, Write as _},
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::Prompts;
 
-/// How long a program may take to end by itself, and once more after TERM.
+/// The grace period to exit after the input is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The status of a program that was reaped elsewhere.
@@ -39,12 +39,12 @@ pub(super) struct Streams {
     pub(super) stdout: ChildStdout,
 }
 
-/// Starts a program, tells about it, and ends it with its tree as soon as `orders` has no writer any more.
+/// Starts a program, publishes its state, and ends it with its tree when the other end of `commands` is closed.
 ///
-/// A program that ends by itself takes its tree with it at once.
+/// If the program exits by itself, its tree is ended at once.
 pub(super) fn supervise(
     mut command: process::Command,
-    orders: &PipeReader,
+    commands: &PipeReader,
     prompts: Prompts,
     state: watch::Sender<ProgramState>,
     started: oneshot::Sender<io::Result<Streams>>,
@@ -53,7 +53,7 @@ pub(super) fn supervise(
         Ok((supervisor, streams)) => {
             // If the caller is gone, the streams are closed here, and the command pipe is closed too.
             let _ = started.send(Ok(streams));
-            supervisor.run(orders);
+            supervisor.run(commands);
         }
         Err(error) => {
             let _ = started.send(Err(error));
@@ -65,18 +65,18 @@ struct Supervisor {
     leader: process::Child,
     tree: Tree,
     stderr: Stderr,
-    state: State,
+    phase: ConnectionPhase,
     prompts: Prompts,
-    /// One byte for each stop of the leader, the signal that did it; `None` where that cannot be told.
+    /// One byte for each time the leader is stopped: the signal; `None` where that cannot be detected.
     stops: Option<PipeReader>,
-    /// The terminal while the program asks a person something.
+    /// The terminal while the program prompts the user.
     foreground: Option<ForegroundTerminal>,
-    /// Ends when another program may be done with the terminal.
-    turn: Option<PipeReader>,
+    /// Closed when another program may have released the terminal.
+    terminal_free: Option<PipeReader>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ConnectionPhase {
     Connecting,
     Connected,
     Exited,
@@ -85,7 +85,7 @@ enum State {
 /// What a supervisor waits for.
 #[derive(Clone, Copy)]
 enum Event {
-    Order,
+    Command,
     Exit,
     Stop,
     TerminalFree,
@@ -100,7 +100,7 @@ impl Supervisor {
         let mut leader = command.spawn()?;
         let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
-            unreachable!("all three were asked for");
+            unreachable!("all three are piped");
         };
         let pid = Pid::from_child(&leader);
         let exit = match exit_of(pid) {
@@ -116,26 +116,26 @@ impl Supervisor {
             leader,
             tree: Tree::new(pid, exit),
             stderr: Stderr::new(stderr, state),
-            state: State::Connecting,
+            phase: ConnectionPhase::Connecting,
             prompts,
             stops: stops_of(pid).ok(),
             foreground: None,
-            turn: None,
+            terminal_free: None,
         };
         Ok((supervisor, Streams { stdin, stdout }))
     }
 
-    fn run(mut self, orders: &PipeReader) {
-        while let Some(event) = self.next_event(orders) {
+    fn run(mut self, commands: &PipeReader) {
+        while let Some(event) = self.next_event(commands) {
             match event {
-                Event::Order => match (&*orders).read(&mut [0]) {
+                Event::Command => match (&*commands).read(&mut [0]) {
                     Ok(1) => self.on_connected(),
                     _ => break,
                 },
                 Event::Exit => self.on_exit(),
                 Event::Stop => self.on_stop(),
                 Event::TerminalFree => {
-                    self.turn = None;
+                    self.terminal_free = None;
                     self.grant_terminal();
                 }
             }
@@ -143,43 +143,47 @@ impl Supervisor {
         self.end();
     }
 
-    /// Listens to the program until something happens; `None` when that cannot be waited for.
-    fn next_event(&mut self, orders: &PipeReader) -> Option<Event> {
-        let exit = (self.state != State::Exited).then(|| (Event::Exit, self.tree.exit()));
+    /// Drains standard error until the next event; `None` if polling fails.
+    fn next_event(&mut self, commands: &PipeReader) -> Option<Event> {
+        let exit = (self.phase != ConnectionPhase::Exited).then(|| (Event::Exit, self.tree.exit()));
         let stop = self.stops.as_ref().map(|stops| (Event::Stop, stops.as_fd()));
-        let turn = self.turn.as_ref().map(|turn| (Event::TerminalFree, turn.as_fd()));
+        let terminal_free =
+            self.terminal_free.as_ref().map(|terminal_free| (Event::TerminalFree, terminal_free.as_fd()));
         let (events, sources): (Vec<_>, Vec<_>) =
-            [Some((Event::Order, orders.as_fd())), exit, stop, turn].into_iter().flatten().unzip();
+            [Some((Event::Command, commands.as_fd())), exit, stop, terminal_free]
+                .into_iter()
+                .flatten()
+                .unzip();
         self.stderr.drain_until(&sources, None).map(|index| events[index])
     }
 
     fn on_connected(&mut self) {
         self.reclaim_terminal();
-        (self.stops, self.turn) = (None, None);
-        if self.state == State::Connecting {
-            self.state = State::Connected;
+        (self.stops, self.terminal_free) = (None, None);
+        if self.phase == ConnectionPhase::Connecting {
+            self.phase = ConnectionPhase::Connected;
         }
         self.stderr.state().send_modify(|state| state.prompt = PromptState::Connected);
     }
 
     fn on_exit(&mut self) {
-        self.state = State::Exited;
-        (self.stops, self.turn) = (None, None);
+        self.phase = ConnectionPhase::Exited;
+        (self.stops, self.terminal_free) = (None, None);
         let status = self.tree.status().ok().flatten();
         let interrupted =
             status.as_ref().and_then(WaitIdStatus::terminating_signal) == Some(Signal::INT.as_raw());
         if self.reclaim_terminal() && interrupted {
-            // Without the loan, Ctrl-C would have reached this process as well.
+            // If this process had kept the terminal, Ctrl-C would have interrupted it as well.
             let _ = kill_process_group(getpgrp(), Signal::INT);
         }
         let status = status.as_ref().map_or_else(|| UNKNOWN.to_owned(), describe);
         self.stderr.state().send_modify(|state| state.status = Some(status));
-        // Its descendants are useless now, even if they still hold the connection open.
+        // Its descendants are useless now, even if they keep the connection open.
         self.finish(Signal::TERM);
         self.finish(Signal::KILL);
     }
 
-    /// Finds out why the program was stopped: by the terminal, which it wants to use, or by a person.
+    /// Finds out why the program was stopped: because it used the terminal from the background, or by the user.
     fn on_stop(&mut self) {
         let mut signal = [0];
         let read = self.stops.as_ref().map(|mut stops| stops.read(&mut signal));
@@ -200,22 +204,22 @@ impl Supervisor {
         }
     }
 
-    /// Lets the program use the terminal, if it may.
+    /// Gives the terminal to the program, if it may prompt.
     fn grant_terminal(&mut self) {
         let acquired = match self.prompts {
             Prompts::Allow => ForegroundTerminal::acquire(self.tree.group()),
             Prompts::Refuse => Err(Denied::Refused(PromptRefusal::NotAllowed)),
         };
         let prompt = match acquired {
-            Ok(loan) => {
-                if let Ok(terminal) = loan.terminal() {
+            Ok(foreground) => {
+                if let Ok(terminal) = foreground.terminal() {
                     self.stderr.show_on(terminal);
                 }
-                self.foreground = Some(loan);
+                self.foreground = Some(foreground);
                 PromptState::Asking
             }
             Err(Denied::Taken(free)) => {
-                self.turn = Some(free);
+                self.terminal_free = Some(free);
                 PromptState::Asking
             }
             Err(Denied::Refused(refusal)) => PromptState::Refused(refusal),
@@ -226,7 +230,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes the terminal back, and tells whether the program had it.
+    /// Takes the terminal back, and returns whether the program had it.
     fn reclaim_terminal(&mut self) -> bool {
         self.stderr.hide();
         self.foreground.take().is_some()
@@ -236,30 +240,30 @@ impl Supervisor {
         let asks =
             matches!(self.stderr.state().borrow().prompt, PromptState::Asking | PromptState::Refused(_));
         self.reclaim_terminal();
-        // One that waits for a person, or is stopped, does not notice the end of its input.
+        // A program that prompts or is stopped does not notice the end of its input.
         if !asks {
             self.stderr.drain_until(&[self.tree.exit()], Some(Instant::now() + GRACE));
         }
         self.finish(Signal::TERM);
         self.finish(Signal::KILL);
-        // Processes that could not be listed.
+        // For processes that could not be listed.
         self.tree.signal(Signal::KILL);
-        // It may have left its own group.
+        // The leader may have left its own group.
         let _ = self.leader.kill();
         if matches!(self.leader.try_wait(), Ok(None)) {
-            // The kernel does not let it go, perhaps for a disk that does not answer. This thread can wait.
-            tracing::warn!(pid = self.leader.id(), "a program cannot be killed yet");
+            // Blocked in the kernel, perhaps on a disk that does not respond. This thread can wait.
+            tracing::warn!(pid = self.leader.id(), "program still running after SIGKILL");
             drop(self.stderr);
         }
         let _ = self.leader.wait();
     }
 
-    /// Signals what is left of the tree, and waits until it is gone or has had its grace.
+    /// Signals the rest of the tree, and waits until it has exited or the grace period is over.
     fn finish(&mut self, signal: Signal) {
         let deadline = Instant::now() + GRACE;
-        while self.tree.look() && Instant::now() < deadline {
+        while self.tree.scan() && Instant::now() < deadline {
             self.tree.signal(signal);
-            // What is stopped hears TERM only when it goes on.
+            // A stopped process handles SIGTERM only when it is resumed.
             self.tree.signal(Signal::CONT);
             for end in self.tree.ends() {
                 if self.stderr.drain_until(&[end], Some(deadline)).is_none() {
@@ -270,7 +274,7 @@ impl Supervisor {
     }
 }
 
-/// Returns what can be read as soon as the child has ended, and after.
+/// Returns a descriptor that becomes readable when the child has exited.
 fn exit_of(pid: Pid) -> io::Result<OwnedFd> {
     if let Ok(exit) = pidfd::open(pid) {
         return Ok(exit);
@@ -284,15 +288,15 @@ fn exit_of(pid: Pid) -> io::Result<OwnedFd> {
     Ok(ended.into())
 }
 
-/// Returns where each stop of a child is told, in a byte with the number of its signal.
+/// Returns a pipe with one byte for each time the child is stopped: the number of the signal.
 fn stops_of(pid: Pid) -> io::Result<PipeReader> {
     let child = pidfd::open(pid)?;
     let (stops, mut stopped) = io::pipe()?;
-    // Stops cannot be polled for. The thread ends with the child.
+    // Stops cannot be polled, so a thread waits for them; it ends with the child.
     thread::Builder::new().name("remex-program".to_owned()).spawn(move || {
         while let Some(signal) = pidfd::next_stop(child.as_fd()) {
-            let told = u8::try_from(signal).is_ok_and(|signal| stopped.write_all(&[signal]).is_ok());
-            if !told {
+            let is_sent = u8::try_from(signal).is_ok_and(|signal| stopped.write_all(&[signal]).is_ok());
+            if !is_sent {
                 return;
             }
         }

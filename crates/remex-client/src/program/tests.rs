@@ -1,4 +1,4 @@
-//! Programs that obey, refuse, flood and fail to start; small scripts play them.
+//! Shell scripts as programs that exit, ignore signals, flood standard error, or fail to start.
 
 use std::{fs, os::fd::OwnedFd, panic, time::Instant};
 
@@ -17,8 +17,8 @@ use crate::{
     link::{Link, Transport},
 };
 
-/// Prints its number and those of a sleeper in its group, of a shell in another, and of that one's sleeper. All of
-/// them ignore the end of the input and TERM.
+/// Prints its pid and those of a `sleep` in its group, of a shell in another group, and of a `sleep` of that shell. All
+/// of them ignore the end of the input and SIGTERM.
 const STUBBORN: &str = "
     trap '' TERM
     echo $$
@@ -46,7 +46,7 @@ async fn line(link: &mut Link) -> Option<String> {
     }
 }
 
-/// Reads as many numbers of processes as a script prints, and takes hold of them.
+/// Reads the pids that a script prints, and opens a pidfd for each.
 async fn processes(link: &mut Link, count: usize) -> Vec<OwnedFd> {
     let mut processes = Vec::new();
     for _ in 0..count {
@@ -56,7 +56,7 @@ async fn processes(link: &mut Link, count: usize) -> Vec<OwnedFd> {
     processes
 }
 
-/// Waits for the ends of processes, of which one is overdue after a while.
+/// Waits until all processes have exited; fails after `within`.
 #[track_caller]
 fn assert_ended(processes: &[OwnedFd], within: Duration) {
     let deadline = Instant::now() + within;
@@ -74,7 +74,7 @@ async fn end(link: Link) {
     child.unwrap().end().await;
 }
 
-const OVERDUE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_program_speaks_on_its_streams_with_the_environment_and_directory_it_was_given() {
@@ -96,7 +96,7 @@ async fn a_program_speaks_on_its_streams_with_the_environment_and_directory_it_w
 }
 
 #[tokio::test]
-async fn the_end_of_its_input_ends_a_program_in_peace() {
+async fn a_program_exits_by_itself_at_the_end_of_its_input() {
     let directory = tempfile::tempdir().unwrap();
     let farewell = directory.path().join("farewell");
     let script = format!("trap 'exit 1' TERM; echo $$; cat; echo bye > {}", farewell.display());
@@ -108,7 +108,7 @@ async fn the_end_of_its_input_ends_a_program_in_peace() {
 }
 
 #[tokio::test]
-async fn a_program_that_ignores_it_is_asked_before_it_is_killed() {
+async fn a_program_that_ignores_the_end_of_input_gets_sigterm_before_sigkill() {
     let directory = tempfile::tempdir().unwrap();
     let farewell = directory.path().join("farewell");
     let script = format!("trap 'echo bye > {}; exit' TERM; echo $$; sleep 1000 & wait", farewell.display());
@@ -128,7 +128,7 @@ async fn a_program_that_ignores_everything_is_killed_with_its_tree() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_behind_in_its_group_is_ended_too() {
+async fn descendants_in_the_group_of_a_program_are_ended_too() {
     let mut link =
         link("trap '' TERM; sleep 1000 & echo $!; trap - TERM; sleep 1000 & echo $!; read line").await;
     let processes = processes(&mut link, 2).await;
@@ -137,14 +137,14 @@ async fn what_a_program_leaves_behind_in_its_group_is_ended_too() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_behind_ends_when_the_program_does() {
+async fn descendants_end_when_the_program_exits() {
     let script = "trap '' TERM; sleep 1000 & echo $!; trap - TERM; sleep 1000 & echo $!; read line";
     let mut link = link(script).await;
     let processes = processes(&mut link, 2).await;
     let Transport::Wire { writer, .. } = &mut link.transport else { panic!("not a wire") };
     writer.write_all(b"end\n").await.unwrap();
-    // The wire is still open on this side, and nobody reads from it.
-    assert_ended(&processes, OVERDUE);
+    // The wire is still open on this side, and unread.
+    assert_ended(&processes, DEADLINE);
     end(link).await;
 }
 
@@ -157,7 +157,7 @@ async fn a_task_that_panics_takes_its_program_with_it() {
         panic::resume_unwind(Box::new("on purpose"));
     });
     assert!(task.await.unwrap_err().is_panic());
-    assert_ended(&processes, OVERDUE);
+    assert_ended(&processes, DEADLINE);
 }
 
 #[test]
@@ -170,11 +170,11 @@ fn a_program_is_ended_without_a_runtime() {
     });
     drop(runtime);
     drop(link);
-    assert_ended(&processes, OVERDUE);
+    assert_ended(&processes, DEADLINE);
 }
 
 #[tokio::test]
-async fn a_runtime_that_goes_takes_the_programs_of_its_tasks_with_it() {
+async fn dropping_a_runtime_ends_the_programs_of_its_tasks() {
     let processes = tokio::task::spawn_blocking(|| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut link = runtime.block_on(link("echo $$; exec cat"));
@@ -185,11 +185,11 @@ async fn a_runtime_that_goes_takes_the_programs_of_its_tasks_with_it() {
         });
         processes
     });
-    assert_ended(&processes.await.unwrap(), OVERDUE);
+    assert_ended(&processes.await.unwrap(), DEADLINE);
 }
 
 #[tokio::test]
-async fn a_program_that_ends_instead_of_answering_has_its_last_words_shown() {
+async fn the_stderr_of_a_program_that_exits_early_is_in_the_error() {
     let mut link = link("echo no such host >&2; exit 3").await;
     assert_eq!(
         link.child.as_mut().unwrap().exit_error().await,
@@ -203,14 +203,14 @@ async fn a_program_that_ends_instead_of_answering_has_its_last_words_shown() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_killed_is_said_to_be() {
+async fn the_signal_that_killed_a_program_is_in_the_error() {
     let mut link = link("kill -KILL $$").await;
     let error = link.child.as_mut().unwrap().exit_error().await;
     assert!(matches!(&error, Error::ProgramEnded { status, .. } if status == "signal SIGKILL"), "{error}");
 }
 
 #[tokio::test]
-async fn a_program_that_only_closes_its_output_is_told_from_one_that_ended() {
+async fn a_program_that_closes_its_output_is_distinguished_from_one_that_exited() {
     let mut link = link("echo what is this >&2; exec >&-; read line").await;
     let error = link.child.as_mut().unwrap().exit_error().await;
     let Error::Unreachable { target, reason } = &error else { panic!("{error}") };
@@ -221,7 +221,7 @@ async fn a_program_that_only_closes_its_output_is_told_from_one_that_ended() {
 }
 
 #[tokio::test]
-async fn a_program_that_floods_standard_error_is_not_held_up_and_its_last_words_are_kept() {
+async fn a_program_that_floods_standard_error_is_not_blocked_and_the_end_is_kept() {
     let script = "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo done; echo >&2 the end; exit 1";
     let mut link = link(script).await;
     assert_eq!(line(&mut link).await.unwrap(), "done");
@@ -231,7 +231,7 @@ async fn a_program_that_floods_standard_error_is_not_held_up_and_its_last_words_
 }
 
 #[tokio::test]
-async fn who_never_stops_talking_is_ended_in_time() {
+async fn a_program_that_floods_standard_error_is_ended_in_time() {
     let mut link = link("trap '' TERM PIPE; echo $$; exec cat /dev/zero >&2").await;
     let processes = processes(&mut link, 1).await;
     end(link).await;
@@ -267,17 +267,17 @@ async fn a_program_that_does_not_start_says_why() {
 }
 
 #[tokio::test]
-async fn a_start_that_nobody_waits_for_any_more_leaves_nothing_behind() {
+async fn a_cancelled_start_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
     let held = pipe::OpenOptions::new().open_receiver(&fifo).unwrap();
     let program = shell(&format!("exec cat > {}", fifo.display()));
-    // It begins to start at the first poll, and is given up before it has.
+    // Starts at the first poll, and is cancelled before the program runs.
     let given_up = timeout(Duration::ZERO, start(&program, Prompts::Refuse)).await;
     drop(given_up);
     let mut reader = FrameReader::new(Box::new(held), Framing::Lines, 100);
-    let last = timeout(OVERDUE, reader.next()).await.expect("it has started, and goes on");
+    let last = timeout(DEADLINE, reader.next()).await.expect("the program closes the FIFO");
     assert!(matches!(last, Incoming::End), "{last:?}");
 }
 
@@ -289,14 +289,14 @@ fn the_environment_of_a_program_is_never_shown() {
     assert!(shown.contains("TOKEN") && !shown.contains("s3cret"), "{shown}");
 }
 
-/// Returns a program's questions, and the way to change what became of them.
+/// Returns prompts, and the sender of their state.
 fn prompt() -> (Prompt, watch::Sender<ProgramState>) {
     let (state_sender, state) = watch::channel(ProgramState::default());
     (Prompt { target: "`way`".to_owned(), login_command: "`way`".to_owned(), state }, state_sender)
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limit_of_a_handshake_does_not_run_while_a_person_answers() {
+async fn the_handshake_timeout_is_suspended_while_the_user_answers() {
     const LIMIT: Duration = Duration::from_secs(10);
     let begun = tokio::time::Instant::now();
     let (quiet, _news) = prompt();

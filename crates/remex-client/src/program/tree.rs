@@ -1,7 +1,6 @@
-//! What a program has started: its process group, and on Linux also who descends from it and left the group.
+//! The processes that a program has started: its process group, and on Linux also descendants that left the group.
 //!
-//! Who goes away altogether, to another group and another parent, is not found any more.
-//! Start at [`Tree`].
+//! A process that moves to another group and loses its parent is not found. Start at [`Tree`].
 
 use std::{
     collections::HashSet,
@@ -17,7 +16,7 @@ use rustix::{
 
 use super::pidfd;
 
-/// A program and its descendants, and their ends to wait for.
+/// A program and its descendants, with descriptors to wait for their exit.
 #[derive(Debug)]
 pub(super) struct Tree {
     leader: Pid,
@@ -25,17 +24,17 @@ pub(super) struct Tree {
     others: Vec<Member>,
 }
 
-/// A descendant that was alive at the last look.
+/// A descendant that was alive at the last scan.
 #[derive(Debug)]
 struct Member {
-    /// Remembered from look to look: who loses its parents still belongs to the tree.
+    /// Remembered between scans: an orphan still belongs to the tree.
     identity: Identity,
     group: Pid,
-    /// Can be read when it has ended; stays its own when the number is given to another.
+    /// A pidfd: readable when it has exited, and unaffected by reuse of the pid.
     end: OwnedFd,
 }
 
-/// Which process it is, whatever becomes of its number.
+/// Identifies a process even if its pid is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     pid: Pid,
@@ -43,7 +42,7 @@ struct Identity {
 }
 
 impl Tree {
-    /// Returns the tree of a child that leads its own process group; `exit` can be read when it has ended.
+    /// Returns the tree of a child that leads its own process group; `exit` becomes readable when it has exited.
     pub(super) fn new(leader: Pid, exit: OwnedFd) -> Self {
         Self { leader, exit, others: Vec::new() }
     }
@@ -57,7 +56,7 @@ impl Tree {
         self.exit.as_fd()
     }
 
-    /// Returns how the leader has ended, if it has, without reaping it.
+    /// Returns the exit status of the leader, if it has exited, without reaping it.
     ///
     /// Fails if it was reaped elsewhere, so that its pid may belong to another process.
     pub(super) fn status(&self) -> io::Result<Option<WaitIdStatus>> {
@@ -65,20 +64,20 @@ impl Tree {
         waitid(WaitId::Pid(self.leader), options)
     }
 
-    /// Scans for living members, and returns whether there are any.
-    pub(super) fn look(&mut self) -> bool {
+    /// Scans for living members, and returns whether any exist.
+    pub(super) fn scan(&mut self) -> bool {
         self.others = self.living();
         matches!(self.status(), Ok(None)) || !self.others.is_empty()
     }
 
-    /// Returns what can be read when they have ended, for all who were alive at the last look.
+    /// Returns descriptors that become readable when the members found by the last scan have exited.
     pub(super) fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         iter::once(self.exit()).chain(self.others.iter().map(|member| member.end.as_fd()))
     }
 
-    /// Signals the group, and who was alive outside of it at the last look.
+    /// Signals the group, and the members outside of it that the last scan found.
     ///
-    /// Who is gone meanwhile, or belongs to another user, cannot be helped.
+    /// Ignores members that have exited meanwhile or belong to another user.
     pub(super) fn signal(&self, signal: Signal) {
         if self.status().is_ok() {
             let _ = kill_process_group(self.leader, signal);
@@ -93,7 +92,7 @@ impl Tree {
         let leader = self.status().is_ok().then_some(self.leader);
         let known = |stat: &Stat| self.others.iter().any(|member| member.identity == stat.identity);
         let (mut ours, mut rest): (Vec<_>, Vec<_>) =
-            everybody().partition(|stat| Some(stat.group) == leader || known(stat));
+            all_processes().partition(|stat| Some(stat.group) == leader || known(stat));
         // A parent may be listed after its children, so one pass is not enough.
         loop {
             let parents: HashSet<_> = ours.iter().map(|stat| stat.identity.pid).chain(leader).collect();
@@ -110,17 +109,17 @@ impl Tree {
 }
 
 impl Member {
-    /// Takes hold of a process, unless it has ended.
+    /// Opens a pidfd for a process, unless it has exited.
     fn open(stat: Stat) -> Option<Self> {
         let end = pidfd::open(stat.identity.pid).ok()?;
-        // Its number may have been given to another before; now it cannot any more.
+        // The pid may have been reused before the pidfd was opened, so check again.
         let now = Stat::read(stat.identity.pid)?;
         let member = Self { identity: stat.identity, group: stat.group, end };
         (now.identity == stat.identity && now.alive).then_some(member)
     }
 }
 
-/// What `/proc` says of a process.
+/// The entry of a process in `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     identity: Identity,
@@ -129,26 +128,26 @@ struct Stat {
     alive: bool,
 }
 
-fn everybody() -> impl Iterator<Item = Stat> {
+fn all_processes() -> impl Iterator<Item = Stat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| Stat::read(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?))
 }
 
 impl Stat {
-    /// Returns `None` when there is no such process any more, and for those of the kernel.
+    /// Returns `None` if the process no longer exists, and for kernel threads.
     fn read(pid: Pid) -> Option<Self> {
         Self::parse(pid, &fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?)
     }
 
     fn parse(pid: Pid, line: &[u8]) -> Option<Self> {
-        // The name comes second, in parentheses, and may contain anything, also parentheses and line ends.
+        // The second field is the name in parentheses, which may itself contain parentheses and newlines.
         let end_of_name = line.iter().rposition(|&byte| byte == b')')?;
         let fields: Vec<_> =
             str::from_utf8(&line[end_of_name + 1..]).ok()?.split_ascii_whitespace().collect();
         let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
         let process = |index: usize| Pid::from_raw(i32::try_from(number(index)?).ok()?);
         let started = number(19)?;
-        // The first thread of a process may be over while others run; such a process is alive.
+        // A process whose main thread has exited is alive while other threads run.
         let alive = !matches!(*fields.first()?, "Z" | "X") || number(17)? > 1;
         Some(Self { identity: Identity { pid, started }, parent: process(1)?, group: process(2)?, alive })
     }
@@ -159,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_full_of_tricks_does_not_shift_the_numbers() {
+    fn a_hostile_process_name_does_not_shift_the_fields() {
         let pid = Pid::from_raw(42).unwrap();
         let rest = "7 8 9 0 -1 4194560 100 0 0 0 150 50 25 25 20 0 1 0 4711 8192000 25";
         for (name, state, alive) in [("cat", "S", true), ("x\n) Z 1", "R", true), ("(((", "Z", false)] {
