@@ -63,11 +63,11 @@ pub struct Agent {
 struct Shared {
     limits: Limits,
     clock: Arc<dyn Clock>,
-    /// Calls look up and add; held for moments only.
+    /// Locked only for short lookups and insertions.
     table: Mutex<Table>,
 }
 
-/// The right to a slot while a process is being started.
+/// A reserved slot for a process that is being started.
 struct Reservation<'a> {
     shared: &'a Shared,
     state: Reserved,
@@ -370,7 +370,7 @@ impl Agent {
             () = over => {}
         }
         let now = clock.now();
-        // It may have made room for another one meanwhile, which does not concern this step.
+        // The process may have been evicted meanwhile, which does not affect this step.
         let _ = self.table().find(handle, now);
         let (progress, output) = open.collector.take(limits.budget(window));
         Ok(Step { handle, output, progress, accepted_bytes, waited: now.saturating_duration_since(began) })

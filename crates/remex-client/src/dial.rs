@@ -18,7 +18,7 @@ use crate::{
     url::Url,
 };
 
-/// Opens one connection to a server; the handshake of the protocol is still to come.
+/// Opens one connection to a server, without the handshake of the protocol.
 pub(crate) async fn dial(target: &Target, prompts: Prompts) -> Result<Link, Error> {
     match target {
         Target::WebSocket(websocket) => dial_websocket(websocket).await,
@@ -91,7 +91,7 @@ fn handshake_reason(error: &ConnectError) -> String {
         ConnectError::Refused { .. } => "; check the host and the path",
         ConnectError::Closed => "; check that a remex server listens there, and check its log",
         ConnectError::Failed(_) => "; try again",
-        // They say what to do.
+        // Their messages already contain a hint.
         ConnectError::NotWebSocket | ConnectError::InvalidTarget { .. } => "",
     };
     format!("{error}{advice}")
@@ -109,7 +109,7 @@ fn unix_reason(path: &Path, error: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => {
             "permission denied; run as the user of the server".to_owned()
         }
-        // The only thing that is checked before the kernel is asked.
+        // The only check before the system call.
         io::ErrorKind::InvalidInput => "the path is too long for a socket; use a shorter path".to_owned(),
         io::ErrorKind::WouldBlock => "too many connections are waiting; try again".to_owned(),
         _ => format!("{error}; check the path"),

@@ -171,7 +171,7 @@ impl Engine {
                 }
                 Ok(Ok(_)) => {
                     return Err(SessionLost::Forgotten {
-                        message: "the server began another session".to_owned(),
+                        message: "the server started another session".to_owned(),
                     });
                 }
                 Ok(Err(error)) => last = retryable(error)?,
@@ -184,7 +184,7 @@ impl Engine {
     }
 }
 
-/// Returns the error if another attempt makes sense.
+/// Returns the error if another attempt may succeed.
 fn retryable(error: Error) -> Result<Error, SessionLost> {
     match error {
         Error::Refused(RpcError { kind, message, .. })
@@ -267,7 +267,7 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
 
 fn capabilities(link: &Link) -> std::collections::BTreeSet<Capability> {
     let mut wanted = [Capability::ProcessGap, Capability::Cancel, Capability::Consumed].into();
-    // On a WebSocket ping and pong do it.
+    // On a WebSocket, ping and pong serve this purpose.
     if !matches!(link.transport, Transport::Wire { framing: Framing::WebSocket(_), .. }) {
         std::collections::BTreeSet::insert(&mut wanted, Capability::Acks);
     }
@@ -346,12 +346,12 @@ async fn read_welcome(
         match Message::parse(&bytes, MessageLimits::WIRE) {
             Ok(Message::Response { id: HANDSHAKE, outcome: Ok(result) }) => {
                 return serde_json::from_str(result).map_err(|error| {
-                    nonsense(format!("the answer to `initialize` does not decode: {error}"))
+                    nonsense(format!("cannot decode the response to `initialize`: {error}"))
                 });
             }
             Ok(Message::Response { id: HANDSHAKE | RequestId::MALFORMED, outcome: Err(error) }) => {
                 let error: RpcError = serde_json::from_str(error)
-                    .map_err(|error| nonsense(format!("an error does not decode: {error}")))?;
+                    .map_err(|error| nonsense(format!("cannot decode an error response: {error}")))?;
                 return Err(HandshakeError::Answered(error.into()));
             }
             Ok(_) => {}
@@ -367,7 +367,7 @@ async fn write_out(writer: &mut WriteHalf, out: &mut SendBuffer) -> Result<(), H
     while !out.is_empty() {
         match writer.write(out.pending()).await {
             Ok(len) if len > 0 => out.advance(len),
-            Ok(_) => return Err(HandshakeError::Closed("it takes nothing".to_owned())),
+            Ok(_) => return Err(HandshakeError::Closed("the server accepts no data".to_owned())),
             Err(error) => return Err(HandshakeError::Closed(error.to_string())),
         }
     }
@@ -381,9 +381,9 @@ fn describe(incoming: &Incoming) -> String {
             format!("the server closed the connection (code {})", code.unwrap_or(NORMAL))
         }
         Incoming::Close { reason, .. } => format!("the server closed the connection: {reason}"),
-        Incoming::Violation { reason, .. } => format!("the server broke the framing: {reason}"),
+        Incoming::Violation { reason, .. } => format!("the server sent an invalid frame: {reason}"),
         Incoming::TooLong { limit } => format!("the server sent a message of more than {limit} bytes"),
-        Incoming::NoMemory { .. } => "there is no memory for a message of the server".to_owned(),
+        Incoming::NoMemory { .. } => "out of memory for a message from the server".to_owned(),
         Incoming::Failed(error) => error.to_string(),
         Incoming::End
         | Incoming::Message(_)
@@ -504,7 +504,7 @@ async fn keep_alive(core: &Core) -> Error {
                 break;
             }
             if core.received() == heard || asked.elapsed() >= silence * UNRESPONSIVE {
-                return disconnected(core, format!("it gave no sign of life for {:?}", asked.elapsed()));
+                return disconnected(core, format!("the server did not respond for {:?}", asked.elapsed()));
             }
         }
     }

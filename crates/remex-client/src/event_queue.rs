@@ -1,8 +1,8 @@
 //! The events of one process, queued between the connection and the consumers.
 //!
 //! The connection task adds events in the order of arrival; consumers take them in sequence, each at its own pace.
-//! Events that every consumer has taken are dropped and reported to the server. The queue does no I/O: it returns what
-//! is to be done as a [`QueueAction`]. Start at [`EventQueue`].
+//! Events that every consumer has taken are dropped and reported to the server. The queue does no I/O: it returns the
+//! messages to send as a [`QueueAction`]. Start at [`EventQueue`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,10 +26,10 @@ use crate::{
     event::{Chunk, Closed, Event, Exit, Gap},
 };
 
-/// What may be held while something before it is missing.
+/// The limits for events that are held while earlier ones are missing.
 const AHEAD: Limits = Limits { events: 2 * WINDOW_EVENTS as usize, bytes: 2 * WINDOW_BYTES as usize };
 
-/// How much may wait for the slowest consumer; a server that knows `consumed` never sends as much.
+/// The limits for events that wait for the slowest consumer; a server that supports `consumed` never sends that much.
 const QUEUE_BYTES: usize = 1 << 20;
 const QUEUE_EVENTS: usize = 16 << 10;
 
@@ -44,12 +44,12 @@ const REPORT_EVENTS: u64 = WINDOW_EVENTS / 4;
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     pub(crate) id: String,
-    /// The connection's task puts in, consumers take out; held for moments only.
-    state: Mutex<State>,
+    /// The connection task adds events, consumers take them; locked only briefly.
+    state: Mutex<QueueState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct QueueState {
     replay: Replay<Event>,
     /// In order, each with the last seq it covers; events that every consumer has taken are removed.
     queue: VecDeque<(u64, Event)>,
@@ -58,14 +58,14 @@ struct State {
     dropped: u64,
     /// The last seq that has left the queue.
     dropped_seq: u64,
-    /// Where each consumer stands, as an index, and how to wake it.
+    /// The position of each consumer, as an index, and its waker.
     consumers: BTreeMap<u64, Consumer>,
     next_consumer: u64,
     hold: Hold,
     /// Removed from the queue since the last report to the server.
     unreported_bytes: u64,
     unreported_events: u64,
-    /// How much of that is too much to be silent about.
+    /// The amount after which a report is due.
     report_bytes: u64,
     exit: Option<(u64, Exit)>,
     closed: Option<(u64, Closed)>,
@@ -74,7 +74,7 @@ struct State {
     last_output: Instant,
     /// The first event that this connection streamed; all later ones follow it.
     live_from: Option<u64>,
-    /// Whether the server is known to know the process, so that it can be read.
+    /// Whether the server has confirmed the process, so that it can be read.
     is_started: bool,
 }
 
@@ -85,15 +85,15 @@ struct Consumer {
     waker: Option<Waker>,
 }
 
-/// Whether events wait for a consumer that has not come yet.
+/// Whether events are kept for the first consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
-    /// They do: the first consumer sees everything, but for what a caller of `process/read` has got by itself.
+    /// They are, except those that a caller of `process/read` has already received.
     ForFirstConsumer {
-        /// How far that one has come.
+        /// The position of that caller.
         polled: u64,
     },
-    /// They wait for those consumers only that there are.
+    /// Events are kept only for existing consumers.
     Released,
 }
 
@@ -104,12 +104,12 @@ pub(crate) enum History {
     Possible,
 }
 
-/// What a feed wants done.
+/// The messages that a queue wants to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct QueueAction {
-    /// A read that brings what is missing.
+    /// A read that fetches missing events.
     pub(crate) read: Option<wire::Read>,
-    /// The server may forget everything up to here.
+    /// Everything up to here is consumed; the server may drop it.
     pub(crate) consumed: Option<u64>,
 }
 
@@ -123,7 +123,7 @@ pub(crate) enum ProcessEvent {
 }
 
 impl ProcessEvent {
-    /// Tells whether it is about another session, whose processes may have the same names.
+    /// Returns whether it belongs to another session, whose processes may have the same ids.
     pub(crate) fn is_observed(&self) -> bool {
         let session_id = match self {
             ProcessEvent::Output(note) => &note.session_id,
@@ -134,7 +134,7 @@ impl ProcessEvent {
         session_id.is_some()
     }
 
-    /// Returns the process, and the last event that this is about.
+    /// Returns the process, and the last event that this covers.
     pub(crate) fn position(&self) -> (&str, u64) {
         match self {
             ProcessEvent::Output(note) => (&note.process_id, note.seq),
@@ -145,7 +145,7 @@ impl ProcessEvent {
     }
 }
 
-/// What has come of a process by now.
+/// The state of a process as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessState {
     pub(crate) exit: Option<(u64, Exit)>,
@@ -158,7 +158,7 @@ impl EventQueue {
     pub(crate) fn new(id: String, retain_bytes: Option<u64>) -> Self {
         Self {
             id,
-            state: Mutex::new(State {
+            state: Mutex::new(QueueState {
                 replay: Replay::new(AHEAD),
                 queue: VecDeque::new(),
                 queued_bytes: 0,
@@ -180,7 +180,7 @@ impl EventQueue {
         }
     }
 
-    /// Notes that the server has the process; `history` says whether something was said before.
+    /// Records that the server has the process; `history` says whether it may have earlier output.
     pub(crate) fn on_started(&self, history: History) -> QueueAction {
         let mut state = self.lock();
         state.is_started = true;
@@ -190,17 +190,17 @@ impl EventQueue {
         state.action(&self.id)
     }
 
-    // What the connection's task does.
+    // Called by the connection task.
 
     /// Handles a notification of the server.
     pub(crate) fn on_event(&self, event: ProcessEvent) -> QueueAction {
         let mut state = self.lock();
         if state.failed.is_some() {
-            // Nobody will see it, so it may not hold up the process.
+            // No consumer will see it, so it must not block the process.
             return QueueAction { consumed: Some(event.position().1), ..QueueAction::default() };
         }
         if state.is_full() {
-            // Only a foreign server sends beyond the window. What it sends now a read brings later.
+            // Only a foreign server sends beyond the window. Drop the event; a read fetches it later.
             state.interrupt();
             return QueueAction::default();
         }
@@ -227,7 +227,7 @@ impl EventQueue {
         state.action(&self.id)
     }
 
-    /// Takes the answer to a read.
+    /// Handles the reply to a read.
     pub(crate) fn on_read_reply(&self, answer: Result<wire::ReadReply, Error>) -> QueueAction {
         let mut state = self.lock();
         match answer {
@@ -238,7 +238,7 @@ impl EventQueue {
                 if bytes > 0 {
                     state.last_output = Instant::now();
                 }
-                // With a limit a read never tells what is behind its last chunk, be it an exit or nothing.
+                // A limited read does not say what follows its last chunk: an exit, or nothing.
                 let is_complete = reply.chunks.is_empty()
                     || state.live_from.is_some_and(|live_from| reply.next_seq >= live_from);
                 let events = reply.chunks.into_iter().map(|chunk| {
@@ -255,7 +255,7 @@ impl EventQueue {
                 state.deliver_ready(Some(&state_read));
             }
             Err(Error::Interrupted { .. }) => state.interrupt(),
-            // A start of the base dialect that was sent again is answered before the process is there.
+            // A server of the base dialect answers a repeated start before the process exists.
             Err(error) if is_starting(&error) => state.interrupt(),
             Err(error) if is_unknown_process(&error) && state.closed.is_some() => {}
             Err(error) => state.fail(error),
@@ -263,12 +263,12 @@ impl EventQueue {
         state.action(&self.id)
     }
 
-    /// Notes that the connection was cut: events may be missing.
+    /// Records a disconnect: events may be missing.
     pub(crate) fn on_disconnect(&self) {
         self.lock().interrupt();
     }
 
-    /// Notes that there is a connection again.
+    /// Records a reconnect.
     pub(crate) fn on_reconnect(&self) -> QueueAction {
         let mut state = self.lock();
         let mut action = state.action(&self.id);
@@ -277,7 +277,7 @@ impl EventQueue {
         action
     }
 
-    /// Notes that the server said something about the process that makes no sense: nothing that follows is seen.
+    /// Records an invalid notification about the process; all later events are discarded.
     pub(crate) fn on_protocol_error(&self, error: Error) -> QueueAction {
         let mut state = self.lock();
         if state.closed.is_some() {
@@ -288,14 +288,14 @@ impl EventQueue {
         QueueAction { consumed: Some(newest).filter(|seq| *seq > 0), ..QueueAction::default() }
     }
 
-    /// Notes that nothing will come any more.
+    /// Ends the queue with an error.
     pub(crate) fn fail(&self, error: &Error) {
         self.lock().fail(error.clone());
     }
 
-    // What consumers do.
+    // Called by consumers.
 
-    /// Notes that a caller of `process/read` has read everything up to `seq`.
+    /// Records that a caller of `process/read` has read everything up to `seq`.
     pub(crate) fn on_poll(&self, seq: u64) -> QueueAction {
         let mut state = self.lock();
         match &mut state.hold {
@@ -308,7 +308,7 @@ impl EventQueue {
         action
     }
 
-    /// Adds a consumer; returns its number, and the events up to which it has to read the history itself.
+    /// Adds a consumer; returns its number, and the seq up to which it must read the history from the server.
     pub(crate) fn subscribe(&self) -> (u64, u64) {
         let mut state = self.lock();
         let number = state.next_consumer;
@@ -319,7 +319,7 @@ impl EventQueue {
         (number, state.dropped_seq)
     }
 
-    /// Adds a consumer of what comes from now on.
+    /// Adds a consumer of future events only.
     pub(crate) fn subscribe_at_end(&self) -> u64 {
         let mut state = self.lock();
         let number = state.next_consumer;
@@ -364,7 +364,7 @@ impl EventQueue {
         Poll::Ready((Ok(Some(event)), state.action(&self.id)))
     }
 
-    /// Stops keeping events for a first consumer that may never come.
+    /// Stops keeping events for a first consumer.
     pub(crate) fn release(&self) -> QueueAction {
         let mut state = self.lock();
         state.hold = Hold::Released;
@@ -372,7 +372,7 @@ impl EventQueue {
         state.action(&self.id)
     }
 
-    /// Returns what is known by now.
+    /// Returns the known state of the process.
     pub(crate) fn known(&self) -> ProcessState {
         let state = self.lock();
         ProcessState {
@@ -383,12 +383,12 @@ impl EventQueue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the answer to a read tells as state and not as an event.
+/// The parts of a read reply that describe the state of the process instead of events.
 struct ReadState {
     exit: Option<Exit>,
     closed: Option<Closed>,
@@ -407,13 +407,13 @@ impl ReadState {
     }
 }
 
-impl State {
+impl QueueState {
     fn interrupt(&mut self) {
         self.replay.interrupt();
         self.live_from = None;
     }
 
-    /// Returns how far nothing has to be kept by the server.
+    /// Returns the seq up to which the server may drop events.
     fn consumed(&self) -> u64 {
         match self.hold {
             Hold::ForFirstConsumer { polled } => self.dropped_seq.max(polled),
@@ -425,7 +425,7 @@ impl State {
         self.queued_bytes >= QUEUE_BYTES || self.queue.len() >= QUEUE_EVENTS
     }
 
-    /// Moves what is next in order to the consumers.
+    /// Queues the events that are next in order.
     fn deliver_ready(&mut self, state_read: Option<&ReadState>) {
         while let Some(step) = self.replay.next() {
             match step {
@@ -444,7 +444,7 @@ impl State {
         }
     }
 
-    /// Makes events of numbers that a read passed over: an exit, a close, or output that a foreign server dropped.
+    /// Creates the events for numbers that a read skipped: an exit, a close, or output that a foreign server dropped.
     fn push_state_changes(&mut self, from_seq: u64, to_seq: u64, state_read: Option<&ReadState>) {
         let exit = state_read.and_then(|state_read| state_read.exit.clone()).filter(|_| self.exit.is_none());
         let closed =
@@ -475,7 +475,7 @@ impl State {
         self.queue.push_back((seq, event));
     }
 
-    /// Lets go of what every consumer has taken.
+    /// Drops events that every consumer has taken.
     fn drop_consumed(&mut self) {
         let end = self.dropped + self.queue.len() as u64;
         let slowest = match self.hold {
@@ -494,7 +494,7 @@ impl State {
         }
     }
 
-    /// Returns what is to be done now.
+    /// Returns the messages that are due.
     fn action(&mut self, process_id: &str) -> QueueAction {
         let mut action = QueueAction::default();
         let has_unreported = self.unreported_events > 0;

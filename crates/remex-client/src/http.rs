@@ -98,7 +98,7 @@ impl Http {
             request: wire::HttpRequest {
                 method: method.into(),
                 url: url.into(),
-                // Each sending has its own.
+                // Set when the request is sent.
                 request_id: String::new(),
                 headers: Vec::new(),
                 body_base64: None,
@@ -179,7 +179,7 @@ impl Request {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
     /// # let url = web_server()?;
-    /// // The search path stands in for a token: its value never comes here.
+    /// // `PATH` stands in for a token: its value never reaches the client.
     /// let request = client.http().get(&url).header_from_env("authorization", "Bearer ", "PATH");
     /// assert_eq!(request.send().await?.status, 200);
     /// # Ok(()) }
@@ -255,7 +255,7 @@ impl Request {
     ///
     /// [`Error::Refused`] with [`ErrorKind::HttpFailed`](crate::ErrorKind::HttpFailed) when the exchange fails, and
     /// with [`ErrorKind::LimitExceeded`](crate::ErrorKind::LimitExceeded) when the body is longer than 32 MiB;
-    /// [`Error::Interrupted`] when a disconnect leaves open whether a request with side effects was made.
+    /// [`Error::Interrupted`] when it is unknown after a disconnect whether a request with side effects was made.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/here.rs"));
@@ -302,7 +302,7 @@ impl Request {
         let request = wire::HttpRequest { request_id, stream_response: true, ..self.request };
         let route = Arc::<Route>::default();
         core.add_route(RouteKey::Http(request.request_id.clone()), &route);
-        // Takes the route away, whatever happens from here on.
+        // Removes the route when dropped, also on errors below.
         let mut body = Body::new(self.client, request.request_id.clone(), route);
         let reply = core.enqueue(request.into()).await?;
         let call = reply.id();

@@ -93,7 +93,7 @@ impl Link {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use remex_client::Link;
     ///
-    /// // The directory is removed when the connection is over.
+    /// // The directory is removed when the connection is closed.
     /// let local = remex::Local::here()?;
     /// let link = Link::memory(local.connect()).with(tempfile::tempdir()?);
     /// # Ok(()) }

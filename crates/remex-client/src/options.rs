@@ -40,9 +40,9 @@ pub struct Options {
     pub request_timeout: Option<Duration>,
     /// How long to try to reconnect after a disconnect; 60 s by default.
     pub reconnect_timeout: Duration,
-    /// How often the server is asked for a sign of life; 15 s by default.
+    /// The interval of keep-alive pings; 15 s by default.
     pub keep_alive_interval: Duration,
-    /// How long to wait for its answer before the connection counts as lost; 10 s by default.
+    /// How long to wait for the response to a ping before the connection counts as lost; 10 s by default.
     pub keep_alive_timeout: Duration,
 }
 
@@ -70,7 +70,7 @@ impl Default for Options {
 /// ```
 /// use remex_client::{Options, Prompts};
 ///
-/// // For a program that people run at a terminal, and that does not read from it while it connects.
+/// // For an interactive program that does not read from the terminal while it connects.
 /// let options = Options { prompts: Prompts::Allow, ..Options::default() };
 /// assert_ne!(options, Options::default());
 /// ```

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// The number of one process of one agent: small, so that a model can repeat it.
+/// Identifies a process of an agent by a small number, which a model can repeat reliably.
 ///
 /// ```
 /// use remex_client::agent::Handle;
@@ -51,7 +51,7 @@ pub enum Refusal {
     /// Too many processes are running.
     #[error("{open} processes are running, which is the maximum; terminate one, or wait until one ends")]
     Full {
-        /// How many run.
+        /// How many are running.
         open: usize,
     },
     /// The process has ended; its output is still available.

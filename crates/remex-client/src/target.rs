@@ -128,7 +128,7 @@ impl Target {
             return Ok(Self::unix(address));
         }
         if !address.starts_with("ws://") && !address.starts_with("wss://") {
-            return wrong("it is none of `ws://host:port`, `unix:///path` and `/path`");
+            return wrong("not a server address; use `ws://host:port`, `unix:///path` or `/path`");
         }
         if let Err(reason) = Url::parse(address) {
             return wrong(reason);

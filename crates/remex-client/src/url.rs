@@ -4,26 +4,26 @@
 
 use std::net::Ipv6Addr;
 
-/// Where no port is given.
+/// The port of an address without one.
 const DEFAULT_PORT: u16 = 80;
 
 /// An address such as `ws://host:port/path?query`, in its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url<'a> {
-    /// Host and port as they are written, for the request.
+    /// Host and port as written, for the `Host` header.
     pub(crate) authority: &'a str,
-    /// The name or number, without brackets, for the resolver.
+    /// The host name or IP address, without brackets, for the resolver.
     pub(crate) host: &'a str,
     pub(crate) port: u16,
-    /// The path with the query, `/` at least.
+    /// The path with the query; at least `/`.
     pub(crate) path: String,
 }
 
 impl<'a> Url<'a> {
-    /// Takes an address apart, or says what is wrong and what would be right.
+    /// Parses an address; the error says what is wrong and what is valid.
     pub(crate) fn parse(url: &'a str) -> Result<Self, &'static str> {
         if url.starts_with("wss://") {
-            return Err("TLS is not offered yet; use a tunnel such as `ssh -L` and `ws://`");
+            return Err("TLS is not supported yet; use a tunnel such as `ssh -L` and `ws://`");
         }
         let Some(rest) = url.strip_prefix("ws://") else {
             return Err("it does not begin with `ws://`; write `ws://host:port`");
@@ -32,7 +32,7 @@ impl<'a> Url<'a> {
             return Err("it contains white space or characters that an address cannot have");
         }
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        // A fragment is for the reader of a page, never for the server.
+        // A fragment is never sent to the server.
         let path = path.split('#').next().unwrap_or_default();
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let (host, port) = split(authority)?;
@@ -56,11 +56,13 @@ fn split(authority: &str) -> Result<(&str, u16), &'static str> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let (host, port) = rest
             .split_once(']')
-            .ok_or("the bracket after the IPv6 address is missing; write `ws://[::1]:4000`")?;
+            .ok_or("the closing bracket of the IPv6 address is missing; write `ws://[::1]:4000`")?;
         let number = host.split('%').next().unwrap_or_default();
         if number.parse::<Ipv6Addr>().is_err() || !(port.is_empty() || port.starts_with(':')) {
-            return Err("it has no IPv6 address in the brackets, or more than a port after them; \
-                        write `ws://[::1]:4000`");
+            return Err(
+                "the brackets do not contain an IPv6 address, or something other than a port follows them; \
+                        write `ws://[::1]:4000`",
+            );
         }
         (host, port.get(1..).unwrap_or_default())
     } else if authority.matches(':').count() > 1 && !authority.contains('@') {
@@ -69,7 +71,7 @@ fn split(authority: &str) -> Result<(&str, u16), &'static str> {
         authority.split_once(':').unwrap_or((authority, ""))
     };
     if host.is_empty() || authority.contains('@') {
-        return Err("the host is missing, or has a user in front; write `ws://host:port`");
+        return Err("the host is missing, or preceded by a user name; write `ws://host:port`");
     }
     let port = match port {
         "" => DEFAULT_PORT,
@@ -77,7 +79,7 @@ fn split(authority: &str) -> Result<(&str, u16), &'static str> {
         _ => 0,
     };
     if port == 0 {
-        return Err("the port is no number from 1 to 65535; write `ws://host:port`");
+        return Err("the port is not a number from 1 to 65535; write `ws://host:port`");
     }
     Ok((host, port))
 }

@@ -210,7 +210,7 @@ const WRONG: &[(&str, &[&str])] = &[
     (
         "[[environments]]\nid = 'a'\nurl = 'http://me:s3cret@h'",
         &[
-            "3: environment `a`: cannot use `http://…@h` as a server: it is none of `ws://host:port`, `unix:///path` and `/path`",
+            "3: environment `a`: cannot use `http://…@h` as a server: not a server address; use `ws://host:port`, `unix:///path` or `/path`",
         ],
     ),
     (

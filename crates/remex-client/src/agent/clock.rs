@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 /// use remex_client::agent::{Agent, Clock, Limits, RealTime};
 /// use tokio::time::Instant;
 ///
-/// /// A clock for the impatient: a second is a millisecond.
+/// /// A clock that runs a thousand times faster.
 /// #[derive(Debug)]
 /// struct Hasty;
 ///
@@ -38,7 +38,7 @@ pub trait Clock: fmt::Debug + Send + Sync {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// The clock of the runtime.
+/// The clock of the tokio runtime.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,6 +1,6 @@
-//! What one process has said since the last step.
+//! The output of one process since the last step.
 //!
-//! One task puts in, steps take out. Start at [`Collector`].
+//! One task appends, steps consume. Start at [`Collector`].
 
 use std::{
     mem,
@@ -15,12 +15,12 @@ use crate::{
     process::{Chunk, Event, Events, Stream},
 };
 
-/// What one process has said since the last step, and how it stands.
+/// The output of one process since the last step, and whether the process is running.
 #[derive(Debug)]
 pub(super) struct Collector {
-    /// The task of the process puts in, steps take out; held for moments only.
+    /// The task of the process appends, steps consume; locked only briefly.
     unseen: Mutex<Unseen>,
-    /// Changes after everything that was said before is in `unseen`.
+    /// Changes only after all earlier output is in `unseen`.
     progress: watch::Sender<Progress>,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Collector {
 struct Unseen {
     truncator: Truncator,
     collect_bytes: usize,
-    /// The beginning of a character whose end has not come, for each stream.
+    /// The incomplete UTF-8 character at the end of each stream.
     unfinished: [Vec<u8>; 3],
     totals: OutputTotals,
 }
 
-/// All that a process has said by now.
+/// The totals of a process so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OutputTotals {
     /// The last event with output.
@@ -53,7 +53,7 @@ impl Collector {
         Self { unseen: Mutex::new(unseen), progress: watch::Sender::new(Progress::Running) }
     }
 
-    /// Takes everything that a process says, until it has ended.
+    /// Collects the output of a process until it ends.
     pub(super) async fn collect(&self, mut events: Events) {
         let mut exit = None;
         let progress = loop {
@@ -71,9 +71,9 @@ impl Collector {
         self.progress.send_replace(progress);
     }
 
-    /// Returns when the process has ended and everything it said is here. Cancel-safe.
+    /// Returns when the process has ended and all its output is collected. Cancel-safe.
     pub(super) async fn ended(&self) {
-        // The sender is ours, so it is there.
+        // The sender lives in `self`, so waiting cannot fail.
         let _ = self.progress.subscribe().wait_for(|progress| *progress != Progress::Running).await;
     }
 
@@ -85,9 +85,9 @@ impl Collector {
         *self.progress.borrow() == Progress::Running
     }
 
-    /// Takes how the process stands, and what it has said since the last time.
+    /// Takes the progress of the process, and its output since the last call.
     pub(super) fn take(&self, budget: usize) -> (Progress, TruncatedText) {
-        // In this order: with the end everything has been said.
+        // In this order: once the process has ended, all its output is in `unseen`.
         let progress = self.progress();
         let truncator = {
             let mut unseen = self.lock();
@@ -118,7 +118,7 @@ impl Unseen {
         self.totals.bytes += chunk.bytes.len() as u64;
         let unfinished = &mut self.unfinished[stream_index(chunk.stream)];
         let mut bytes = &chunk.bytes[..];
-        // A character that was split comes together before another stream or another step gets in between.
+        // Completes a split character before output of another stream or the end of a step can separate its bytes.
         while !unfinished.is_empty() && !bytes.is_empty() {
             unfinished.push(bytes[0]);
             bytes = &bytes[1..];
@@ -142,7 +142,7 @@ impl Unseen {
         }
     }
 
-    /// Gives up waiting for the rest of characters.
+    /// Emits incomplete characters as they are.
     fn flush(&mut self) {
         for unfinished in &mut self.unfinished {
             self.truncator.push(unfinished);
@@ -159,7 +159,7 @@ fn stream_index(stream: Stream) -> usize {
     }
 }
 
-/// Returns how many bytes at the end are the beginning of a character.
+/// Returns the length of the incomplete character at the end.
 fn unfinished_len(bytes: &[u8]) -> usize {
     let last = &bytes[bytes.len().saturating_sub(3)..];
     let start = last.iter().rposition(|byte| *byte >= 0b1100_0000);

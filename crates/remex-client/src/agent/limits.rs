@@ -16,7 +16,7 @@ use crate::process::{Overflow, Retain};
 /// for _ in 0..3 {
 ///     agent.exec_command(client.command("true"), Window::default()).await?;
 /// }
-/// // The first one has made room.
+/// // The first process was evicted to make room.
 /// assert_eq!(agent.list().len(), 2);
 /// # Ok(()) }
 /// ```
@@ -88,7 +88,7 @@ impl Limits {
         window.yield_after.unwrap_or(self.yield_after).max(self.yield_min).min(self.yield_max)
     }
 
-    /// Returns how much a step shows.
+    /// Returns the output budget of a step, in bytes.
     pub(super) fn budget(&self, window: Window) -> usize {
         window.max_output_bytes.unwrap_or(self.output_bytes)
     }

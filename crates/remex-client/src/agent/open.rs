@@ -1,4 +1,4 @@
-//! One process of an agent, and the task that takes what it says.
+//! One process of an agent, and the task that collects its output.
 //!
 //! Start at [`OpenProcess`].
 
@@ -15,7 +15,7 @@ use crate::{
     process::{Event, SignalName, Stdin},
 };
 
-/// What a terminal takes for Ctrl-C.
+/// The byte that a terminal sends for Ctrl-C.
 const CTRL_C: &[u8] = &[0x03];
 
 /// One process of an agent.
@@ -25,9 +25,9 @@ pub(super) struct OpenProcess {
     terminal: Terminal,
     process: Process,
     pub(super) collector: Arc<Collector>,
-    /// One step writes at a time; held while it waits for the process to read.
+    /// Serializes the writes of steps; held while a write waits for the process to read.
     input: Mutex<Input>,
-    /// They take what the process says and end its input, and end with this; held to add one.
+    /// Tasks that collect output and close the input; aborted when this is dropped.
     tasks: std::sync::Mutex<JoinSet<()>>,
 }
 
@@ -41,12 +41,12 @@ enum Terminal {
 enum Input {
     None,
     Open(Stdin),
-    /// The end was given; it may be on its way behind what the process has not read yet.
+    /// End of file was sent; it may still be queued behind unread input.
     Ended,
 }
 
 impl OpenProcess {
-    /// Starts a command, and takes what it says from then on.
+    /// Starts a command, and collects its output from then on.
     pub(super) async fn start(command: Command, collect_bytes: usize) -> Result<Self, Error> {
         let line = command.line();
         let terminal = if command.has_terminal() { Terminal::Yes } else { Terminal::No };
@@ -63,7 +63,7 @@ impl OpenProcess {
         self.collector.is_running()
     }
 
-    /// Writes, and counts what is taken; `handle` is for errors. Cancel-safe: what is counted is on its way.
+    /// Writes, and counts accepted bytes; `handle` is for errors. Cancel-safe: counted bytes will be delivered.
     pub(super) async fn write(
         &self,
         handle: Handle,
@@ -83,7 +83,7 @@ impl OpenProcess {
             return stdin.flush().await.map_err(writing_failed);
         }
         match written {
-            // How a process ends that wants no more says more than the broken pipe.
+            // The exit status is more informative than the broken pipe.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(writing_failed(error)),
             _ => {}
         }
@@ -94,7 +94,7 @@ impl OpenProcess {
         Ok(())
     }
 
-    /// Reads what the server still has of everything that was said by now.
+    /// Reads the output that the server still retains.
     pub(super) async fn retained(&self, max_bytes: usize) -> Result<RetainedOutput, Error> {
         let totals = self.collector.totals();
         let mut truncator = Truncator::new(max_bytes);
@@ -122,16 +122,16 @@ impl OpenProcess {
         Ok(RetainedOutput { output: truncator.finish(), evicted_bytes })
     }
 
-    /// Does what Ctrl-C does.
+    /// Interrupts the process like Ctrl-C.
     pub(super) async fn interrupt(&self) -> Result<(), Error> {
         match self.terminal {
-            // Not behind a step that waits for the process to read.
+            // Bypasses a step that is blocked writing.
             Terminal::Yes => self.process.write_beside(CTRL_C).await,
             Terminal::No => self.process.signal(SignalName::Int).await,
         }
     }
 
-    /// Returns the process if there is still something to do to it.
+    /// Returns the process if it has not ended.
     pub(super) fn running(&self, handle: Handle) -> Result<&Process, Error> {
         match self.collector.progress() {
             Progress::Running => Ok(&self.process),
@@ -148,7 +148,7 @@ async fn write_all(stdin: &mut Stdin, bytes: &[u8], accepted_bytes: &mut usize) 
     Ok(())
 }
 
-/// Returns what a writer has wrapped up.
+/// Unwraps the error inside an I/O error.
 fn writing_failed(error: io::Error) -> Error {
     error.downcast().unwrap_or_else(|error| Error::local("write to the process", &error))
 }

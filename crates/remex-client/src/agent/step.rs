@@ -11,8 +11,11 @@ impl FromStr for Handle {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong =
-            |_| Error::Usage(format!("`{text}` is no process; give the number that its start returned"));
+        let wrong = |_| {
+            Error::Usage(format!(
+                "`{text}` is not a process handle; give the number that starting the process returned"
+            ))
+        };
         text.trim().parse().map(Self).map_err(wrong)
     }
 }

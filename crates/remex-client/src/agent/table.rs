@@ -1,4 +1,4 @@
-//! Which processes an agent has, and which of them makes room for a new one.
+//! The processes of an agent, and which one is evicted for a new one.
 //!
 //! Start at [`Table`].
 
@@ -12,9 +12,9 @@ use super::{Handle, Refusal, open::OpenProcess};
 #[derive(Debug, Default)]
 pub(super) struct Table {
     last: u32,
-    /// Counts uses, because a clock may stand still.
+    /// Counts uses, because a simulated clock may stand still.
     uses: u64,
-    /// How many are being started, each with a right to a slot.
+    /// The number of reserved slots, for processes that are being started.
     starting: usize,
     slots: BTreeMap<Handle, Slot>,
 }
@@ -22,13 +22,13 @@ pub(super) struct Table {
 #[derive(Debug)]
 struct Slot {
     open: Arc<OpenProcess>,
-    /// When it was used last, in the order of uses.
+    /// The value of the use counter at its last use.
     used: u64,
     used_at: Instant,
 }
 
 impl Table {
-    /// Sees to it that there will be room for one more; [`Table::insert`] or [`Table::give_up`] follows.
+    /// Reserves a slot; the caller follows up with [`Table::insert`] or [`Table::give_up`].
     pub(super) fn reserve(&mut self, limit: usize) -> Result<(), Refusal> {
         let running = self.slots.values().filter(|slot| slot.open.is_running()).count();
         if running + self.starting >= limit {
@@ -42,8 +42,8 @@ impl Table {
         self.starting -= 1;
     }
 
-    /// Adds what was started in place of a reservation; the finished process that was not used for longest makes
-    /// room where that is needed.
+    /// Replaces a reservation with the started process; evicts the least recently used finished process if the table is
+    /// full.
     pub(super) fn insert(&mut self, open: &Arc<OpenProcess>, limit: usize, now: Instant) -> Handle {
         self.starting -= 1;
         if self.slots.len() >= limit {
@@ -63,7 +63,7 @@ impl Table {
         }
     }
 
-    /// Finds a process, and notes that it is used.
+    /// Finds a process, and records the use.
     pub(super) fn find(&mut self, handle: Handle, now: Instant) -> Result<Arc<OpenProcess>, Refusal> {
         self.uses += 1;
         let used = self.uses;
@@ -74,7 +74,7 @@ impl Table {
         Ok(Arc::clone(&slot.open))
     }
 
-    /// Returns all of them, with the time of their last use.
+    /// Returns all processes, with the time of their last use.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Handle, &OpenProcess, Instant)> {
         self.slots.iter().map(|(handle, slot)| (*handle, &*slot.open, slot.used_at))
     }

@@ -1,4 +1,4 @@
-//! Truncates output to what a model is given to read.
+//! Truncates output to a budget for a language model.
 //!
 //! Pure: no I/O, no clock. Start at [`Truncator`].
 
@@ -25,7 +25,7 @@ pub struct Truncator {
     budget: usize,
     /// The first bytes, at most `budget`.
     head: Vec<u8>,
-    /// The last bytes of those that are not in `head` and follow no gap, at most `budget`.
+    /// The last bytes after `head` and after the last gap, at most `budget`.
     tail: VecDeque<u8>,
     total_bytes: u64,
     gap: Gap,
@@ -35,7 +35,7 @@ pub struct Truncator {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gap {
     None,
-    /// It counts in `total_bytes`.
+    /// A known amount is missing; it is included in `total_bytes`.
     Known,
     /// An unknown amount is missing.
     Unknown,
@@ -143,7 +143,7 @@ impl Truncator {
         self.tail.clear();
     }
 
-    /// Notes how many bytes there were in all: with that, everything that is missing is known.
+    /// Sets the total number of bytes, which makes the amount of missing output exact.
     pub(super) fn settle(&mut self, total_bytes: u64) {
         self.total_bytes = self.total_bytes.max(total_bytes);
         if self.gap == Gap::Unknown {
@@ -179,7 +179,7 @@ impl Truncator {
         self.finish_within(budget)
     }
 
-    /// Returns the text cut to another budget; a larger one than it was collected with makes no difference.
+    /// Returns the text truncated to another budget; one larger than the budget of the truncator has no effect.
     ///
     /// ```
     /// use remex_client::agent::Truncator;
@@ -203,7 +203,7 @@ impl Truncator {
             }
         }
         let count = if self.gap == Gap::Unknown { Count::AtLeast } else { Count::Exact };
-        // Every number of bytes left out is at most as long as the total; a line end may be needed before and after.
+        // The omitted count has at most as many digits as the total; a newline may be needed before and after the notice.
         let Some(room) = budget.checked_sub(notice(total_bytes, count).len() + 2) else {
             return TruncatedText {
                 text: notice(total_bytes, count),
@@ -223,9 +223,9 @@ impl Truncator {
         TruncatedText { text, omitted_bytes, total_bytes, count }
     }
 
-    /// Returns the last bytes, a few more than `len` if there are.
+    /// Returns the last `len` bytes, and a few more if available.
     fn last(&self, len: usize) -> Vec<u8> {
-        // Only without a gap the tail goes on where the head ends.
+        // The tail continues the head only if there is no gap.
         let before = if self.gap == Gap::None { self.head.len() } else { 0 };
         let missing = (len + MAX_CHAR_LEN).saturating_sub(self.tail.len()).min(before);
         let skipped = self.tail.len().saturating_sub(len + MAX_CHAR_LEN);
@@ -259,7 +259,7 @@ fn beginning(bytes: &[u8], room: usize) -> &[u8] {
 
 /// Returns as much of the end as fits into a text, from the beginning of a line if one is near.
 fn end(bytes: &[u8], room: usize) -> &[u8] {
-    // No text is shorter than its bytes.
+    // Lossy decoding never shortens the text.
     let mut start = bytes.len().saturating_sub(room);
     if start > 0 {
         let is_within = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
@@ -282,7 +282,7 @@ fn end(bytes: &[u8], room: usize) -> &[u8] {
     }
 }
 
-/// A character, or bytes that are shown as one because they are none.
+/// A character, or invalid bytes that are shown as one replacement character.
 struct Character {
     len: usize,
     text_len: usize,
@@ -298,7 +298,7 @@ fn characters(bytes: &[u8]) -> impl Iterator<Item = Character> {
     })
 }
 
-/// Tells whether a line end is worth what is lost by it: at most a quarter.
+/// Returns whether cutting at a line end loses little enough: at most a quarter.
 fn is_near(lost: usize, room: usize) -> bool {
     lost <= room / 4
 }

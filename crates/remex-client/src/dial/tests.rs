@@ -1,4 +1,4 @@
-//! Every way to a server, and what is said where it leads nowhere.
+//! Every kind of target, and the errors of failed connections.
 
 use std::{net::Ipv4Addr, os::unix::net::UnixListener};
 
@@ -18,7 +18,7 @@ fn websocket(port: u16) -> Target {
     Target::WebSocket(WebSocket { url: format!("ws://127.0.0.1:{port}/x"), bearer: Some(TOKEN.to_owned()) })
 }
 
-/// Answers one request with `answer`, and returns what was asked.
+/// Answers one request with `answer`, and returns the request.
 async fn answering(answer: &'static str) -> (Target, JoinHandle<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let target = websocket(listener.local_addr().unwrap().port());
@@ -34,7 +34,7 @@ async fn answering(answer: &'static str) -> (Target, JoinHandle<String>) {
     (target, server)
 }
 
-/// Dials in vain; the token is in no error, whatever it is.
+/// Returns the error of a failed dial, which must never contain the token.
 async fn failure(target: &Target) -> Error {
     let error = dial(target, Prompts::Refuse).await.unwrap_err();
     assert!(!format!("{target:?} {error:?} {error}").contains(TOKEN), "{error}");
@@ -52,7 +52,7 @@ async fn reason(target: &Target) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_another_token_is_told_from_one_that_is_not_there() {
+async fn a_rejected_token_is_distinguished_from_an_unreachable_server() {
     for status in [401, 403] {
         let answer = format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n").leak();
         let (target, server) = answering(answer).await;
@@ -85,7 +85,7 @@ async fn other_answers_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn where_nobody_listens_one_hears_how_to_change_that() {
+async fn a_refused_connection_says_what_to_do() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let target = websocket(listener.local_addr().unwrap().port());
     drop(listener);
@@ -93,14 +93,14 @@ async fn where_nobody_listens_one_hears_how_to_change_that() {
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_has_is_named() {
+async fn an_unknown_host_name_is_named() {
     let target = Target::parse("ws://nobody.invalid:4000").unwrap();
     let reason = reason(&target).await;
     assert!(reason.starts_with("cannot resolve host `nobody.invalid` ("), "{reason}");
 }
 
 #[tokio::test]
-async fn an_address_or_token_that_cannot_be_sent_is_refused_here() {
+async fn an_invalid_address_or_token_is_refused_before_connecting() {
     let wrong = WebSocket { url: "ws://host:many".to_owned(), bearer: None };
     let error = failure(&Target::WebSocket(wrong)).await;
     assert!(matches!(&error, Error::Address { address, .. } if address == "ws://host:many"), "{error}");
@@ -127,7 +127,7 @@ async fn a_unix_socket_carries_lines() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_that_leads_nowhere_says_why() {
+async fn a_unix_socket_that_cannot_be_connected_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let said = reason(&Target::unix(&path)).await;
@@ -142,7 +142,7 @@ async fn a_unix_socket_that_leads_nowhere_says_why() {
 }
 
 #[tokio::test]
-async fn a_way_of_the_callers_own_is_taken() {
+async fn a_custom_target_is_used() {
     let target = Target::custom("here", || async { Ok(Link::memory(memory::link().0)) });
     assert!(matches!(dial(&target, Prompts::Refuse).await.unwrap().transport, Transport::Memory(_)));
 

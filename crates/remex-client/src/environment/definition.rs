@@ -98,7 +98,7 @@ impl Definitions {
     /// Parses the value of a variable such as `REMEX_URL` or `CODEX_EXEC_SERVER_URL`.
     ///
     /// - absent or empty: `local` alone;
-    /// - `none`, in any case: nothing at all, which disables environments;
+    /// - `none`, ignoring case: no environments;
     /// - an address as [`Target::parse`] takes it: `remote`, which is the default, and `local`.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Definitions {
     }
 }
 
-/// Returns what is wrong with an address, without the address: it may have a password in it.
+/// Returns what is wrong with an address, without the address, because that may contain a password.
 pub(super) fn reason(error: Error) -> String {
     match error {
         Error::Address { reason, .. } => reason,
@@ -187,7 +187,7 @@ mod tests {
             |value| Definitions::from_url(Some(value), "CODEX_EXEC_SERVER_URL").unwrap_err().to_string();
         assert_eq!(
             read("ftp://host"),
-            "CODEX_EXEC_SERVER_URL: cannot use `ftp://host` as a server: it is none of `ws://host:port`, `unix:///path` and `/path`"
+            "CODEX_EXEC_SERVER_URL: cannot use `ftp://host` as a server: not a server address; use `ws://host:port`, `unix:///path` or `/path`"
         );
         assert_eq!(
             read("ws://me:secret@host"),

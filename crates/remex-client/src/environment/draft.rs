@@ -31,7 +31,7 @@ pub struct Draft {
 /// A token that is stored in a separate file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenFile {
-    /// Which of the definitions wants it.
+    /// The index of the definition that needs it.
     pub(super) index: usize,
     pub(super) path: PathBuf,
     /// Where the token file is named, for error messages.
@@ -125,7 +125,7 @@ impl Draft {
     }
 }
 
-/// Tells whether a text can travel in a header as a token.
+/// Returns whether a text can be sent as a bearer token.
 pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

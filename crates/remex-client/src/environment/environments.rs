@@ -44,7 +44,7 @@ struct Connection {
     failed: Option<Error>,
 }
 
-/// What a caller of [`Environment::client`] does.
+/// Whether a caller of [`Environment::client`] connects itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Caller {
     /// It connects.

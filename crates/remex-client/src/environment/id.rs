@@ -29,13 +29,13 @@ pub struct Id(String);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
     /// It is empty.
-    #[error("an id is not empty; give it a name")]
+    #[error("the id is empty; choose a name")]
     Empty,
     /// It is too long.
-    #[error("an id has at most {max} characters; shorten it", max = Id::MAX_LEN)]
+    #[error("the id is longer than {max} characters; shorten it", max = Id::MAX_LEN)]
     TooLong,
     /// It contains an invalid character.
-    #[error("an id has only ASCII letters, digits, `-` and `_`; rename it")]
+    #[error("an id may contain only ASCII letters, digits, `-` and `_`; rename it")]
     Characters,
 }
 
@@ -74,7 +74,7 @@ impl Id {
         Self("local".to_owned())
     }
 
-    /// Returns `remote`, what an address in a variable leads to.
+    /// Returns `remote`, the id of an environment that is defined by a variable.
     pub(crate) fn remote() -> Self {
         Self("remote".to_owned())
     }

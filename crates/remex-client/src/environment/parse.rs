@@ -1,4 +1,4 @@
-//! Reads an environments file.
+//! Parses an environments file.
 //!
 //! Start at [`Definitions::parse`].
 
@@ -35,29 +35,29 @@ const KEYS: [&str; 10] = [
 ];
 
 impl Definitions {
-    /// Reads the text of an environments file; `file` is its path, which errors name.
+    /// Parses the text of an environments file; `file` is its path for error messages.
     ///
     /// | key | meaning |
     /// | --- | --- |
-    /// | `default` | the id of an environment below, `local`, or `none`; else `local` where it is included, else the first below |
-    /// | `include_local` | whether `local` is there, too; else `true` |
-    /// | `[[environments]]` | an environment, as often as you like |
+    /// | `default` | the id of an environment in the file, `local`, or `none`; by default `local` if included, otherwise the first one |
+    /// | `include_local` | whether `local` is included; `true` by default |
+    /// | `[[environments]]` | an environment; repeatable |
     /// | `id` | 1 to 64 ASCII letters, digits, `-`, `_`; neither `local` nor `none` |
-    /// | `url` | an address as [`Target::parse`] takes it |
-    /// | `program`, `args`, `env`, `cwd` | instead of `url`: what to start, which speaks the protocol on its standard streams |
-    /// | `auth_bearer_token`, `auth_bearer_token_file` | with a WebSocket `url`: the token to present, or the file that has it |
-    /// | `connect_timeout_sec`, `initialize_timeout_sec` | limits in seconds, which may have fractions |
+    /// | `url` | an address for [`Target::parse`] |
+    /// | `program`, `args`, `env`, `cwd` | instead of `url`: a program to start that speaks the protocol on its standard streams |
+    /// | `auth_bearer_token`, `auth_bearer_token_file` | with a WebSocket `url`: the token to present, or the file that contains it |
+    /// | `connect_timeout_sec`, `initialize_timeout_sec` | timeouts in seconds, possibly fractional |
     ///
-    /// Relative paths begin at the directory of the file: `cwd`, `auth_bearer_token_file`, a unix socket, and a
-    /// `program` with a slash. Nothing is expanded, neither variables nor `~`.
+    /// These paths are relative to the directory of the file: `cwd`, `auth_bearer_token_file`, a unix socket, and a
+    /// `program` with a slash. Neither variables nor `~` are expanded.
     ///
-    /// A Codex `environments.toml` is accepted as it is: keys that are not known are ignored, with a warning in
-    /// [`Draft::warnings`], and so is a `wss` address, which can be used when TLS exists.
+    /// A Codex `environments.toml` is accepted unchanged: unknown keys are ignored with a warning in
+    /// [`Draft::warnings`]; a `wss` address also causes a warning, and fails when it is used.
     ///
     /// # Errors
     ///
-    /// [`DefinitionErrors`] with everything that is wrong, in the order of lines; what is wrong with the TOML itself comes
-    /// alone, because the rest can be read only when it is right.
+    /// [`DefinitionErrors`] with all errors, in the order of lines; a TOML syntax error is reported alone, because nothing
+    /// else can be parsed.
     ///
     /// ```
     /// use std::path::Path;
@@ -96,7 +96,7 @@ impl Definitions {
         let mut errors = reader.errors;
         errors.sort_by_key(|error| error.line);
         if !errors.is_empty() {
-            // The second on a line follows from the first.
+            // A second error on the same line is a consequence of the first.
             errors.dedup_by_key(|error| error.line);
         }
         if errors.iter().all(|error| error.kind.is_warning()) {
@@ -109,17 +109,17 @@ impl Definitions {
 
 struct Reader<'a> {
     file: &'a Path,
-    /// Where lines begin, the first left out.
+    /// The offsets at which lines start, without the first.
     lines: Vec<usize>,
-    /// The environment that is being read.
+    /// The environment that is being parsed.
     environment: Option<String>,
-    /// The ids so far as written, good or bad, with their lines.
+    /// The ids so far as written, valid or not, with their lines.
     ids: Vec<(String, usize)>,
     token_files: Vec<TokenFile>,
     errors: Vec<DefinitionError>,
 }
 
-/// A value, and where it stands in the text.
+/// A value and its offset in the text.
 struct At<T> {
     value: T,
     at: usize,
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
             "none" => None,
             "local" if local == Local::Included => Some(Id::local()),
             "local" => self.fail(default.at, DefinitionErrorKind::ExcludedDefault),
-            // One with a bad id has been blamed already.
+            // An invalid id has already been reported.
             id if self.ids.iter().any(|(other, _)| other == id) => Id::new(id).ok(),
             id => self.fail(default.at, DefinitionErrorKind::UnknownDefault { default: id.to_owned() }),
         }
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
         definitions
     }
 
-    /// Reads one environment; `index` is the place that it gets in the list.
+    /// Parses one environment; `index` is its position in the list.
     fn definition(&mut self, table: &DeTable<'_>, at: usize, index: usize) -> Option<Definition> {
         let id = self.id(table, at);
         self.unknown_keys(table, &KEYS);
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
                 let (file, line) = (self.file.to_owned(), self.line(at));
                 self.token_files.push(TokenFile { index, path, file, line });
             }
-            // Every other combination has been blamed.
+            // Every other combination has already been reported.
             _ => {}
         }
         Some(definition)
@@ -370,7 +370,7 @@ impl<'a> Reader<'a> {
         Some(At { value: self.beside(Path::new(value)), at })
     }
 
-    /// Returns a text that is neither empty nor has a zero byte in it.
+    /// Returns a string that is not empty and contains no NUL byte.
     fn string<'t>(&mut self, table: &'t DeTable<'_>, key: &'static str) -> Option<At<&'t str>> {
         let value = table.get(key)?;
         let at = value.span().start;
@@ -383,7 +383,7 @@ impl<'a> Reader<'a> {
         self.fail(at, kind)
     }
 
-    /// Returns a path, from the directory of the file if it is relative.
+    /// Resolves a path relative to the directory of the file.
     fn beside(&self, path: &Path) -> PathBuf {
         self.file.parent().unwrap_or(Path::new("")).join(path)
     }
@@ -421,7 +421,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Tells whether one word becomes the other by at most two edits, or one in short words.
+/// Returns whether two words differ by at most two edits, or one in short words.
 fn is_like(written: &str, known: &str) -> bool {
     let most = if known.len() > 4 { 2 } else { 1 };
     if written.len().abs_diff(known.len()) > most {

@@ -16,8 +16,8 @@ use crate::{
     core::{Route, RouteEvent, RouteKey},
 };
 
-/// After how many parts the server is told how far the reader has got; well within the window that it keeps.
-const TELL_EVERY: u64 = 4;
+/// After how many parts consumption is reported to the server; well below its window.
+const REPORT_INTERVAL: u64 = 4;
 
 /// The body of a response, streamed.
 ///
@@ -38,17 +38,17 @@ const TELL_EVERY: u64 = 4;
 pub struct Body {
     client: Client,
     request_id: String,
-    /// The number of the call, once it is answered: cancels the stream.
+    /// The id of the answered call, for cancelling the stream.
     call: Option<u64>,
     route: Arc<Route>,
-    /// Of the last part that was taken.
+    /// The sequence number of the last part.
     seq: u64,
-    state: State,
+    state: BodyState,
     rest: Bytes,
 }
 
 #[derive(Debug)]
-enum State {
+enum BodyState {
     Open,
     Ended,
     Failed(Error),
@@ -56,10 +56,10 @@ enum State {
 
 impl Body {
     pub(super) fn new(client: Client, request_id: String, route: Arc<Route>) -> Self {
-        Self { client, request_id, call: None, route, seq: 0, state: State::Open, rest: Bytes::new() }
+        Self { client, request_id, call: None, route, seq: 0, state: BodyState::Open, rest: Bytes::new() }
     }
 
-    /// Notes that the stream runs.
+    /// Records that the call was answered and the body is streaming.
     pub(super) fn answered(&mut self, call: u64) {
         self.call = Some(call);
     }
@@ -93,9 +93,9 @@ impl Body {
         }
         loop {
             match &self.state {
-                State::Open => {}
-                State::Ended => return Poll::Ready(Ok(None)),
-                State::Failed(error) => return Poll::Ready(Err(error.clone())),
+                BodyState::Open => {}
+                BodyState::Ended => return Poll::Ready(Ok(None)),
+                BodyState::Failed(error) => return Poll::Ready(Err(error.clone())),
             }
             match ready!(self.route.poll_next(context)) {
                 RouteEvent::Body(delta) => {
@@ -114,10 +114,10 @@ impl Body {
         }
     }
 
-    /// Takes a part, and returns its bytes.
+    /// Handles a part, and returns its bytes.
     fn take(&mut self, delta: BodyDelta) -> Bytes {
         if delta.seq != self.seq + 1 {
-            let what = format!("part {} of a body came after part {}", delta.seq, self.seq);
+            let what = format!("part {} of a body followed part {}", delta.seq, self.seq);
             self.fail(Error::Protocol { what });
             return Bytes::new();
         }
@@ -130,9 +130,9 @@ impl Body {
             }
             None if delta.done => {
                 self.call = None;
-                self.state = State::Ended;
+                self.state = BodyState::Ended;
             }
-            None if self.seq.is_multiple_of(TELL_EVERY) => {
+            None if self.seq.is_multiple_of(REPORT_INTERVAL) => {
                 self.client.core().body_consumed(&self.request_id, self.seq);
             }
             None => {}
@@ -141,7 +141,7 @@ impl Body {
     }
 
     fn fail(&mut self, error: Error) {
-        self.state = State::Failed(error);
+        self.state = BodyState::Failed(error);
     }
 }
 
