@@ -79,11 +79,11 @@ fn keys_that_are_not_known_are_ignored_and_told() {
     assert_eq!(
         told,
         [
-            "etc/environments.toml:1: the key `colour` is not known and ignored; check its spelling, unless another program reads it",
-            "etc/environments.toml:2: the key `defualt` is not known and ignored; did you mean `default`?",
-            "etc/environments.toml:5: environment `a`: `wss://…@host` needs TLS, which is not offered yet; use a tunnel such as `ssh -L` and `ws://`",
-            "etc/environments.toml:6: environment `a`: the key `arg` is not known and ignored; did you mean `args`?",
-            "etc/environments.toml:7: the key `other` is not known and ignored; check its spelling, unless another program reads it",
+            "etc/environments.toml:1: unknown key `colour` is ignored; check the spelling, unless the key is for another program",
+            "etc/environments.toml:2: unknown key `defualt` is ignored; did you mean `default`?",
+            "etc/environments.toml:5: environment `a`: `wss://…@host` needs TLS, which is not supported yet; use a tunnel such as `ssh -L` and `ws://`",
+            "etc/environments.toml:6: environment `a`: unknown key `arg` is ignored; did you mean `args`?",
+            "etc/environments.toml:7: unknown key `other` is ignored; check the spelling, unless the key is for another program",
         ]
     );
     assert_eq!(draft.with_tokens(no_files).unwrap().environments.len(), 1);
@@ -155,7 +155,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     (
         "default = 'a'",
-        &["1: there is no environment `a` to be the default; write the id of one, `local` or `none`"],
+        &["1: the default environment `a` is not defined; use the id of an environment, `local` or `none`"],
     ),
     (
         "default = 'local'\ninclude_local = false",
@@ -163,7 +163,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     (
         "default = 'a b'\n[[environments]]\nid = 'a b'\nurl = '/a'",
-        &["3: environment `a b`: an id has only ASCII letters, digits, `-` and `_`; rename it"],
+        &["3: environment `a b`: an id may contain only ASCII letters, digits, `-` and `_`; rename it"],
     ),
     (
         "[[environments]]\nid = ''\nurl = '/a'\n[[environments]]\nid = 7\nurl = '/a'\n\n[[environments]]\nurl = '/a'",
@@ -176,36 +176,36 @@ const WRONG: &[(&str, &[&str])] = &[
     (
         "[[environments]]\nid = 'local'\nurl = '/a'\n[[environments]]\nid = 'none'\nurl = '/a'",
         &[
-            "2: environment `local`: the ids `local` and `none` have a meaning of their own; rename it",
-            "5: environment `none`: the ids `local` and `none` have a meaning of their own; rename it",
+            "2: environment `local`: the ids `local` and `none` are reserved; rename it",
+            "5: environment `none`: the ids `local` and `none` are reserved; rename it",
         ],
     ),
     (
         "[[environments]]\nid = 'a'\nurl = '/a'\n[[environments]]\nid = 'a'\nurl = '/b'",
-        &["5: environment `a`: the id is already taken in line 2; rename one of the two"],
+        &["5: environment `a`: the id is already used in line 2; rename one of them"],
     ),
     (
         "[[environments]]\nid = 'a'\nurll = '/a'",
         &[
-            "1: environment `a`: neither `url` nor `program` says where the server is; add one of them",
-            "3: environment `a`: the key `urll` is not known and ignored; did you mean `url`?",
+            "1: environment `a`: `url` or `program` is missing; add one of them",
+            "3: environment `a`: unknown key `urll` is ignored; did you mean `url`?",
         ],
     ),
     (
         "[[environments]]\nid = 'a'\nurl = '/a'\nprogram = 'x'",
-        &["4: environment `a`: `url` and `program` are both given; keep one of them"],
+        &["4: environment `a`: both `url` and `program` are set; keep one of them"],
     ),
     (
         "[[environments]]\nid = 'a'\nurl = 'ws://h'\nargs = []\ncwd = '/'\n[environments.env]",
         &[
-            "4: environment `a`: `args` goes with `program` only; remove it",
-            "5: environment `a`: `cwd` goes with `program` only; remove it",
-            "6: environment `a`: `env` goes with `program` only; remove it",
+            "4: environment `a`: `args` is valid only with `program`; remove it",
+            "5: environment `a`: `cwd` is valid only with `program`; remove it",
+            "6: environment `a`: `env` is valid only with `program`; remove it",
         ],
     ),
     (
         "[[environments]]\nid = 'a'\nprogram = 'x'\nauth_bearer_token = 's3cret'",
-        &["4: environment `a`: `auth_bearer_token` goes with `url` only; remove it"],
+        &["4: environment `a`: `auth_bearer_token` is valid only with `url`; remove it"],
     ),
     (
         "[[environments]]\nid = 'a'\nurl = 'http://me:s3cret@h'",
@@ -216,8 +216,8 @@ const WRONG: &[(&str, &[&str])] = &[
     (
         "[[environments]]\nid = 'a'\nprogram = '~/x'\ncwd = '~'\nargs = ['a', 1]\nenv = 'x'",
         &[
-            "3: environment `a`: `program` begins with `~`, which is not expanded; write the whole path, or one from the directory of this file",
-            "4: environment `a`: `cwd` begins with `~`, which is not expanded; write the whole path, or one from the directory of this file",
+            "3: environment `a`: `program` starts with `~`, which is not expanded; write an absolute path, or one relative to the directory of this file",
+            "4: environment `a`: `cwd` starts with `~`, which is not expanded; write an absolute path, or one relative to the directory of this file",
             "5: environment `a`: `args` is not a list of strings; write `args = [\"…\"]`",
             "6: environment `a`: `env` is not a table of strings; write `env = { NAME = \"…\" }`",
         ],
@@ -225,10 +225,10 @@ const WRONG: &[(&str, &[&str])] = &[
     (
         "[[environments]]\nid = 'a'\nprogram = \"x\\u0000\"\nargs = [\"\\u0000\"]\n[environments.env]\n'A=B' = ''\nC = \"\\u0000\"\nD = 1",
         &[
-            "3: environment `a`: `program` contains a zero byte; remove it",
-            "4: environment `a`: `args` contains a zero byte; remove it",
-            "6: environment `a`: `env` has a variable `A=B`, and no variable can be called that; rename it",
-            "7: environment `a`: `env` contains a zero byte; remove it",
+            "3: environment `a`: `program` contains a NUL byte; remove it",
+            "4: environment `a`: `args` contains a NUL byte; remove it",
+            "6: environment `a`: `env` contains the invalid variable name `A=B`; rename it",
+            "7: environment `a`: `env` contains a NUL byte; remove it",
             "8: environment `a`: `env` is not a table of strings; write `env = { NAME = \"…\" }`",
         ],
     ),
@@ -251,10 +251,10 @@ const WRONG: &[(&str, &[&str])] = &[
          [[environments]]\nid = 'c'\nurl = 'ws://h'\nauth_bearer_token = 's3cret with spaces'\n\
          [[environments]]\nid = 'd'\nurl = 'ws://h'\nauth_bearer_token_file = '~/token'",
         &[
-            "5: environment `a`: `auth_bearer_token` and `auth_bearer_token_file` are both given; keep one of them",
-            "9: environment `b`: a unix socket takes no token; remove it",
-            "13: environment `c`: the token has white space or characters that no token has; check it",
-            "17: environment `d`: `auth_bearer_token_file` begins with `~`, which is not expanded; write the whole path, or one from the directory of this file",
+            "5: environment `a`: both `auth_bearer_token` and `auth_bearer_token_file` are set; keep one of them",
+            "9: environment `b`: a unix socket does not use a token; remove it",
+            "13: environment `c`: the token contains white space or invalid characters; check it",
+            "17: environment `d`: `auth_bearer_token_file` starts with `~`, which is not expanded; write an absolute path, or one relative to the directory of this file",
         ],
     ),
 ];
@@ -279,7 +279,7 @@ fn an_id_may_have_64_characters_and_not_65() {
     let id = "x".repeat(65);
     assert_eq!(
         told,
-        format!("etc/environments.toml:2: environment `{id}`: an id has at most 64 characters; shorten it")
+        format!("etc/environments.toml:2: environment `{id}`: the id is longer than 64 characters; shorten it")
     );
 }
 
@@ -325,7 +325,7 @@ fn a_token_file_without_a_token_is_named() {
     );
     assert_eq!(
         told(|| Ok("s3cret\nHost: evil".to_owned())).lines().next().unwrap(),
-        "etc/environments.toml:4: environment `a`: the token has white space or characters that no token has; check it"
+        "etc/environments.toml:4: environment `a`: the token contains white space or invalid characters; check it"
     );
 }
 

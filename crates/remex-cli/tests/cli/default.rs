@@ -134,7 +134,7 @@ fn the_default_is_kept_in_the_file_with_its_comments() {
     put("default = 'gone'\n");
     let refused = home.say(&["run", "--", "echo", "here"]);
     assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""), "{refused:?}");
-    assert!(refused.err.contains("there is no environment `gone` to be the default"), "{refused:?}");
+    assert!(refused.err.contains("the default environment `gone` is not defined"), "{refused:?}");
     assert_eq!(home.say(&["run", "--here", "--", "echo", "here"]), said(0, "here\n", ""));
 }
 

@@ -137,7 +137,7 @@ fn a_change_that_would_be_wrong_is_refused_and_the_file_stays() {
     for (args, code, why) in [
         (&["add", "dev", "ws://other:1"][..], 2, "environment `dev` already exists"),
         (&["add", "local", "ws://other:1"], 2, "`local`: the name has a meaning of its own"),
-        (&["add", "a b", "ws://other:1"], 2, "an id has only ASCII letters"),
+        (&["add", "a b", "ws://other:1"], 2, "an id may contain only ASCII letters"),
         (&["add", "x", "ftp://host"], 2, "cannot use `ftp://host` as a server"),
         (&["add", "x", "ws://me:secret@host"], 2, "cannot use `ws://…@host` as a server"),
         (&["add", "x", "ws://host:1", "--token-file", "no-such-file"], 2, "no-such-file"),

@@ -1,4 +1,4 @@
-//! What is wrong in an environments file or a variable: where, what, and what to do.
+//! Errors in an environments file or a variable: where, what, and what to do.
 //!
 //! Never shows a token. Start at [`DefinitionErrors`].
 
@@ -6,7 +6,7 @@ use std::{fmt, io, path::PathBuf};
 
 use super::InvalidId;
 
-/// Everything that is wrong in one file, in the order of its lines; at least one of them makes it unusable.
+/// All errors in one file, in the order of lines; at least one of them makes it unusable.
 ///
 /// ```
 /// use std::path::Path;
@@ -19,7 +19,7 @@ use super::InvalidId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionErrors(pub Vec<DefinitionError>);
 
-/// One thing that is wrong in a file.
+/// One error in a file.
 ///
 /// ```
 /// use std::path::Path;
@@ -32,11 +32,11 @@ pub struct DefinitionErrors(pub Vec<DefinitionError>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}: {}{kind}", file.display(), subject(environment.as_deref()))]
 pub struct DefinitionError {
-    /// The file, as it was named to the parser.
+    /// The file, as passed to the parser.
     pub file: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// The id of the environment that it is about, as written.
+    /// The id of the environment, as written.
     pub environment: Option<String>,
     /// What is wrong.
     pub kind: DefinitionErrorKind,
@@ -48,119 +48,119 @@ pub enum DefinitionErrorKind {
     /// The file is not TOML.
     #[error("{message}; correct the TOML")]
     Syntax {
-        /// What the parser says.
+        /// The message of the TOML parser.
         message: String,
     },
-    /// A key with a value of another type.
+    /// A value has the wrong type.
     #[error("`{key}` is not {expected}; write `{key} = {}`", expected.example())]
     Type {
         /// The key.
         key: &'static str,
-        /// What it has to be.
+        /// The expected type.
         expected: ValueType,
     },
-    /// `environments` is something else than tables.
+    /// `environments` is not a list of tables.
     #[error("`environments` is not a list of tables; begin each environment with `[[environments]]`")]
     NoTables,
-    /// A key that means nothing here. It is ignored.
-    #[error("the key {} is not known and ignored; {}", quoted(key), remedy(*meant))]
+    /// An unknown key, which is ignored.
+    #[error("unknown key {} is ignored; {}", quoted(key), remedy(*meant))]
     UnknownKey {
         /// The key.
         key: String,
-        /// One that is written almost like it.
+        /// A known key with a similar spelling.
         meant: Option<&'static str>,
     },
-    /// A key with an empty text.
+    /// A value is empty.
     #[error("`{key}` is empty; give it a value, or remove it")]
     Empty {
         /// The key.
         key: &'static str,
     },
-    /// A text with a zero byte, which the operating system cannot take.
-    #[error("`{key}` contains a zero byte; remove it")]
+    /// A value contains a NUL byte, which the operating system does not accept.
+    #[error("`{key}` contains a NUL byte; remove it")]
     Zero {
         /// The key.
         key: &'static str,
     },
-    /// A path that begins with `~`.
+    /// A path starts with `~`.
     #[error(
-        "`{key}` begins with `~`, which is not expanded; write the whole path, or one from the directory of this file"
+        "`{key}` starts with `~`, which is not expanded; write an absolute path, or one relative to the directory of this file"
     )]
     Tilde {
         /// The key.
         key: &'static str,
     },
-    /// An environment without a name.
+    /// An environment has no id.
     #[error("an environment has no id; add `id = \"…\"`")]
     NoId,
-    /// An environment with a name that cannot be.
+    /// An environment has an invalid id.
     #[error("{0}")]
     Id(InvalidId),
-    /// An environment with the name `local` or `none`.
-    #[error("the ids `local` and `none` have a meaning of their own; rename it")]
+    /// An environment has the id `local` or `none`.
+    #[error("the ids `local` and `none` are reserved; rename it")]
     Reserved,
-    /// Two environments with one name.
-    #[error("the id is already taken in line {first}; rename one of the two")]
+    /// Two environments have the same id.
+    #[error("the id is already used in line {first}; rename one of them")]
     Duplicate {
-        /// Where the name stands first.
+        /// The line of the first one.
         first: usize,
     },
-    /// An environment without a server.
-    #[error("neither `url` nor `program` says where the server is; add one of them")]
+    /// An environment has no server.
+    #[error("`url` or `program` is missing; add one of them")]
     NoServer,
-    /// An environment with two servers.
-    #[error("`url` and `program` are both given; keep one of them")]
+    /// An environment has two servers.
+    #[error("both `url` and `program` are set; keep one of them")]
     TwoServers,
-    /// A key that makes sense only with another.
-    #[error("`{key}` goes with `{with}` only; remove it")]
+    /// A key is valid only with another one.
+    #[error("`{key}` is valid only with `{with}`; remove it")]
     Misplaced {
         /// The key.
         key: &'static str,
         /// `url` or `program`.
         with: &'static str,
     },
-    /// A url that leads nowhere.
+    /// A URL is invalid.
     #[error("cannot use {} as a server: {reason}", quoted(url))]
     Url {
         /// As written, without the user and password.
         url: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what is valid.
         reason: String,
     },
-    /// A url that cannot be used yet. The environment is kept, and fails when it is used.
-    #[error("{} needs TLS, which is not offered yet; use a tunnel such as `ssh -L` and `ws://`", quoted(url))]
+    /// A URL is not supported yet. The environment is kept, and fails when it is used.
+    #[error("{} needs TLS, which is not supported yet; use a tunnel such as `ssh -L` and `ws://`", quoted(url))]
     Tls {
         /// As written, without the user and password.
         url: String,
     },
-    /// A variable with a name that cannot be.
-    #[error("`env` has a variable {}, and no variable can be called that; rename it", quoted(name))]
+    /// The name of a variable is invalid.
+    #[error("`env` contains the invalid variable name {}; rename it", quoted(name))]
     Variable {
         /// The name.
         name: String,
     },
-    /// A limit that is none.
+    /// A timeout is invalid.
     #[error("`{key}` is not a positive number of seconds; write `5` or `0.5`, or remove it")]
     Seconds {
         /// The key.
         key: &'static str,
     },
-    /// Two tokens.
-    #[error("`auth_bearer_token` and `auth_bearer_token_file` are both given; keep one of them")]
+    /// An environment has two tokens.
+    #[error("both `auth_bearer_token` and `auth_bearer_token_file` are set; keep one of them")]
     TwoTokens,
-    /// A token for a server that asks for none.
-    #[error("a unix socket takes no token; remove it")]
+    /// A token is set for a server that does not use one.
+    #[error("a unix socket does not use a token; remove it")]
     SocketToken,
-    /// A token that cannot travel in a header.
-    #[error("the token has white space or characters that no token has; check it")]
+    /// A token contains characters that a header cannot contain.
+    #[error("the token contains white space or invalid characters; check it")]
     Token,
-    /// A file without a token in it.
+    /// A token file is empty.
     #[error("the token file `{}` is empty; write the token to it", path.display())]
     EmptyTokenFile {
         /// The file.
         path: PathBuf,
     },
-    /// A token that cannot be had.
+    /// A token file cannot be used.
     #[error("cannot use the token file `{}`: {message}", path.display())]
     TokenFile {
         /// The file.
@@ -170,34 +170,34 @@ pub enum DefinitionErrorKind {
         /// The failure, for people.
         message: String,
     },
-    /// A default that is not there.
+    /// The default is not defined.
     #[error(
-        "there is no environment {} to be the default; write the id of one, `local` or `none`",
+        "the default environment {} is not defined; use the id of an environment, `local` or `none`",
         quoted(default)
     )]
     UnknownDefault {
         /// As written.
         default: String,
     },
-    /// `local` is the default, and is excluded.
+    /// `local` is the default, but excluded.
     #[error("`local` is the default, but `include_local` is false; make it true, or choose another default")]
     ExcludedDefault,
 }
 
-/// What kind of value a key has.
+/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
-    /// One string.
+    /// A string.
     String,
-    /// A list of them.
+    /// A list of strings.
     Strings,
-    /// A table of them.
+    /// A table of strings.
     Table,
-    /// One of two words.
+    /// `true` or `false`.
     Flag,
 }
 
-/// A variable with a value that is no address.
+/// The value of a variable is not a valid address.
 ///
 /// ```
 /// use remex_client::environment::Definitions;
@@ -212,7 +212,7 @@ pub struct InvalidVariable {
     pub variable: String,
     /// Its value, without the user and password.
     pub value: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what is valid.
     pub reason: String,
 }
 
@@ -239,7 +239,7 @@ impl fmt::Display for ValueType {
 }
 
 impl DefinitionErrorKind {
-    /// Tells whether the file can be used all the same.
+    /// Returns whether the file can be used despite this error.
     ///
     /// ```
     /// use std::path::Path;
@@ -272,11 +272,11 @@ fn subject(environment: Option<&str>) -> String {
 fn remedy(meant: Option<&str>) -> String {
     match meant {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => "check its spelling, unless another program reads it".to_owned(),
+        None => "check the spelling, unless the key is for another program".to_owned(),
     }
 }
 
-/// Returns a text of the user's on one line, and not longer than one.
+/// Quotes a text of the user, shortened to one line.
 fn quoted(text: &str) -> String {
     const MAX_LEN: usize = 80;
     let mut shown: String =
