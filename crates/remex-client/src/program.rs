@@ -172,10 +172,10 @@ impl Prompt {
         let why = match refusal {
             PromptState::Refused(PromptRefusal::Background) => "and this process is in the background",
             PromptState::Refused(PromptRefusal::NoTerminal) => "and the terminal cannot be used",
-            _ => "which it may not do here",
+            _ => "which is not allowed here",
         };
         let reason = format!(
-            "it asks something on the terminal, {why}; run {} once at a terminal and answer",
+            "it prompts on the terminal, {why}; run {} once at a terminal and answer the prompt",
             self.login_command
         );
         unreachable(&self.target, reason)
@@ -313,7 +313,7 @@ impl Child {
             None => unreachable(
                 &self.target,
                 format!(
-                    "it closed its output without an answer; check that it is a server on its standard streams, \
+                    "it closed its output without a response; check that it serves on its standard streams, \
                      such as `remex serve --listen stdio`{}",
                     said(&stderr)
                 ),
@@ -329,8 +329,8 @@ impl Child {
         unreachable(
             &self.target,
             format!(
-                "it printed `{shown}{rest}` where a server answers with JSON; a start-up file there that prints, such as \
-                 `.bashrc`, is the usual cause: let it print in interactive shells only"
+                "it printed `{shown}{rest}` instead of a JSON response; make shell start-up files there, such as \
+                 `.bashrc`, print only in interactive shells"
             ),
         )
     }
@@ -364,18 +364,21 @@ fn command(program: &Program) -> process::Command {
 fn reason(program: &Program, error: &io::Error) -> String {
     let name = &program.program;
     if let Some(cwd) = program.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        return format!("there is no directory `{}` to start it in; make it, or name another", cwd.display());
+        return format!(
+            "the working directory `{}` does not exist; create it, or choose another",
+            cwd.display()
+        );
     }
     match error.kind() {
         io::ErrorKind::NotFound if name.contains('/') => {
-            format!("there is no program `{name}`, or not the interpreter that it names; check the path")
+            format!("program `{name}` or its interpreter not found; check the path")
         }
         io::ErrorKind::NotFound => {
-            format!("there is no program `{name}` in the PATH; install it, or give its whole path")
+            format!("program `{name}` not found in the PATH; install it, or give its absolute path")
         }
         io::ErrorKind::PermissionDenied => {
-            format!("`{name}` may not be run; make it executable, or check who owns it")
+            format!("permission denied to run `{name}`; make it executable, or check its owner")
         }
-        _ => format!("`{name}` did not start: {error}; check that it runs by hand"),
+        _ => format!("`{name}` did not start: {error}; try to run it by hand"),
     }
 }

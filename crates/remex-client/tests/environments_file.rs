@@ -279,7 +279,9 @@ fn an_id_may_have_64_characters_and_not_65() {
     let id = "x".repeat(65);
     assert_eq!(
         told,
-        format!("etc/environments.toml:2: environment `{id}`: the id is longer than 64 characters; shorten it")
+        format!(
+            "etc/environments.toml:2: environment `{id}`: the id is longer than 64 characters; shorten it"
+        )
     );
 }
 

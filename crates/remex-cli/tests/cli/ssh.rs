@@ -147,10 +147,7 @@ fn a_question_in_the_background_is_told_with_what_to_do() {
     let script = "set -m; remex run --on far -- true & wait $!; echo code $?";
     let mut screen = Screen::open(&far.near, "sh", &["-c", script]);
     let shown = screen.wait_for("code 125").replace('\n', "");
-    assert!(
-        shown.contains("it asks something on the terminal, and this process is in the background"),
-        "{shown}"
-    );
+    assert!(shown.contains("it prompts on the terminal, and this process is in the background"), "{shown}");
     assert!(shown.contains("hint: run `ssh far true` once at a terminal and answer"), "{shown}");
     assert!(!shown.contains("Are you sure"), "{shown}");
     screen.end();
@@ -196,8 +193,7 @@ fn a_start_up_file_that_prints_is_quoted_and_suspected() {
     fs::write(far.home.path(".startup"), "echo Welcome to far, friend\n").unwrap();
     let said = far.near.say(&run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
-    let quote =
-        "it printed `Welcome to far, friend` where a server answers with JSON\n  hint: a start-up file there";
+    let quote = "it printed `Welcome to far, friend` instead of a JSON response\n  hint: make shell start-up files there";
     assert!(said.err.contains(quote) && said.err.contains("`.bashrc`"), "{said:?}");
     let said = far.near.say(&["env", "test", "far"]);
     assert_eq!(said.code, Some(4), "{said:?}");

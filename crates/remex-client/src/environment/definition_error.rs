@@ -128,7 +128,10 @@ pub enum DefinitionErrorKind {
         reason: String,
     },
     /// A URL is not supported yet. The environment is kept, and fails when it is used.
-    #[error("{} needs TLS, which is not supported yet; use a tunnel such as `ssh -L` and `ws://`", quoted(url))]
+    #[error(
+        "{} needs TLS, which is not supported yet; use a tunnel such as `ssh -L` and `ws://`",
+        quoted(url)
+    )]
     Tls {
         /// As written, without the user and password.
         url: String,

@@ -215,7 +215,7 @@ async fn a_program_that_closes_its_output_is_distinguished_from_one_that_exited(
     let error = link.child.as_mut().unwrap().exit_error().await;
     let Error::Unreachable { target, reason } = &error else { panic!("{error}") };
     assert_eq!(target, "`sh -c 'echo what is this >&2; exec >&-; read line'`");
-    assert!(reason.starts_with("it closed its output without an answer; "), "{reason}");
+    assert!(reason.starts_with("it closed its output without a response; "), "{reason}");
     assert!(reason.ends_with("; it printed: what is this"), "{reason}");
     end(link).await;
 }
@@ -247,15 +247,12 @@ async fn a_program_that_does_not_start_says_why() {
     let program = |name: &str| Program { program: name.to_owned(), ..Program::default() };
     let missing = directory.path().join("missing");
     for (program, expected) in [
-        (
-            program("remex-no-such"),
-            "there is no program `remex-no-such` in the PATH; install it, ".to_owned(),
-        ),
-        (program("/no/such"), "there is no program `/no/such`, or not the interpreter".to_owned()),
-        (program(plain), format!("`{plain}` may not be run; make it executable")),
+        (program("remex-no-such"), "program `remex-no-such` not found in the PATH; install it, ".to_owned()),
+        (program("/no/such"), "program `/no/such` or its interpreter not found".to_owned()),
+        (program(plain), format!("permission denied to run `{plain}`; make it executable")),
         (
             Program { cwd: Some(missing.clone()), ..shell("true") },
-            format!("there is no directory `{}` to start it in; make it, ", missing.display()),
+            format!("the working directory `{}` does not exist; create it, ", missing.display()),
         ),
     ] {
         let target = Target::Program(program.clone());
@@ -312,8 +309,8 @@ async fn the_handshake_timeout_is_suspended_while_the_user_answers() {
     let begun = tokio::time::Instant::now();
     let (refused, state_sender) = prompt();
     state_sender.send_modify(|state| state.prompt = PromptState::Refused(PromptRefusal::Background));
-    let reason = "it asks something on the terminal, and this process is in the background; run `way` once at a terminal \
-                  and answer";
+    let reason = "it prompts on the terminal, and this process is in the background; run `way` once at a terminal \
+                  and answer the prompt";
     assert_eq!(refused.handshake_overdue(LIMIT).await, unreachable("`way`", reason));
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }

@@ -95,10 +95,7 @@ async fn an_error_that_does_not_decode_ends_its_call_and_nothing_else() {
         let (id, _) = server.expect("environment/status").await;
         server.send(json!({"id": id, "error": {"code": "no"}})).await;
     });
-    assert!(
-        matches!(&status, Err(Error::Protocol { what }) if what.contains("cannot decode")),
-        "{status:?}"
-    );
+    assert!(matches!(&status, Err(Error::Protocol { what }) if what.contains("cannot decode")), "{status:?}");
     assert_eq!((client.connection_state(), client.disconnects()), (ConnectionState::Connected, 0));
 }
 
