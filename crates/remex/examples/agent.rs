@@ -1,12 +1,12 @@
-//! The loop of an agent: tool calls come in, texts that fit a model's context go out.
+//! The loop of an agent: receives tool calls, and returns texts that fit the context of a model.
 //!
-//! A scripted model takes the place of a real one.
+//! A script stands in for a real model.
 //!
 //! ```sh
 //! cargo run -p remex --example agent
 //! ```
 
-#![allow(clippy::print_stdout, reason = "it talks to a person")]
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::time::Duration;
 
@@ -17,48 +17,48 @@ use remex_client::{
     process::Input,
 };
 
-/// What a model can ask for; a real one says it in JSON, and processes are numbers to it.
+/// The tool calls of a model; a real one sends them as JSON, and refers to processes by number.
 enum Call {
-    /// Runs a command line, and comes back after this time at the latest.
+    /// Runs a command line, and returns after this time at the latest.
     Exec(&'static str, Duration),
-    /// Types into a process that goes on, or only waits for it.
+    /// Writes to a running process, or only waits for it.
     Write(&'static str, &'static str),
-    /// Looks again at everything that a process has said.
+    /// Returns the whole output of a process again.
     Output(&'static str),
 }
 
-/// Longer than any of the commands needs to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any of the commands takes.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let client = Client::connect(Local::here()?.target()).await?;
     let agent = Agent::new(Limits::default());
     for call in [
-        Call::Exec("seq 1000", PATIENCE),
+        Call::Exec("seq 1000", TIME_LIMIT),
         Call::Exec("echo 'who is there?'; read name; echo \"hello, $name\"", Duration::from_millis(500)),
         Call::Write("2", "world\n"),
         Call::Output("1"),
         Call::Write("3", "is anybody there?\n"),
     ] {
-        // A mistake is an answer too: the model reads it, and does better.
+        // An error is a valid answer: the model reads it and corrects its call.
         let answer = answer(&agent, &client, call).await.unwrap_or_else(|error| format!("error: {error}"));
         println!("--- {answer}");
     }
-    // Whatever still runs ends with the agent.
+    // Dropping the agent kills all running processes.
     Ok(())
 }
 
 async fn answer(agent: &Agent, client: &Client, call: Call) -> Result<String, Error> {
-    let window = |patience| Window { yield_after: Some(patience), max_output_bytes: Some(200) };
+    let window = |time_limit| Window { yield_after: Some(time_limit), max_output_bytes: Some(200) };
     match call {
-        Call::Exec(line, patience) => {
+        Call::Exec(line, time_limit) => {
             let command = client.shell(line).input(Input::Piped);
-            agent.exec_command(command, window(patience)).await.map(told)
+            agent.exec_command(command, window(time_limit)).await.map(describe)
         }
         Call::Write(process, text) => {
             let write = if text.is_empty() { Write::Nothing } else { Write::Bytes(text.as_bytes()) };
-            agent.write_stdin(process.parse()?, write, window(PATIENCE)).await.map(told)
+            agent.write_stdin(process.parse()?, write, window(TIME_LIMIT)).await.map(describe)
         }
         Call::Output(process) => {
             let all = agent.output(process.parse()?, 1 << 20).await?;
@@ -71,8 +71,8 @@ async fn answer(agent: &Agent, client: &Client, call: Call) -> Result<String, Er
     }
 }
 
-/// Returns what the model reads of a step.
-fn told(step: Step) -> String {
+/// Formats a step for the model.
+fn describe(step: Step) -> String {
     let Step { handle, output, progress, .. } = step;
     let state = match progress {
         Progress::Running => "goes on; write to it, or wait for it".to_owned(),

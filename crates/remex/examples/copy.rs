@@ -1,11 +1,11 @@
-//! Copies a file or a directory to where the user's configuration says, and back, and compares what came of it.
+//! Copies a file or directory to the default environment and back, and compares the results.
 //!
 //! ```sh
 //! cargo run -p remex --example copy                     # a small tree that it makes up
 //! REMEX_URL=ws://127.0.0.1:4000 cargo run -p remex --example copy -- ~/project
 //! ```
 
-#![allow(clippy::print_stdout, reason = "it talks to a person")]
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::{env, fs, path::PathBuf};
 
@@ -17,7 +17,7 @@ use remex_client::{
     fs::{Progress, WalkKind, WalkOptions},
 };
 
-/// What is compared afterwards; enough for an example.
+/// The limits of the comparison; enough for an example.
 const WALK: WalkOptions = WalkOptions {
     max_depth: 32,
     max_directories: 10_000,
@@ -35,15 +35,16 @@ async fn main() -> anyhow::Result<()> {
     };
     let back = scratch.path().join("back");
 
-    // This machine is a place like any other, which saves us from doing things in two ways below.
+    // A server in this process, so that both sides have the same API.
     let local = Local::here()?.target();
     let here = Client::connect(local.clone()).await?.fs();
     let definitions = configured(|name| env::var_os(name))?.definitions;
-    let places = Environments::new(definitions, Some(local), &Options::default());
-    let place = places.default_environment().context("the configuration has no default place")?;
-    let info = place.info().await?;
+    let environments = Environments::new(definitions, Some(local), &Options::default());
+    let environment =
+        environments.default_environment().context("the configuration has no default environment")?;
+    let info = environment.info().await?;
     let temporary = info.temp_dir.context("the server does not tell a directory for temporary files")?;
-    let there = place.fs().await?;
+    let there = environment.fs().await?;
     let to = temporary.native()?.join(format!("remex-copy-{}", std::process::id()));
 
     let tell = |way: &'static str| move |so_far: &Progress| println!("{way}: {} bytes", so_far.bytes);
@@ -64,7 +65,7 @@ async fn main() -> anyhow::Result<()> {
     };
     for file in files {
         let name = file.native()?.strip_prefix(&from)?;
-        // Joining an empty name would ask for a directory.
+        // Joining an empty name would add a trailing slash.
         let at = |root: &PathBuf| if name.as_os_str().is_empty() { root.clone() } else { root.join(name) };
         let original = here.hash(&file).await?;
         ensure!(original == there.hash(at(&to)).await?, "{file} is another one there");
@@ -76,7 +77,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a small tree with a large file.
+/// Creates a small tree with a large file.
 fn sample(root: PathBuf) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(root.join("notes"))?;
     fs::write(root.join("notes/greeting"), "hello\n")?;

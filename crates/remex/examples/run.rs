@@ -1,11 +1,11 @@
-//! Runs a command where the user's configuration says, prints what it says as it comes, and exits with its code.
+//! Runs a command in the default environment, streams its output, and exits with its exit code.
 //!
 //! ```sh
 //! cargo run -p remex --example run -- uname -a
 //! REMEX_URL=ws://127.0.0.1:4000 cargo run -p remex --example run -- uname -a
 //! ```
 
-#![allow(clippy::print_stderr, reason = "it talks to a person")]
+#![allow(clippy::print_stderr, reason = "an example prints")]
 
 use std::{
     env,
@@ -23,21 +23,22 @@ use remex_client::{
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    // Which places there are: those of the environments file, that of `REMEX_URL`, or this machine alone.
+    // The environments of the environments file, the one of `REMEX_URL`, or this machine alone.
     let configured = configured(|name| env::var_os(name))?;
     for warning in &configured.warnings {
         eprintln!("warning: {warning}");
     }
     let here = Local::here()?.target();
-    let places = Environments::new(configured.definitions, Some(here), &Options::default());
-    let place = places.default_environment().context("the configuration has no default place")?;
+    let environments = Environments::new(configured.definitions, Some(here), &Options::default());
+    let environment =
+        environments.default_environment().context("the configuration has no default environment")?;
 
     let mut words = env::args().skip(1);
     let command = match words.next() {
-        Some(program) => place.command(program).await?.args(words),
-        None => place.shell("echo \"hello from $(uname -n)\"").await?,
+        Some(program) => environment.command(program).await?.args(words),
+        None => environment.shell("echo \"hello from $(uname -n)\"").await?,
     };
-    // Should anything fail from here on, the command ends with this program.
+    // If anything fails from here on, the command is killed.
     let process = command.on_drop(OnDrop::Terminate).start().await?;
 
     let mut code = 1;
@@ -54,7 +55,7 @@ async fn main() -> anyhow::Result<ExitCode> {
             Event::Closed(_) => {}
         }
     }
-    // Leave nothing behind on a server elsewhere.
-    place.client().await?.end().await?;
+    // Leave nothing behind on a remote server.
+    environment.client().await?.end().await?;
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }

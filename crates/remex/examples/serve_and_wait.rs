@@ -1,10 +1,10 @@
-//! Starts a program that takes a while to be ready, waits for it, talks to it, and ends it gently.
+//! Starts a service, waits until it is ready, talks to it, and terminates it gracefully.
 //!
 //! ```sh
 //! cargo run -p remex --example serve_and_wait
 //! ```
 
-#![allow(clippy::print_stdout, reason = "it talks to a person")]
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use remex_client::{
 };
 use tokio::{io::AsyncWriteExt as _, time::timeout};
 
-/// Nothing here takes longer unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Generous: every step usually takes milliseconds.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Answers each line, and says good-bye when it is asked to end.
+/// Answers each line, and prints a farewell on SIGTERM.
 const SERVICE: &str = "
     trap 'echo good-bye; exit 0' TERM
     echo starting
@@ -30,26 +30,26 @@ const SERVICE: &str = "
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // A server in this process. `Target::parse("ws://host:4000")?` leads to one elsewhere; the rest stays as it is.
+    // A server in this process; use `Target::parse("ws://host:4000")?` for a remote one. The rest is the same.
     let client = Client::connect(Local::here()?.target()).await?;
     let service = client.shell(SERVICE).input(Input::Piped).on_drop(OnDrop::Terminate).start().await?;
 
-    // The bytes that match are returned, so what the service tells about itself can be taken from there.
+    // The matching bytes are returned, and may contain details such as a port.
     let ready = Until::Output(r"ready: process [0-9]+\n".to_owned());
-    match timeout(PATIENCE, service.wait_for(&ready)).await?? {
+    match timeout(TIME_LIMIT, service.wait_for(&ready)).await?? {
         WaitOutcome::Matched { bytes, .. } => print!("it is {}", String::from_utf8_lossy(&bytes)),
         other => bail!("the service did not get ready: {other:?}"),
     }
 
-    // Dropping it would close the input, and the service would end.
+    // Dropping it would close the input, and the service would exit.
     let mut stdin = service.stdin().expect("the input is piped");
     stdin.write_all(b"hello\n").await?;
     let answer = Until::Output("you said: .*\n".to_owned());
-    if let WaitOutcome::Matched { bytes, .. } = timeout(PATIENCE, service.wait_for(&answer)).await?? {
+    if let WaitOutcome::Matched { bytes, .. } = timeout(TIME_LIMIT, service.wait_for(&answer)).await?? {
         print!("it answers: {}", String::from_utf8_lossy(&bytes));
     }
 
-    // It is asked to end; if it does not within its time, it is ended with everything it has started.
+    // Sends SIGTERM, and kills the service and its descendants if it does not exit in time.
     service.terminate(Duration::from_secs(10)).await?;
     let output = service.communicate(b"").await?;
     print!("all it said:\n{}", String::from_utf8_lossy(&output.stdout));

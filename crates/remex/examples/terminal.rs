@@ -4,7 +4,7 @@
 //! cargo run -p remex --example terminal
 //! ```
 
-#![allow(clippy::print_stdout, reason = "it talks to a person")]
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::{num::NonZeroU16, time::Duration};
 
@@ -19,8 +19,8 @@ use tokio::{
     time::timeout,
 };
 
-/// Nothing here takes longer unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Generous: every step usually takes milliseconds.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 const SMALL: (NonZeroU16, NonZeroU16) = size(24, 80);
 const LARGE: (NonZeroU16, NonZeroU16) = size(50, 132);
@@ -30,11 +30,11 @@ async fn main() -> anyhow::Result<()> {
     let client = Client::connect(Local::here()?.target()).await?;
     let shell = client.command("/bin/sh").arg("-i").env("PS1", "ready> ").terminal(SMALL.0, SMALL.1);
     let shell = shell.on_drop(OnDrop::Terminate).start().await?;
-    // A person can watch meanwhile: any number of consumers may follow a process, each sees everything.
+    // Any number of consumers may follow a process; each receives all output.
     let mut screen = shell.terminal();
     let watching = tokio::spawn(async move { copy(&mut screen, &mut stdout()).await });
 
-    let mut keys = shell.stdin().expect("a terminal takes what is typed");
+    let mut keys = shell.stdin().expect("a terminal accepts input");
     appears(&shell, "ready> $").await?;
     keys.write_all(b"stty size\n").await?;
     appears(&shell, "24 80\r\n").await?;
@@ -42,19 +42,19 @@ async fn main() -> anyhow::Result<()> {
     keys.write_all(b"stty size\n").await?;
     appears(&shell, "50 132\r\n").await?;
 
-    // What waits looks at everything from the beginning; this is the third prompt.
+    // A wait searches all output from the beginning; this is the third prompt.
     appears(&shell, "(?s)(ready> .*){2}ready> $").await?;
     keys.write_all(b"exit\n").await?;
-    let exit = timeout(PATIENCE, shell.wait()).await??;
+    let exit = timeout(TIME_LIMIT, shell.wait()).await??;
     watching.await??;
     println!("the shell has ended with exit code {}", exit.code);
     client.end().await?;
     Ok(())
 }
 
-/// Waits until what is on the terminal matches an expression.
+/// Waits until the terminal output matches an expression.
 async fn appears(process: &Process, pattern: &str) -> anyhow::Result<()> {
-    let waited = timeout(PATIENCE, process.wait_for(&Until::Output(pattern.to_owned()))).await??;
+    let waited = timeout(TIME_LIMIT, process.wait_for(&Until::Output(pattern.to_owned()))).await??;
     ensure!(matches!(waited, WaitOutcome::Matched { .. }), "`{pattern}` did not appear: {waited:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Which environments the user has configured: finds the file, reads it and its token files, or asks the variables.
+//! The environments that the user has configured: in a file with token files, or in variables.
 //!
 //! Prints nothing. Start at [`configured`].
 
@@ -12,26 +12,26 @@ use std::{
 
 use remex_client::environment::{DefinitionError, DefinitionErrors, Definitions, Id, InvalidVariable};
 
-/// The variables with an address, in the order in which they are asked.
+/// The variables that may contain an address, in the order of precedence.
 const VARIABLES: [&str; 2] = ["REMEX_URL", "CODEX_EXEC_SERVER_URL"];
 
-/// The longest environments file and the longest token file; a longer one is a mistake in the path.
+/// The maximum length of an environments file or a token file; a longer one indicates a wrong path.
 const MAX_FILE_LEN: u64 = 1 << 20;
 
-/// The environments of the user, and what to tell about them.
+/// The environments of the user, with warnings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configured {
     /// The environments.
     pub definitions: Definitions,
     /// Where they come from.
     pub source: Source,
-    /// What to tell the user: nothing of it makes all of them unusable.
+    /// Warnings for the user; none of them makes all environments unusable.
     pub warnings: Vec<Warning>,
 }
 
 impl Configured {
-    /// Returns why an environment cannot be used although it is there: its token cannot be had.
-    pub fn obstacle(&self, id: &Id) -> Option<&DefinitionError> {
+    /// Returns why a defined environment cannot be used: its token cannot be read.
+    pub fn token_error(&self, id: &Id) -> Option<&DefinitionError> {
         self.warnings.iter().find_map(|warning| match warning {
             Warning::Token(mistake) if mistake.environment.as_deref() == Some(id.as_str()) => Some(mistake),
             _ => None,
@@ -46,44 +46,44 @@ pub enum Source {
     File(PathBuf),
     /// A variable.
     Variable(&'static str),
-    /// Nothing is configured, so there is `local`.
+    /// Nothing is configured, so only `local` exists.
     BuiltIn,
 }
 
-/// What the user may not expect.
+/// A warning about the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// Something in the file is ignored, or will not work.
+    /// Something in the file is ignored, or does not work.
     #[error("{0}")]
     File(DefinitionError),
-    /// The token of an environment cannot be had; the others are none the worse for it.
+    /// The token of an environment cannot be read; the other environments are not affected.
     #[error("{0}")]
     Token(DefinitionError),
-    /// A file with a token in it that others can read.
-    #[error("`{}` has a token in it, and others can read it; run `chmod 600` on it, or use `auth_bearer_token_file`", path.display())]
+    /// A file that contains a token is readable by other users.
+    #[error("`{}` contains a token and is readable by other users; run `chmod 600` on it, or use `auth_bearer_token_file`", path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
     },
-    /// A variable that the file replaces.
-    #[error("{variable} is ignored, because `{}` is there; add its address to the file, or remove the file", path.display())]
+    /// A variable is ignored, because the file takes precedence.
+    #[error("{variable} is ignored, because `{}` exists; add its address to the file, or remove the file", path.display())]
     Replaced {
         /// The variable.
         variable: &'static str,
         /// The file.
         path: PathBuf,
     },
-    /// A file of Codex that is not read.
+    /// The environments file of Codex is not read.
     #[error("`{}` is not read; copy or link it to `{}` to use it", codex.display(), ours.display())]
     CodexFile {
-        /// What is there.
+        /// The file of Codex.
         codex: PathBuf,
-        /// Where it would be read.
+        /// The path that is read.
         ours: PathBuf,
     },
 }
 
-/// Why there are no environments.
+/// Why the environments cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// The file cannot be read.
@@ -94,10 +94,10 @@ pub enum Problem {
         /// Why.
         error: io::Error,
     },
-    /// The file says something wrong.
+    /// The file has errors.
     #[error("{0}")]
     Mistakes(#[from] DefinitionErrors),
-    /// A variable says something wrong.
+    /// A variable has an invalid value.
     #[error("{0}")]
     Variable(#[from] InvalidVariable),
 }
@@ -105,16 +105,16 @@ pub enum Problem {
 /// Returns the environments that the user has configured; `env` returns the value of a variable.
 ///
 /// 1. The file `$XDG_CONFIG_HOME/remex/environments.toml`, which is `~/.config/remex/environments.toml` unless that
-///    variable has an absolute path. If it is there, it alone counts.
+///    variable has an absolute path. If it exists, variables are ignored.
 /// 2. `REMEX_URL`, if it is not empty, and then `CODEX_EXEC_SERVER_URL`: see [`Definitions::from_url`].
 /// 3. `local`.
 ///
-/// The `environments.toml` of Codex has the same format, but is not read from its place: a program should not begin to
-/// run things elsewhere because another one was configured. If it is the only one, [`Warning::CodexFile`] tells.
+/// The `environments.toml` of Codex has the same format, but is not read: a program should not start to run commands on
+/// another host because a different program was configured. If it is the only one, [`Warning::CodexFile`] reports it.
 ///
 /// # Errors
 ///
-/// [`Problem`], also when a file is not safe to use: see [`read`].
+/// [`Problem`], also when a file is unsafe to use: see [`read`].
 ///
 /// ```
 /// use remex::environments::{Source, configured};
@@ -143,13 +143,13 @@ pub fn configured(env: impl Fn(&str) -> Option<OsString>) -> Result<Configured, 
     let Some((name, value)) = variable else {
         return Ok(Configured { definitions: Definitions::local(), source: Source::BuiltIn, warnings });
     };
-    // What is not UTF-8 is no address, and is refused as one.
+    // A value that is not UTF-8 is rejected as an invalid address.
     let definitions = Definitions::from_url(Some(&value.to_string_lossy()), name)?;
     Ok(Configured { definitions, source: Source::Variable(name), warnings })
 }
 
-/// Returns where the environments file is, or would be; `None` where there is neither a configuration directory nor a
-/// home.
+/// Returns the path of the environments file, whether it exists or not; `None` without a configuration or home
+/// directory.
 ///
 /// ```
 /// use std::path::Path;
@@ -164,20 +164,20 @@ pub fn file(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(config.join("remex/environments.toml"))
 }
 
-/// Reads an environments file, wherever it is, and the token files that it names.
+/// Reads an environments file at any path, and the token files that it names.
 ///
-/// What others can do to the files is judged as ssh does it with its own:
+/// The permissions of the files are checked as ssh checks those of its own files:
 ///
 /// - an environments file names programs to run, so it is refused when its group or others can write to it, or when it
-///   belongs to somebody other than this user and root;
-/// - an environments file that has a token in it and that others can read is used, with [`Warning::Exposed`];
+///   belongs to a user other than this one and root;
+/// - an environments file that contains a token and is readable by others is used, with [`Warning::Exposed`];
 /// - a token file is refused when its group or others can write to it, and also when they can read it and it belongs
-///   to this user. What belongs to somebody else may be readable: whoever mounts secrets into a container decides that.
+///   to this user. A token file of another user may be readable, because secrets are mounted into containers like that.
 ///
 /// # Errors
 ///
-/// [`Problem`] when the environments file cannot be read or is refused, or has mistakes. What is wrong with a token file
-/// concerns one environment alone: see [`Configured::obstacle`].
+/// [`Problem`] when the environments file cannot be read, is refused, or has errors. An error in a token file affects
+/// only one environment: see [`Configured::token_error`].
 ///
 /// ```
 /// use std::{fs, os::unix::fs::PermissionsExt};
@@ -193,11 +193,10 @@ pub fn read(path: &Path) -> Result<Configured, Problem> {
     let unreadable = |error| Problem::Unreadable { path: path.to_owned(), error };
     let (text, access) = contents(path).map_err(unreadable)?;
     access.allows_programs().map_err(unreadable)?;
-    judged(&text, path, &access)
+    checked(&text, path, &access)
 }
 
-/// Reads a token file, under the rules that [`read`] has for those of environments; white space around the token is
-/// dropped.
+/// Reads a token file, with the same checks as [`read`]; surrounding white space is removed.
 ///
 /// # Errors
 ///
@@ -220,27 +219,27 @@ pub fn token(path: &Path) -> io::Result<String> {
     access.allows_token().map(|()| token.trim().to_owned())
 }
 
-/// Judges a text as if it were the file at `path` already, of this user and for nobody else.
+/// Checks a text as if it were the content of a private file of this user at `path`.
 ///
-/// So whoever changes a file knows before that the new one is good.
+/// Use it to validate a change before writing the file.
 ///
 /// # Errors
 ///
-/// [`Problem`] when the text has mistakes.
+/// [`Problem`] when the text has errors.
 ///
 /// ```
 /// use std::path::Path;
-/// use remex::environments::judge;
+/// use remex::environments::check;
 ///
 /// let path = Path::new("environments.toml");
-/// assert!(judge("[[environments]]\nid = 'dev'\nurl = 'ws://dev:4000'\n", path).is_ok());
-/// assert!(judge("default = 'dev'", path).unwrap_err().to_string().starts_with("environments.toml:1: "));
+/// assert!(check("[[environments]]\nid = 'dev'\nurl = 'ws://dev:4000'\n", path).is_ok());
+/// assert!(check("default = 'dev'", path).unwrap_err().to_string().starts_with("environments.toml:1: "));
 /// ```
-pub fn judge(text: &str, path: &Path) -> Result<Configured, Problem> {
-    judged(text, path, &Access { owner: Owner::User, mode: 0o600 })
+pub fn check(text: &str, path: &Path) -> Result<Configured, Problem> {
+    checked(text, path, &Access { owner: Owner::User, mode: 0o600 })
 }
 
-fn judged(text: &str, path: &Path, access: &Access) -> Result<Configured, Problem> {
+fn checked(text: &str, path: &Path, access: &Access) -> Result<Configured, Problem> {
     let mut draft = Definitions::parse(text, path)?;
     let mut warnings: Vec<_> = std::mem::take(&mut draft.warnings).into_iter().map(Warning::File).collect();
     if draft.has_token() && access.others_can_read() {
@@ -251,8 +250,8 @@ fn judged(text: &str, path: &Path, access: &Access) -> Result<Configured, Proble
     Ok(Configured { definitions, source: Source::File(path.to_owned()), warnings })
 }
 
-/// Tells whether something is there, even if it cannot be read or leads nowhere: better an error than a silent change
-/// of where things run.
+/// Returns whether a path exists, even if it is unreadable or a dangling link: an error is better than silently running
+/// commands on another host.
 fn is_there(path: &Path) -> bool {
     !path
         .symlink_metadata()
@@ -260,9 +259,9 @@ fn is_there(path: &Path) -> bool {
 }
 
 fn contents(path: &Path) -> io::Result<(String, Access)> {
-    // A FIFO would be waited for.
+    // Opening a FIFO would block.
     if !path.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -278,7 +277,7 @@ fn contents(path: &Path) -> io::Result<(String, Access)> {
     Ok((text, Access { owner, mode: metadata.mode() }))
 }
 
-/// Who can do what with a file.
+/// The owner and permissions of a file.
 struct Access {
     owner: Owner,
     mode: u32,
@@ -295,12 +294,12 @@ impl Access {
     fn allows_programs(&self) -> io::Result<()> {
         if self.owner == Owner::Other {
             return Err(refusal(
-                "it belongs to somebody else, who could have programs run; take it over with `chown`",
+                "it belongs to another user, who could make it run programs; take ownership with `chown`",
             ));
         }
         if self.others_can_write() {
             return Err(refusal(
-                "others can write to it, and could have programs run; run `chmod go-w` on it",
+                "other users can write to it, and could make it run programs; run `chmod go-w` on it",
             ));
         }
         Ok(())
@@ -308,10 +307,10 @@ impl Access {
 
     fn allows_token(&self) -> io::Result<()> {
         if self.others_can_write() {
-            return Err(refusal("others can write to it; run `chmod 600` on it"));
+            return Err(refusal("other users can write to it; run `chmod 600` on it"));
         }
         if self.others_can_read() && self.owner == Owner::User {
-            return Err(refusal("others can read it; run `chmod 600` on it, and change the token"));
+            return Err(refusal("other users can read it; run `chmod 600` on it, and change the token"));
         }
         Ok(())
     }

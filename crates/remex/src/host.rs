@@ -1,6 +1,6 @@
-//! What clients may know about this host, read from where the system keeps it.
+//! Information about this host for clients.
 //!
-//! Nothing here fails: what cannot be found out has a value that works. Start at [`look`].
+//! Nothing here fails: unknown values have usable defaults. Start at [`inspect`].
 
 use std::{
     env,
@@ -18,11 +18,11 @@ use remex_server::HostInfo;
 use rustix::{fs::Access, process::geteuid};
 use sha2::{Digest as _, Sha256};
 
-/// Shells of accounts that nobody logs in to; they run nothing.
+/// Shells of accounts without login; they run no commands.
 const NO_SHELLS: [&str; 2] = ["nologin", "false"];
 
-/// Looks around.
-pub(crate) fn look() -> HostInfo {
+/// Collects information about this host.
+pub(crate) fn inspect() -> HostInfo {
     let user = std::fs::read("/etc/passwd").ok().and_then(|users| User::find(&users, geteuid().as_raw()));
     let temporary = directory("TMPDIR");
     let info = Info {
@@ -48,7 +48,7 @@ pub(crate) fn look() -> HostInfo {
     HostInfo { info, hostname: hostname(), codex_home, codex_system_dir: PathBuf::from("/etc/codex") }
 }
 
-/// The entry of one user in the list of users.
+/// An entry of `/etc/passwd`.
 #[derive(Debug, PartialEq, Eq)]
 struct User {
     home: PathBuf,
@@ -90,7 +90,7 @@ fn directory(variable: &str) -> Option<PathBuf> {
 
 fn cwd() -> PathBuf {
     env::current_dir().unwrap_or_else(|error| {
-        tracing::warn!(error = %error, "cannot find out the working directory; clients are told that it is `/`");
+        tracing::warn!(error = %error, "cannot determine the working directory; using `/`");
         PathBuf::from("/")
     })
 }
@@ -99,7 +99,7 @@ fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Returns a word for this installation on this host that gives away nothing about either.
+/// Returns an id of this installation on this host that reveals nothing about either.
 fn provider_id() -> String {
     let machine = std::fs::read("/etc/machine-id").unwrap_or_else(|_| hostname().into_bytes());
     let program = env::current_exe().unwrap_or_default();

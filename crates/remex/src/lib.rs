@@ -1,9 +1,9 @@
-//! This machine as a place to run things, for programs that want no server beside them.
+//! A remex server inside your program: run processes on this machine without a separate server.
 //!
-//! Joins the server and the client, which do not know each other. Start at [`Local`].
+//! Joins the server and the client, which do not depend on each other. Start at [`Local`].
 //!
-//! Of all our libraries only this one reads the environment and looks at the host, and only in [`config_from_env`] and
-//! [`Local::here`].
+//! Only this library reads environment variables and inspects the host, and only in [`config_from_env`],
+//! [`Local::here`] and [`environments`].
 
 pub mod environments;
 mod host;
@@ -14,9 +14,9 @@ pub use local::Local;
 
 use remex_server::{Auth, Config, Limits};
 
-/// Returns what a server here has to know, from the environment of this process and from the host.
+/// Returns the configuration of a server on this host, from the environment of this process and the system.
 ///
-/// Limits are the usual ones. Whoever lets others in sets [`Config::auth`].
+/// It has the default limits. Set [`Config::auth`] before you let other users connect.
 ///
 /// ```
 /// let config = remex::config_from_env();
@@ -27,7 +27,7 @@ pub fn config_from_env() -> Config {
         limits: Limits::default(),
         host_env: std::env::vars_os().collect(),
         auth: Auth::Open,
-        host: host::look(),
+        host: host::inspect(),
         proxies: web::proxies(),
         trust: web::trust(),
     }

@@ -1,4 +1,4 @@
-//! A server in this process, and the way to it.
+//! A server in this process, and a target to connect to it.
 //!
 //! Start at [`Local`].
 
@@ -8,14 +8,14 @@ use remex_client::{Link, Target};
 use remex_rpc::memory::{self, ClientEnd};
 use remex_server::{Config, ListenError, Server};
 
-/// This machine, served in this process: values cross as they are, there is no socket and no other program.
+/// A server in this process: messages are passed as values, without a socket or another program.
 ///
-/// Clones are the same place. It lives until the last clone, the last [`Target`] and the last connection are gone; then
-/// everything that was started in it is killed, at once and with all its descendants. [`Local::shut_down`] is the
-/// gentle way.
+/// Clones share the server. It lives until the last clone, the last [`Target`] and the last connection are dropped; then
+/// all its processes are killed at once, with all their descendants. [`Local::shut_down`] gives them a grace period.
 ///
-/// Should this program die before that, a process that is forked with the place does the same: `remex-watchdog`. It keeps
-/// what memory the program has at that moment and changes later, so a large program makes its place early.
+/// If this program dies before that, `remex-watchdog`, a process forked with the server, kills them. It shares the memory
+/// of the program at the time of the fork, and pages that change later are duplicated, so create the server early in a
+/// program that uses much memory.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -32,20 +32,20 @@ pub struct Local {
     server: Arc<OwnedServer>,
 }
 
-/// The server of all clones; dropped with the last of them.
+/// The server shared by all clones.
 #[derive(Debug)]
 struct OwnedServer {
     server: Arc<Server>,
 }
 
 impl Local {
-    /// Makes a place as the environment of this process describes it, see [`config_from_env`](crate::config_from_env).
+    /// Creates a server configured by [`config_from_env`](crate::config_from_env).
     ///
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
     ///
-    /// When the host has no room for the threads that start processes.
+    /// When the system cannot create the threads that start processes.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,15 +57,15 @@ impl Local {
         Self::new(crate::config_from_env())
     }
 
-    /// Makes a place; must be called within a tokio runtime.
+    /// Creates a server; must be called within a tokio runtime.
     ///
     /// # Errors
     ///
-    /// When the host has no room for the threads that start processes.
+    /// When the system cannot create the threads that start processes.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // Started there, nothing sees more of the environment than this.
+    /// // Processes inherit only this environment.
     /// let mut config = remex::config_from_env();
     /// config.host_env.retain(|(name, _)| name == "PATH");
     /// let client = remex_client::Client::connect(remex::Local::new(config)?.target()).await?;
@@ -77,7 +77,7 @@ impl Local {
         Ok(Self { server: Arc::new(OwnedServer { server: Server::new(config)? }) })
     }
 
-    /// Returns the way here for a client.
+    /// Returns the target to connect a client to.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -95,9 +95,9 @@ impl Local {
         })
     }
 
-    /// Opens a connection for whoever drives it by hand; must be called within a tokio runtime.
+    /// Opens a low-level connection; must be called within a tokio runtime.
     ///
-    /// Its session ends with it. Once the place is shut down, it is at its end from the beginning.
+    /// Its session ends with the connection. After [`Local::shut_down`] it returns a closed connection.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -111,7 +111,7 @@ impl Local {
         client
     }
 
-    /// Ends the place in order: processes get a grace, and clients are told.
+    /// Shuts down the server: processes get a grace period, and clients are notified.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -129,7 +129,7 @@ impl Local {
 
 impl Drop for OwnedServer {
     fn drop(&mut self) {
-        // There may be no runtime any more, so nothing here may wait for one.
+        // The runtime may already be gone, so nothing here may wait for it.
         self.server.kill();
     }
 }

@@ -1,4 +1,4 @@
-//! The way to the web, as the usual variables of the environment name it.
+//! Proxies and trusted certificates, from the usual environment variables.
 
 use std::{env, path::PathBuf};
 
@@ -7,7 +7,7 @@ use remex_server::{Proxies, Trust};
 /// Reads which proxies to use.
 pub(crate) fn proxies() -> Proxies {
     Proxies {
-        // In capitals it could be a header `Proxy` that a web server passes to its programs.
+        // `HTTP_PROXY` is ignored: CGI programs get it from the request header `Proxy`.
         http: first(&["http_proxy"]),
         https: first(&["https_proxy", "HTTPS_PROXY"]),
         all: first(&["all_proxy", "ALL_PROXY"]),
@@ -15,7 +15,7 @@ pub(crate) fn proxies() -> Proxies {
     }
 }
 
-/// Reads whose certificates to believe.
+/// Reads which certificate authorities to trust.
 pub(crate) fn trust() -> Trust {
     let file = env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
     let directories: Vec<PathBuf> = env::var_os("SSL_CERT_DIR")

@@ -198,15 +198,15 @@ impl Endpoint {
             };
             Failure::usage(what, todo)
         })?;
-        let obstacle = environments.obstacle(&id);
+        let token_error = environments.token_error(&id);
         tell(environments.warnings.iter().filter(|warning| match warning {
             // It is about to be told as an error.
-            Warning::Token(mistake) => Some(mistake) != obstacle,
+            Warning::Token(mistake) => Some(mistake) != token_error,
             _ => true,
         }));
-        if let Some(obstacle) = obstacle.filter(|_| token == TokenFrom::Environment) {
-            let failure = Failure::from_library(Kind::Failed, &obstacle.to_string());
-            return Err(match &obstacle.kind {
+        if let Some(token_error) = token_error.filter(|_| token == TokenFrom::Environment) {
+            let failure = Failure::from_library(Kind::Failed, &token_error.to_string());
+            return Err(match &token_error.kind {
                 DefinitionErrorKind::TokenFile { .. } if failure.todo().is_none() => failure.hint(format!(
                     "write the token to that file, or name the one that has it with `remex env set {id} --token-file \
                      PATH`"

@@ -209,7 +209,7 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
     fs::set_permissions(home.path("other.txt"), fs::Permissions::from_mode(0o644)).unwrap();
     let said = home.say(&["env", "add", "lab", server.address(), "--token-file", "other.txt"]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.err.contains("others can read it\n  hint: run `chmod 600` on it"), "{said:?}");
+    assert!(said.err.contains("other users can read it\n  hint: run `chmod 600` on it"), "{said:?}");
     fs::set_permissions(home.path("other.txt"), fs::Permissions::from_mode(0o600)).unwrap();
     let said = home.say(&["ps", "--on", server.address(), "--token-file", "other.txt"]);
     assert_eq!(said.code, Some(4), "{said:?}");
@@ -372,7 +372,7 @@ fn the_token_of_a_file_is_presented_wherever_a_place_is_named() {
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
     let said = home.say(&["run", "--on", server.address(), "--token-file", "token.txt", "--", "true"]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.err.contains("others can read it\n  hint: run `chmod 600` on it"), "{said:?}");
+    assert!(said.err.contains("other users can read it\n  hint: run `chmod 600` on it"), "{said:?}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn a_file_that_others_can_write_to_is_refused() {
         assert_eq!(
             told(&home),
             format!(
-                "cannot read `{}`: others can write to it, and could have programs run; run `chmod go-w` on it",
+                "cannot read `{}`: other users can write to it, and could make it run programs; run `chmod go-w` on it",
                 path.display()
             )
         );
@@ -136,9 +136,9 @@ fn a_token_file_is_read_unless_others_can() {
     home.write(".config/remex/token", "s3cret\n", 0o640);
     let found = home.configured().unwrap();
     assert_eq!(
-        found.obstacle(&found.definitions.environments[0].id).unwrap().to_string(),
+        found.token_error(&found.definitions.environments[0].id).unwrap().to_string(),
         format!(
-            "{}:4: environment `dev`: cannot use the token file `{}`: others can read it; run `chmod 600` on it, and change the token",
+            "{}:4: environment `dev`: cannot use the token file `{}`: other users can read it; run `chmod 600` on it, and change the token",
             path.display(),
             token.display()
         )

@@ -309,7 +309,7 @@ impl EnvironmentsFile {
         let text = text.replace("\r\n", "\n");
         let document = text.parse().map_err(|error: toml_edit::TomlError| {
             // Ours names the line.
-            match environments::judge(&text, &path) {
+            match environments::check(&text, &path) {
                 Err(problem) => Failure::from_library(Kind::Failed, &problem.to_string()),
                 Ok(_) => {
                     Failure::new(format!("cannot read `{}`: {error}", path.display()), "correct the TOML")
@@ -500,7 +500,7 @@ impl EnvironmentsFile {
         }
         let text = text.as_str();
         let configured =
-            environments::judge(text, &self.path).map_err(|problem| match (&problem, added) {
+            environments::check(text, &self.path).map_err(|problem| match (&problem, added) {
                 (Problem::Mistakes(mistakes), Some(id))
                     if mistakes.0.iter().any(|mistake| is_about(mistake, id)) =>
                 {
@@ -509,8 +509,8 @@ impl EnvironmentsFile {
                 }
                 _ => Failure::from_library(Kind::Usage, &problem.to_string()),
             })?;
-        if let Some((id, obstacle)) = added.and_then(|id| Some((id, configured.obstacle(id)?))) {
-            return Err(refused(id, Some(&obstacle.kind)));
+        if let Some((id, token_error)) = added.and_then(|id| Some((id, configured.token_error(id)?))) {
+            return Err(refused(id, Some(&token_error.kind)));
         }
         for warning in &configured.warnings {
             print::note(warning.to_string());
