@@ -1,112 +1,22 @@
-//! Everything that can be asked and told, in one table.
+//! The table of all methods and notifications.
 //!
-//! A new method is one line here; the `match` over [`Call`] in the server then does not compile
-//! until somebody handles it.
+//! A new method is one line here; the server does not compile until its `match` over [`Call`]
+//! handles the new variant.
 
 use std::{any::TypeId, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
+pub use crate::method::{Family, Method, Note, Origin, Request, Takes};
 use crate::{
     ErrorKind, RpcError, environment, flow, fs, http, initialize, message, process, request, session,
 };
-
-/// The parameters of a method, tied to its name and its answer.
-pub trait Request: Serialize + DeserializeOwned {
-    /// The method's name.
-    const METHOD: &'static str;
-    /// What a successful call answers.
-    type Reply: Serialize + DeserializeOwned;
-}
-
-/// The parameters of a notification, tied to its name.
-pub trait Note: Serialize + DeserializeOwned {
-    /// The notification's name.
-    const METHOD: &'static str;
-}
 
 /// The answer `{}`: done, and there is nothing to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Empty {}
-
-/// What a method needs before it may be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// Part of the handshake itself.
-    Handshake,
-    /// Processes and sessions.
-    Exec,
-    /// Files.
-    Filesystem,
-    /// HTTP requests.
-    Http,
-    /// What the host is.
-    EnvironmentInfo,
-    /// Whether the host can be used.
-    EnvironmentStatus,
-    /// The host's own configuration of the client.
-    EnvironmentConfig,
-}
-
-impl Family {
-    /// Returns the word that errors about the handshake use.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Handshake => "handshake",
-            Self::Exec => "exec",
-            Self::Filesystem => "filesystem",
-            Self::Http => "http",
-            Self::EnvironmentInfo => "environment info",
-            Self::EnvironmentStatus => "environment status",
-            Self::EnvironmentConfig => "environment config",
-        }
-    }
-}
-
-/// Where a method comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// The dialect that existing clients speak.
-    Base,
-    /// Added by remex.
-    Remex,
-}
-
-impl Origin {
-    /// Returns the word that documents use.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Base => "base",
-            Self::Remex => "remex",
-        }
-    }
-}
-
-/// One row of the method table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Method {
-    /// As on the wire.
-    pub name: &'static str,
-    /// What it needs before it may be called.
-    pub family: Family,
-    /// Where it comes from.
-    pub origin: Origin,
-    /// What it makes of its params.
-    pub takes: Takes,
-}
-
-/// What a method or notification makes of its params.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
-    /// Absent, `null` and `{}` are the same; anything else is an error.
-    Nothing,
-    /// An object.
-    Params,
-    /// Whatever it is, it means nothing.
-    Anything,
-}
 
 macro_rules! methods {
     ($($variant:ident $name:literal $family:ident $origin:ident $takes:ident
@@ -119,7 +29,7 @@ macro_rules! methods {
             $($variant($params),)*
         }
 
-        /// Every method there is.
+        /// All methods.
         pub const METHODS: &[Method] = &[$(Method {
             name: $name,
             family: Family::$family,
@@ -128,7 +38,7 @@ macro_rules! methods {
         },)*];
 
         impl Call {
-            /// Decodes a request; absent parameters are those of an empty object.
+            /// Decodes a request; absent params count as an empty object.
             pub fn parse(method: &str, params: Option<&str>) -> Result<Self, ParseError> {
                 match method {
                     $($name => Ok(Self::$variant(decode($name, Takes::$takes, params)?)),)*
@@ -143,7 +53,7 @@ macro_rules! methods {
                 }
             }
 
-            /// Appends it as [`message::write_request_body`] does.
+            /// Appends the request without its id; see [`message::write_request_body`].
             pub fn write_body(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Self::$variant(params) => message::write_request_body(out, params),)*
@@ -157,7 +67,7 @@ macro_rules! methods {
                 }
             }
 
-            /// Returns the type of the answer, for those who hand it over as it is.
+            /// Returns the type of the reply, for transports that pass it on without encoding it.
             pub fn reply_type(&self) -> TypeId {
                 match self {
                     $(Self::$variant(_) => TypeId::of::<$reply>(),)*
@@ -249,7 +159,7 @@ macro_rules! notes {
         pub const $table: &[(&str, Origin)] = &[$(($name, Origin::$origin),)*];
 
         impl $set {
-            /// Appends it as [`message::write_notification`] does.
+            /// Appends the notification; see [`message::write_notification`].
             pub fn write(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Self::$variant(params) => message::write_notification(out, params),)*
@@ -318,20 +228,20 @@ notes! {
 /// Why a request or notification did not decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The table has no such name.
+    /// No such method or notification.
     #[error("unknown method `{method}`; check its spelling and the version of the server")]
     UnknownMethod {
-        /// As sent.
+        /// The name that was sent.
         method: String,
     },
-    /// The parameters are not those of the method.
+    /// The params do not fit the method.
     #[error("{reason}")]
     InvalidParams {
         /// The method.
         method: &'static str,
-        /// What is wrong with them.
+        /// Why they do not fit.
         reason: String,
-        /// The outermost member it is wrong in.
+        /// The top-level member with the error.
         member: Option<String>,
     },
 }
@@ -350,9 +260,9 @@ impl From<ParseError> for RpcError {
                 Self::new(ErrorKind::UnknownMethod, message).with_hint(hint)
             }
             ParseError::InvalidParams { method, member, .. } => {
-                let place = member.map_or(String::new(), |member| format!(" member `{member}` of"));
+                let subject = member.map_or(String::new(), |member| format!(" member `{member}` of"));
                 Self::new(ErrorKind::InvalidParams, message)
-                    .with_hint(format!("check{place} the params of `{method}`"))
+                    .with_hint(format!("check{subject} the params of `{method}`"))
             }
         }
     }
@@ -365,7 +275,7 @@ fn decode<T: DeserializeOwned>(
 ) -> Result<T, ParseError> {
     let params = params.filter(|params| *params != "null" && takes != Takes::Anything).unwrap_or("{}");
     let invalid = |reason: String, member| Err(ParseError::InvalidParams { method, reason, member });
-    // Derived types would take an array for the members in order; the wire has names only.
+    // Derived types also decode an array as the members in order; the protocol allows only objects.
     if !params.starts_with('{') {
         return invalid("params must be an object".to_owned(), None);
     }
@@ -382,7 +292,7 @@ fn is_empty_object(params: &str) -> bool {
     params.strip_prefix('{').is_some_and(|rest| rest.trim_start() == "}")
 }
 
-/// Returns the error without its position, which means nothing to who sent a whole message.
+/// Returns the error without its position, which refers to the params and not to the whole message.
 fn reason(error: &serde_json::Error) -> String {
     let mut text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
@@ -392,7 +302,7 @@ fn reason(error: &serde_json::Error) -> String {
     text
 }
 
-/// Returns the outermost member that was being decoded when the error came up.
+/// Returns the top-level member that was being decoded when the error occurred.
 fn member(params: &str, error: &serde_json::Error) -> Option<String> {
     let line = params.split_inclusive('\n').take(error.line().checked_sub(1)?);
     let error_at = line.map(str::len).sum::<usize>() + error.column();

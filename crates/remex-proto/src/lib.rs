@@ -1,7 +1,7 @@
-//! What is said between a remex client and server, and what each side remembers of it.
+//! The protocol between a remex client and server: wire types, and the state each side keeps.
 //!
 //! Pure: no I/O, no clock, no tokio, no environment. Start at [`Message`] for one message as
-//! bytes, at [`Call`] for what it asks, and at [`state`] for what is remembered.
+//! bytes, at [`Call`] for a decoded request, and at [`state`] for the state machines.
 
 pub mod message;
 
@@ -27,6 +27,7 @@ pub mod state;
 pub mod schema;
 
 mod lenient;
+mod method;
 
 pub use blob::Blob;
 pub use call::{Call, ClientNote, ParseError, ServerNote};
@@ -34,5 +35,5 @@ pub use error::{ErrorKind, RpcError};
 pub use message::{Malformed, Message, MessageLimits, RequestId};
 pub use path::HostPath;
 
-/// The version of the protocol that every `initialize` answer names.
+/// The protocol version in every reply to `initialize`.
 pub const PROTOCOL_VERSION: &str = "exec-server.v0";

@@ -95,6 +95,28 @@ const CLIENT_LAYERS: [&str; 20] = [
     "environment",
 ];
 
+/// The modules of the protocol crate from the bottom to the top: each uses only those before it.
+const PROTO_LAYERS: [&str; 18] = [
+    "lenient",
+    "error",
+    "blob",
+    "path",
+    "flow",
+    "session",
+    "environment",
+    "sandbox",
+    "process",
+    "fs",
+    "http",
+    "initialize",
+    "method",
+    "message",
+    "request",
+    "call",
+    "state",
+    "schema",
+];
+
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
 const PROCESS_LAYERS: [&str; 19] = [
     "memory",
@@ -180,6 +202,11 @@ fn each_module_of_the_server_uses_only_those_below_it() {
 #[test]
 fn each_module_of_the_client_uses_only_those_below_it() {
     check_layers("remex-client", &CLIENT_LAYERS);
+}
+
+#[test]
+fn each_module_of_the_protocol_crate_uses_only_those_below_it() {
+    check_layers("remex-proto", &PROTO_LAYERS);
 }
 
 #[test]

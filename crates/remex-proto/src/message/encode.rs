@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::RequestId;
 use crate::{
     RpcError, blob,
-    call::{Note, Request},
+    method::{Note, Request},
     process::Stream,
 };
 
