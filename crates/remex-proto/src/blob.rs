@@ -1,7 +1,6 @@
 //! Bytes on the wire: standard base64 with padding, decoded strictly.
 //!
-//! Start at [`Blob`]; [`encode_into`] is the way for large output that goes straight into a
-//! send buffer.
+//! Start at [`Blob`]; [`encode_into`] encodes large output straight into a send buffer.
 
 use std::{borrow::Cow, fmt, sync::LazyLock};
 
@@ -84,35 +83,36 @@ impl de::Visitor<'_> for BlobVisitor {
     }
 }
 
-/// Why base64 is not decoded.
+/// Why base64 could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It is none.
+    /// Not valid base64.
     #[error("invalid base64: {0}")]
     Invalid(base64::DecodeError),
-    /// There is no memory for what it says.
+    /// There is not enough memory for the decoded bytes.
     #[error("there is no memory for {len} bytes of base64; send less at once, or try again later")]
     NoMemory {
-        /// How long it is, in bytes.
+        /// The length of the base64 text in bytes.
         len: usize,
     },
 }
 
-/// Base64 that is decoded where it is used, because a mistake in it is not one of the params there.
+/// Base64 that is decoded only when used, for methods that report invalid base64 as their own error, not as invalid
+/// params.
 ///
-/// What was made from bytes stays bytes until it is written, so within one process nothing is encoded.
+/// A value created from bytes stays bytes until it is written, so nothing is encoded within one process.
 #[derive(Clone)]
 pub struct Encoded(Content);
 
 #[derive(Clone)]
 enum Content {
-    /// As it came.
+    /// The text as received.
     Text(String),
     Bytes(Blob),
 }
 
 impl Encoded {
-    /// Decodes it.
+    /// Returns the decoded bytes.
     pub fn decode(&self) -> Result<Blob, DecodeError> {
         match &self.0 {
             Content::Text(text) => decode(text),
@@ -120,7 +120,7 @@ impl Encoded {
         }
     }
 
-    /// Returns about how many bytes it holds.
+    /// Returns the approximate number of bytes.
     pub fn size(&self) -> usize {
         match &self.0 {
             Content::Text(text) => text.len(),
@@ -142,7 +142,7 @@ impl<T: Into<Bytes>> From<T> for Encoded {
     }
 }
 
-/// Two are the same when they look the same on the wire.
+/// Values are equal if they are equal on the wire.
 impl PartialEq for Encoded {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -184,14 +184,14 @@ impl de::Visitor<'_> for EncodedVisitor {
     }
 }
 
-/// Shows the size: content does not belong into logs.
+/// Shows only the size: content does not belong in logs.
 impl fmt::Debug for Encoded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Encoded({} bytes)", self.size())
     }
 }
 
-/// Decodes standard base64; missing padding and foreign symbols are errors.
+/// Decodes standard base64; missing padding and other characters are errors.
 pub fn decode(text: impl AsRef<[u8]>) -> Result<Blob, DecodeError> {
     let text = text.as_ref();
     let mut bytes = Vec::new();
@@ -201,7 +201,7 @@ pub fn decode(text: impl AsRef<[u8]>) -> Result<Blob, DecodeError> {
     Ok(Blob(Bytes::from(bytes)))
 }
 
-/// Returns how many characters `len` bytes become.
+/// Returns the length of `len` bytes in base64.
 pub const fn encoded_len(len: usize) -> usize {
     len.div_ceil(3) * 4
 }
@@ -212,7 +212,7 @@ pub fn encode_into(bytes: &[u8], out: &mut Vec<u8>) {
     out.resize(start + encoded_len(bytes.len()), 0);
     ENGINE
         .encode_slice(bytes, &mut out[start..])
-        .expect("the space was made with the length that base64 has by definition");
+        .expect("the buffer has the exact length of the encoded bytes");
 }
 
 #[cfg(test)]

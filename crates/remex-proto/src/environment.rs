@@ -1,4 +1,4 @@
-//! What a client wants to know about the host, and what a child inherits of its environment.
+//! Facts about the host, and the environment variables of children.
 //!
 //! Start at [`Info`] for the host, at [`resolve`] for children.
 

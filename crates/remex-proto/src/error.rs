@@ -1,10 +1,10 @@
-//! Errors as the other side sees them: a code, a sentence, and a word that programs can match.
+//! Errors on the wire: a code, a message for people, and a kind that programs can match.
 //!
 //! Start at [`RpcError`].
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct as _};
 
-/// The message is malformed, comes at the wrong moment, or names something that is not there.
+/// The message is malformed, out of order, or names something that does not exist.
 pub const INVALID_REQUEST: i64 = -32600;
 /// No such method.
 pub const METHOD_NOT_FOUND: i64 = -32601;
@@ -12,30 +12,30 @@ pub const METHOD_NOT_FOUND: i64 = -32601;
 pub const INVALID_PARAMS: i64 = -32602;
 /// Something failed while executing.
 pub const INTERNAL_ERROR: i64 = -32603;
-/// A file or file handle is not there.
+/// No such file or file handle.
 pub const NOT_FOUND: i64 = -32004;
 /// The session is attached to another connection.
 pub const SESSION_ATTACHED: i64 = -32010;
 
-/// Messages quote what a peer sent, which may be as long as a message may be.
+/// Messages quote the peer, which may send strings of any length.
 const MAX_MESSAGE_LEN: usize = 4096;
 
 /// The error of a call: what failed, why, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RpcError {
-    /// One of the codes of this module, unless it comes from a foreign server.
+    /// One of the codes of this module, unless the server is not remex.
     pub code: i64,
-    /// For people.
+    /// The text for people.
     pub message: String,
-    /// For programs: `data.kind`.
+    /// The kind for programs: `data.kind`.
     pub kind: ErrorKind,
-    /// What to do, where the message has to be the base dialect's own: `data.hint`.
+    /// What to do about it, if the base dialect fixes the message: `data.hint`.
     pub hint: Option<String>,
 }
 
 impl RpcError {
-    /// Makes an error with the code that usually goes with `kind`; a very long message is cut.
+    /// Creates an error with the usual code of `kind`; a very long message is truncated.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MAX_MESSAGE_LEN {
@@ -66,17 +66,17 @@ macro_rules! kinds {
         }
 
         impl ErrorKind {
-            /// Every kind there is.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// Returns the word on the wire.
+            /// Returns the name on the wire.
             pub const fn word(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)*
                 }
             }
 
-            /// Returns the code that usually goes with it.
+            /// Returns the usual code of errors of this kind.
             pub const fn code(self) -> i64 {
                 match self {
                     $(Self::$variant => $code,)*
@@ -87,7 +87,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The message could not be read.
+    /// The message could not be parsed.
     Malformed = "malformed", INVALID_REQUEST;
     /// The call came before the handshake was complete, or `initialize` came twice.
     Handshake = "handshake", INVALID_REQUEST;
@@ -105,13 +105,13 @@ kinds! {
     UnknownProcess = "unknownProcess", INVALID_REQUEST;
     /// The process id is in use.
     ProcessExists = "processExists", INVALID_REQUEST;
-    /// The process is not there yet.
+    /// The process is still starting.
     ProcessStarting = "processStarting", INVALID_REQUEST;
     /// The process id belongs to a start with another `startId`.
     StartIdMismatch = "startIdMismatch", INVALID_REQUEST;
-    /// The program is not there.
+    /// The program does not exist.
     ProgramNotFound = "programNotFound", INTERNAL_ERROR;
-    /// The program is there but cannot be executed.
+    /// The program exists but cannot be executed.
     NotExecutable = "notExecutable", INTERNAL_ERROR;
     /// The working directory cannot be used.
     BadCwd = "badCwd", INTERNAL_ERROR;
@@ -119,31 +119,31 @@ kinds! {
     TooManyProcesses = "tooManyProcesses", INTERNAL_ERROR;
     /// The program could not be started for another reason.
     SpawnFailed = "spawnFailed", INTERNAL_ERROR;
-    /// A cap would be passed.
+    /// A limit would be exceeded.
     LimitExceeded = "limitExceeded", INVALID_REQUEST;
-    /// A file is not there.
+    /// The file does not exist.
     NotFound = "notFound", NOT_FOUND;
-    /// A name, number or kind of file that the operation cannot work with.
+    /// The operation does not support this name, number or type of file.
     InvalidInput = "invalidInput", INVALID_REQUEST;
-    /// Something else than a regular file where one is needed.
+    /// Not a regular file, where one is required.
     NotAFile = "notAFile", INVALID_REQUEST;
-    /// Something is there already.
+    /// The path exists already.
     AlreadyExists = "alreadyExists", INTERNAL_ERROR;
-    /// A directory where a file is needed.
+    /// A directory, where a file is required.
     IsADirectory = "isADirectory", INTERNAL_ERROR;
-    /// A part of the path is not a directory.
+    /// A component of the path is not a directory.
     NotADirectory = "notADirectory", INTERNAL_ERROR;
-    /// A directory that is not empty.
+    /// The directory is not empty.
     NotEmpty = "notEmpty", INTERNAL_ERROR;
-    /// A symbolic link where none is allowed, or links that go in a circle.
+    /// A symbolic link where none is allowed, or a loop of links.
     SymbolicLink = "symbolicLink", INTERNAL_ERROR;
-    /// The disk, or the user's share of it, is full.
+    /// The disk is full, or the user's quota is exceeded.
     NoSpace = "noSpace", INTERNAL_ERROR;
     /// Source and destination are on different file systems.
     CrossDevice = "crossDevice", INTERNAL_ERROR;
-    /// The content is not what the writer believed.
+    /// The content does not match the `ifMatch` of the writer.
     ContentChanged = "contentChanged", INVALID_REQUEST;
-    /// Another failure of the file system.
+    /// Another file system error.
     Io = "io", INTERNAL_ERROR;
     /// No such file handle, or it is closed.
     UnknownHandle = "unknownHandle", NOT_FOUND;
@@ -151,28 +151,28 @@ kinds! {
     IdInUse = "idInUse", INVALID_REQUEST;
     /// The HTTP exchange failed.
     HttpFailed = "httpFailed", INTERNAL_ERROR;
-    /// The operating system refuses.
+    /// The operating system denied the operation.
     PermissionDenied = "permissionDenied", INVALID_REQUEST;
-    /// The confinement asked for cannot be enforced.
+    /// The requested sandbox cannot be enforced.
     SandboxUnavailable = "sandboxUnavailable", INVALID_PARAMS;
     /// The process has no terminal.
     NotATerminal = "notATerminal", INVALID_REQUEST;
-    /// The process takes no input, or no longer.
+    /// The process has no standard input, or it is closed.
     StdinClosed = "stdinClosed", INVALID_REQUEST;
     /// The client cancelled the request.
     Cancelled = "cancelled", INTERNAL_ERROR;
-    /// The server takes no new work.
+    /// The server is shutting down and accepts no new work.
     ShuttingDown = "shuttingDown", INTERNAL_ERROR;
-    /// This server, or this platform, cannot do that.
+    /// This server or platform does not support the operation.
     NotSupported = "notSupported", INTERNAL_ERROR;
-    /// Something broke inside the server.
+    /// A defect of the server.
     Internal = "internal", INTERNAL_ERROR;
-    /// A foreign server gave no word, or one that is not known here.
+    /// No kind, or an unknown one, from a server that is not remex.
     Other = "other", INTERNAL_ERROR;
 }
 
 impl ErrorKind {
-    /// Returns the kind with that word, [`ErrorKind::Other`] when there is none.
+    /// Returns the kind with this name, or [`ErrorKind::Other`] if it is unknown.
     pub fn from_word(word: &str) -> Self {
         Self::ALL.iter().copied().find(|kind| kind.word() == word).unwrap_or(Self::Other)
     }
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_leads_back_to_its_kind() {
+    fn every_kind_round_trips_through_its_name() {
         for kind in ErrorKind::ALL {
             assert_eq!(ErrorKind::from_word(kind.word()), *kind);
         }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_sent_is_not_echoed_without_end() {
+    fn a_very_long_message_is_truncated() {
         let error = RpcError::new(ErrorKind::UnknownProcess, "é".repeat(1 << 20));
         assert_eq!(error.message, "é".repeat(2048) + "…");
     }

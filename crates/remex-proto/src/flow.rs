@@ -1,9 +1,9 @@
-//! How far a client has got, for clients that asked to tell it.
+//! Acknowledgements and backpressure, for clients with the respective capabilities.
 //!
-//! With the capability `acks` the server sends a [`Mark`] after every few hundred KiB where there is no ping; the
-//! client answers with an [`Ack`] once it has everything before the mark. On a WebSocket ping and pong do the same.
-//! With the capability `consumed` the client tells for each process what it has used up ([`Consumed`]): a stalled
-//! consumer then holds up its own process only. The same goes for the bodies of HTTP streams ([`BodyConsumed`]).
+//! With the capability `acks`, on transports without pings, the server sends a [`Mark`] after every few hundred KiB; the
+//! client answers with an [`Ack`] once it has received everything before the mark. On a WebSocket, ping and pong do the
+//! same. With the capability `consumed`, the client reports what it has consumed of each process ([`Consumed`]), so that
+//! a stalled consumer blocks only its own process. Bodies of HTTP streams work the same way ([`BodyConsumed`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -49,11 +49,11 @@ pub struct BodyConsumed {
     pub seq: u64,
 }
 
-/// How many parts of one body may be on their way to a client with the capability `consumed`.
+/// How many unconsumed parts of one body may be in flight to a client with the capability `consumed`.
 pub const WINDOW_PARTS: u64 = 16;
 
-/// How much output of one process may be on its way to a client with the capability `consumed`, in bytes.
+/// How much unconsumed output of one process may be in flight to a client with the capability `consumed`, in bytes.
 pub const WINDOW_BYTES: u64 = 256 << 10;
 
-/// How many events of one process may be on their way to such a client.
+/// How many unconsumed events of one process may be in flight to such a client.
 pub const WINDOW_EVENTS: u64 = 4096;

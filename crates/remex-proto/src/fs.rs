@@ -1,6 +1,6 @@
-//! Files: whole ones, blocks of open ones, directories, and what changes in them.
+//! Files, blocks of open files, directories and file watches.
 //!
-//! Paths are resolved by their text first (`..`, `.`), then followed through symbolic links unless
+//! Paths are resolved lexically first (`..`, `.`), then symbolic links are followed unless
 //! `followSymlinks` is false, which refuses a link anywhere in the path. Times are milliseconds since
 //! the Unix epoch. Start at [`ReadFile`] and [`WriteFile`].
 

@@ -1,4 +1,4 @@
-//! The handshake: who the client is, which session it wants, what both sides can do.
+//! The handshake: the client's name, its session, and the capabilities of both sides.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
-//! How optional members decode: `null` means what absence means.
+//! Lenient decoding of optional members: `null` means the same as an absent member.
 
 use serde::{Deserialize, Deserializer};
 
-/// Decodes `null` as the default, for members whose absence has a meaning of its own.
+/// Decodes `null` as the default.
 pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,7 +1,7 @@
-//! One message as bytes: what kind it is, and how to write one.
+//! Parsing and writing of one message as bytes.
 //!
-//! Reading is strict and cheap: one pass over the text finds the parts of the envelope and proves
-//! that the rest may be decoded, so a decoder that is fast and trusting can take it from there.
+//! Parsing is strict and cheap: one pass over the text finds the members of the envelope and validates
+//! the rest, so the decoders of params and results need not check it again.
 //! Start at [`Message::parse`].
 
 mod decode;
@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ErrorKind, RpcError};
 
-/// How much structure one message may have; its length is the transport's business.
+/// Limits on the structure of one message; transports limit its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageLimits {
-    /// Every scalar, array and object counts one.
+    /// The number of values: every scalar, array and object counts as one.
     pub max_values: usize,
-    /// How deep arrays and objects may nest, the message itself included.
+    /// The nesting depth of arrays and objects, including the message itself.
     pub max_depth: u8,
-    /// How long the id of a request may be, because its answer repeats it.
+    /// The length of a request id in bytes, because the response repeats it.
     pub max_id_len: usize,
 }
 
@@ -34,35 +34,35 @@ impl MessageLimits {
     pub const WIRE: Self = Self { max_values: 262_144, max_depth: 127, max_id_len: 1024 };
 }
 
-/// Those of the wire.
+/// Returns [`MessageLimits::WIRE`].
 impl Default for MessageLimits {
     fn default() -> Self {
         Self::WIRE
     }
 }
 
-/// One message; parameters, results and errors are the sender's own JSON text, proven valid.
+/// One message; params, results and errors are validated JSON text, as the sender wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Wants an answer.
+    /// A request, which expects a response.
     Request {
-        /// Goes into the answer.
+        /// The id that the response repeats.
         id: RequestId,
-        /// What is asked.
+        /// The name of the method.
         method: Cow<'a, str>,
-        /// With what.
+        /// The member `params`.
         params: Option<&'a str>,
     },
-    /// Wants no answer.
+    /// A notification, which expects no response.
     Notification {
-        /// What is told.
+        /// The name of the notification.
         method: Cow<'a, str>,
-        /// With what.
+        /// The member `params`.
         params: Option<&'a str>,
     },
-    /// Is an answer.
+    /// The response to a request.
     Response {
-        /// From the request.
+        /// The id of the request.
         id: RequestId,
         /// The member `result` or the member `error`.
         outcome: Result<&'a str, &'a str>,
@@ -70,9 +70,9 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads one message.
+    /// Parses one message.
     ///
-    /// A malformed one is answered under [`RequestId::MALFORMED`], whatever id it carries.
+    /// The response to a malformed message has the id [`RequestId::MALFORMED`], whatever id the message has.
     ///
     /// ```
     /// use remex_proto::{Message, MessageLimits, RequestId};
@@ -110,7 +110,7 @@ impl<'a> Message<'a> {
 
 fn check_trace(trace: &str) -> Result<(), Malformed> {
     #[derive(Deserialize)]
-    #[allow(dead_code)] // Only whether it decodes matters.
+    #[allow(dead_code)] // Decoded only to validate it.
     struct Trace {
         traceparent: Option<String>,
         tracestate: Option<String>,
@@ -133,7 +133,7 @@ pub enum RequestId {
 }
 
 impl RequestId {
-    /// What the answer to a malformed message carries.
+    /// The id in the response to a malformed message.
     pub const MALFORMED: Self = Self::Integer(-1);
 
     fn parse(json: &str, limit: usize) -> Result<Self, Malformed> {
@@ -154,10 +154,10 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// Why bytes are not a message. The connection lives on.
+/// Why bytes are not a message. The connection stays open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Some byte belongs to no character.
+    /// Not UTF-8.
     #[error("not UTF-8 at byte {at}")]
     NotUtf8 {
         /// Offset in the message.
@@ -166,63 +166,63 @@ pub enum Malformed {
     /// Not JSON.
     #[error("not JSON: expected {expected} at byte {at}")]
     Syntax {
-        /// What could have stood there.
+        /// What was expected at that offset.
         expected: &'static str,
         /// Offset in the message.
         at: usize,
     },
-    /// Not an object; batches do not exist.
+    /// Not an object; there are no batches.
     #[error("a message must be one JSON object")]
     NotAnObject,
-    /// A key that an object has twice.
+    /// An object has the same key twice.
     #[error("duplicate key `{key}`")]
     DuplicateKey {
-        /// Without its escapes.
+        /// The key, unescaped.
         key: String,
     },
-    /// Too much in one message.
+    /// The message has too many values.
     #[error("more than {limit} values; send several messages")]
     TooManyValues {
         /// The limit.
         limit: usize,
     },
-    /// Too deep.
+    /// The message is nested too deeply.
     #[error("nested deeper than {limit} levels")]
     TooDeep {
         /// The limit.
         limit: u8,
     },
-    /// A number that would not survive.
+    /// A number does not fit 64 bits.
     #[error("number out of range at byte {at}")]
     NumberOutOfRange {
         /// Offset in the message.
         at: usize,
     },
-    /// The member `id`.
+    /// The member `id` has the wrong type.
     #[error("`id` must be a string or an integer of 64 bits")]
     Id,
-    /// The member `id`, too long.
+    /// The member `id` is too long.
     #[error("`id` is longer than {limit} bytes; use a shorter one")]
     LongId {
         /// The limit.
         limit: usize,
     },
-    /// The member `method`.
+    /// The member `method` has the wrong type.
     #[error("`method` must be a string")]
     Method,
-    /// The member `error`.
+    /// The member `error` has the wrong type.
     #[error("`error` must be an object")]
     Error,
-    /// The member `trace`.
+    /// The member `trace` has the wrong type.
     #[error("`trace` must be null or an object with the strings `traceparent` and `tracestate`")]
     Trace,
-    /// Neither request nor notification nor answer.
+    /// Neither a request, a notification nor a response.
     #[error("none of `method`, `result` and `error` is there")]
     Purpose,
 }
 
 impl Malformed {
-    /// Returns the error that answers it, in the words that clients look for.
+    /// Returns the error to respond with; its message begins with the text that clients match on.
     pub fn into_error(self, source: Source) -> RpcError {
         let message = match source {
             Source::WebSocket => {
@@ -235,7 +235,7 @@ impl Malformed {
     }
 }
 
-/// The kind of transport that a message came from.
+/// The transport that a message came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A WebSocket.

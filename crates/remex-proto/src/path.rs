@@ -1,6 +1,6 @@
 //! Paths on the wire: `file:` URIs, or plain absolute paths taken verbatim.
 //!
-//! Written by hand because a general URL parser brings tables for host names that no path needs.
+//! Hand-written, because a general URL parser brings host name tables that paths do not need.
 //! Start at [`HostPath`].
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A path as a client spelled it, and what it names on this host.
+/// A path as the client spelled it, and the native path it refers to on this host.
 ///
 /// ```
 /// use remex_proto::HostPath;
@@ -32,14 +32,14 @@ enum Spelling {
         uri: String,
         native: PathBuf,
     },
-    /// Another host or a drive letter: a path, but of some other machine.
+    /// A host name or drive letter: a path on another machine.
     Foreign {
         uri: String,
     },
 }
 
 impl HostPath {
-    /// Reads a `file:` URI or a plain absolute path.
+    /// Parses a `file:` URI or a plain absolute path.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let here = if text.starts_with('/') { Spelling::Native(text.into()) } else { parse_uri(text)? };
         match &here {
@@ -50,7 +50,7 @@ impl HostPath {
         }
     }
 
-    /// Returns what it names on this host; the path of another machine names nothing.
+    /// Returns the native path on this host; fails for a path on another machine.
     pub fn native(&self) -> Result<&Path, PathError> {
         match &self.0 {
             Spelling::Native(native) | Spelling::Uri { native, .. } => Ok(native),
@@ -58,7 +58,7 @@ impl HostPath {
         }
     }
 
-    /// Returns it as a URI with upper-case escapes.
+    /// Returns the path as a URI with upper-case escapes.
     pub fn to_uri(&self) -> String {
         match &self.0 {
             Spelling::Native(native) | Spelling::Uri { native, .. } => to_uri(native),
@@ -68,7 +68,7 @@ impl HostPath {
 }
 
 impl From<PathBuf> for HostPath {
-    /// Takes an absolute path of this host.
+    /// Wraps an absolute path on this host.
     fn from(native: PathBuf) -> Self {
         Self(Spelling::Native(native))
     }
@@ -102,28 +102,28 @@ impl<'de> Deserialize<'de> for HostPath {
     }
 }
 
-/// Why a text is no path of this host. The texts are those of the base dialect.
+/// Why a string is not a path on this host. The base dialect fixes the messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// Neither a URI nor absolute.
     #[error("invalid URI: relative URL without a base")]
     Relative,
-    /// A URI of something else.
+    /// Not a `file:` URI.
     #[error("unsupported path URI scheme `{scheme}`")]
     Scheme {
-        /// In lower case.
+        /// The scheme in lower case.
         scheme: String,
     },
-    /// A part after `?`.
+    /// A URI with a query.
     #[error("query parameters are not allowed in path URIs")]
     Query,
-    /// A part after `#`.
+    /// A URI with a fragment.
     #[error("fragments are not allowed in path URIs")]
     Fragment,
     /// Credentials, a port, a NUL byte, another host, a drive letter.
     #[error("'{uri}' is invalid on '{OS}'")]
     Invalid {
-        /// As given.
+        /// The path as given.
         uri: String,
     },
 }
@@ -162,13 +162,13 @@ fn split_scheme(uri: &str) -> Option<(&str, &str)> {
     is_scheme.then_some((scheme, rest))
 }
 
-/// An escaped colon is a file name: only `C:` itself is a drive.
+/// Returns whether the path starts with a drive letter; an escaped colon is part of a file name.
 fn has_drive_letter(path: &[u8]) -> bool {
     let slashes = path.iter().take_while(|byte| **byte == b'/').count();
     matches!(&path[slashes..], [letter, b':' | b'|'] | [letter, b':' | b'|', b'/', ..] if letter.is_ascii_alphabetic())
 }
 
-/// Undoes `%XX`; a percent sign without two digits stands for itself.
+/// Decodes `%XX`; a percent sign without two digits is literal.
 fn percent_decode(text: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -190,7 +190,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// Resolves `.`, `..` and repeated slashes by their text alone, whatever links there are.
+/// Resolves `.`, `..` and repeated slashes lexically, regardless of symbolic links.
 fn resolve(path: &[u8]) -> PathBuf {
     let mut segments = Vec::new();
     for segment in path.split(|byte| *byte == b'/') {
@@ -225,7 +225,7 @@ fn to_uri(native: &Path) -> String {
     }
 }
 
-/// The bytes that stand for themselves in a URI. Listings have many paths, so a table.
+/// The bytes that need no escape in a URI; a table, because listings contain many paths.
 const LITERAL: [bool; 256] = {
     let mut literal = [false; 256];
     let mut byte = 0;

@@ -1,8 +1,8 @@
-//! Processes: how to start, feed, watch and end them, and what they say.
+//! Processes: start, input, output, waiting and termination.
 //!
-//! Every request but [`Start`] may name another session of the same identity in `sessionId`;
-//! absent, it is the connection's own. The same member of a notification tells which observed
-//! session it comes from. Numbers are milliseconds and bytes, as the member's name says.
+//! Every request except [`Start`] may name another session of the same identity in `sessionId`;
+//! the default is the connection's own session. In a notification, `sessionId` names the observed
+//! session. Numbers are milliseconds or bytes, as the member's name says.
 
 mod end;
 mod event;

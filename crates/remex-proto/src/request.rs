@@ -1,4 +1,4 @@
-//! What can be said about a request that is under way.
+//! Control of requests in progress.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,31 +1,30 @@
-//! The confinement that a client asks for.
+//! The sandbox that a client requests.
 //!
-//! Only decoded here: whoever cannot enforce it refuses the request and does nothing. Start at
-//! [`Sandbox`].
+//! Only decoded here: a server that cannot enforce it refuses the request. Start at [`Sandbox`].
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::HostPath;
 
-/// Whether, and how, something is to be confined.
+/// Whether and how an operation is confined.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Sandbox {
     /// Not at all: absent, null, or permissions of type `disabled`.
     #[default]
     Disabled,
-    /// As the context says, or refused; never unconfined.
+    /// Confined as the context says, or refused; never unconfined.
     Confined(Box<Context>),
 }
 
 impl Sandbox {
-    /// Tells whether nothing is to be confined.
+    /// Returns whether the operation is unconfined.
     pub fn is_disabled(&self) -> bool {
         *self == Self::Disabled
     }
 
-    /// Tells whether files may be used as if there were no sandbox.
+    /// Returns whether files are accessible as if there were no sandbox.
     ///
-    /// So it is where the whole file system may be written, or somebody else enforces what may.
+    /// That is the case if the whole file system is writable, or if something outside the server enforces the sandbox.
     pub fn leaves_files_open(&self) -> bool {
         let Self::Confined(context) = self else { return true };
         match &context.permissions {

@@ -1,4 +1,4 @@
-//! The JSON schema of everything in the method table, for clients in other languages.
+//! The JSON schema of all methods and notifications, for clients in other languages.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,9 @@ use crate::{
     sandbox::{self, Sandbox},
 };
 
-/// Returns the whole protocol: methods, notifications, the error object, and the types they use.
+/// Returns the schema of the whole protocol: methods, notifications, the error object, and the types they use.
 ///
-/// What the client sends is described as the server reads it, and the other way round.
+/// Params are described as the server decodes them, results as the server encodes them.
 pub fn schema() -> Value {
     let mut from_client = SchemaSettings::draft2020_12().for_deserialize().into_generator();
     let mut from_server = SchemaSettings::draft2020_12().for_serialize().into_generator();
@@ -36,7 +36,7 @@ pub fn schema() -> Value {
         .collect();
     let client_notes = notes(CLIENT_NOTES, call::client_note_schemas(&mut from_client));
     let server_notes = notes(SERVER_NOTES, call::server_note_schemas(&mut from_server));
-    // Errors are written by hand, so the type that reads them describes them.
+    // Errors are encoded by hand, so the type that decodes them provides the schema.
     let error = from_client.subschema_for::<error::Wire>();
     let mut definitions = from_server.take_definitions(true);
     definitions.extend(from_client.take_definitions(true));

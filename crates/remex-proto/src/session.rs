@@ -1,4 +1,4 @@
-//! Sessions of one identity, seen from any of its connections.
+//! Requests about the sessions of an identity, from any of its connections.
 //!
 //! A `sessionId` in this family may be the id or the name of a session.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The reason with which the connection of a client is closed that lost its session to another.
+/// The close reason for a client whose session was taken over by another.
 pub const TAKEN_OVER: &str = "another client took the session over";
 
 /// `session/list`: which sessions does my identity have?

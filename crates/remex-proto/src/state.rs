@@ -1,6 +1,6 @@
-//! The pure machines: time is an argument, effects are return values.
+//! Pure state machines: time is an argument, effects are return values.
 //!
-//! None of them does I/O or looks at a clock, so each is tested with properties and all of them
+//! None of them does I/O or reads a clock, so each has property tests, and all of them are tested
 //! together over a simulated link.
 
 pub mod line_framer;

@@ -17,7 +17,9 @@ use remex_proto::{
     message, process as wire,
     state::{
         output_log::{Cursor, Next},
-        session_table::{Claim, Detached, End, NewSession, OnDetach, Resume, SessionTable, Takeover},
+        session_table::{
+            Detached, EndOutcome, NewSession, OnDetach, ResumeOutcome, ResumeRequest, SessionTable, Takeover,
+        },
     },
 };
 use serde::Serialize;
@@ -135,7 +137,7 @@ impl Server {
     pub(crate) fn rob(&mut self, now: Instant) {
         let now_ms = self.millis(now);
         for id in self.session_ids(now) {
-            let claim = Claim {
+            let claim = ResumeRequest {
                 identity: &IDENTITY,
                 client_name: "rival",
                 connection: RIVAL,
@@ -143,9 +145,9 @@ impl Server {
                 name: None,
                 on_detach: None,
             };
-            if let Resume::TookOver { loser } = self.sessions.resume(&id, &claim, now_ms) {
-                self.lose(loser, now);
-                self.hung_up.push(loser);
+            if let ResumeOutcome::TookOver { previous } = self.sessions.resume(&id, &claim, now_ms) {
+                self.lose(previous, now);
+                self.hung_up.push(previous);
             }
         }
     }
@@ -306,7 +308,7 @@ impl Server {
             }
             Call::SessionEnd(end) => {
                 let ended = self.sessions.end(&end.session_id, &IDENTITY, self.millis(now));
-                if matches!(ended, End::Ended { .. }) {
+                if matches!(ended, EndOutcome::Ended { .. }) {
                     self.forget(end.session_id);
                 }
                 self.answer(connection, &id, &Empty {}, now);
@@ -361,7 +363,7 @@ impl Server {
     }
 
     fn resume(&mut self, id: &str, connection: u32, now_ms: u64) -> Result<(), RpcError> {
-        let claim = Claim {
+        let claim = ResumeRequest {
             identity: &IDENTITY,
             client_name: "client",
             connection,
@@ -370,12 +372,12 @@ impl Server {
             on_detach: None,
         };
         match self.sessions.resume(id, &claim, now_ms) {
-            Resume::Attached => {}
-            Resume::Held { .. } => {
+            ResumeOutcome::Attached => {}
+            ResumeOutcome::Held { .. } => {
                 let text = format!("session {id} is already attached to another connection");
                 return Err(self.error(ErrorKind::SessionAttached, text).with_code(SESSION_ATTACHED));
             }
-            Resume::Unknown | Resume::NameTaken | Resume::TookOver { .. } => {
+            ResumeOutcome::Unknown | ResumeOutcome::NameTaken | ResumeOutcome::TookOver { .. } => {
                 return Err(self.error(ErrorKind::UnknownSession, format!("unknown session id {id}")));
             }
         }

@@ -1,4 +1,4 @@
-//! Which environment a child gets.
+//! The environment variables of a child.
 //!
 //! Pure: the host's environment is an argument. Start at [`resolve`].
 
@@ -10,13 +10,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Matched whatever their case, as all names here.
+/// The variables of [`Inherit::Core`]; case is ignored, as for all names here.
 const CORE: [&str; 11] =
     ["PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"];
 
 const DEFAULT_EXCLUDES: [&str; 3] = ["*KEY*", "*SECRET*", "*TOKEN*"];
 
-/// Secrets and switches of the server itself; no request can hand them to a child.
+/// Secrets and settings of the server itself; no request can pass them to a child.
 const NEVER: [&str; 6] = [
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
     "NODE_REPL_AUTH_TOKEN",
@@ -60,7 +60,7 @@ pub enum Inherit {
 
 /// Returns the environment of a child, sorted by name.
 ///
-/// Without a policy it is `env`; with one, `env` is laid over what the policy leaves of `host`.
+/// Without a policy it is `env`; with one, `env` overrides what the policy keeps of `host`.
 pub fn resolve(
     policy: Option<&EnvPolicy>,
     env: &BTreeMap<String, String>,
@@ -106,7 +106,7 @@ fn matches_any(patterns: &[impl AsRef<str>], name: &OsStr) -> bool {
     patterns.iter().any(|pattern| glob(pattern.as_ref().as_bytes(), name.as_bytes()))
 }
 
-/// Matches with one point of return, so that no pattern takes more than quadratic time.
+/// Matches with a single backtracking point, so that no pattern takes more than quadratic time.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut last_star = None;
@@ -135,7 +135,7 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// Returns the length of the first character, or 1 where the bytes are not UTF-8.
+/// Returns the length of the first character, or 1 if the bytes are not UTF-8.
 fn character_len(bytes: &[u8]) -> usize {
     let follows = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
     if bytes[0] < 0b1100_0000 { 1 } else { 1 + bytes[1..].iter().take(3).take_while(follows).count() }
@@ -239,7 +239,7 @@ mod tests {
         assert!(!glob(b"[A]", b"A"));
     }
 
-    /// What a glob means, without care for time.
+    /// A simple, slow reference implementation.
     fn slow_glob(pattern: &[u8], name: &[u8]) -> bool {
         match pattern.split_first() {
             None => name.is_empty(),

@@ -1,13 +1,13 @@
-//! Reading the one message that comes in floods.
+//! A fast path for `process/output`, by far the most frequent message.
 
 use super::OutputFrame;
 use crate::{blob, process::Output, process::Stream};
 
 impl OutputFrame<'_> {
-    /// Reads a `process/output` notification that is written as [`write`](Self::write) does, in one pass.
+    /// Parses a `process/output` notification in exactly the form that [`write`](Self::write) produces, in one pass.
     ///
-    /// Returns `None` for everything else: another message, another order, white space, escapes, a mistake. Those are
-    /// for [`Message::parse`](crate::Message::parse), which says the same about what is read here.
+    /// Returns `None` for anything else: other messages, another order of members, white space, escapes, errors. Use
+    /// [`Message::parse`](crate::Message::parse) for those; it gives the same result for messages that this accepts.
     ///
     /// ```
     /// use remex_proto::message::OutputFrame;
@@ -29,13 +29,13 @@ impl OutputFrame<'_> {
             .into_iter()
             .find_map(|stream| Some((stream, rest.strip_prefix(stream.name().as_bytes())?)))?;
         let text = rest.strip_prefix(Self::CHUNK.as_bytes())?.strip_suffix(Self::END.as_bytes())?;
-        // What decodes has no quote, no escape and nothing that is not ASCII.
+        // Valid base64 contains no quote, no escape and only ASCII.
         let chunk = blob::decode(text).ok()?;
         Some(Output { process_id, session_id, seq, stream, chunk })
     }
 }
 
-/// Returns a string without escapes, and what follows it.
+/// Returns a string without escapes and the rest of the input.
 fn plain_string(json: &[u8]) -> Option<(String, &[u8])> {
     let inner = json.strip_prefix(b"\"")?;
     let len = inner.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20))?;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::{Message, MessageLimits, ServerNote};
 
-    /// What the careful way says.
+    /// The result of the general parser.
     fn parsed(message: &[u8]) -> Option<Output> {
         match Message::parse(message, MessageLimits::WIRE).ok()? {
             Message::Notification { method, params } => match ServerNote::parse(&method, params).ok()? {

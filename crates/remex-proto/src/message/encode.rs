@@ -1,4 +1,4 @@
-//! Writing messages into a send buffer.
+//! Writes messages into a send buffer.
 
 use std::io::Write as _;
 
@@ -48,14 +48,14 @@ pub fn write_request<R: Request>(out: &mut Vec<u8>, id: &RequestId, request: &R)
     write_request_with(out, id, |out| write_request_body(out, request));
 }
 
-/// Appends `{"id":…,"method":…,"params":…}` with what [`write_request_body`] has appended somewhere else.
+/// Appends `{"id":…,"method":…,"params":…}` around a body that [`write_request_body`] has written before.
 pub fn write_request_with(out: &mut Vec<u8>, id: &RequestId, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(b"{\"id\":");
     write_json(out, id);
     write(out);
 }
 
-/// Appends `,"method":…,"params":…}`: a request but for its id, which is given when it is sent.
+/// Appends `,"method":…,"params":…}`: a request without its id, which is assigned when it is sent.
 pub fn write_request_body<R: Request>(out: &mut Vec<u8>, request: &R) {
     out.extend_from_slice(b",\"method\":");
     write_json(out, R::METHOD);
@@ -65,12 +65,12 @@ pub fn write_request_body<R: Request>(out: &mut Vec<u8>, request: &R) {
 }
 
 fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(out, value).expect("wire types have text keys, and memory takes every write");
+    serde_json::to_writer(out, value).expect("wire types have string keys, and writes to memory do not fail");
 }
 
-/// A `process/output` notification that goes from the log into the send buffer in one step.
+/// A `process/output` notification, encoded from the log straight into the send buffer.
 ///
-/// The ids are JSON texts with their quotes, escaped once per process and not once per chunk.
+/// The ids are quoted JSON strings, escaped once per process instead of once per chunk.
 ///
 /// ```
 /// use remex_proto::{message::OutputFrame, process::Stream};
@@ -96,11 +96,11 @@ pub struct OutputFrame<'a> {
     pub process_id: &'a str,
     /// The observed session it belongs to, as a JSON string.
     pub session_id: Option<&'a str>,
-    /// Its place among the events of the process.
+    /// The number of the event in its process.
     pub seq: u64,
-    /// Where the bytes came from.
+    /// The stream that the bytes come from.
     pub stream: Stream,
-    /// What was said.
+    /// The output.
     pub bytes: &'a [u8],
 }
 
@@ -112,7 +112,7 @@ impl OutputFrame<'_> {
     pub(super) const CHUNK: &'static str = "\",\"chunk\":\"";
     pub(super) const END: &'static str = "\"}}";
 
-    /// Returns exactly how much [`write`](Self::write) appends.
+    /// Returns the exact number of bytes that [`write`](Self::write) appends.
     #[allow(clippy::len_without_is_empty)] // A frame is never empty.
     pub fn len(&self) -> usize {
         let texts = [Self::PROCESS, Self::SEQ, Self::STREAM, Self::CHUNK, Self::END];
@@ -135,7 +135,7 @@ impl OutputFrame<'_> {
             out.extend_from_slice(session.as_bytes());
         }
         out.extend_from_slice(Self::SEQ.as_bytes());
-        write!(out, "{}", self.seq).expect("memory takes every write");
+        write!(out, "{}", self.seq).expect("writes to memory do not fail");
         out.extend_from_slice(Self::STREAM.as_bytes());
         out.extend_from_slice(self.stream.name().as_bytes());
         out.extend_from_slice(Self::CHUNK.as_bytes());
@@ -144,7 +144,7 @@ impl OutputFrame<'_> {
     }
 }
 
-/// An `http/request/bodyDelta` notification with a part of the body, written in one step.
+/// An `http/request/bodyDelta` notification with a part of the body, encoded straight into the send buffer.
 ///
 /// The last one of a stream is a [`BodyDelta`](crate::http::BodyDelta).
 ///
@@ -162,7 +162,7 @@ impl OutputFrame<'_> {
 pub struct BodyFrame<'a> {
     /// The request, as a JSON string.
     pub request_id: &'a str,
-    /// Its place in the stream.
+    /// The number of the part in its stream.
     pub seq: u64,
     /// The next part of the body.
     pub bytes: &'a [u8],
@@ -173,7 +173,7 @@ impl BodyFrame<'_> {
     const SEQ: &'static str = ",\"seq\":";
     const DELTA: &'static str = ",\"deltaBase64\":\"";
     const END: &'static str = "\",\"done\":false,\"error\":null}}";
-    /// The longest number.
+    /// The length of the longest number.
     const DIGITS: usize = 20;
 
     /// Appends the notification.
@@ -183,7 +183,7 @@ impl BodyFrame<'_> {
         out.extend_from_slice(Self::REQUEST.as_bytes());
         out.extend_from_slice(self.request_id.as_bytes());
         out.extend_from_slice(Self::SEQ.as_bytes());
-        write!(out, "{}", self.seq).expect("memory takes every write");
+        write!(out, "{}", self.seq).expect("writes to memory do not fail");
         out.extend_from_slice(Self::DELTA.as_bytes());
         blob::encode_into(self.bytes, out);
         out.extend_from_slice(Self::END.as_bytes());

@@ -1,13 +1,13 @@
-//! One strict pass over the text of a message.
+//! Validates a message in one strict pass.
 //!
-//! It builds nothing: it proves that the text is JSON within the limits and finds the members of
-//! the envelope. Only the keys of open objects are remembered, to find duplicates.
+//! It builds no tree: it checks that the text is JSON within the limits and finds the members of
+//! the envelope. It remembers only the keys of open objects, to detect duplicates.
 
 use std::{borrow::Cow, collections::HashSet};
 
 use super::{Malformed, MessageLimits};
 
-/// The JSON texts of the members that an envelope can have.
+/// The JSON text of each member of the envelope.
 #[derive(Debug, Default)]
 pub(super) struct Members<'a> {
     pub(super) id: Option<&'a str>,
@@ -42,7 +42,7 @@ pub(super) fn members(text: &str, limits: MessageLimits) -> Result<Members<'_>, 
     if scanner.at < text.len() { scanner.expected("nothing more") } else { Ok(members) }
 }
 
-/// Returns the text of a JSON string that was scanned before, `None` for any other value.
+/// Returns the text of a JSON string that has been scanned, or `None` for any other value.
 pub(super) fn unquote(json: &str) -> Option<Cow<'_, str>> {
     let inner = json.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') { serde_json::from_str(json).ok().map(Cow::Owned) } else { Some(inner.into()) }
@@ -54,12 +54,12 @@ struct Scanner<'a> {
     at: usize,
     values: usize,
     limits: MessageLimits,
-    /// Of all open objects, the innermost last.
+    /// The keys of all open objects, innermost last.
     keys: Vec<Cow<'a, str>>,
 }
 
 impl<'a> Scanner<'a> {
-    /// Scans a value; `depth` is that of what holds it.
+    /// Scans a value; `depth` is that of its container.
     fn value(&mut self, depth: u8) -> Result<(), Malformed> {
         self.values += 1;
         if self.values > self.limits.max_values {
@@ -199,9 +199,9 @@ impl<'a> Scanner<'a> {
         }
         let number = &self.text[start..self.at];
         let fits = match number.len() {
-            // Whoever decodes it later draws the same line.
+            // The decoder that reads it later applies the same limit.
             len if len > integer_len => serde_json::from_str::<f64>(number).is_ok(),
-            // Nothing this short leaves 64 bits.
+            // Any number this short fits 64 bits.
             ..=18 => true,
             _ if negative => number.parse::<i64>().is_ok(),
             _ => number.parse::<u64>().is_ok(),
@@ -245,14 +245,14 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Returns how many bytes from the front a string can hold as they are.
+/// Returns the length of the prefix that needs no escape in a string.
 fn plain_len(bytes: &[u8]) -> usize {
-    /// Most strings end within one; a longer one is worth wide registers.
+    /// Most strings are shorter; longer ones are checked with wide registers.
     const BLOCK: usize = 64;
 
     let mut plain = 0;
     while let Some(block) = bytes.get(plain..plain + BLOCK) {
-        // Without an early exit the compiler looks at many bytes at once.
+        // No early exit, so that the compiler can vectorize the loop.
         if block.iter().fold(false, |found, byte| found | is_special(*byte)) {
             break;
         }
@@ -267,7 +267,7 @@ fn is_special(byte: u8) -> bool {
 }
 
 fn duplicate<'k>(keys: &'k [Cow<'_, str>]) -> Option<&'k str> {
-    /// Up to here comparing all pairs is cheaper than hashing.
+    /// Up to this many keys, comparing all pairs is cheaper than hashing.
     const FEW: usize = 16;
 
     if keys.len() <= FEW {

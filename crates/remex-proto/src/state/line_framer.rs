@@ -1,13 +1,13 @@
-//! Cuts a stream of bytes into lines: the framing of stdio and unix sockets.
+//! Splits a byte stream into lines: the framing of stdio and unix sockets.
 //!
-//! Pure: it never reads by itself and never looks inside a line. Start at [`LineFramer`].
+//! Pure: it does no I/O and never interprets a line. Start at [`LineFramer`].
 
 use std::mem;
 
 use bytes::Bytes;
 use memchr::memchr;
 
-/// An empty framer keeps at most this many bytes of memory, so that an idle connection costs little.
+/// The memory that an empty framer may keep, in bytes, so that an idle connection costs little.
 const KEPT_CAPACITY: usize = 4 * 1024;
 
 /// One line of input.
@@ -15,14 +15,14 @@ const KEPT_CAPACITY: usize = 4 * 1024;
 pub enum Line {
     /// A whole line without its terminator; never blank.
     Message(Bytes),
-    /// A line that passed the limit; what is left of it is skipped.
+    /// A line that exceeds the limit; the rest of it is skipped.
     TooLong,
 }
 
-/// Cuts bytes into lines, however they were split on their way.
+/// Splits bytes into lines, however they were split in transit.
 ///
-/// A line ends with LF or CRLF. Lines of nothing but white space are skipped. Take all lines after each
-/// read: then the framer holds at most one line of the limit and what was read last.
+/// A line ends with LF or CRLF. Blank lines are skipped. Take all lines after each read: then the framer
+/// holds at most one line of maximum length and the bytes read last.
 ///
 /// ```
 /// use remex_proto::state::line_framer::{Line, LineFramer};
@@ -37,13 +37,13 @@ pub enum Line {
 /// ```
 #[derive(Debug)]
 pub struct LineFramer {
-    /// Always the start of its allocation, so that its capacity is what it really costs.
+    /// A `Vec`, so that its capacity is the memory it really uses.
     buffer: Vec<u8>,
-    /// Where the first line that was not handed out begins. start <= searched <= buffer.len()
+    /// The start of the first line not returned yet. start <= searched <= buffer.len()
     start: usize,
-    /// No line end lies between `start` and here.
+    /// There is no line end between `start` and this index.
     searched: usize,
-    /// In bytes, without the terminator.
+    /// The longest line in bytes, without the terminator.
     max_len: usize,
     mode: Mode,
 }
@@ -51,7 +51,7 @@ pub struct LineFramer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Collecting,
-    /// The line at `start` is the rest of one that was too long.
+    /// The line at `start` is the rest of a line that was too long.
     Skipping,
 }
 
@@ -61,7 +61,7 @@ impl LineFramer {
         Self { buffer: Vec::new(), start: 0, searched: 0, max_len, mode: Mode::Collecting }
     }
 
-    /// Appends what was received.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -71,19 +71,19 @@ impl LineFramer {
         &mut self.buffer
     }
 
-    /// Returns how much of the line has come that is not complete, once no line is left to take.
+    /// Returns the length of the incomplete line, once all complete lines are taken.
     pub fn unfinished_len(&self) -> usize {
         self.buffer.len() - self.start
     }
 
-    /// Gives up on the line that is not complete, because there is no memory for it: what is left of it is skipped.
+    /// Drops the incomplete line because there is no memory for it; the rest of it is skipped.
     pub fn skip_unfinished(&mut self) {
         self.start = self.buffer.len();
         self.mode = Mode::Skipping;
         self.compact();
     }
 
-    /// Returns what is left when the input has ended: an unterminated last line is a line too.
+    /// Returns the remaining lines at the end of the input, including an unterminated last line.
     ///
     /// Call it until it returns `None`.
     pub fn finish(&mut self) -> Option<Line> {
@@ -95,7 +95,7 @@ impl LineFramer {
         })
     }
 
-    /// Takes the line from `start` to `end`, or nothing when it is blank or skipped; the next one starts
+    /// Takes the line from `start` to `end`, or nothing if it is blank or skipped; the next one starts
     /// at `next`.
     fn take_line(&mut self, end: usize, next: usize) -> Option<Line> {
         let start = mem::replace(&mut self.start, next);
@@ -112,8 +112,8 @@ impl LineFramer {
         if line.iter().all(u8::is_ascii_whitespace) {
             return None;
         }
-        // Only a line that fills most of the buffer takes it along: then a small message never pins a large
-        // buffer, and a large message is not in memory twice.
+        // Only a line that fills most of the buffer takes it: so a small message never pins a large buffer,
+        // and a large message is never in memory twice.
         if len < self.buffer.capacity() / 2 {
             return Some(Line::Message(Bytes::copy_from_slice(line)));
         }
@@ -124,10 +124,10 @@ impl LineFramer {
         Some(Line::Message(whole.slice(start..start + len)))
     }
 
-    /// Gives up on the unfinished line at `start` if it is too long already.
+    /// Drops the incomplete line at `start` if it is too long already.
     fn check_unfinished(&mut self) -> Option<Line> {
         let unfinished = &self.buffer[self.start..];
-        // A carriage return just behind the limit may turn out to be half of the terminator.
+        // A carriage return just after the limit may be the first half of the terminator.
         let excess = unfinished.len().saturating_sub(self.max_len);
         if self.mode == Mode::Collecting && (excess == 0 || excess == 1 && unfinished.ends_with(b"\r")) {
             return None;
@@ -139,7 +139,7 @@ impl LineFramer {
         }
     }
 
-    /// Moves the unfinished line to the front and gives back memory that it does not need.
+    /// Moves the incomplete line to the front and releases memory that it does not need.
     fn compact(&mut self) {
         let unfinished = self.buffer.len() - self.start;
         if self.buffer.capacity() > KEPT_CAPACITY.max(2 * unfinished) {
@@ -153,7 +153,7 @@ impl LineFramer {
     }
 }
 
-/// Ends where no further line is complete, and goes on when more has been pushed.
+/// Ends after the last complete line, and continues after more bytes are pushed.
 impl Iterator for LineFramer {
     type Item = Line;
 
@@ -179,7 +179,7 @@ mod tests {
 
     const MAX_LEN: usize = 8;
 
-    /// What the rules say about the whole input at once.
+    /// The expected lines of the whole input.
     fn lines_of(input: &[u8]) -> Vec<Line> {
         input
             .split(|&byte| byte == b'\n')

@@ -1,7 +1,7 @@
-//! Finds a regular expression in bytes that arrive in pieces.
+//! Searches for a regular expression in bytes that arrive in pieces.
 //!
-//! Every byte is looked at once: a lazy DFA carries its state from one piece to the next. Only when
-//! it has seen that there is a match is the text searched for where the match lies. Start at [`Search`].
+//! Each byte is processed once: a lazy DFA keeps its state from one piece to the next. Only after it
+//! reports a match is the text searched for the position of the match. Start at [`Search`].
 
 use regex_automata::{
     Anchored, MatchKind,
@@ -16,16 +16,16 @@ use regex_automata::{
 
 use crate::{ErrorKind, RpcError, process::Stream};
 
-/// The longest expression.
+/// The longest expression accepted.
 const PATTERN_BYTES: usize = 8 << 10;
 
 /// The most memory a compiled expression may take.
 const COMPILED_BYTES: usize = 512 << 10;
 
-/// How much of a stream is kept to say what the match was.
+/// How much of a stream is kept to return the text of the match.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// One expression, searched for in the output of one process, in each stream by itself.
+/// A search for one expression in the output of one process, in each stream separately.
 ///
 /// ```
 /// use remex_proto::{process::Stream, state::matcher::Search};
@@ -47,14 +47,14 @@ impl Search {
     ///
     /// # Errors
     ///
-    /// When it is no expression, or too large.
+    /// If the expression is invalid or too large.
     pub fn new(pattern: &str) -> Result<Self, RpcError> {
         let first = Matcher::new(pattern)?;
         let second = first.another().map_or_else(|| Matcher::new(pattern), Ok)?;
         Ok(Search { streams: [(first, Vec::new()), (second, Vec::new())] })
     }
 
-    /// Begins anew, because something is missing: what comes next does not continue what came before.
+    /// Restarts after a gap: the next piece does not continue the previous one.
     pub fn restart(&mut self) {
         for (matcher, text) in &mut self.streams {
             matcher.restart();
@@ -62,12 +62,12 @@ impl Search {
         }
     }
 
-    /// Looks at the next piece, and returns the bytes that match once they are there.
+    /// Processes the next piece and returns the match once it is complete.
     pub fn look_at(&mut self, stream: Stream, bytes: &[u8]) -> Option<Vec<u8>> {
         let (matcher, text) = &mut self.streams[usize::from(stream == Stream::Stderr)];
         text.extend_from_slice(bytes);
-        if matcher.feed(bytes) == Seen::Match {
-            // A match that began before what is kept is there all the same.
+        if matcher.feed(bytes) == MatchStatus::Match {
+            // A match that began before the kept text still counts.
             return Some(matcher.find(text).unwrap_or_default().to_vec());
         }
         if text.len() > KEPT_BYTES {
@@ -77,7 +77,7 @@ impl Search {
     }
 }
 
-/// One expression, fed with one stream.
+/// A search for one expression in one stream.
 #[derive(Debug)]
 pub struct Matcher {
     dfa: DFA,
@@ -86,25 +86,25 @@ pub struct Matcher {
     regex: meta::Regex,
 }
 
-/// What a piece of input told.
+/// The result of processing a piece of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Seen {
-    /// The expression matches somewhere in what was fed so far.
+pub enum MatchStatus {
+    /// The expression matches somewhere in the input so far.
     Match,
     /// Not yet.
     Nothing,
 }
 
 impl Matcher {
-    /// Compiles `pattern`, which matches bytes: classes such as `\w` and `\b` are those of ASCII.
+    /// Compiles `pattern`, which matches bytes: classes such as `\w` and `\b` are ASCII-only.
     ///
     /// ```
-    /// use remex_proto::state::matcher::{Matcher, Seen};
+    /// use remex_proto::state::matcher::{Matcher, MatchStatus};
     ///
     /// let mut matcher = Matcher::new("rea+dy")?;
-    /// assert_eq!(matcher.feed(b"not re"), Seen::Nothing);
-    /// assert_eq!(matcher.feed(b"ady"), Seen::Match);
+    /// assert_eq!(matcher.feed(b"not re"), MatchStatus::Nothing);
+    /// assert_eq!(matcher.feed(b"ady"), MatchStatus::Match);
     /// assert_eq!(matcher.find(b"not ready"), Some(&b"ready"[..]));
     /// # Ok::<(), remex_proto::RpcError>(())
     /// ```
@@ -140,27 +140,29 @@ impl Matcher {
         Some(Matcher { dfa, cache, at, regex })
     }
 
-    /// Begins anew: what comes next does not continue what came before.
+    /// Restarts: the next piece does not continue the previous one.
     pub fn restart(&mut self) {
         if let Some(anew) = self.another() {
             *self = anew;
         }
     }
 
-    /// Looks at the next piece.
-    pub fn feed(&mut self, bytes: &[u8]) -> Seen {
+    /// Processes the next piece.
+    pub fn feed(&mut self, bytes: &[u8]) -> MatchStatus {
         for &byte in bytes {
-            // A state that cannot be built would need a cache that never fills up; then nothing is found.
-            let Ok(next) = self.dfa.next_state(&mut self.cache, self.at, byte) else { return Seen::Nothing };
+            // If the cache cannot hold another state, the search reports no match.
+            let Ok(next) = self.dfa.next_state(&mut self.cache, self.at, byte) else {
+                return MatchStatus::Nothing;
+            };
             if next.is_match() {
-                return Seen::Match;
+                return MatchStatus::Match;
             }
             self.at = next;
         }
-        // What has arrived so far may be a match that only its end was missing for.
+        // The input so far may match if it ends here.
         match self.dfa.next_eoi_state(&mut self.cache, self.at) {
-            Ok(end) if end.is_match() => Seen::Match,
-            Ok(_) | Err(_) => Seen::Nothing,
+            Ok(end) if end.is_match() => MatchStatus::Match,
+            Ok(_) | Err(_) => MatchStatus::Nothing,
         }
     }
 
@@ -182,7 +184,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    // A syntax error is drawn over several lines, the last of which says what is wrong.
+    // A syntax error has several lines; the last one states the cause.
     cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
@@ -195,7 +197,7 @@ mod tests {
         let mut text = Vec::new();
         for (index, piece) in pieces.iter().enumerate() {
             text.extend_from_slice(piece);
-            if matcher.feed(piece) == Seen::Match {
+            if matcher.feed(piece) == MatchStatus::Match {
                 return Some((index, matcher.find(&text).unwrap().to_vec()));
             }
         }

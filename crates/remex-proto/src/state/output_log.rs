@@ -1,7 +1,8 @@
-//! The ordered, bounded record of what one process has said.
+//! The ordered, bounded record of the output of one process.
 //!
-//! Pure: no I/O, no clock. One writer appends, readers come with a [`Cursor`]; live streaming,
-//! reading back, resuming after a cut and a second viewer are the same call. Start at [`OutputLog`].
+//! Pure: no I/O, no clock. One writer appends, and each reader has a [`Cursor`]; live streaming,
+//! reading back, resuming after a disconnect and a second viewer all use the same call. Start at
+//! [`OutputLog`].
 
 mod kept;
 mod store;
@@ -13,21 +14,21 @@ use store::{Span, Store};
 
 pub use crate::process::{Produced, Stream};
 
-/// The number of an event in its process: 1, 2, 3 … over output, exit and close.
+/// The sequence number of an event in its process, from 1; output, exit and close are events.
 pub type Seq = u64;
 
-/// The caps of one log.
+/// The limits of one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of output kept, heads and tails for snapshots included.
+    /// Bytes of output to keep, including heads and tails for snapshots.
     pub retain_bytes: usize,
-    /// Events kept.
+    /// Events to keep.
     pub retain_events: usize,
-    /// The longest chunk that reads are gathered into.
+    /// The longest chunk that consecutive reads are merged into.
     pub chunk_bytes: usize,
-    /// The longest time that a chunk gathers, in milliseconds: its time is that of all its bytes, give or take this.
+    /// The longest time that reads are merged into one chunk, in milliseconds: the precision of its timestamp.
     pub chunk_ms: u64,
-    /// How many of the first bytes of all streams are kept for snapshots, inside `retain_bytes`; a quarter of that may
+    /// How many of the first bytes of all streams to keep for snapshots, within `retain_bytes`; a quarter of that may
     /// be kept of the last bytes of each.
     pub head_bytes: usize,
 }
@@ -45,21 +46,21 @@ impl Default for Limits {
     }
 }
 
-/// What eviction has to spare.
+/// The events that eviction must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Nobody waits for anything: the oldest output goes when room is needed.
+    /// None: the oldest output is evicted to make room.
     Nothing,
-    /// Events above this number have not been acknowledged and stay; a full log then has no room.
+    /// Events after this number, which are not acknowledged; a full log then has no room.
     After(Seq),
 }
 
-/// Where one reader stands in one log.
+/// The position of one reader in one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The last event seen; 0 before the first.
     pub seq: Seq,
-    /// Bytes of output up to and including that event; `None` when that was forgotten.
+    /// Bytes of output up to and including that event; `None` if the log no longer knows.
     pub offset: Option<u64>,
 }
 
@@ -68,21 +69,21 @@ impl Cursor {
     pub const START: Cursor = Cursor { seq: 0, offset: Some(0) };
 }
 
-/// Events that were evicted before a reader got to them.
+/// Events that were evicted before a reader reached them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The first missing event.
     pub from_seq: Seq,
     /// The last missing event.
     pub to_seq: Seq,
-    /// Bytes of output in them; `None` for a cursor so old that its place in the stream is forgotten.
+    /// Bytes of output in them; `None` for a cursor so old that the log no longer knows its offset.
     pub bytes: Option<u64>,
 }
 
-/// What a reader finds at its cursor.
+/// The next item for a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'a> {
-    /// Something was evicted here; the reader now stands behind it.
+    /// Events were evicted here; the cursor is now after them.
     Gap(Gap),
     /// A chunk of output.
     Output {
@@ -92,7 +93,7 @@ pub enum Next<'a> {
         stream: Stream,
         /// When its first byte was read.
         at_ms: u64,
-        /// Never empty.
+        /// The output; never empty.
         bytes: &'a [u8],
     },
     /// The direct child has ended.
@@ -101,7 +102,7 @@ pub enum Next<'a> {
     Closed(Seq),
 }
 
-/// Head and tail of everything a process has printed, of each stream on its own.
+/// The head and tail of everything a process has printed, per stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Kept bytes of standard output.
@@ -110,17 +111,17 @@ pub struct Snapshot {
     pub stderr: Vec<u8>,
     /// Kept bytes of the terminal.
     pub pty: Vec<u8>,
-    /// Bytes produced but not in here, lost between heads and tails.
+    /// Bytes omitted between heads and tails.
     pub omitted: u64,
 }
 
-/// How many ends of evicted events are remembered, so that a late reader's gap is told exactly.
+/// How many ends of evicted events the log remembers, so that a late reader learns the exact size of its gap.
 const REMEMBERED_ENDS: usize = 4096;
 
 /// The record of one process: output, exit and close, each with its number.
 ///
-/// A chunk may still grow for a moment, until a reader takes it; then it is sealed. Produced bytes are always the
-/// retained ones plus the evicted ones.
+/// The newest chunk may still grow for a moment, until a reader takes it; then it is sealed. Produced bytes are always
+/// the sum of retained and evicted bytes.
 #[derive(Debug)]
 pub struct OutputLog {
     limits: Limits,
@@ -132,13 +133,13 @@ pub struct OutputLog {
     retained: usize,
     produced: Produced,
     evicted: u64,
-    /// `end` of the events just before `first_seq`, the last one last.
+    /// `end` of the events just before `first_seq`, newest last.
     evicted_ends: VecDeque<u64>,
     kept: Kept,
-    /// Events up to here were taken by a reader and no longer grow.
+    /// Events up to this one were taken by a reader and no longer grow.
     sealed: Seq,
-    /// Whether the last eviction left as many events as may be, all of them held: better a chunk with a coarse time
-    /// than a process that waits.
+    /// Whether the last eviction left the maximum number of events, all of them held: a chunk with a coarse timestamp is
+    /// better than a blocked process.
     is_crowded: bool,
     exited: Option<Seq>,
     closed: bool,
@@ -160,10 +161,10 @@ enum Kind {
     Closed,
 }
 
-/// What an event costs beside its bytes.
+/// The memory of an event in addition to its bytes.
 const EVENT_BYTES: usize = size_of::<Entry>();
 
-/// An index that was this large once is not made smaller.
+/// The index never shrinks below this capacity.
 const SMALL_INDEX: usize = 64;
 
 impl OutputLog {
@@ -186,16 +187,16 @@ impl OutputLog {
         }
     }
 
-    /// Returns how many bytes may be appended now: 0 means full, the producer has to wait.
+    /// Returns how many bytes may be appended now; 0 means that the log is full and the producer must wait.
     ///
-    /// `budget` is what session and server leave to this log beside its own cap, its index included.
+    /// `budget` is what the limits of session and server leave for this log, including its index.
     pub fn room(&self, hold: Hold, budget: usize) -> usize {
         let evictable = self.evictable(hold);
         let events_full = self.entries.len() >= self.limits.retain_events;
         if events_full && evictable.events == 0 && !self.may_join_any() {
             return 0;
         }
-        // What is kept for snapshots does not become free.
+        // Heads and tails for snapshots are not freed.
         let freed = evictable.bytes - self.kept.growth(evictable.bytes);
         let index = evictable.events * EVENT_BYTES;
         let within_cap = (self.limits.retain_bytes + freed).saturating_sub(self.held_bytes());
@@ -205,8 +206,8 @@ impl OutputLog {
 
     /// Appends up to `max` bytes of `stream` that `fill` writes into the slice it is given.
     ///
-    /// `fill` returns how many bytes it wrote; 0 appends nothing. Afterwards the oldest events that
-    /// `hold` does not protect are evicted until the cap is kept.
+    /// `fill` returns how many bytes it wrote; 0 appends nothing. Then evicts the oldest events that
+    /// `hold` does not protect until the log is within its limits.
     pub fn append<E>(
         &mut self,
         stream: Stream,
@@ -243,8 +244,8 @@ impl OutputLog {
         Ok(len)
     }
 
-    /// Evicts the oldest events that `hold` does not protect until the caps are kept, but never the newest one: a
-    /// reader or a search that waits for it must have a chance to see it.
+    /// Evicts the oldest events that `hold` does not protect until the log is within its limits, but never the newest
+    /// one: a reader or a search that waits for it must be able to see it.
     pub fn evict(&mut self, hold: Hold, budget: usize) {
         self.evict_all_but(1, hold, budget);
     }
@@ -261,7 +262,7 @@ impl OutputLog {
         self.is_crowded = self.entries.len() >= self.limits.retain_events && !self.front_evictable(hold);
     }
 
-    /// Gives up everything that `hold` does not protect, also what is kept for snapshots.
+    /// Evicts everything that `hold` does not protect, including heads and tails for snapshots.
     pub fn give_up(&mut self, hold: Hold) {
         self.evict_all_but(0, hold, 0);
         self.kept.clear();
@@ -276,7 +277,7 @@ impl OutputLog {
         seq
     }
 
-    /// Records that nothing more will come, and gives spare memory back.
+    /// Records that no more events will follow, and releases spare memory.
     pub fn push_closed(&mut self, now_ms: u64) -> Seq {
         debug_assert!(!self.closed, "a process closes once");
         let seq = self.push_marker(Kind::Closed, now_ms);
@@ -286,7 +287,7 @@ impl OutputLog {
         seq
     }
 
-    /// Returns what `cursor` finds and moves it on, or `None` at the end.
+    /// Returns the next item and advances `cursor`, or `None` at the end.
     pub fn next(&mut self, cursor: &mut Cursor) -> Option<Next<'_>> {
         if let Some(gap) = self.gap(cursor) {
             *cursor = Cursor { seq: gap.to_seq, offset: Some(self.start_of_first()) };
@@ -311,18 +312,18 @@ impl OutputLog {
         self.entries.get(self.index_after(cursor.seq)?).map(|entry| entry.span.len)
     }
 
-    /// Returns the bytes that wait behind `cursor`, as far as they are retained.
+    /// Returns the retained bytes after `cursor`.
     pub fn behind(&self, cursor: &Cursor) -> u64 {
         let seen = cursor.offset.unwrap_or(0).max(self.start_of_first());
         self.total().saturating_sub(seen)
     }
 
-    /// Tells whether `cursor` has something to read.
+    /// Returns whether `cursor` has something to read.
     pub fn has_next(&self, cursor: &Cursor) -> bool {
         cursor.seq < self.next_seq() - 1
     }
 
-    /// Returns what was evicted right behind `cursor`.
+    /// Returns the evicted events right after `cursor`.
     pub fn gap(&self, cursor: &Cursor) -> Option<Gap> {
         let from_seq = cursor.seq.checked_add(1)?;
         (from_seq < self.first_seq).then(|| Gap {
@@ -334,24 +335,24 @@ impl OutputLog {
 
     /// Returns the cursor of a reader that has seen everything up to `seq`.
     ///
-    /// What it has seen no longer grows.
+    /// Chunks up to `seq` no longer grow.
     pub fn cursor_after(&mut self, seq: Seq) -> Cursor {
         self.sealed = self.sealed.max(seq.min(self.next_seq() - 1));
         Cursor { seq, offset: self.end_of(seq) }
     }
 
-    /// Returns the cursor behind the newest event.
+    /// Returns the cursor after the newest event.
     pub fn newest(&mut self) -> Cursor {
         self.cursor_after(self.next_seq() - 1)
     }
 
     /// Returns head and tail of everything produced, at most `max_bytes` of it.
     ///
-    /// Where that is too little for all of it, a stream with little to say goes before one with much.
+    /// If the output is longer, short streams are kept before long ones.
     ///
     /// # Errors
     ///
-    /// When there is no memory for it.
+    /// If memory cannot be allocated.
     pub fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
         const STREAMS: [Stream; 3] = [Stream::Stdout, Stream::Stderr, Stream::Pty];
         let mut pieces = STREAMS.map(|stream| self.kept.ends(stream).to_vec());
@@ -369,7 +370,7 @@ impl OutputLog {
         Ok(Snapshot { stdout, stderr, pty, omitted })
     }
 
-    /// Returns the number the next event will get.
+    /// Returns the number of the next event.
     pub fn next_seq(&self) -> Seq {
         self.first_seq + self.entries.len() as u64
     }
@@ -384,7 +385,7 @@ impl OutputLog {
         self.exited
     }
 
-    /// Tells whether the last event is recorded.
+    /// Returns whether the close is recorded.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -399,27 +400,27 @@ impl OutputLog {
         self.produced.stdout + self.produced.stderr + self.produced.pty
     }
 
-    /// Returns the newest event whose output ends at or before `offset`, 0 when there is none retained.
+    /// Returns the newest event whose output ends at or before `offset`, or 0 if none is retained.
     pub fn seq_ending_by(&self, offset: u64) -> Seq {
         self.first_seq - 1 + self.entries.partition_point(|entry| entry.end <= offset) as u64
     }
 
-    /// Returns the bytes that can no longer be read.
+    /// Returns the number of evicted bytes.
     pub fn evicted_bytes(&self) -> u64 {
         self.evicted
     }
 
-    /// Returns the bytes kept: readable ones, and heads and tails for snapshots.
+    /// Returns the bytes kept: retained output, and heads and tails for snapshots.
     pub fn held_bytes(&self) -> usize {
         self.retained + self.kept.len()
     }
 
-    /// Returns the bytes kept, and those of the index that leads to them.
+    /// Returns the bytes kept, including the index.
     pub fn footprint(&self) -> usize {
         self.held_bytes() + self.entries.len() * EVENT_BYTES
     }
 
-    /// Returns the bytes of memory allocated: for output, for its index and for what snapshots show.
+    /// Returns the bytes of memory allocated: for output, index, heads and tails.
     pub fn memory(&self) -> usize {
         self.store.memory()
             + self.kept.memory()
@@ -427,7 +428,7 @@ impl OutputLog {
             + self.evicted_ends.capacity() * size_of::<u64>()
     }
 
-    /// Bytes of output up to and including event `seq`, unless that is forgotten.
+    /// Returns the bytes of output up to and including event `seq`, if the log still knows.
     fn end_of(&self, seq: Seq) -> Option<u64> {
         if seq == 0 {
             Some(0)
@@ -451,7 +452,7 @@ impl OutputLog {
         self.push(Entry { kind, at_ms: now_ms, span: self.store.tail(), end })
     }
 
-    /// Tells whether what is read now belongs to the time of the last chunk; clocks may go back.
+    /// Returns whether output read now may join the last chunk; the clock may go back.
     fn is_gathering(&self, now_ms: u64) -> bool {
         self.entries.back().is_some_and(|last| now_ms.abs_diff(last.at_ms) < self.limits.chunk_ms)
     }
@@ -477,7 +478,7 @@ impl OutputLog {
         usize::try_from(seq.checked_add(1)?.checked_sub(self.first_seq)?).ok()
     }
 
-    /// Bytes of output before the first entry.
+    /// Returns the bytes of output before the first entry.
     fn start_of_first(&self) -> u64 {
         self.total() - self.retained as u64
     }
@@ -525,14 +526,14 @@ impl OutputLog {
     }
 }
 
-/// What may go when room is needed.
+/// What eviction may free.
 #[derive(Clone, Copy)]
 struct Evictable {
     bytes: usize,
     events: usize,
 }
 
-/// Divides `most` bytes among streams of these lengths: what one does not need is for the others.
+/// Divides `most` bytes among streams of these lengths; what one does not need goes to the others.
 fn share(lens: [usize; 3], most: usize) -> [usize; 3] {
     let mut shares = [0; 3];
     let mut order = [0, 1, 2];
@@ -545,7 +546,7 @@ fn share(lens: [usize; 3], most: usize) -> [usize; 3] {
     shares
 }
 
-/// Joins the pieces of a stream, which have `len` bytes; of more than `most` only the beginning and the end.
+/// Joins the pieces of a stream, `len` bytes in all; if that is more than `most`, keeps only the beginning and the end.
 fn ends_of(pieces: &[&[u8]], len: usize, most: usize) -> Result<Vec<u8>, TryReserveError> {
     let (front, back) = if len <= most { (len, 0) } else { (most / 2, most - most / 2) };
     let mut joined = Vec::new();

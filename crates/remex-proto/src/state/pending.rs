@@ -1,19 +1,19 @@
-//! The client's table of calls that wait for an answer.
+//! The client's table of unanswered calls.
 //!
-//! Pure: it sends nothing and knows no method. Start at [`Pending`].
+//! Pure: it sends nothing and knows no methods. Start at [`Pending`].
 
 use std::{collections::BTreeMap, mem};
 
-/// How much may wait at once.
+/// Limits on unanswered calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many calls.
+    /// The number of calls.
     pub calls: usize,
-    /// How many bytes they may have together; a single larger call is accepted when none wait.
+    /// The total size of the calls in bytes; a single larger call is accepted if no other is pending.
     pub bytes: usize,
 }
 
-/// What happens to a call that is unanswered when the connection is lost.
+/// What happens to an unanswered call after a disconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterDisconnect {
     /// It is sent again: a read, a write with an id, a start with an id.
@@ -26,18 +26,18 @@ pub enum AfterDisconnect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused<T> {
     /// Too many calls are pending.
-    #[error("too many calls wait for an answer; wait until some have completed")]
+    #[error("too many calls are pending; wait until some have completed")]
     Full(T),
     /// The session is lost.
-    #[error("the session is gone; start a new one")]
+    #[error("the session is lost; start a new one")]
     Abandoned(T),
 }
 
-/// The calls that wait for an answer, in the order in which they were made.
+/// The unanswered calls, in the order in which they were made.
 ///
-/// Each call leaves exactly once: by [`complete`](Self::complete), [`disconnect`](Self::disconnect) or
-/// [`abandon`](Self::abandon). It starts disconnected; what is registered then goes out with the next
-/// [`connect`](Self::connect).
+/// Each call is removed exactly once: by [`complete`](Self::complete), [`disconnect`](Self::disconnect) or
+/// [`abandon`](Self::abandon). The table starts disconnected; calls registered while disconnected are sent
+/// after the next [`connect`](Self::connect).
 ///
 /// ```
 /// use remex_proto::state::pending::{AfterDisconnect, Limits, Pending};
@@ -54,7 +54,7 @@ pub enum Refused<T> {
 #[derive(Debug)]
 pub struct Pending<T> {
     limits: Limits,
-    /// By request id, and so in the order in which they were made.
+    /// By request id, which is also the order in which they were made.
     calls: BTreeMap<u64, Entry<T>>,
     bytes: usize,
     next_id: u64,
@@ -68,14 +68,14 @@ struct Entry<T> {
     fate: Fate,
 }
 
-/// What a disconnect means for a call.
+/// The effect of a disconnect on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Sent, and fails.
+    /// Sent; fails.
     Fails,
-    /// Sent, and may be sent again.
+    /// Sent; is sent again after the reconnect.
     Stays,
-    /// Not sent yet, so a disconnect does no harm; fails at the first disconnect after it was sent.
+    /// Not sent yet, so it survives a disconnect; fails at the first disconnect after it is sent.
     Unsent,
 }
 
@@ -83,7 +83,7 @@ enum Fate {
 enum Link {
     Up,
     Down,
-    /// Down for good.
+    /// Disconnected for good.
     Abandoned,
 }
 
@@ -110,7 +110,7 @@ impl<T> Pending<T> {
         self.register_unbounded(call, len, after_disconnect)
     }
 
-    /// Adds a call whatever waits already, for those that must not get lost; only an abandoned table refuses it.
+    /// Adds a call regardless of the limits, for calls that must not be refused; only an abandoned table refuses it.
     pub fn register_unbounded(
         &mut self,
         call: T,
@@ -130,22 +130,22 @@ impl<T> Pending<T> {
         Ok(id)
     }
 
-    /// Removes the call that an answer, or its own caller's loss of interest, completes.
+    /// Removes a call that was answered, or that its caller has given up.
     ///
-    /// Returns `None` for an id that nothing waits for: the answer came twice, or too late.
+    /// Returns `None` for an unknown id: a duplicate or late answer.
     pub fn complete(&mut self, id: u64) -> Option<T> {
         let entry = self.calls.remove(&id)?;
         self.bytes -= entry.len;
         Some(entry.call)
     }
 
-    /// Returns a call that waits.
+    /// Returns an unanswered call.
     pub fn waiting(&mut self, id: u64) -> Option<&mut T> {
         self.calls.get_mut(&id).map(|entry| &mut entry.call)
     }
 
-    /// Notes that the connection is gone, and removes the calls that fail with it.
-    #[must_use = "these calls must be told that they failed"]
+    /// Records a disconnect, and removes the calls that fail because of it.
+    #[must_use = "these calls must fail"]
     pub fn disconnect(&mut self) -> Vec<(u64, T)> {
         self.switch(Link::Down);
         let (failed, left): (BTreeMap<_, _>, _) =
@@ -155,7 +155,7 @@ impl<T> Pending<T> {
         failed.into_iter().map(|(id, entry)| (id, entry.call)).collect()
     }
 
-    /// Notes that the session is attached to a new connection, and returns what to send on it, in order.
+    /// Records that the session is attached to a new connection, and returns the calls to send on it, in order.
     pub fn connect(&mut self) -> impl Iterator<Item = (u64, &T)> {
         self.switch(Link::Up);
         self.calls.iter_mut().map(|(&id, entry)| {
@@ -166,20 +166,20 @@ impl<T> Pending<T> {
         })
     }
 
-    /// Notes that there will be no further connection, and removes every call; none is taken any more.
-    #[must_use = "these calls must be told that they failed"]
+    /// Records that there will be no further connection, and removes all calls; new ones are refused.
+    #[must_use = "these calls must fail"]
     pub fn abandon(&mut self) -> Vec<(u64, T)> {
         self.link = Link::Abandoned;
         self.bytes = 0;
         mem::take(&mut self.calls).into_iter().map(|(id, entry)| (id, entry.call)).collect()
     }
 
-    /// Returns how many calls wait.
+    /// Returns the number of unanswered calls.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// Returns whether no call waits.
+    /// Returns whether no call is unanswered.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
@@ -220,7 +220,7 @@ mod tests {
         ]
     }
 
-    /// A call as its maker sees it.
+    /// A call as its caller sees it.
     #[derive(Debug, PartialEq, Eq)]
     struct Call {
         len: usize,
@@ -298,7 +298,7 @@ mod tests {
         assert!(pending.register("second", 0, AfterDisconnect::Fail).is_ok());
         assert!(
             pending.register_unbounded("third", 0, AfterDisconnect::Fail).is_ok(),
-            "some calls must not get lost"
+            "some calls must not be refused"
         );
     }
 

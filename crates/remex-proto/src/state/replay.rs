@@ -1,4 +1,4 @@
-//! The client's side of the event stream of one process.
+//! Reorders the event stream of one process on the client.
 //!
 //! Pure: it sends nothing and decodes nothing. Start at [`Replay`].
 
@@ -6,23 +6,23 @@ use std::collections::VecDeque;
 
 use super::output_log::{Gap, Seq};
 
-/// How much may be held while something before it is missing.
+/// Limits on events held while earlier ones are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many events and gaps.
+    /// The number of events and gaps.
     pub events: usize,
-    /// How many bytes of output; a single larger event is held when it is alone.
+    /// The bytes of output; a single larger event is held if it is the only one.
     pub bytes: usize,
 }
 
-/// What the consumer of a process gets next.
+/// The next item for the consumer of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<E> {
     /// An event.
     Event {
         /// Its number.
         seq: Seq,
-        /// What was fed.
+        /// The event that was fed.
         event: E,
     },
     /// Events that the server no longer has.
@@ -39,44 +39,44 @@ pub enum Step<E> {
 /// What happened to an event that was fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fed {
-    /// It is the next in order, and [`Replay::next`] has it.
+    /// It is the next in order; [`Replay::next`] returns it.
     InOrder,
-    /// It was known, and is dropped.
+    /// It was known and is dropped.
     Duplicate,
-    /// Something before it is missing; it is held until a read has brought that.
+    /// Earlier events are missing; it is held until a read returns them.
     Ahead,
-    /// Something before it is missing and no more can be held; the read has to bring it again.
+    /// Earlier events are missing and no more can be held; a read will return it again.
     Dropped,
 }
 
-/// How far an answer to a read goes.
+/// How far the answer to a read goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// To the newest event at that time.
     Newest,
-    /// To some older event, because the read had a limit: another read has to follow.
+    /// To an older event, because the read had a limit: another read must follow.
     Partial,
 }
 
-/// What a read was answered with.
+/// The answer to a read.
 #[derive(Clone, Debug)]
 pub struct Answer<I> {
-    /// What is missing in front of the events.
+    /// The gap before the events.
     pub gap: Option<Gap>,
     /// Events in order, each as number, bytes of output, and the event itself.
     pub events: I,
-    /// One past the last event that the answer accounts for. What it does not list up to there is an
+    /// One past the last event that the answer covers. Events up to there that it does not list are an
     /// exit or a close.
     pub next_seq: Seq,
-    /// Whether anything can be behind that.
+    /// Whether there may be more events after that.
     pub reach: Reach,
 }
 
-/// The order of one process's events: each comes out once and in order, or a gap says which are lost.
+/// Puts the events of one process in order: each is returned once, or a gap reports which are lost.
 ///
 /// Live events go in by [`feed`](Self::feed) and [`feed_gap`](Self::feed_gap), answers to reads by
-/// [`feed_read`](Self::feed_read). After each, take all that [`next`](Self::next) has, and then ask
-/// [`wanted_read`](Self::wanted_read) whether something is missing.
+/// [`feed_read`](Self::feed_read). After each, call [`next`](Self::next) until it returns `None`, then
+/// [`wanted_read`](Self::wanted_read) to learn whether events are missing.
 ///
 /// ```
 /// use remex_proto::state::replay::{Answer, Fed, Limits, Reach, Replay, Step};
@@ -95,13 +95,13 @@ pub struct Answer<I> {
 #[derive(Debug)]
 pub struct Replay<E> {
     limits: Limits,
-    /// The last event that came out.
+    /// The last event returned.
     cursor: Seq,
-    /// The last event ever heard of, whether it was held or dropped.
-    heard: Seq,
-    /// Answers to reads have told everything up to here, as events or as state.
-    told: Seq,
-    /// What has not come out, in order of `from_seq`, each of which occurs once.
+    /// The last event known to exist, whether it was held or dropped.
+    latest: Seq,
+    /// The last event covered by answers to reads, as an event or as state.
+    covered: Seq,
+    /// Events and gaps not returned yet, in order of `from_seq`, which is unique.
     held: VecDeque<Held<E>>,
     held_bytes: usize,
     reading: Reading,
@@ -112,11 +112,11 @@ struct Held<E> {
     from_seq: Seq,
     to_seq: Seq,
     len: usize,
-    what: What<E>,
+    content: HeldContent<E>,
 }
 
 #[derive(Debug)]
-enum What<E> {
+enum HeldContent<E> {
     Event(E),
     Gap { bytes: Option<u64> },
 }
@@ -125,10 +125,10 @@ enum What<E> {
 enum Reading {
     /// Live events are enough.
     Idle,
-    /// Events may be missing that no live event will show.
+    /// Events may be missing that no later live event would reveal.
     Wanted,
-    /// A read is under way.
-    UnderWay,
+    /// A read is in progress.
+    InProgress,
 }
 
 impl<E> Replay<E> {
@@ -140,85 +140,93 @@ impl<E> Replay<E> {
     /// Returns the state of a consumer that has seen everything up to `cursor`.
     pub fn after(cursor: Seq, limits: Limits) -> Self {
         let reading = if cursor == 0 { Reading::Idle } else { Reading::Wanted };
-        Self { limits, cursor, heard: cursor, told: cursor, held: VecDeque::new(), held_bytes: 0, reading }
+        Self {
+            limits,
+            cursor,
+            latest: cursor,
+            covered: cursor,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            reading,
+        }
     }
 
-    /// Returns the last event that came out: the place to resume from.
+    /// Returns the last event returned: the position to resume from.
     pub fn cursor(&self) -> Seq {
         self.cursor
     }
 
-    /// Takes a live event with `len` bytes of output.
+    /// Adds a live event with `len` bytes of output.
     pub fn feed(&mut self, seq: Seq, len: usize, event: E) -> Fed {
-        let fed = self.hold(Held { from_seq: seq, to_seq: seq, len, what: What::Event(event) });
+        let fed = self.hold(Held { from_seq: seq, to_seq: seq, len, content: HeldContent::Event(event) });
         self.shed(seq, fed)
     }
 
-    /// Takes the server's word that it no longer has some events.
+    /// Adds a gap that the server reported.
     pub fn feed_gap(&mut self, gap: Gap) -> Fed {
         let fed = self.hold(Held::from(gap));
         self.shed(gap.from_seq, fed)
     }
 
-    /// Takes the answer to the read that [`wanted_read`](Self::wanted_read) asked for.
+    /// Adds the answer to the read that [`wanted_read`](Self::wanted_read) requested.
     pub fn feed_read<I: IntoIterator<Item = (Seq, usize, E)>>(&mut self, answer: Answer<I>) {
         if let Some(gap) = answer.gap {
             self.hold(Held::from(gap));
         }
         for (seq, len, event) in answer.events {
-            self.hold(Held { from_seq: seq, to_seq: seq, len, what: What::Event(event) });
+            self.hold(Held { from_seq: seq, to_seq: seq, len, content: HeldContent::Event(event) });
         }
-        self.told = self.told.max(answer.next_seq.saturating_sub(1));
-        self.heard = self.heard.max(self.told);
+        self.covered = self.covered.max(answer.next_seq.saturating_sub(1));
+        self.latest = self.latest.max(self.covered);
         self.reading = match answer.reach {
             Reach::Newest => Reading::Idle,
             Reach::Partial => Reading::Wanted,
         };
     }
 
-    /// Returns what comes next for the consumer, or `None` when that has not arrived.
-    #[expect(clippy::should_implement_trait, reason = "it is no iterator: it goes on after a `None`")]
+    /// Returns the next step for the consumer, or `None` if it has not arrived yet.
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: it continues after `None`")]
     pub fn next(&mut self) -> Option<Step<E>> {
         loop {
             let from_seq = self.cursor.checked_add(1)?;
             let arrived = self.held.front().map(|held| held.from_seq);
             if arrived.is_none_or(|arrived| arrived > from_seq) {
-                if self.told < from_seq {
+                if self.covered < from_seq {
                     return None;
                 }
-                let to_seq = arrived.map_or(self.told, |arrived| self.told.min(arrived - 1));
+                let to_seq = arrived.map_or(self.covered, |arrived| self.covered.min(arrived - 1));
                 self.cursor = to_seq;
                 return Some(Step::Unlisted { from_seq, to_seq });
             }
             let held = self.held.pop_front()?;
             self.held_bytes -= held.len;
             if held.from_seq < from_seq {
-                // A gap that begins before the cursor and ends behind it counts bytes that came out. Nothing behind
-                // the cursor is told then: a read from there finds the exact gap.
+                // A gap that starts before the cursor and ends after it includes bytes already returned, so its
+                // size is wrong. Read again from the cursor to get the exact gap.
                 if held.to_seq >= from_seq {
-                    self.told = self.cursor;
+                    self.covered = self.cursor;
                 }
                 continue;
             }
             self.cursor = held.to_seq;
-            return Some(match held.what {
-                What::Event(event) => Step::Event { seq: held.from_seq, event },
-                What::Gap { bytes } => Step::Gap(Gap { from_seq, to_seq: held.to_seq, bytes }),
+            return Some(match held.content {
+                HeldContent::Event(event) => Step::Event { seq: held.from_seq, event },
+                HeldContent::Gap { bytes } => Step::Gap(Gap { from_seq, to_seq: held.to_seq, bytes }),
             });
         }
     }
 
-    /// Returns the event to read after, when something is missing and no read is under way.
+    /// Returns the event to read after, if events are missing and no read is in progress.
     pub fn wanted_read(&mut self) -> Option<Seq> {
-        let is_missing = self.reading == Reading::Wanted || self.heard > self.cursor;
-        if !is_missing || self.reading == Reading::UnderWay {
+        let is_missing = self.reading == Reading::Wanted || self.latest > self.cursor;
+        if !is_missing || self.reading == Reading::InProgress {
             return None;
         }
-        self.reading = Reading::UnderWay;
+        self.reading = Reading::InProgress;
         Some(self.cursor)
     }
 
-    /// Notes that the connection was cut or a read failed: events may be missing, and no read is under way.
+    /// Records a disconnect or a failed read: events may be missing, and no read is in progress.
     pub fn interrupt(&mut self) {
         self.reading = Reading::Wanted;
     }
@@ -227,10 +235,10 @@ impl<E> Replay<E> {
         if new.to_seq <= self.cursor || new.to_seq < new.from_seq {
             return Fed::Duplicate;
         }
-        self.heard = self.heard.max(new.to_seq);
+        self.latest = self.latest.max(new.to_seq);
         let index = match self.held.binary_search_by_key(&new.from_seq, |held| held.from_seq) {
             Err(index) => index,
-            // The longer gap wins: its bytes include those of an event that begins at the same place.
+            // The longer gap wins: its bytes include those of an event with the same number.
             Ok(index) if self.held[index].to_seq < new.to_seq => {
                 self.held_bytes -= self.held[index].len;
                 self.held.remove(index);
@@ -244,13 +252,13 @@ impl<E> Replay<E> {
         fed
     }
 
-    /// Lets go of the farthest live events until the limits are kept; `from_seq` was fed just now.
+    /// Drops the live events farthest ahead until the limits hold; `from_seq` was fed just now.
     ///
-    /// What a read has told stays: otherwise it would be taken for an exit. It was in memory anyway.
+    /// Events from reads stay: a missing one would be taken for an exit. They were in memory anyway.
     fn shed(&mut self, from_seq: Seq, mut fed: Fed) -> Fed {
         while self.held.len() > 1
             && (self.held.len() > self.limits.events || self.held_bytes > self.limits.bytes)
-            && self.held.back().is_some_and(|farthest| farthest.from_seq > self.told)
+            && self.held.back().is_some_and(|farthest| farthest.from_seq > self.covered)
         {
             let Some(farthest) = self.held.pop_back() else { break };
             self.held_bytes -= farthest.len;
@@ -264,7 +272,12 @@ impl<E> Replay<E> {
 
 impl<E> From<Gap> for Held<E> {
     fn from(gap: Gap) -> Self {
-        Held { from_seq: gap.from_seq, to_seq: gap.to_seq, len: 0, what: What::Gap { bytes: gap.bytes } }
+        Held {
+            from_seq: gap.from_seq,
+            to_seq: gap.to_seq,
+            len: 0,
+            content: HeldContent::Gap { bytes: gap.bytes },
+        }
     }
 }
 
@@ -334,7 +347,7 @@ mod tests {
         fn feed(&mut self, seq: Seq) {
             let event = self.events[seq as usize - 1];
             self.replay.feed(seq, usize::from(event.unwrap_or(0)), event);
-            let live = self.replay.held.iter().filter(|held| held.from_seq > self.replay.told);
+            let live = self.replay.held.iter().filter(|held| held.from_seq > self.replay.covered);
             assert!(live.count() <= LIMITS.events);
         }
 

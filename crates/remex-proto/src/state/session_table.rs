@@ -1,14 +1,14 @@
-//! Who holds which session, and when a session without a connection expires.
+//! Which connection holds which session, and when a detached session expires.
 //!
-//! Pure: it owns no processes and looks at no clock; `now_ms` is an argument that never goes back.
+//! Pure: it owns no processes and reads no clock; `now_ms` is an argument that never decreases.
 //! Start at [`SessionTable`].
 
 use std::collections::HashMap;
 
-/// What happens to a session when its connection goes.
+/// What happens to a session when its client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDetach {
-    /// It ends at once: the oldest dialect and stdio cannot resume.
+    /// It ends at once: clients of the oldest dialect and clients on stdio cannot resume.
     End,
     /// It waits this many milliseconds for a resume.
     ExpireAfterMs(u64),
@@ -16,20 +16,20 @@ pub enum OnDetach {
     Keep,
 }
 
-/// A session to create, attached to the connection that asks for it.
+/// A session to create, attached to the connection that requests it.
 #[derive(Clone, Debug)]
 pub struct NewSession<I, C> {
-    /// Never used before.
+    /// An id that was never used before.
     pub id: String,
-    /// Who owns it.
+    /// The owner.
     pub identity: I,
     /// Unique among the live sessions of the identity.
     pub name: Option<String>,
-    /// What the client calls itself.
+    /// The name that the client gave itself.
     pub client_name: String,
-    /// What happens when the connection goes.
+    /// What happens when the client disconnects.
     pub on_detach: OnDetach,
-    /// Who controls it.
+    /// The controller.
     pub connection: C,
 }
 
@@ -38,15 +38,15 @@ pub struct NewSession<I, C> {
 pub struct Session<I, C> {
     /// The id that the caller chose.
     pub id: String,
-    /// Who owns it.
+    /// The owner.
     pub identity: I,
-    /// The name that people use.
+    /// The name for people.
     pub name: Option<String>,
-    /// What the client that attached last calls itself.
+    /// The name of the client that attached last.
     pub client_name: String,
     /// When it was created.
     pub created_at_ms: u64,
-    /// What happens when its connection goes.
+    /// What happens when its client disconnects.
     pub on_detach: OnDetach,
     /// Whether a connection holds it.
     pub attachment: Attachment<C>,
@@ -62,9 +62,9 @@ pub enum Attachment<C> {
         /// When it attached.
         since_ms: u64,
     },
-    /// Nobody controls it.
+    /// No connection controls it.
     Detached {
-        /// When the last controller went.
+        /// When the last controller disconnected.
         since_ms: u64,
     },
 }
@@ -93,9 +93,9 @@ impl<I, C: Copy> Session<I, C> {
     }
 }
 
-/// What of a new session is in use already.
+/// Why a new session conflicts with an existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Taken {
+pub enum CreateError {
     /// Another session has the id.
     #[error("the session id is in use")]
     Id,
@@ -104,16 +104,16 @@ pub enum Taken {
     Name,
 }
 
-/// A wish to attach to an existing session.
+/// A request to attach to an existing session.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'a, I, C> {
-    /// Who asks; only the owner finds the session.
+pub struct ResumeRequest<'a, I, C> {
+    /// The identity of the client; only the owner finds the session.
     pub identity: &'a I,
-    /// What the client calls itself.
+    /// The name that the client gave itself.
     pub client_name: &'a str,
-    /// The connection that wants control.
+    /// The connection that requests control.
     pub connection: C,
-    /// What to do when somebody else has it.
+    /// What to do if another connection holds the session.
     pub takeover: Takeover,
     /// A new name for the session; `None` leaves it as it is.
     pub name: Option<&'a str>,
@@ -121,29 +121,29 @@ pub struct Claim<'a, I, C> {
     pub on_detach: Option<OnDetach>,
 }
 
-/// What to do with a session that another connection holds.
+/// What to do if another connection holds the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
-    /// Leave it there.
+    /// Leave it to that connection.
     No,
-    /// Take it away.
+    /// Take it over.
     Yes,
 }
 
-/// The outcome of a [`Claim`]; the session is changed only if it was attached or taken over.
+/// The outcome of a [`ResumeRequest`]; the session is changed only if it was attached or taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Resume<C> {
+pub enum ResumeOutcome<C> {
     /// The connection controls the session.
     Attached,
-    /// The connection controls the session; the loser is to be closed with a reason.
+    /// The connection controls the session; close the previous controller with a reason.
     TookOver {
-        /// Who controlled it until now.
-        loser: C,
+        /// The previous controller.
+        previous: C,
     },
     /// Another connection controls the session. If it turns out to be dead, detach it and claim again.
     Held {
-        /// Who controls it.
+        /// The current controller.
         holder: C,
     },
     /// The new name belongs to another live session of the identity.
@@ -161,19 +161,19 @@ pub enum Detached {
         /// When it expires; `None` when it waits until the server ends.
         expires_at_ms: Option<u64>,
     },
-    /// The session is gone and its processes are the caller's to end.
+    /// The session is removed; the caller must end its processes.
     Ended,
     /// The connection does not control the session, and nothing happened.
     NotController,
 }
 
-/// The outcome of an order to end a session.
+/// The outcome of ending a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the processes of a session that has ended must be ended"]
-pub enum End<C> {
-    /// The session is gone and its processes are the caller's to end.
+pub enum EndOutcome<C> {
+    /// The session is removed; the caller must end its processes.
     Ended {
-        /// Who controlled it.
+        /// The connection that controlled it.
         controller: Option<C>,
     },
     /// The identity has no such live session.
@@ -182,9 +182,9 @@ pub enum End<C> {
 
 /// The live sessions of a server.
 ///
-/// Each session has at most one controller. Each is given up exactly once: by
-/// [`detach`](Self::detach), [`expire`](Self::expire) or [`end`](Self::end). One whose time has run
-/// out is unknown to everybody even before [`expire`](Self::expire) gives it up.
+/// Each session has at most one controller and is removed exactly once: by
+/// [`detach`](Self::detach), [`expire`](Self::expire) or [`end`](Self::end). A session past its
+/// deadline cannot be found, even before [`expire`](Self::expire) removes it.
 ///
 /// ```
 /// use remex_proto::state::session_table::{Detached, NewSession, OnDetach, SessionTable};
@@ -202,7 +202,7 @@ pub enum End<C> {
 /// assert_eq!(table.detach("s1", 1, 500), Detached::Waiting { expires_at_ms: Some(30_500) });
 /// assert_eq!(table.next_deadline(), Some(30_500));
 /// assert_eq!(table.expire(30_500), ["s1"]);
-/// # Ok::<(), remex_proto::state::session_table::Taken>(())
+/// # Ok::<(), remex_proto::state::session_table::CreateError>(())
 /// ```
 #[derive(Debug)]
 pub struct SessionTable<I, C> {
@@ -222,13 +222,13 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
         Self::default()
     }
 
-    /// Adds a session, attached to the connection that asks for it.
-    pub fn create(&mut self, new: NewSession<I, C>, now_ms: u64) -> Result<(), Taken> {
+    /// Adds a session, attached to the connection that requests it.
+    pub fn create(&mut self, new: NewSession<I, C>, now_ms: u64) -> Result<(), CreateError> {
         if self.sessions.contains_key(&new.id) {
-            return Err(Taken::Id);
+            return Err(CreateError::Id);
         }
         if new.name.as_deref().is_some_and(|name| self.by_name(&new.identity, name, now_ms).is_some()) {
-            return Err(Taken::Name);
+            return Err(CreateError::Name);
         }
         let session = Session {
             id: new.id.clone(),
@@ -244,17 +244,17 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
     }
 
     /// Attaches a connection to an existing session.
-    pub fn resume(&mut self, id: &str, claim: &Claim<'_, I, C>, now_ms: u64) -> Resume<C> {
-        let Some(session) = self.session(id, claim.identity, now_ms) else { return Resume::Unknown };
+    pub fn resume(&mut self, id: &str, claim: &ResumeRequest<'_, I, C>, now_ms: u64) -> ResumeOutcome<C> {
+        let Some(session) = self.session(id, claim.identity, now_ms) else { return ResumeOutcome::Unknown };
         let previous = session.controller().filter(|&holder| holder != claim.connection);
         if let (Some(holder), Takeover::No) = (previous, claim.takeover) {
-            return Resume::Held { holder };
+            return ResumeOutcome::Held { holder };
         }
         let owner = claim.name.and_then(|name| self.by_name(claim.identity, name, now_ms));
         if owner.is_some_and(|owner| owner.id != id) {
-            return Resume::NameTaken;
+            return ResumeOutcome::NameTaken;
         }
-        let Some(session) = self.sessions.get_mut(id) else { return Resume::Unknown };
+        let Some(session) = self.sessions.get_mut(id) else { return ResumeOutcome::Unknown };
         session.attachment = Attachment::Attached { connection: claim.connection, since_ms: now_ms };
         claim.client_name.clone_into(&mut session.client_name);
         if let Some(name) = claim.name {
@@ -264,12 +264,12 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
             session.on_detach = on_detach;
         }
         match previous {
-            Some(loser) => Resume::TookOver { loser },
-            None => Resume::Attached,
+            Some(previous) => ResumeOutcome::TookOver { previous },
+            None => ResumeOutcome::Attached,
         }
     }
 
-    /// Notes that a connection has gone; a connection that lost the session before changes nothing.
+    /// Records that a connection has closed. Has no effect if it no longer controls the session.
     pub fn detach(&mut self, id: &str, connection: C, now_ms: u64) -> Detached {
         let Some(session) = self.sessions.get_mut(id) else { return Detached::NotController };
         if session.controller() != Some(connection) {
@@ -283,7 +283,7 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
         Detached::Waiting { expires_at_ms: session.expires_at_ms() }
     }
 
-    /// Gives up the sessions whose time has run out and returns their ids.
+    /// Removes the sessions past their deadline and returns their ids.
     #[must_use = "the processes of these sessions must be ended"]
     pub fn expire(&mut self, now_ms: u64) -> Vec<String> {
         self.sessions.extract_if(|_, session| !session.is_live(now_ms)).map(|(id, _)| id).collect()
@@ -294,12 +294,12 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
         self.sessions.values().filter_map(Session::expires_at_ms).min()
     }
 
-    /// Gives up a session because its owner says so.
-    pub fn end(&mut self, id: &str, identity: &I, now_ms: u64) -> End<C> {
-        let Some(session) = self.session(id, identity, now_ms) else { return End::Unknown };
+    /// Removes a session at the request of its owner.
+    pub fn end(&mut self, id: &str, identity: &I, now_ms: u64) -> EndOutcome<C> {
+        let Some(session) = self.session(id, identity, now_ms) else { return EndOutcome::Unknown };
         let controller = session.controller();
         self.sessions.remove(id);
-        End::Ended { controller }
+        EndOutcome::Ended { controller }
     }
 
     /// Returns a live session of the identity.
@@ -350,8 +350,8 @@ mod tests {
         }
     }
 
-    fn claim(identity: &u8, connection: u32) -> Claim<'_, u8, u32> {
-        Claim {
+    fn claim(identity: &u8, connection: u32) -> ResumeRequest<'_, u8, u32> {
+        ResumeRequest {
             identity,
             client_name: "resumer",
             connection,
@@ -392,15 +392,15 @@ mod tests {
         ]
     }
 
-    /// What an onlooker knows from the answers alone.
+    /// What the return values alone reveal.
     #[derive(Default)]
-    struct Onlooker {
+    struct Observed {
         owner: HashMap<String, u8>,
         controller: HashMap<String, u32>,
         given_up: HashSet<String>,
     }
 
-    impl Onlooker {
+    impl Observed {
         fn attached(&mut self, id: String, connection: u32) {
             assert!(!self.given_up.contains(&id), "a session that was given up is attached again");
             self.controller.insert(id, connection);
@@ -415,7 +415,7 @@ mod tests {
 
     fn play(steps: Vec<Step>) {
         let mut table = Table::new();
-        let mut onlooker = Onlooker::default();
+        let mut observed = Observed::default();
         let mut now_ms = 0;
         for (connection, step) in (0..).zip(steps) {
             match step {
@@ -423,61 +423,62 @@ mod tests {
                     let name = name.map(|name| format!("name {name}"));
                     let session = NewSession { name, on_detach, connection, ..new_session(id, identity) };
                     let id = session.id.clone();
-                    // The caller's promise: an id is used once.
-                    if !onlooker.owner.contains_key(&id) && table.create(session, now_ms).is_ok() {
-                        onlooker.owner.insert(id.clone(), identity);
-                        onlooker.attached(id, connection);
+                    // The caller guarantees that an id is used once.
+                    if !observed.owner.contains_key(&id) && table.create(session, now_ms).is_ok() {
+                        observed.owner.insert(id.clone(), identity);
+                        observed.attached(id, connection);
                     }
                 }
                 Step::Resume { id, identity, takeover, name } => {
                     let (id, name) = (id.to_string(), name.map(|name| format!("name {name}")));
-                    let claim = Claim { takeover, name: name.as_deref(), ..claim(&identity, connection) };
-                    let holder = onlooker.controller.get(&id).copied();
+                    let claim =
+                        ResumeRequest { takeover, name: name.as_deref(), ..claim(&identity, connection) };
+                    let holder = observed.controller.get(&id).copied();
                     match table.resume(&id, &claim, now_ms) {
-                        Resume::Attached => {
+                        ResumeOutcome::Attached => {
                             assert_eq!(holder, None);
-                            onlooker.attached(id.clone(), connection);
+                            observed.attached(id.clone(), connection);
                         }
-                        Resume::TookOver { loser } => {
-                            assert_eq!((holder, takeover), (Some(loser), Takeover::Yes));
-                            onlooker.attached(id.clone(), connection);
+                        ResumeOutcome::TookOver { previous } => {
+                            assert_eq!((holder, takeover), (Some(previous), Takeover::Yes));
+                            observed.attached(id.clone(), connection);
                         }
-                        Resume::Held { holder: reported } => {
+                        ResumeOutcome::Held { holder: reported } => {
                             assert_eq!((holder, takeover), (Some(reported), Takeover::No));
                             continue;
                         }
-                        Resume::NameTaken | Resume::Unknown => continue,
+                        ResumeOutcome::NameTaken | ResumeOutcome::Unknown => continue,
                     }
-                    assert_eq!(onlooker.owner[&id], identity);
+                    assert_eq!(observed.owner[&id], identity);
                 }
                 Step::Detach { id, connection } => {
                     let id = id.to_string();
-                    let controls = onlooker.controller.get(&id) == Some(&connection);
+                    let controls = observed.controller.get(&id) == Some(&connection);
                     match table.detach(&id, connection, now_ms) {
                         Detached::Waiting { expires_at_ms } => {
                             assert!(controls && expires_at_ms.is_none_or(|at| at >= now_ms));
-                            onlooker.controller.remove(&id);
+                            observed.controller.remove(&id);
                         }
                         Detached::Ended => {
                             assert!(controls);
-                            onlooker.gave_up(id);
+                            observed.gave_up(id);
                         }
                         Detached::NotController => assert!(!controls),
                     }
                 }
                 Step::Expire => {
                     for id in table.expire(now_ms) {
-                        assert!(!onlooker.controller.contains_key(&id), "an attached session expires");
-                        onlooker.gave_up(id);
+                        assert!(!observed.controller.contains_key(&id), "an attached session expires");
+                        observed.gave_up(id);
                     }
                     assert!(table.next_deadline().is_none_or(|at| at > now_ms));
                 }
                 Step::End { id, identity } => {
                     let id = id.to_string();
-                    if let End::Ended { controller } = table.end(&id, &identity, now_ms) {
-                        assert_eq!(onlooker.owner[&id], identity);
-                        assert_eq!(onlooker.controller.get(&id).copied(), controller);
-                        onlooker.gave_up(id);
+                    if let EndOutcome::Ended { controller } = table.end(&id, &identity, now_ms) {
+                        assert_eq!(observed.owner[&id], identity);
+                        assert_eq!(observed.controller.get(&id).copied(), controller);
+                        observed.gave_up(id);
                     }
                 }
                 Step::Pass { ms } => now_ms += ms,
@@ -487,15 +488,15 @@ mod tests {
                 let names: Vec<_> = sessions.iter().filter_map(|session| session.name.as_ref()).collect();
                 assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len(), "a name is used twice");
                 for session in sessions {
-                    assert_eq!(onlooker.controller.get(&session.id).copied(), session.controller());
-                    assert_eq!(onlooker.owner[&session.id], identity);
+                    assert_eq!(observed.controller.get(&session.id).copied(), session.controller());
+                    assert_eq!(observed.owner[&session.id], identity);
                 }
             }
         }
         let mut left = table.expire(u64::MAX);
         left.extend(table.list(&0, now_ms).iter().chain(&table.list(&1, now_ms)).map(|s| s.id.clone()));
-        left.into_iter().for_each(|id| onlooker.gave_up(id));
-        assert_eq!(onlooker.given_up.len(), onlooker.owner.len(), "a session is lost");
+        left.into_iter().for_each(|id| observed.gave_up(id));
+        assert_eq!(observed.given_up.len(), observed.owner.len(), "a session is lost");
     }
 
     proptest! {
@@ -510,8 +511,8 @@ mod tests {
         let mut table = Table::new();
         table.create(NewSession { name: Some("mine".into()), ..new_session(1, 0) }, 0).unwrap();
         assert_eq!(table.detach("1", 1, 10), Detached::Waiting { expires_at_ms: Some(110) });
-        assert_eq!(table.resume("1", &claim(&0, 2), 110), Resume::Unknown);
-        assert_eq!(table.end("1", &0, 110), End::Unknown);
+        assert_eq!(table.resume("1", &claim(&0, 2), 110), ResumeOutcome::Unknown);
+        assert_eq!(table.end("1", &0, 110), EndOutcome::Unknown);
         assert_eq!(table.list(&0, 110), Vec::<&Session<u8, u32>>::new());
         let heir = NewSession { name: Some("mine".into()), ..new_session(2, 0) };
         assert_eq!(table.create(heir, 110), Ok(()));
@@ -524,7 +525,7 @@ mod tests {
         let mut table = Table::new();
         table.create(new_session(1, 0), 0).unwrap();
         assert_eq!(table.detach("1", 1, 10), Detached::Waiting { expires_at_ms: Some(110) });
-        assert_eq!(table.resume("1", &claim(&0, 2), 109), Resume::Attached);
+        assert_eq!(table.resume("1", &claim(&0, 2), 109), ResumeOutcome::Attached);
         assert_eq!(table.next_deadline(), None);
         assert_eq!(table.expire(u64::MAX), Vec::<String>::new());
         assert_eq!(table.session("1", &0, u64::MAX).unwrap().client_name, "resumer");
@@ -534,20 +535,20 @@ mod tests {
     fn another_identity_sees_nothing() {
         let mut table = Table::new();
         table.create(NewSession { name: Some("mine".into()), ..new_session(1, 0) }, 0).unwrap();
-        let thief = Claim { takeover: Takeover::Yes, ..claim(&7, 2) };
-        assert_eq!(table.resume("1", &thief, 0), Resume::Unknown);
-        assert_eq!(table.end("1", &7, 0), End::Unknown);
+        let thief = ResumeRequest { takeover: Takeover::Yes, ..claim(&7, 2) };
+        assert_eq!(table.resume("1", &thief, 0), ResumeOutcome::Unknown);
+        assert_eq!(table.end("1", &7, 0), EndOutcome::Unknown);
         assert_eq!(table.by_name(&7, "mine", 0), None);
         assert_eq!(table.list(&7, 0), Vec::<&Session<u8, u32>>::new());
     }
 
     #[test]
-    fn the_loser_of_a_takeover_detaches_nothing() {
+    fn after_a_takeover_the_previous_controller_detaches_nothing() {
         let mut table = Table::new();
         table.create(new_session(1, 0), 0).unwrap();
-        assert_eq!(table.resume("1", &claim(&0, 2), 0), Resume::Held { holder: 1 });
-        let taker = Claim { takeover: Takeover::Yes, ..claim(&0, 2) };
-        assert_eq!(table.resume("1", &taker, 0), Resume::TookOver { loser: 1 });
+        assert_eq!(table.resume("1", &claim(&0, 2), 0), ResumeOutcome::Held { holder: 1 });
+        let taker = ResumeRequest { takeover: Takeover::Yes, ..claim(&0, 2) };
+        assert_eq!(table.resume("1", &taker, 0), ResumeOutcome::TookOver { previous: 1 });
         assert_eq!(table.detach("1", 1, 0), Detached::NotController);
         assert_eq!(table.session("1", &0, 0).unwrap().controller(), Some(2));
     }
@@ -558,9 +559,9 @@ mod tests {
         table.create(NewSession { name: Some("mine".into()), ..new_session(1, 0) }, 0).unwrap();
         table.create(new_session(2, 0), 0).unwrap();
         let before = table.session("2", &0, 0).unwrap().clone();
-        let claim = Claim { takeover: Takeover::Yes, name: Some("mine"), ..claim(&0, 3) };
-        assert_eq!(table.resume("2", &claim, 0), Resume::NameTaken);
+        let claim = ResumeRequest { takeover: Takeover::Yes, name: Some("mine"), ..claim(&0, 3) };
+        assert_eq!(table.resume("2", &claim, 0), ResumeOutcome::NameTaken);
         assert_eq!(table.session("2", &0, 0), Some(&before));
-        assert_eq!(table.resume("1", &claim, 0), Resume::TookOver { loser: 1 });
+        assert_eq!(table.resume("1", &claim, 0), ResumeOutcome::TookOver { previous: 1 });
     }
 }

@@ -1,6 +1,6 @@
-//! Decides about every write to the standard input of one process.
+//! Admits, deduplicates and bounds writes to the standard input of one process.
 //!
-//! Pure: it sees ids and lengths, never the bytes. Start at [`StdinLedger`].
+//! Pure: it handles ids and lengths, never the bytes. Start at [`StdinLedger`].
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,46 +8,46 @@ use std::{
     sync::Arc,
 };
 
-/// What one process may make the server remember of its writes.
+/// Limits on the writes to one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many accepted write ids are remembered.
+    /// The number of accepted write ids to remember.
     pub ids: usize,
-    /// How many bytes the remembered ids may have together; the newest one is remembered in any case.
+    /// The total length of remembered ids in bytes; the newest id is always remembered.
     pub id_bytes: usize,
-    /// How many bytes may wait for the child; a larger write is accepted in parts of this length.
+    /// The bytes that may be queued for the child; a larger write is accepted in parts of this length.
     pub queue_bytes: u64,
 }
 
-/// One write to be decided about.
+/// One write to admit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
-    /// Makes the write repeatable.
+    /// The id that makes the write idempotent.
     pub id: Option<&'a str>,
     /// Its length in bytes.
     pub len: u64,
-    /// How much of it was accepted in parts before, within the same request.
+    /// The bytes already accepted as parts within the same request.
     pub accepted: u64,
 }
 
-/// What becomes of one write.
+/// The decision about one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Offer {
-    /// Queue these bytes of it, which are all that is left, and report them with [`StdinLedger::delivered`] when the
+    /// Queue these bytes, the rest of the write, and report them with [`StdinLedger::delivered`] when the
     /// child has them.
     Accepted(Range<u64>),
-    /// Queue these bytes of it, and offer it again after the next delivery; until then nothing that came later.
+    /// Queue these bytes, and offer the write again after the next delivery; offer no later write before that.
     Part(Range<u64>),
     /// A write with this id was accepted before: acknowledge it and write nothing.
     Repeated,
-    /// No room: offer it again after the next delivery, and until then nothing that came later.
+    /// No room: offer the write again after the next delivery; offer no later write before that.
     Full,
-    /// Nothing is written any more.
+    /// Standard input is closed.
     Closed,
 }
 
-/// The writes to one process: which were accepted before, and how much still waits for the child.
+/// The writes to one process: which were accepted, and how many bytes are queued for the child.
 ///
 /// Never queues more than [`Limits::queue_bytes`]. Allocates nothing before the first write with an id.
 ///
@@ -62,7 +62,7 @@ pub enum Offer {
 /// ledger.delivered(8);
 /// assert_eq!(ledger.offer(write("w2", 12)), Offer::Part(0..10));
 /// ledger.delivered(10);
-/// // Its connection broke, and it is sent again.
+/// // The client reconnects and sends it again.
 /// assert_eq!(ledger.offer(write("w2", 12)), Offer::Accepted(10..12));
 /// ```
 #[derive(Debug)]
@@ -82,7 +82,7 @@ enum State {
     Closed,
 }
 
-/// How much of a write was accepted.
+/// How much of a write has been accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Bytes(u64),
@@ -90,7 +90,7 @@ enum Progress {
 }
 
 impl StdinLedger {
-    /// Returns the ledger of a process that has not been written to.
+    /// Returns the ledger of a new process.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -102,7 +102,7 @@ impl StdinLedger {
         }
     }
 
-    /// Decides about a write; only an accepted one, or a part of one, changes anything.
+    /// Decides about a write; only `Accepted` and `Part` change the state.
     pub fn offer(&mut self, write: Write<'_>) -> Offer {
         let from = match write.id.and_then(|id| self.known.get(id)) {
             Some(Progress::Everything) => return Offer::Repeated,
@@ -119,7 +119,7 @@ impl StdinLedger {
             self.remember(write.id, Progress::Everything);
             return Offer::Accepted(from..write.len);
         }
-        // Only what cannot be queued in one piece is divided, and only when nothing waits.
+        // A write is split only if it exceeds the queue, and only when the queue is empty.
         if rest <= most || self.queued > 0 {
             return Offer::Full;
         }
@@ -128,23 +128,23 @@ impl StdinLedger {
         Offer::Part(from..from + most)
     }
 
-    /// Notes that the child has taken `len` bytes more.
+    /// Records that the child has taken another `len` bytes.
     pub fn delivered(&mut self, len: u64) {
         self.queued = self.queued.saturating_sub(len);
     }
 
-    /// Accepts nothing from now on; what is queued is still to be delivered.
+    /// Stops accepting writes; queued bytes are still delivered.
     pub fn close(&mut self) {
         self.state = State::Closed;
     }
 
-    /// Notes that the child reads no more, and returns how many queued bytes it never got.
+    /// Records that the child no longer reads, and returns the number of queued bytes it never got.
     pub fn fail(&mut self) -> u64 {
         self.close();
         std::mem::take(&mut self.queued)
     }
 
-    /// Returns how many accepted bytes the child has not taken yet.
+    /// Returns the number of accepted bytes that the child has not taken yet.
     pub fn queued(&self) -> u64 {
         self.queued
     }

@@ -7,7 +7,7 @@ use std::{
 
 use remex_proto::state::{
     output_log::{self, Cursor, Hold, Next, OutputLog, Seq, Stream},
-    session_table::{Claim, Detached, NewSession, OnDetach, Resume, SessionTable, Takeover},
+    session_table::{Detached, NewSession, OnDetach, ResumeOutcome, ResumeRequest, SessionTable, Takeover},
     stdin_ledger::{self, Offer, StdinLedger},
 };
 
@@ -129,7 +129,7 @@ impl Server {
 
     /// Attaches a connection; what it has not seen it will read.
     pub(crate) fn resume(&mut self, connection: Connection, takeover: Takeover) -> ToClient {
-        let claim = Claim {
+        let claim = ResumeRequest {
             identity: &IDENTITY,
             client_name: "link",
             connection,
@@ -138,13 +138,13 @@ impl Server {
             on_detach: None,
         };
         match self.sessions.resume(SESSION, &claim, self.now_ms) {
-            Resume::Unknown | Resume::NameTaken => return ToClient::UnknownSession,
-            Resume::Held { .. } => return ToClient::Held,
-            Resume::TookOver { loser } => {
-                self.cancel_requests(loser);
-                self.hung_up.push(loser);
+            ResumeOutcome::Unknown | ResumeOutcome::NameTaken => return ToClient::UnknownSession,
+            ResumeOutcome::Held { .. } => return ToClient::Held,
+            ResumeOutcome::TookOver { previous } => {
+                self.cancel_requests(previous);
+                self.hung_up.push(previous);
             }
-            Resume::Attached => {}
+            ResumeOutcome::Attached => {}
         }
         for process in &mut self.processes {
             process.live = process.log.newest();

@@ -14,7 +14,8 @@ use remex_proto::{
     initialize::{Dialect, Initialize},
     session as wire,
     state::session_table::{
-        Attachment, Claim, Detached, End, NewSession, OnDetach, Resume, SessionTable, Taken, Takeover,
+        Attachment, CreateError, Detached, EndOutcome, NewSession, OnDetach, ResumeOutcome, ResumeRequest,
+        SessionTable, Takeover,
     },
 };
 
@@ -193,8 +194,10 @@ impl SessionRegistry {
             connection,
         };
         sessions.table.create(new, steady_ms()).map_err(|taken| match taken {
-            Taken::Name => name_taken(request),
-            Taken::Id => RpcError::new(ErrorKind::Internal, "the random session id is in use; try again"),
+            CreateError::Name => name_taken(request),
+            CreateError::Id => {
+                RpcError::new(ErrorKind::Internal, "the random session id is in use; try again")
+            }
         })?;
         let number = sessions.free_number();
         let session = Arc::new(Session::new(id.clone(), number, &self.host));
@@ -218,7 +221,7 @@ impl SessionRegistry {
                 self.check_serving(&sessions)?;
                 let now = steady_ms();
                 let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
-                let claim = Claim {
+                let claim = ResumeRequest {
                     identity,
                     client_name: &request.client_name,
                     connection,
@@ -234,14 +237,14 @@ impl SessionRegistry {
                     .map_or(OnDetach::Keep, |known| known.on_detach);
                 drop(sessions);
                 match outcome {
-                    Resume::Attached => return Ok(Opened { session, resumed: true, on_detach }),
-                    Resume::TookOver { loser } => {
-                        self.disconnect(&session, loser, wire::TAKEN_OVER);
+                    ResumeOutcome::Attached => return Ok(Opened { session, resumed: true, on_detach }),
+                    ResumeOutcome::TookOver { previous } => {
+                        self.disconnect(&session, previous, wire::TAKEN_OVER);
                         return Ok(Opened { session, resumed: true, on_detach });
                     }
-                    Resume::NameTaken => return Err(name_taken(request)),
-                    Resume::Unknown => return Err(unknown_session(wanted)),
-                    Resume::Held { holder } => (holder, session),
+                    ResumeOutcome::NameTaken => return Err(name_taken(request)),
+                    ResumeOutcome::Unknown => return Err(unknown_session(wanted)),
+                    ResumeOutcome::Held { holder } => (holder, session),
                 }
             };
             let outbox = self.connections.get(holder);
@@ -331,7 +334,8 @@ impl SessionRegistry {
         identity: &Identity,
     ) -> Result<Option<Arc<Outbox>>, RpcError> {
         let session = self.session_of(wanted, identity)?;
-        let End::Ended { controller } = self.sessions().table.end(&session.id, identity, steady_ms()) else {
+        let EndOutcome::Ended { controller } = self.sessions().table.end(&session.id, identity, steady_ms())
+        else {
             return Err(unknown_session(wanted));
         };
         let ended = session.end().await;

@@ -1,29 +1,29 @@
-//! What a snapshot still has of output that can no longer be read: head and tail of each stream.
+//! The head and tail of each stream that snapshots show after the log has evicted the output.
 
 use super::Stream;
 
-/// Head and tail of every stream, filled when bytes leave the log.
+/// The head and tail of every stream, filled as bytes leave the log.
 ///
-/// The streams have their own, so that a line on one survives megabytes on the other.
+/// Streams have separate buffers, so that a line on one survives megabytes on another.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     streams: [Ends; 3],
-    /// What all heads may have together; each of two streams may have half of it in any case.
+    /// The limit on all heads together; each of two streams may always use half of it.
     heads: usize,
-    /// What one tail may have, readable bytes of the stream included.
+    /// The limit on one tail, including the readable bytes of the stream.
     tail: usize,
 }
 
-/// What is kept of one stream.
+/// The head and tail of one stream.
 #[derive(Debug, Default)]
 struct Ends {
-    /// The first bytes, as long as nothing is missing in between.
+    /// The first bytes of the stream, without gaps.
     head: Vec<u8>,
-    /// The last bytes before those that can be read.
+    /// The last bytes before the readable ones.
     tail: Vec<u8>,
-    /// How many bytes have left the log.
+    /// The number of bytes that have left the log.
     evicted: u64,
-    /// How many bytes can be read.
+    /// The number of readable bytes.
     readable: usize,
 }
 
@@ -32,7 +32,7 @@ impl Kept {
         Kept { streams: Default::default(), heads, tail: heads / 4 }
     }
 
-    /// Notes bytes that can be read from now on.
+    /// Records bytes that were appended to the log.
     pub(super) fn appended(&mut self, stream: Stream, len: usize) {
         let tail = self.tail;
         let ends = &mut self.streams[index(stream)];
@@ -42,7 +42,7 @@ impl Kept {
         }
     }
 
-    /// Notes bytes that can no longer be read.
+    /// Records bytes that were evicted from the log.
     pub(super) fn evicted(&mut self, stream: Stream, bytes: &[u8]) {
         let room = self.head_room(stream).min(bytes.len());
         let (to_head, rest) = bytes.split_at(room);
@@ -58,7 +58,7 @@ impl Kept {
         ends.trim_tail(tail);
     }
 
-    /// Forgets everything that is kept.
+    /// Drops all heads and tails.
     pub(super) fn clear(&mut self) {
         for ends in &mut self.streams {
             ends.head = Vec::new();
@@ -71,7 +71,7 @@ impl Kept {
         self.streams.iter().map(Ends::len).sum()
     }
 
-    /// Returns by how much [`Self::len`] may grow when `len` bytes leave the log.
+    /// Returns how much [`Self::len`] may grow when `len` bytes leave the log.
     pub(super) fn growth(&self, len: usize) -> usize {
         let of_stream = |stream: Stream| {
             let ends = &self.streams[index(stream)];
@@ -92,13 +92,13 @@ impl Kept {
         [&ends.head, &ends.tail]
     }
 
-    /// Returns by how much the head of a stream may grow.
+    /// Returns how much the head of a stream may grow.
     fn head_room(&self, stream: Stream) -> usize {
         let ends = &self.streams[index(stream)];
         if ends.evicted != ends.head.len() as u64 {
             return 0;
         }
-        // Another head with more than its share gives the rest of it up.
+        // Another head that exceeds its half gives up the excess.
         let others = self.heads_but(stream).min(self.heads / 2);
         self.heads.saturating_sub(others + ends.head.len())
     }
@@ -134,7 +134,7 @@ impl Ends {
         self.head.len() + self.tail.len()
     }
 
-    /// Keeps as much of the tail as makes `tail` bytes with those that can be read.
+    /// Trims the tail so that it and the readable bytes are at most `tail` bytes.
     fn trim_tail(&mut self, tail: usize) {
         let wanted = tail.saturating_sub(self.readable);
         if wanted == 0 {

@@ -1,11 +1,11 @@
-//! Where the bytes of a log live: segments of memory, filled front to back and recycled.
+//! Storage for the bytes of a log: memory segments, filled front to back and recycled.
 //!
-//! A chunk is a range of one segment, so five bytes never pin a large buffer of their own.
-//! A store on disk can take its place behind the same few calls.
+//! A chunk is a range of one segment, so a small chunk never pins a large buffer of its own.
+//! A store on disk could implement the same few functions.
 
 use std::collections::VecDeque;
 
-/// The first segment of a log; later ones grow with what the process has printed.
+/// The size of the first segment; later ones grow with the output of the process.
 const SMALLEST_SEGMENT: usize = 1 << 10;
 
 /// A range of one segment.
@@ -28,7 +28,7 @@ pub(super) struct Store {
     segments: VecDeque<Segment>,
     /// Number of `segments[0]`.
     first: u64,
-    /// A released segment of full size, kept so that a flood allocates nothing.
+    /// A released segment of full size, kept so that sustained output allocates nothing.
     recycled: Option<Box<[u8]>>,
 }
 
@@ -40,7 +40,7 @@ struct Segment {
 }
 
 impl Store {
-    /// Returns the place of the next byte and the memory behind it, never empty.
+    /// Returns the position of the next byte and the free memory that starts there; never empty.
     pub(super) fn spare(&mut self, wanted: usize, largest: usize) -> (Span, &mut [u8]) {
         if self.segments.back().is_none_or(|last| last.used == last.bytes.len()) {
             let size = wanted.next_power_of_two().max(SMALLEST_SEGMENT).min(largest);
@@ -63,7 +63,7 @@ impl Store {
         }
     }
 
-    /// Returns the empty place at the end.
+    /// Returns the empty span at the end.
     pub(super) fn tail(&self) -> Span {
         match self.segments.back() {
             Some(last) => {
@@ -80,7 +80,7 @@ impl Store {
         }
     }
 
-    /// Gives up the segments before `oldest`; all of them when nothing is retained.
+    /// Releases the segments before `oldest`, or all of them if nothing is retained.
     pub(super) fn release_before(&mut self, oldest: Option<Span>) {
         let keep_from = oldest.map_or(self.first + self.segments.len() as u64, |span| span.segment);
         while self.first < keep_from {
@@ -92,7 +92,7 @@ impl Store {
         }
     }
 
-    /// Cuts unused memory off.
+    /// Releases unused memory.
     pub(super) fn trim(&mut self) {
         self.recycled = None;
         if let Some(last) = self.segments.back_mut() {
@@ -102,7 +102,7 @@ impl Store {
         }
     }
 
-    /// Gives up the segment that is kept for later.
+    /// Releases the recycled segment.
     pub(super) fn forget_spare(&mut self) {
         self.recycled = None;
     }

@@ -44,7 +44,7 @@ fn bytes_join_the_last_chunk_until_a_reader_takes_it() {
 #[test]
 fn a_chunk_has_bytes_of_one_moment_only() {
     let mut log = OutputLog::new(Limits::default());
-    // The clock of the host goes back at the end.
+    // The host's clock goes back at the end.
     for (now_ms, bytes) in [(1000, b"a"), (1040, b"b"), (1099, b"c"), (1100, b"d"), (2000, b"e"), (500, b"f")]
     {
         append_at(&mut log, now_ms, Stream::Stdout, bytes);
@@ -69,7 +69,7 @@ fn a_log_with_as_many_events_as_may_be_joins_what_it_could_not_take_otherwise() 
         say(&mut log, Hold::After(0), second);
     }
     assert_eq!((log.entries.len(), log.evicted_bytes(), log.total()), (30, 0, 60));
-    // What may go makes room for new chunks with times of their own.
+    // Evictable events make room for new chunks with their own timestamps.
     for second in 60..70 {
         say(&mut log, Hold::Nothing, second);
     }
@@ -195,7 +195,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What one reader has put together.
+/// What one reader has assembled.
 #[derive(Default)]
 struct Seen {
     cursor: Option<Cursor>,
@@ -328,7 +328,7 @@ proptest! {
 fn the_newest_chunk_survives_a_budget_that_is_smaller_than_it() {
     let mut log = OutputLog::new(SMALL);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'x'; 300]);
-    // What is kept for snapshots counts, and leaves less than one chunk.
+    // Heads and tails count, and leave less than one chunk.
     append(&mut log, Stream::Stdout, b"the end");
     log.evict(Hold::Nothing, SMALL.chunk_bytes);
     let mut cursor = Cursor::START;
