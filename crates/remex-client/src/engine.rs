@@ -312,7 +312,7 @@ impl Link {
                     match receiver.recv().await.ok_or_else(closed)? {
                         ToClient::Answer { id: HANDSHAKE, outcome } => break outcome,
                         ToClient::Answer { .. } | ToClient::Note(_) => {}
-                        ToClient::Goodbye { reason } => return Err(HandshakeError::Closed(reason)),
+                        ToClient::Close { reason } => return Err(HandshakeError::Closed(reason)),
                     }
                 };
                 let welcome = outcome.map(RawReply::Value).map_err(Error::Refused);

@@ -1,10 +1,10 @@
-//! Where a server can be reached, as people write it.
+//! Listen addresses in their textual form.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// Where a server listens.
 ///
-/// Written as `stdio` (or `stdio://`), `ws://IP:PORT` or `unix:///path`; the path is taken as it stands.
+/// Written as `stdio` (or `stdio://`), `ws://IP:PORT` or `unix:///path`; the path is taken verbatim.
 ///
 /// ```
 /// use remex_rpc::ListenAddress;

@@ -1,4 +1,4 @@
-//! The client's side of the WebSocket handshake.
+//! The client side of the WebSocket handshake.
 
 use std::io;
 
@@ -10,57 +10,57 @@ use crate::{
     http::{HeadError, Headers, MAX_HEADERS, Parsed, accept_for, read_head},
 };
 
-/// The answer to an upgrade is longer than this in no sane server.
+/// The longest response head to accept.
 const MAX_HEAD_LEN: usize = 16 * 1024;
 
-/// What to ask a WebSocket server for.
+/// The WebSocket endpoint to connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The server as its URL names it, for example `127.0.0.1:4000`.
+    /// The host and port from the URL, for example `127.0.0.1:4000`.
     pub host: &'a str,
     /// The path with its query, `/` for a remex server.
     pub path: &'a str,
     /// The token to present, if any.
     pub bearer: Option<&'a str>,
-    /// The limit of one message from the server.
+    /// The longest message to accept from the server, in bytes.
     pub max_message_len: usize,
 }
 
 /// Why a connection did not become a WebSocket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// The host, the path or the token cannot be part of a request.
+    /// The host, path or token contains characters that a request cannot contain.
     #[error("the {part} contains white space or control characters; remove them")]
     InvalidTarget {
         /// `host`, `path` or `token`.
         part: &'static str,
     },
-    /// The server answered with something else than an upgrade.
+    /// The server responded, but did not upgrade the connection.
     #[error("the server refused the WebSocket with status {status}")]
     Refused {
-        /// The HTTP status: 401 asks for a token, 404 for another path.
+        /// The HTTP status: 401 means that a token is required, 404 that the path is wrong.
         status: u16,
     },
-    /// The answer is no HTTP, or no proper upgrade.
+    /// The response is not HTTP, or not a valid upgrade.
     #[error("the server does not speak WebSocket; check the address")]
     NotWebSocket,
-    /// The server left without an answer.
+    /// The server closed the connection before it responded.
     #[error("the server closed the connection during the handshake")]
     Closed,
-    /// The connection broke.
+    /// The connection failed.
     #[error("the connection failed during the handshake: {0}")]
     Failed(io::ErrorKind),
 }
 
-/// Turns a fresh connection into a WebSocket.
+/// Upgrades a new connection to WebSocket.
 ///
-/// It waits as long as the server does: a caller in a hurry puts a limit around it.
+/// Has no timeout of its own; callers add one.
 pub async fn connect(
     mut stream: TcpStream,
     target: &Target<'_>,
 ) -> Result<(FrameReader, WriteHalf), ConnectError> {
     let mut nonce = [0; 16];
-    getrandom::fill(&mut nonce).expect("a kernel that runs programs has random bytes");
+    getrandom::fill(&mut nonce).expect("the kernel provides random bytes");
     let key = BASE64_STANDARD.encode(nonce);
     stream.set_nodelay(true)?;
     stream.write_all(request(target, &key)?.as_bytes()).await?;
@@ -77,7 +77,7 @@ pub async fn connect(
 fn request(target: &Target<'_>, key: &str) -> Result<String, ConnectError> {
     let Target { host, path, bearer, .. } = target;
     for (part, text) in [("host", *host), ("path", *path), ("token", bearer.unwrap_or("-"))] {
-        // Anything else could smuggle in a header field of its own.
+        // Anything else could inject a header field.
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(ConnectError::InvalidTarget { part });
         }
@@ -89,7 +89,7 @@ fn request(target: &Target<'_>, key: &str) -> Result<String, ConnectError> {
     ))
 }
 
-/// Parses the server's answer and judges it.
+/// Parses and validates the server's response.
 fn parse(bytes: &[u8], accept: &str) -> Parsed<Result<(), ConnectError>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
@@ -98,7 +98,7 @@ fn parse(bytes: &[u8], accept: &str) -> Parsed<Result<(), ConnectError>> {
     let upgraded = headers.lists("Connection", "upgrade")
         && headers.lists("Upgrade", "websocket")
         && headers.only("Sec-WebSocket-Accept") == Some(accept)
-        // Nothing was asked for, so nothing may be granted.
+        // No extension was requested, so none may be granted.
         && !headers.contains("Sec-WebSocket-Extensions")
         && !headers.contains("Sec-WebSocket-Protocol");
     let answer = match response.code {

@@ -8,77 +8,78 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use crate::{Framing, ReadHalf, websocket};
 
-/// How much one read takes at most, unless it goes straight into a large message.
+/// The most that one read returns, unless it goes straight into a large message.
 const READ_LEN: usize = 64 * 1024;
 
-/// From here on the rest of a line is read straight into its message.
+/// From this length on, the rest of a line is read straight into its message.
 const DIRECT_LEN: usize = 16 * 1024;
 
-/// A line gets room for as much again as it has, and for no more than this.
+/// The buffer of a line doubles, but grows by at most this much.
 const MAX_ROOM: usize = 4 * 1024 * 1024;
 
 thread_local! {
-    /// Where reads land before they are cut into messages. It belongs to the thread, not to the connection, so
-    /// that an idle connection holds no buffer and a busy one still reads much at once.
+    /// The read buffer, before messages are split. One per thread instead of per connection, so that an idle
+    /// connection holds no buffer and a busy one still reads large blocks.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Reads messages from one connection, in either framing.
 ///
-/// Memory grows with what has arrived, up to the limit of one message; between messages almost nothing is held.
+/// Memory grows with the received bytes, up to the limit of one message; between messages it holds almost nothing.
 pub struct FrameReader {
     io: ReadHalf,
     decoder: FrameDecoder,
     max_message_len: usize,
     state: State,
-    /// From this length on a message is announced.
+    /// The length from which a message is announced.
     long_len: usize,
-    /// The message that is being received was announced.
+    /// Whether the current message was announced.
     is_announced: bool,
 }
 
-/// What [`FrameReader::next`] found.
+/// A message, control frame or end of a connection; see [`FrameReader::next`].
 #[derive(Debug)]
 pub enum Incoming {
     /// A whole message without its framing; never blank on lines, possibly empty on a WebSocket.
     Message(Bytes),
-    /// A message passed the limit. On lines it is skipped and the next one follows; a WebSocket ends here.
+    /// A message exceeds the limit. With line framing it is skipped and the next one follows; a WebSocket ends here.
     TooLong {
         /// The limit in bytes.
         limit: usize,
     },
-    /// More of a message has come than [`FrameReader::announcing`] says, and its end has not; the rest is read when
+    /// An incomplete message exceeds the length given to [`FrameReader::announcing`]; the rest is read when
     /// [`FrameReader::next`] is called again.
     Long {
-        /// The most that it may have, in bytes.
+        /// The longest that it may become, in bytes.
         max_len: usize,
     },
-    /// There is no memory for a message. On lines it is skipped and the next one follows; a WebSocket ends here.
+    /// Memory for a message could not be allocated. With line framing it is skipped and the next one follows; a WebSocket
+    /// ends here.
     NoMemory {
-        /// How much of it had come, in bytes.
+        /// The bytes received of it.
         received: usize,
     },
-    /// A WebSocket peer wants a pong with the same payload.
+    /// A WebSocket ping; respond with a pong of the same payload.
     Ping(Bytes),
-    /// The answer of a WebSocket peer to a ping.
+    /// A WebSocket pong.
     Pong(Bytes),
-    /// A WebSocket peer says goodbye.
+    /// A WebSocket close frame.
     Close {
-        /// The peer's reason as a number, if it gave one.
+        /// The status code, if the peer sent one.
         code: Option<u16>,
-        /// The peer's reason in words, often empty.
+        /// The reason; often empty.
         reason: String,
     },
-    /// A WebSocket peer broke the protocol.
+    /// The peer violated the WebSocket protocol.
     Violation {
-        /// What to close the connection with.
+        /// The status code to close the connection with.
         code: u16,
-        /// What it did, for the close frame and the log.
+        /// The violation, for the close frame and the log.
         reason: String,
     },
-    /// The peer sends no more.
+    /// The peer has closed its sending side.
     End,
-    /// The connection broke.
+    /// The connection failed.
     Failed(io::Error),
 }
 
@@ -90,13 +91,13 @@ enum FrameDecoder {
 #[derive(PartialEq)]
 enum State {
     Open,
-    /// The input has ended; lines may still hold an unterminated last one.
+    /// The input has ended; an unterminated last line may be left.
     Draining,
     Ended,
 }
 
 impl FrameReader {
-    /// Creates a reader; `max_message_len` bounds one message without its framing.
+    /// Creates a reader for messages of up to `max_message_len` bytes, not counting framing.
     pub fn new(io: ReadHalf, framing: Framing, max_message_len: usize) -> Self {
         let decoder = match framing {
             Framing::Lines => FrameDecoder::Lines(LineFramer::new(max_message_len)),
@@ -114,32 +115,32 @@ impl FrameReader {
         }
     }
 
-    /// Announces messages that are longer than this, once each, before the rest of them is read.
+    /// Announces each message longer than this once, with [`Incoming::Long`], before reading the rest of it.
     #[must_use]
     pub fn announcing(mut self, long_len: usize) -> Self {
         self.long_len = long_len;
         self
     }
 
-    /// Returns how much has come of the message that is being received, in bytes.
+    /// Returns the received length of the current message in bytes.
     pub fn unfinished_len(&self) -> usize {
         self.decoder.unfinished_len(self.max_message_len).0
     }
 
-    /// Adds bytes that somebody else has already read from the connection.
+    /// Adds bytes that were already read from the connection.
     pub(crate) fn with_received(mut self, bytes: &[u8]) -> Self {
         self.decoder.push(bytes);
         self
     }
 
-    /// Tells whether the peer sends no more; the last message on lines may then be a part of one.
+    /// Returns whether the peer has closed its sending side; with line framing, the last message may then be incomplete.
     pub fn has_ended(&self) -> bool {
         self.state != State::Open
     }
 
-    /// Waits for what comes next. Once the end was reported, it is reported for ever.
+    /// Waits for the next item. After the end it always returns the end again.
     ///
-    /// Cancel-safe: nothing is lost when the future is dropped.
+    /// Cancel-safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> Incoming {
         loop {
             let found = match self.state {
@@ -151,7 +152,7 @@ impl FrameReader {
                 if self.is_last(&incoming) {
                     self.state = State::Ended;
                 }
-                // Control frames come between the fragments of a message.
+                // Control frames may come between the fragments of a message.
                 if !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_)) {
                     self.is_announced = false;
                 }
@@ -181,11 +182,10 @@ impl FrameReader {
         }
     }
 
-    /// Reads and forgets until the peer sends no more.
+    /// Reads and discards input until the peer closes its sending side.
     ///
-    /// A socket that is closed with unread bytes resets the connection, and the last words to the peer are lost.
-    /// Whoever ends a connection in the middle of a conversation sends, shuts its sending side down, then calls
-    /// this for a moment.
+    /// Closing a socket with unread bytes resets the connection, and the peer may lose the last messages. To end a
+    /// connection early, send them, shut down the sending side, then call this with a timeout.
     pub async fn discard(&mut self) {
         self.state = State::Ended;
         while matches!(self.read_scratch(|_, _| {}).await, Ok(len) if len > 0) {}
@@ -250,7 +250,7 @@ impl FrameDecoder {
         }
     }
 
-    /// Returns how much of a message has come, and how long it may be at most.
+    /// Returns the received length of the current message, and its maximum length.
     fn unfinished_len(&self, limit: usize) -> (usize, usize) {
         match self {
             FrameDecoder::Lines(framer) => (framer.unfinished_len(), limit),

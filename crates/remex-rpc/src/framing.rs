@@ -1,6 +1,6 @@
-//! How messages are told apart on a byte stream.
+//! How messages are delimited on a byte stream.
 
-/// How messages are told apart on a byte stream.
+/// How messages are delimited on a byte stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// One message per line: stdio, unix sockets, memory.

@@ -22,9 +22,9 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct HandshakeConfig {
     /// Whether the server accepts new connections; [`Readiness::Ready`] by default.
     pub readiness: Readiness,
-    /// The limit of one message after the upgrade; 64 MiB by default.
+    /// The longest message after the upgrade, in bytes; 64 MiB by default.
     pub max_message_len: usize,
-    /// The limit of a request head; 16 KiB by default.
+    /// The longest request head, in bytes; 16 KiB by default.
     pub max_head_len: usize,
     /// How long a request head may take to arrive; 10 s by default.
     pub head_timeout: Duration,
@@ -116,7 +116,7 @@ pub async fn handshake<T>(
         Ok(Err(HeadError::Io(error))) => return Err(error.into()),
         Err(_) => Answer::TIMED_OUT,
     };
-    // A peer that takes its time or breaks off does not change what it was told.
+    // A peer that reads slowly or disconnects does not change the outcome.
     let _ = timeout(RESPONSE_TIMEOUT, respond(&mut stream, &answer)).await;
     Err(NotUpgraded::Answered { status: answer.status })
 }
@@ -126,16 +126,16 @@ enum Decision<T> {
     Answer(Answer),
 }
 
-/// An answer that ends the connection.
+/// A response that ends the connection.
 #[derive(Clone, Copy)]
 struct Answer {
     status: u16,
     phrase: &'static str,
     /// Further header fields, each with its line end.
     headers: &'static str,
-    /// For people.
+    /// The body, for people.
     text: &'static str,
-    /// Whether only the head was asked for.
+    /// Whether to omit the body, for HEAD requests.
     head_only: bool,
 }
 
@@ -143,17 +143,17 @@ impl Answer {
     const HEALTHY: Answer = Answer::new(200, "OK", "");
     const MALFORMED: Answer = Answer::new(400, "Bad Request", "this is not an HTTP/1.1 request\n");
     const NOT_AN_UPGRADE: Answer =
-        Answer::new(400, "Bad Request", "this is a WebSocket server: ask for an upgrade to `websocket`\n");
+        Answer::new(400, "Bad Request", "this is a WebSocket server: request an upgrade to `websocket`\n");
     const OTHER_VERSION: Answer =
-        Answer::new(400, "Bad Request", "only version 13 of the WebSocket protocol is spoken here\n")
+        Answer::new(400, "Bad Request", "this server supports only version 13 of the WebSocket protocol\n")
             .with_headers("Sec-WebSocket-Version: 13\r\n");
     const REFUSED: Answer =
         Answer::new(401, "Unauthorized", "send a valid token as `Authorization: Bearer TOKEN`\n")
             .with_headers("WWW-Authenticate: Bearer\r\n");
     const FROM_A_BROWSER: Answer =
-        Answer::new(403, "Forbidden", "requests with an `Origin` are refused: browsers are no clients\n");
+        Answer::new(403, "Forbidden", "requests with an `Origin` are refused: browsers are not supported\n");
     const NOT_FOUND: Answer =
-        Answer::new(404, "Not Found", "there are only `/`, `/healthz` and `/readyz` here\n");
+        Answer::new(404, "Not Found", "unknown path; use `/`, `/healthz` or `/readyz`\n");
     const ONLY_GET: Answer =
         Answer::new(405, "Method Not Allowed", "use GET\n").with_headers("Allow: GET\r\n");
     const ONLY_GET_AND_HEAD: Answer =
@@ -173,7 +173,7 @@ impl Answer {
     }
 }
 
-/// Parses a request and decides about it.
+/// Parses a request and decides how to respond.
 fn parse<T>(
     bytes: &[u8],
     policy: &impl Fn(Option<&str>) -> Authorization<T>,
@@ -219,7 +219,7 @@ fn decide<T>(
     Decision::Answer(answer)
 }
 
-/// Returns the proof to answer a valid upgrade with.
+/// Returns the value of `Sec-WebSocket-Accept` for a valid upgrade.
 fn upgrade(headers: &Headers<'_>, http_version: Option<u8>) -> Result<String, Answer> {
     let asked = headers.lists("Connection", "upgrade") && headers.lists("Upgrade", "websocket");
     if !asked || http_version != Some(1) {
@@ -251,7 +251,7 @@ async fn respond(stream: &mut TcpStream, answer: &Answer) -> io::Result<()> {
     );
     stream.write_all(response.as_bytes()).await?;
     stream.shutdown().await?;
-    // Closing with unread bytes, say a body, would reset the connection and take the answer with it.
+    // Closing a socket with unread bytes, such as a body, would reset the connection and lose the response.
     let mut unread = [0; 512];
     while stream.read(&mut unread).await? > 0 {}
     Ok(())

@@ -1,4 +1,4 @@
-//! The few words of HTTP that both ends of a WebSocket handshake need.
+//! The subset of HTTP that both ends of a WebSocket handshake need.
 
 use std::io;
 
@@ -7,16 +7,16 @@ use bytes::BufMut;
 use sha1::{Digest, Sha1};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// More header fields than this are too many.
+/// The maximum number of header fields.
 pub(crate) const MAX_HEADERS: usize = 64;
 
-/// How much is read at once, usually the whole head.
+/// The bytes to read at once, usually the whole head.
 const READ_LEN: usize = 1024;
 
-/// What RFC 6455 appends to a key before it is hashed.
+/// The suffix that RFC 6455 appends to a key before hashing it.
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Why the head of a request or a response was not read.
+/// Why the head of a request or response could not be read.
 #[derive(Debug)]
 pub(crate) enum HeadError {
     Malformed,
@@ -25,12 +25,12 @@ pub(crate) enum HeadError {
     Io(io::Error),
 }
 
-/// A head and its length, or `None` while it is not all there.
+/// A head and its length, or `None` if it is incomplete.
 pub(crate) type Parsed<T> = Result<Option<(T, usize)>, httparse::Error>;
 
-/// Reads until `parse` finds a whole head; returns what it made of it, and the bytes behind the head.
+/// Reads until `parse` finds a complete head; returns its result and the bytes after the head.
 ///
-/// `parse` gets all bytes so far. Not cancel-safe.
+/// `parse` receives all bytes so far. Not cancel-safe.
 pub(crate) async fn read_head<T>(
     io: &mut (impl AsyncRead + Unpin),
     max_len: usize,
@@ -57,7 +57,7 @@ pub(crate) async fn read_head<T>(
 pub(crate) struct Headers<'a>(pub(crate) &'a [httparse::Header<'a>]);
 
 impl<'a> Headers<'a> {
-    /// Returns the value of a field that is there exactly once.
+    /// Returns the value of a field that occurs exactly once.
     pub(crate) fn only(&self, name: &str) -> Option<&'a str> {
         let mut values = self.all(name);
         let value = values.next()?;
@@ -68,7 +68,7 @@ impl<'a> Headers<'a> {
         self.all(name).next().is_some()
     }
 
-    /// Tells whether a field that is a list of words has this one, in any case.
+    /// Returns whether a comma-separated field contains this word, ignoring case.
     pub(crate) fn lists(&self, name: &str, word: &str) -> bool {
         let mut words = self.all(name).flat_map(|value| value.split(|&byte| byte == b','));
         words.any(|found| found.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
@@ -79,7 +79,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Returns the proof that a server has understood the handshake with this key.
+/// Returns the value of `Sec-WebSocket-Accept` for this key.
 pub(crate) fn accept_for(key: &str) -> String {
     BASE64_STANDARD.encode(Sha1::new_with_prefix(key).chain_update(ACCEPT_SUFFIX).finalize())
 }

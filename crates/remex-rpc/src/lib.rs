@@ -1,8 +1,8 @@
-//! Moves frames between two ends of a connection: lines or WebSocket, over stdio, unix sockets and TCP.
+//! Transports frames over a connection: lines or WebSocket, over stdio, unix sockets and TCP.
 //!
-//! A frame is one message as bytes. Nothing here parses JSON or knows what a message asks for.
-//! Start at [`Listener`] for where connections come from, at [`FrameReader`] for what arrives and at
-//! [`SendBuffer`] for what leaves.
+//! A frame is one message as bytes. Nothing here parses JSON or interprets messages.
+//! Start at [`Listener`] for accepting connections, at [`FrameReader`] for receiving and at
+//! [`SendBuffer`] for sending.
 
 mod address;
 mod connect;
@@ -28,8 +28,8 @@ pub use listener::{Accepted, BindError, Inherited, Listener};
 pub use send_buffer::SendBuffer;
 pub use stdio::stdio;
 
-/// The receiving half of a connection, whatever it runs over.
+/// The receiving half of a connection over any transport.
 pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
 
-/// The sending half of a connection, whatever it runs over.
+/// The sending half of a connection over any transport.
 pub type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;

@@ -1,4 +1,4 @@
-//! Where connections come from.
+//! Sockets that accept connections.
 
 use std::{io, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{
     unix::{self, SocketFile},
 };
 
-/// A socket that accepts connections. A unix socket's file vanishes with it.
+/// A socket that accepts connections. Dropping it removes the file of a unix socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -22,12 +22,12 @@ enum Socket {
     Tcp(TcpListener),
     Unix {
         listener: UnixListener,
-        /// Removes the file when dropped; whoever passed the socket to us keeps its file.
+        /// Removes the file when dropped; `None` for an inherited socket, whose file is not ours.
         _file: Option<SocketFile>,
     },
 }
 
-/// A socket that listens already, from whoever started this process.
+/// A listening socket inherited from the parent process, such as systemd.
 #[derive(Debug)]
 pub enum Inherited {
     /// A TCP port.
@@ -39,16 +39,16 @@ pub enum Inherited {
 /// A new connection.
 #[derive(Debug)]
 pub enum Accepted {
-    /// A TCP connection that is to speak HTTP first, see [`crate::handshake()`].
+    /// A TCP connection, which starts with an HTTP request; see [`crate::handshake()`].
     Tcp {
-        /// The connection; small writes leave at once.
+        /// The connection, with `TCP_NODELAY` set.
         stream: TcpStream,
     },
-    /// A connection that speaks lines.
+    /// A connection with line framing.
     Unix {
         /// The connection.
         stream: UnixStream,
-        /// The user at the other end, as the kernel knows it.
+        /// The user id of the peer, as reported by the kernel.
         peer_uid: u32,
     },
 }
@@ -92,8 +92,8 @@ pub enum BindError {
 impl Listener {
     /// Listens on a TCP port or a unix socket.
     ///
-    /// A unix socket is for its owner only, from the first moment it has its name. A socket file that nobody
-    /// listens on is replaced; any other file is left alone.
+    /// A unix socket is accessible only to its owner from the moment it exists under its name. A stale socket file,
+    /// on which no server listens, is replaced; any other file is left alone.
     pub async fn bind(address: &ListenAddress) -> Result<Listener, BindError> {
         match address {
             ListenAddress::Stdio => Err(BindError::Stdio),
@@ -120,20 +120,20 @@ impl Listener {
         }
     }
 
-    /// Accepts connections on a socket that listens already; its file, if it has one, is left alone.
+    /// Adopts a socket that already listens; its file, if any, is never removed.
     ///
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
     ///
-    /// When it does not listen, or is a unix socket without a path.
+    /// If it does not listen, or is a unix socket without a path.
     pub fn adopt(inherited: Inherited) -> io::Result<Listener> {
         let listens = match &inherited {
             Inherited::Tcp(socket) => socket_acceptconn(socket)?,
             Inherited::Unix(socket) => socket_acceptconn(socket)?,
         };
         if !listens {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not listen"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
         }
         match inherited {
             Inherited::Tcp(socket) => {
@@ -147,7 +147,7 @@ impl Listener {
                 let listener = UnixListener::from_std(socket)?;
                 let path = listener.local_addr()?.as_pathname().map(Path::to_owned);
                 let path = path.ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::InvalidInput, "a unix socket without a path")
+                    io::Error::new(io::ErrorKind::InvalidInput, "the unix socket has no path")
                 })?;
                 let address = ListenAddress::Unix(path);
                 Ok(Listener { socket: Socket::Unix { listener, _file: None }, address })
@@ -155,7 +155,7 @@ impl Listener {
         }
     }
 
-    /// Returns where it listens, with the real port.
+    /// Returns the address with the actual port.
     pub fn address(&self) -> &ListenAddress {
         &self.address
     }
@@ -164,8 +164,8 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The listener stays good: the peer may have gone already, or the process has too many files open. In the
-    /// latter case (`EMFILE`, `ENFILE`) the connection still waits, so the caller pauses before it tries again.
+    /// The listener remains usable: the peer may have disconnected already, or too many files are open. In the
+    /// latter case (`EMFILE`, `ENFILE`) the connection remains in the backlog, so pause before the next attempt.
     pub async fn accept(&self) -> io::Result<Accepted> {
         match &self.socket {
             Socket::Tcp(listener) => {

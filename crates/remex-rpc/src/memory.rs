@@ -1,4 +1,4 @@
-//! Connections inside one process: values that cross as they are, or bytes.
+//! Connections within one process, of values or of bytes.
 //!
 //! Start at [`link`].
 
@@ -9,69 +9,69 @@ use tokio::sync::mpsc;
 
 use crate::{ReadHalf, WriteHalf};
 
-/// What may lie between the two ends of a byte pipe; as on a socket, a writer waits when it is full.
+/// The buffer of a byte pipe; as on a socket, a writer waits when it is full.
 const CAPACITY: usize = 64 * 1024;
 
-/// How many messages may lie in a link in each direction; a chunk of output has up to 64 KiB.
+/// The messages that a link buffers in each direction; a chunk of output has up to 64 KiB.
 const LINK_MESSAGES: usize = 32;
 
-/// Returns the two ends of a link that carries values as they are: nothing is encoded, no byte is copied.
+/// Returns the two ends of a link that passes values without encoding or copying them.
 ///
-/// Dropping one end ends the link for the other.
+/// Dropping one end closes the link for the other.
 pub fn link() -> (ClientEnd, ServerEnd) {
     let (calls, called) = mpsc::channel(LINK_MESSAGES);
     let (answers, answered) = mpsc::channel(LINK_MESSAGES);
     (ClientEnd { sender: calls, receiver: answered }, ServerEnd { sender: answers, receiver: called })
 }
 
-/// The end of a link at which calls are made.
+/// The client's end of a link.
 #[derive(Debug)]
 pub struct ClientEnd {
-    /// Takes what the server is to hear.
+    /// Sends to the server.
     pub sender: mpsc::Sender<ToServer>,
-    /// Has what the server says.
+    /// Receives from the server.
     pub receiver: mpsc::Receiver<ToClient>,
 }
 
-/// The end of a link at which calls are answered.
+/// The server's end of a link.
 #[derive(Debug)]
 pub struct ServerEnd {
-    /// Takes what the client is to hear.
+    /// Sends to the client.
     pub sender: mpsc::Sender<ToClient>,
-    /// Has what the client says.
+    /// Receives from the client.
     pub receiver: mpsc::Receiver<ToServer>,
 }
 
-/// What a client says on a link.
+/// A message from the client on a link.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // Few are alive at a time, and starts are not rare.
 pub enum ToServer {
-    /// Wants an answer.
+    /// A call, which expects an answer.
     Call {
-        /// Goes into the answer.
+        /// The id that the answer repeats.
         id: RequestId,
-        /// What is asked.
+        /// The decoded request.
         call: Call,
     },
-    /// Wants none.
+    /// A notification, which expects no answer.
     Note(ClientNote),
 }
 
-/// What a server says on a link.
+/// A message from the server on a link.
 #[derive(Debug)]
 pub enum ToClient {
-    /// Is an answer.
+    /// The answer to a call.
     Answer {
-        /// From the call.
+        /// The id of the call.
         id: RequestId,
-        /// What came of it.
+        /// The reply or the error.
         outcome: Result<Reply, RpcError>,
     },
-    /// Is told unasked.
+    /// A notification.
     Note(ServerNote),
-    /// Is the last word.
-    Goodbye {
-        /// Why it is over.
+    /// The last message: the server closes the connection.
+    Close {
+        /// Why it is closed.
         reason: String,
     },
 }
@@ -81,20 +81,20 @@ pub enum ToClient {
 pub struct Reply(Box<dyn Any + Send>);
 
 impl Reply {
-    /// Wraps an answer.
+    /// Wraps a reply.
     pub fn new(reply: impl Any + Send) -> Self {
         Self(Box::new(reply))
     }
 
-    /// Returns the answer, `None` when it is of another type.
+    /// Returns the reply, or `None` if it has another type.
     pub fn take<R: Any>(self) -> Option<R> {
         self.0.downcast().ok().map(|reply| *reply)
     }
 }
 
-/// Returns the two ends of a byte pipe inside this process; what one writes the other reads.
+/// Returns the two ends of a bidirectional byte pipe within this process.
 ///
-/// Both ends speak lines, like stdio.
+/// Both ends use line framing, like stdio.
 pub fn pipe() -> ((ReadHalf, WriteHalf), (ReadHalf, WriteHalf)) {
     let (left, right) = tokio::io::duplex(CAPACITY);
     let (left_read, left_write) = tokio::io::split(left);

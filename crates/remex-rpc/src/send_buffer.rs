@@ -1,19 +1,19 @@
-//! What one connection still has to send.
+//! The bytes that one connection still has to send.
 
 use crate::{
     Framing, Role,
     websocket::{self, CLOSE, MAX_CONTROL_LEN, PING, PONG, TEXT},
 };
 
-/// What an idle buffer may keep allocated.
+/// The capacity that an idle buffer may keep.
 const IDLE_CAPACITY: usize = 1024;
 
-/// A client fetches the masks of so many frames at once.
+/// How many frame masks a client generates at once.
 const MASKS_AT_ONCE: usize = 64;
 
 /// The outgoing bytes of one connection, framed and contiguous, ready for one large write.
 ///
-/// It has no limit of its own: whoever encodes into it looks at [`SendBuffer::len`] first.
+/// Unbounded: callers check [`SendBuffer::len`] before they encode into it.
 ///
 /// ```
 /// use remex_rpc::{Framing, SendBuffer};
@@ -30,7 +30,7 @@ pub struct SendBuffer {
     bytes: Vec<u8>,
     /// How much of `bytes` is sent; sent <= bytes.len()
     sent: usize,
-    /// Random bytes for masks to come; always empty but in a client.
+    /// Random bytes for future masks; used only by clients.
     masks: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl SendBuffer {
 
     /// Frames exactly what `encode` appends as one text message.
     ///
-    /// With a `len_hint` near the truth the payload stays where it was written; a wrong one costs a move, no more.
+    /// With an accurate `len_hint` the payload is not moved; an inaccurate one only costs a move.
     /// With [`Framing::Lines`] the payload must not contain a line feed.
     pub fn message(&mut self, len_hint: usize, encode: impl FnOnce(&mut Vec<u8>)) {
         self.forget_sent();
@@ -61,8 +61,8 @@ impl SendBuffer {
         }
     }
 
-    /// Begins a text message of exactly `len` bytes, which follow in any number of [`SendBuffer::append`]s; then
-    /// [`SendBuffer::finish`] it. Nothing else may be added in between.
+    /// Begins a text message of exactly `len` bytes, added by any number of calls of [`SendBuffer::append`] and ended by
+    /// [`SendBuffer::finish`]. Nothing else may be added in between.
     ///
     /// For servers only: a client masks whole messages.
     pub fn begin(&mut self, len: usize) {
@@ -88,17 +88,17 @@ impl SendBuffer {
         }
     }
 
-    /// Asks a WebSocket peer for a pong; lines have no such thing. A payload is cut to 125 bytes.
+    /// Sends a WebSocket ping; does nothing with line framing. The payload is truncated to 125 bytes.
     pub fn ping(&mut self, payload: &[u8]) {
         self.control(PING, payload);
     }
 
-    /// Answers a ping of a WebSocket peer; lines have no such thing. A payload is cut to 125 bytes.
+    /// Sends a WebSocket pong; does nothing with line framing. The payload is truncated to 125 bytes.
     pub fn pong(&mut self, payload: &[u8]) {
         self.control(PONG, payload);
     }
 
-    /// Says goodbye to a WebSocket peer; lines have no such thing. A reason is cut to 123 bytes.
+    /// Sends a WebSocket close frame; does nothing with line framing. The reason is truncated to 123 bytes.
     pub fn close(&mut self, code: u16, reason: &str) {
         let mut reason_len = reason.len().min(MAX_CONTROL_LEN - 2);
         while !reason.is_char_boundary(reason_len) {
@@ -107,12 +107,12 @@ impl SendBuffer {
         self.control(CLOSE, &[&code.to_be_bytes(), &reason.as_bytes()[..reason_len]].concat());
     }
 
-    /// Returns what is to be sent next.
+    /// Returns the bytes to send next.
     pub fn pending(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    /// Takes note that the first `len` pending bytes are sent.
+    /// Records that the first `len` pending bytes were sent.
     pub fn advance(&mut self, len: usize) {
         debug_assert!(len <= self.len(), "more was sent than there is");
         self.sent += len;
@@ -122,17 +122,17 @@ impl SendBuffer {
         }
     }
 
-    /// Returns how many bytes are pending.
+    /// Returns the number of pending bytes.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.sent
     }
 
-    /// Tells whether nothing is pending.
+    /// Returns whether nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives the memory of an empty buffer back, for a connection that has fallen silent.
+    /// Releases the memory of an empty buffer, for an idle connection.
     pub fn reset_if_idle(&mut self) {
         if self.is_empty() && self.bytes.capacity() > IDLE_CAPACITY {
             self.bytes = Vec::new();
@@ -171,8 +171,8 @@ impl SendBuffer {
         }
     }
 
-    /// Moves what is pending to the front, once that is less than what was sent: each byte moves at most once on
-    /// average.
+    /// Moves the pending bytes to the front once they are fewer than the sent ones, so that each byte moves at most once
+    /// on average.
     fn forget_sent(&mut self) {
         if self.sent > self.len() {
             self.bytes.drain(..self.sent);
@@ -183,10 +183,10 @@ impl SendBuffer {
     fn next_mask(&mut self) -> [u8; 4] {
         if self.masks.is_empty() {
             self.masks.resize(4 * MASKS_AT_ONCE, 0);
-            getrandom::fill(&mut self.masks).expect("a kernel that runs programs has random bytes");
+            getrandom::fill(&mut self.masks).expect("the kernel provides random bytes");
         }
         let rest = self.masks.len() - 4;
-        let mask = self.masks[rest..].try_into().expect("masks are fetched and taken in fours");
+        let mask = self.masks[rest..].try_into().expect("masks are generated and taken four bytes at a time");
         self.masks.truncate(rest);
         mask
     }

@@ -1,4 +1,4 @@
-//! Standard input and output as one connection.
+//! A connection over standard input and output.
 
 use std::{
     io,
@@ -15,20 +15,20 @@ use crate::{ReadHalf, WriteHalf};
 
 /// Returns standard input and output as the two halves of a connection.
 ///
-/// Pipes and sockets are served by the reactor, anything else (files, terminals) by a blocking thread. Standard
-/// error stays blocking, even if it is the same pipe or socket. The descriptors 0 and 1 themselves stay open.
+/// Pipes and sockets use the reactor, anything else (files, terminals) a blocking thread. Standard error stays
+/// blocking, even if it is the same pipe or socket. Descriptors 0 and 1 themselves stay open.
 ///
 /// # Panics
 ///
-/// Outside a tokio runtime.
+/// If called outside a tokio runtime.
 pub fn stdio() -> (ReadHalf, WriteHalf) {
     let stderr = rustix::stdio::stderr();
     let reader = reader(rustix::stdio::stdin(), stderr).unwrap_or_else(|error| {
-        tracing::debug!(%error, "standard input is read by a thread");
+        tracing::debug!(%error, "standard input is read on a blocking thread");
         Box::new(tokio::io::stdin())
     });
     let writer = writer(rustix::stdio::stdout(), stderr).unwrap_or_else(|error| {
-        tracing::debug!(%error, "standard output is written by a thread");
+        tracing::debug!(%error, "standard output is written on a blocking thread");
         Box::new(tokio::io::stdout())
     });
     (reader, writer)
@@ -54,17 +54,18 @@ fn file_type(fd: BorrowedFd<'_>) -> io::Result<FileType> {
     Ok(FileType::from_raw_mode(fstat(fd)?.st_mode))
 }
 
-/// Opens the same end of a pipe once more.
+/// Reopens an end of a pipe.
 ///
-/// Being non-blocking belongs to the open file, which a duplicate would share with everybody who inherited it.
+/// The non-blocking flag belongs to the open file description, which a duplicate would share with every process that
+/// inherited it.
 fn reopen(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     Ok(rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Duplicates a socket, which cannot be opened once more; so it must not be the one that logs go to.
+/// Duplicates a socket, which cannot be reopened; it must not also be standard error, which stays blocking.
 ///
-/// Stream sockets of every family read, write and shut down alike, so a unix stream stands for them all.
+/// Stream sockets of every family read, write and shut down alike, so a `UnixStream` works for all of them.
 fn socket(fd: BorrowedFd<'_>, stderr: BorrowedFd<'_>) -> io::Result<UnixStream> {
     let same = |one: BorrowedFd<'_>, other: BorrowedFd<'_>| -> io::Result<bool> {
         let (one, other) = (fstat(one)?, fstat(other)?);

@@ -1,4 +1,4 @@
-//! Unix sockets as files: made for their owner, replaced when nobody listens, removed at the end.
+//! Unix socket files: restricted to their owner, replaced if stale, removed at the end.
 
 use std::{
     fs::{self, Metadata, Permissions},
@@ -16,7 +16,7 @@ const BACKLOG: u32 = 1024;
 /// The kernel stores a path and a NUL in 108 bytes.
 const MAX_PATH_LEN: usize = 107;
 
-/// The file of a socket that we listen on; removed on drop, unless another has taken its place.
+/// The file of a socket that we listen on; removed on drop, unless another file has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) enum Error {
     Io(io::Error),
 }
 
-/// Which file it is, whatever its name.
+/// The identity of a file, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -40,9 +40,9 @@ struct Identity {
 
 /// Listens on `path`.
 ///
-/// The socket is made under a temporary name, restricted to its owner before it listens (until then every
-/// connect is refused), and renamed when it is ready. So nobody ever reaches it with wider permissions, a socket
-/// that refuses a connect is really abandoned, and no umask of the whole process has to change.
+/// The socket is created under a temporary name, restricted to its owner before it listens (until then every
+/// connect is refused), and renamed when it is ready. So it is never reachable with wider permissions, a socket that
+/// refuses connections is really stale, and the umask of the process does not have to change.
 pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
     let temporary = Temporary(path.with_file_name(temporary_name()));
     if path.as_os_str().len().max(temporary.0.as_os_str().len()) > MAX_PATH_LEN {
@@ -57,8 +57,7 @@ pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Erro
     Ok((listener, SocketFile { path: path.to_owned(), identity }))
 }
 
-/// Gives the socket at `temporary` its name, in place of an abandoned one if need be; that is then at
-/// `temporary`.
+/// Renames the socket at `temporary` to `path`; if a stale socket is there, it ends up at `temporary`.
 async fn publish(temporary: &Path, path: &Path) -> Result<(), Error> {
     match renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(()),
@@ -71,7 +70,7 @@ async fn publish(temporary: &Path, path: &Path) -> Result<(), Error> {
     }
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-        // Also when we may not connect or too many wait already: somebody is there.
+        // Permission denied or a full backlog also mean that a server listens.
         _ => return Err(Error::InUse),
     }
     exchange(temporary, path)?;
@@ -79,7 +78,7 @@ async fn publish(temporary: &Path, path: &Path) -> Result<(), Error> {
     if Identity::of(&removed) == Identity::of(&found) {
         return Ok(());
     }
-    // Between our look and the exchange another server has done the same: the place is its own.
+    // Another server has replaced the stale socket in the meantime: the path is in use.
     exchange(temporary, path)?;
     Err(Error::InUse)
 }
@@ -90,7 +89,7 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
 
 fn temporary_name() -> String {
     let mut random = [0; 4];
-    getrandom::fill(&mut random).expect("a kernel that runs programs has random bytes");
+    getrandom::fill(&mut random).expect("the kernel provides random bytes");
     format!(".{:08x}", u32::from_ne_bytes(random))
 }
 
@@ -104,12 +103,12 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| Identity::of(&found) == self.identity);
         if ours && let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "socket file not removed");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove socket file");
         }
     }
 }
 
-/// A name that is gone again in the end, whether it was renamed or not.
+/// A temporary file, removed on drop unless it was renamed.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {

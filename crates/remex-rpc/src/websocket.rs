@@ -1,6 +1,6 @@
 //! The WebSocket protocol (RFC 6455) after its handshake: frames in, frames out.
 //!
-//! Pure: no I/O. Text is not checked for UTF-8 here, because whoever parses the message has to do it anyway.
+//! Pure: no I/O. Text is not checked for UTF-8 here, because the parser of the message does that anyway.
 //! Start at [`Decoder`].
 
 mod decoder;

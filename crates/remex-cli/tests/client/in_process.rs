@@ -100,7 +100,7 @@ impl Peer {
             }
             ToClient::Note(ServerNote::FlowMark(flow::Mark { mark })) => self.tell(flow::Ack { mark }).await,
             ToClient::Note(note) => self.notes.push_back(note),
-            ToClient::Goodbye { reason } => return Some(reason),
+            ToClient::Close { reason } => return Some(reason),
         }
         None
     }

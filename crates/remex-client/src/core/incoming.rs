@@ -93,7 +93,7 @@ impl Core {
                 self.answer(&id, outcome.map(RawReply::Value).map_err(Error::Refused));
             }
             ToClient::Note(note) => self.on_notification(note),
-            ToClient::Goodbye { reason } => {
+            ToClient::Close { reason } => {
                 return Err(Error::Unreachable { target: self.target.to_string(), reason });
             }
         }

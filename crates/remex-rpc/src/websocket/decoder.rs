@@ -1,4 +1,4 @@
-//! Turns received bytes into messages and control frames.
+//! Decodes received bytes into messages and control frames.
 
 use std::collections::TryReserveError;
 
@@ -10,17 +10,17 @@ use super::frame::{
 };
 use crate::Role;
 
-/// From here on a payload is worth being read straight into its message, without passing through a buffer.
+/// From this length on, a payload is read straight into its message, without an intermediate buffer.
 const DIRECT_LEN: usize = 16 * 1024;
 
-/// What an idle decoder may keep allocated for the next bytes.
+/// The capacity that an idle decoder may keep.
 const IDLE_CAPACITY: usize = 1024;
 
-/// Turns received bytes into messages and control frames; fragments are joined, masks removed.
+/// Decodes received bytes into messages and control frames; joins fragments and removes masks.
 ///
-/// The same bytes give the same events however they are split. Memory grows with what has arrived, never with
-/// what a head declares. After [`Event::Close`], [`Event::TooLong`], [`Event::NoMemory`] or [`Event::Violation`] the rest is ignored,
-/// because nothing can be trusted to begin where it seems to.
+/// The same bytes give the same events however they are split. Memory grows with the received bytes, never with the
+/// length that a head declares. After [`Event::Close`], [`Event::TooLong`], [`Event::NoMemory`] or
+/// [`Event::Violation`] all further input is ignored, because frame boundaries can no longer be trusted.
 ///
 /// ```
 /// use remex_rpc::{Role, websocket::{Decoder, Event}};
@@ -36,62 +36,62 @@ pub struct Decoder {
     role: Role,
     max_message_len: usize,
     state: State,
-    /// Received and not yet looked at, from `consumed` on.
+    /// Received bytes; those from `consumed` on are not decoded yet.
     input: Vec<u8>,
     /// consumed <= input.len()
     consumed: usize,
-    /// What has come of the current message, over all its fragments.
+    /// The received part of the current message, over all its fragments.
     message: Vec<u8>,
-    /// How much of `message` is unmasked and counted; beyond it lies what was read in directly.
+    /// The length of `message` that is unmasked and counted; bytes after it were read in directly.
     settled: usize,
     /// Whether the current message began in an earlier frame.
     fragmented: bool,
 }
 
-/// What a [`Decoder`] found.
+/// A decoded message or control frame, or an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A whole message, text or binary.
     Message(Bytes),
-    /// The peer wants a pong with the same payload.
+    /// A ping; respond with a pong of the same payload.
     Ping(Bytes),
-    /// The answer to a ping, or a sign of life.
+    /// A pong, in response to a ping or unsolicited.
     Pong(Bytes),
-    /// The peer says goodbye.
+    /// The peer closes the connection.
     Close {
-        /// The peer's reason as a number, if it gave one.
+        /// The status code, if the peer sent one.
         code: Option<u16>,
-        /// The peer's reason in words, often empty.
+        /// The reason; often empty.
         reason: String,
     },
     /// A message would exceed the limit.
     TooLong,
-    /// There is no memory for a message.
+    /// Memory for a message could not be allocated.
     NoMemory,
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     Violation(Violation),
 }
 
-/// How a peer broke the WebSocket protocol.
+/// A violation of the WebSocket protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// A reserved bit is set, although no extension was negotiated.
     #[error("a reserved bit is set in a frame although no extension was negotiated")]
     ReservedBits,
-    /// The opcode has no meaning.
+    /// The opcode is reserved.
     #[error("a frame has the reserved opcode {opcode:#x}")]
     ReservedOpcode {
         /// The opcode found.
         opcode: u8,
     },
-    /// A client must mask.
+    /// A frame from the client is not masked.
     #[error("a frame from the client is not masked")]
     Unmasked,
-    /// A server must not mask.
+    /// A frame from the server is masked.
     #[error("a frame from the server is masked")]
     Masked,
-    /// The length could have been written shorter, or does not fit 63 bits.
-    #[error("a frame does not write its length in the shortest form")]
+    /// The length is not in its shortest form, or does not fit 63 bits.
+    #[error("the length of a frame is not in its shortest form")]
     LengthNotMinimal,
     /// A control frame with more than 125 bytes.
     #[error("a control frame is longer than 125 bytes")]
@@ -99,13 +99,13 @@ pub enum Violation {
     /// A control frame in several fragments.
     #[error("a control frame is fragmented")]
     ControlFragmented,
-    /// A continuation of nothing.
-    #[error("a continuation frame continues no message")]
+    /// A continuation frame without a message to continue.
+    #[error("a continuation frame has no message to continue")]
     NothingToContinue,
-    /// A new message inside an unfinished one.
-    #[error("a message begins before the one before it has ended")]
+    /// A new message before the previous one is complete.
+    #[error("a message begins before the previous one is complete")]
     MessageInterrupted,
-    /// A close frame with half a code or with a code that must not be sent.
+    /// A close frame with an incomplete or reserved status code.
     #[error("a close frame has no valid code")]
     CloseCode,
     /// A close frame whose reason is not UTF-8.
@@ -114,7 +114,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// Returns the code to close the connection with.
+    /// Returns the status code to close the connection with.
     pub fn code(self) -> u16 {
         match self {
             Violation::CloseReason => 1007,
@@ -135,7 +135,7 @@ enum State {
 struct Payload {
     /// message.len() + remaining <= max_message_len, direct bytes counted once
     remaining: usize,
-    /// Turned so that its first byte meets the next byte.
+    /// The mask, rotated so that its first byte applies to the next byte of the payload.
     key: Option<[u8; 4]>,
     last: bool,
 }
@@ -155,34 +155,34 @@ impl Decoder {
         }
     }
 
-    /// Adds received bytes. Take the events before adding more, or they are kept here.
+    /// Adds received bytes. Take all events before adding more, or the input accumulates.
     pub fn push(&mut self, bytes: &[u8]) {
         if !matches!(self.state, State::Finished) {
             self.input.extend_from_slice(bytes);
         }
     }
 
-    /// Returns where the bytes that follow may be read to directly, when that saves copying them.
+    /// Returns a buffer to read the next bytes into directly, if that saves copying them.
     ///
-    /// Only to be asked when the decoder has just returned `None`.
+    /// Call it only right after the decoder has returned `None`.
     ///
     /// # Errors
     ///
-    /// When there is no memory for them.
+    /// If memory cannot be allocated.
     pub(crate) fn direct_room(&mut self) -> Result<Option<Limit<&mut Vec<u8>>>, TryReserveError> {
         let State::Payload(Payload { remaining, .. }) = self.state else { return Ok(None) };
         if remaining < DIRECT_LEN {
             return Ok(None);
         }
         if self.message.capacity() - self.message.len() < DIRECT_LEN {
-            // Doubling copies little and trusts the declared length no further than what has come.
+            // Doubling copies little, and allocates no more for the declared length than has been received.
             self.message.try_reserve_exact(remaining.min(self.message.len().max(DIRECT_LEN)))?;
         }
         let room = remaining.min(self.message.capacity() - self.message.len());
         Ok(Some((&mut self.message).limit(room)))
     }
 
-    /// Returns how much of the current message has come, and how long it may be at most.
+    /// Returns the received length of the current message, and its maximum length.
     pub(crate) fn unfinished_len(&self) -> (usize, usize) {
         let received = self.message.len();
         match self.state {
@@ -249,12 +249,12 @@ impl Decoder {
         self.fragmented = false;
         self.settled = 0;
         let mut message = std::mem::take(&mut self.message);
-        // Fragments were gathered with room to spare, which the message would keep as long as it lives.
+        // Release the spare capacity from joining fragments, which the message would otherwise keep.
         message.shrink_to_fit();
         Found::Event(Event::Message(message.into()))
     }
 
-    /// Forgets what was consumed: at most a part of a head or of a control frame is left.
+    /// Drops consumed input; at most an incomplete head or control frame remains.
     fn tidy(&mut self) {
         self.input.drain(..self.consumed);
         self.consumed = 0;
@@ -270,7 +270,7 @@ impl Decoder {
     }
 }
 
-/// Ends where more bytes are needed, and goes on when they have been pushed.
+/// Returns `None` when it needs more bytes, and continues after they are pushed.
 impl Iterator for Decoder {
     type Item = Event;
 
@@ -308,7 +308,7 @@ enum Found {
 }
 
 struct Head {
-    /// Of the head itself.
+    /// The length of the head itself.
     len: usize,
     opcode: u8,
     payload_len: u64,
@@ -317,9 +317,9 @@ struct Head {
 }
 
 impl Head {
-    /// Returns the head at the start of `bytes`, or `None` when it is not all there.
+    /// Returns the head at the start of `bytes`, or `None` if it is incomplete.
     ///
-    /// `continues` tells whether a fragmented message waits for its continuation.
+    /// `continues` says whether a fragmented message is incomplete.
     fn parse(bytes: &[u8], role: Role, continues: bool) -> Result<Option<Head>, Violation> {
         let &[first, second, ref rest @ ..] = bytes else { return Ok(None) };
         let last = first & FIN != 0;
@@ -398,7 +398,7 @@ fn close(payload: &[u8]) -> Event {
         return Event::Violation(Violation::CloseCode);
     };
     let code = u16::from_be_bytes(*code);
-    // 1004 to 1006 and 1015 are for programs to tell themselves, never for the wire.
+    // 1004 to 1006 and 1015 are reserved and must not be sent.
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
         return Event::Violation(Violation::CloseCode);
     }

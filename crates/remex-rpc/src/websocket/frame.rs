@@ -9,10 +9,10 @@ pub(crate) const CLOSE: u8 = 0x8;
 pub(crate) const PING: u8 = 0x9;
 pub(crate) const PONG: u8 = 0xA;
 
-/// A control frame carries at most so many bytes.
+/// The longest payload of a control frame.
 pub(crate) const MAX_CONTROL_LEN: usize = 125;
 
-/// Two bytes, eight of length, four of mask.
+/// Two bytes, eight for the length, four for the mask.
 pub(crate) const MAX_HEAD_LEN: usize = 14;
 
 pub(super) const FIN: u8 = 0x80;
@@ -20,12 +20,12 @@ pub(super) const RESERVED: u8 = 0x70;
 pub(super) const OPCODE: u8 = 0x0F;
 pub(super) const MASKED: u8 = 0x80;
 pub(super) const LENGTH: u8 = 0x7F;
-/// In place of a length: the length follows in two bytes.
+/// Instead of a length: the length follows in two bytes.
 pub(super) const LENGTH_IN_2: u8 = 126;
-/// In place of a length: the length follows in eight bytes.
+/// Instead of a length: the length follows in eight bytes.
 pub(super) const LENGTH_IN_8: u8 = 127;
 
-/// Returns how long the head of a frame with this payload is: the shortest that the format allows.
+/// Returns the length of the shortest head for a frame with this payload.
 pub(crate) fn head_len(role: Role, payload_len: usize) -> usize {
     let length = match payload_len {
         0..=125 => 2,
@@ -61,7 +61,7 @@ pub(crate) fn write_head(head: &mut [u8], opcode: u8, payload_len: usize, key: O
     }
 }
 
-/// Masks or unmasks in place; the first byte meets the first byte of the key.
+/// Masks or unmasks in place, starting at the first byte of the key.
 pub(crate) fn mask(payload: &mut [u8], key: [u8; 4]) {
     let [a, b, c, d] = key;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);

@@ -140,7 +140,7 @@ impl Sink {
         matches!(self, Sink::Wire { framing: Framing::WebSocket(_), .. })
     }
 
-    /// Returns how many bytes are to be sent.
+    /// Returns the number of bytes to send.
     pub(crate) fn len(&self) -> usize {
         match self {
             Sink::Wire { buffer, .. } => buffer.len(),
@@ -155,7 +155,7 @@ impl Sink {
         }
     }
 
-    /// Returns how many bytes are to be sent up to the end of the unfinished message.
+    /// Returns the number of bytes to send up to the end of the unfinished message.
     pub(super) fn len_to_end(&self) -> usize {
         let unfinished = match self {
             // Includes the end of the line.
@@ -267,11 +267,11 @@ impl Sink {
                 Ok(_) | Err(_) => false,
             },
             Sink::Memory { values, sender } => {
-                let Ok(mut place) = sender.reserve().await else { return false };
+                let Ok(mut permit) = sender.reserve().await else { return false };
                 while let Some(value) = values.pop() {
-                    place.send(value);
+                    permit.send(value);
                     match sender.try_reserve() {
-                        Ok(next) => place = next,
+                        Ok(next) => permit = next,
                         Err(_) => break,
                     }
                 }
@@ -292,7 +292,7 @@ impl Sink {
                 }
             }
             Sink::Memory { values, .. } => {
-                values.push(ToClient::Goodbye { reason: close_reason.reason }, 0);
+                values.push(ToClient::Close { reason: close_reason.reason }, 0);
                 while !self.is_empty() && self.send().await {}
             }
         }
