@@ -34,15 +34,15 @@ impl Attempt {
         progress.aborted.store(true, SeqCst);
         progress.changed.notify_waiters();
         let made = progress.made.lock().unwrap_or_else(PoisonError::into_inner);
-        // A child that is not there yet looks at `aborted` first thing.
+        // A child that does not exist yet checks `aborted` first.
         if !*made && let Some(pid) = Pid::new(progress.pid.load(SeqCst)) {
-            // SAFETY: the child exists, so the kernel has opened this descriptor for us, and nobody closes it before
+            // SAFETY: the child exists, so the kernel has opened this descriptor for us, and it is not closed before
             // `made` is true, which our lock prevents.
             let pidfd = unsafe { BorrowedFd::borrow_raw(progress.pidfd.load(SeqCst)) };
             if let Err(error) = sys::pidfd_signal(pidfd, Signal::KILL) {
                 tracing::warn!(%pid, %error, "cannot kill a child whose start was aborted");
             }
-            // It will never run a program nor have children, so no kill has to find it or wait for it.
+            // It will never run a program or have children, so no kill has to find it or wait for it.
             if let Some(mark) = Mark::chosen() {
                 mark.clear(pid);
             }
@@ -72,18 +72,18 @@ impl Attempt {
 pub(crate) struct Progress {
     /// Set before `pid` is read, while the child sets `pid` before it reads this: one of the two sees the other.
     pub(crate) aborted: AtomicBool,
-    /// The child's number, written by the child as its first step; 0 before.
+    /// The child's pid, written by the child as its first step; 0 before.
     pub(crate) pid: AtomicI32,
     /// The child's pidfd, written by the kernel before the child runs.
     pub(crate) pidfd: AtomicI32,
-    /// Whether the thread that made the child has the pidfd. A mutex, so that it is not closed while it is used; held
-    /// for one system call.
+    /// Whether the thread that created the child owns the pidfd. A mutex, so that the pidfd is not closed while it is
+    /// used; held for one system call.
     made: Mutex<bool>,
     changed: Notify,
 }
 
 impl Progress {
-    /// Notes that the spawning thread now owns the pidfd.
+    /// Records that the spawning thread now owns the pidfd.
     pub(crate) fn on_child_created(&self) {
         *self.made.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }

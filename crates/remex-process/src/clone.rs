@@ -1,10 +1,10 @@
-//! The child between its birth and its program.
+//! Creates a child and sets it up until it executes its program.
 //!
-//! The child shares our memory until it executes the program, while the thread that made it stands still. That saves
-//! copying page tables, and it forbids the child everything that could disturb us: it allocates nothing, takes no
-//! lock, cannot panic, and changes no memory but its own stack, the three fields of [`Outcome`] and `pid` of [`Progress`].
-//! A file system that hangs may stop it when it enters its directory or looks for its program; then only an abort of its
-//! [`Attempt`](crate::Attempt) lets the thread go on.
+//! The child shares our memory until it executes the program, while the thread that created it is suspended. This avoids
+//! copying page tables, but restricts the child: it allocates nothing, takes no lock, cannot panic, and changes no memory
+//! except its own stack, the three fields of [`Outcome`] and `pid` of [`Progress`]. An unresponsive file system may block
+//! it when it enters its directory or looks for its program; then only aborting its [`Attempt`](crate::Attempt) unblocks
+//! the thread.
 #![allow(unsafe_code)]
 
 use std::{
@@ -24,22 +24,22 @@ use crate::{
     sys::{self, WaitMode},
 };
 
-/// More than ten times what the child needs in an unoptimised build.
+/// More than ten times what the child needs in an unoptimized build.
 const STACK_LEN: usize = 64 * 1024;
-/// Below the stack, never accessible: the largest page size of any Linux.
+/// The guard region below the stack: the largest page size of any Linux.
 const GUARD_LEN: usize = 64 * 1024;
 
-/// Memory for the stack of one child at a time.
+/// The stack of one child at a time.
 pub(crate) struct Stack {
     base: *mut c_void,
 }
 
-// SAFETY: the memory belongs to this value alone, and no thread is special to it.
+// SAFETY: this value owns the memory exclusively, and the memory is not tied to a thread.
 unsafe impl Send for Stack {}
 
 impl Stack {
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: a new mapping at an address chosen by the kernel affects no other memory.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -68,26 +68,26 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no child uses it: the thread that owns it waits for each.
+        // SAFETY: the mapping is ours, and no child uses it: the owning thread waits for each child.
         unsafe { libc::munmap(self.base, GUARD_LEN + STACK_LEN) };
     }
 }
 
-/// Everything the child needs, laid out so that it only follows pointers.
+/// Everything the child needs, prepared so that it only dereferences pointers.
 pub(crate) struct ChildSetup<'a> {
-    /// Paths to try one after the other; ends with a null pointer.
+    /// Paths to try in order; ends with a null pointer.
     pub(crate) candidates: &'a [*const c_char],
     /// Ends with a null pointer.
     pub(crate) argv: &'a [*const c_char],
     /// Ends with a null pointer.
     pub(crate) env: &'a [*const c_char],
     pub(crate) cwd: &'a CStr,
-    /// What becomes descriptors 0, 1 and 2; none is below 3.
+    /// The descriptors that become 0, 1 and 2; none is below 3.
     pub(crate) targets: [RawFd; 3],
     pub(crate) terminal: Terminal,
     /// The limit that holds the tag.
     pub(crate) mark: Option<(sys::Resource, libc::rlimit)>,
-    /// What we had before we asked for more descriptors, if we did.
+    /// The limit on descriptors before we raised ours, if we did.
     pub(crate) file_limit: Option<libc::rlimit>,
     pub(crate) parent_death: Option<Signal>,
 }
@@ -103,11 +103,11 @@ pub(crate) enum Terminal {
 pub(crate) struct Spawned {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
-    /// Our own peak memory, which the kernel counts as the child's too.
+    /// Our own peak memory, which the kernel also counts for the child.
     pub(crate) inherited_rss_bytes: u64,
 }
 
-/// What the child tells us through the memory that we share.
+/// The result that the child reports through shared memory.
 #[derive(Default)]
 struct Outcome {
     stage: AtomicI32,
@@ -122,10 +122,10 @@ struct ChildContext<'a> {
     outcome: Outcome,
 }
 
-/// Makes a child and returns when its program runs or has failed to.
+/// Creates a child and returns once its program runs or has failed to start.
 ///
-/// The calling thread must live as long as the child if there is a parent-death
-/// signal: the kernel sends it when the *thread* that made the child ends.
+/// With a parent-death signal the calling thread must outlive the child: the kernel sends the signal when the *thread*
+/// that created the child ends.
 pub(crate) fn start(
     stack: &mut Stack,
     setup: &ChildSetup<'_>,
@@ -133,7 +133,7 @@ pub(crate) fn start(
 ) -> Result<Spawned, (Stage, i32)> {
     let parent = i32::try_from(process::id()).unwrap_or(0);
     let mut context = ChildContext { setup, progress, parent, outcome: Outcome::default() };
-    // SAFETY: the stack is large enough, ours, and used by nobody else, because CLONE_VFORK holds this thread until
+    // SAFETY: the stack is large enough, and exclusively ours, because CLONE_VFORK holds this thread until
     // the child has left our memory. So all that `context` points to outlives the child's use of it. CLONE_PIDFD
     // takes the address of an integer as the next argument.
     let pid = sys::with_all_signals_blocked(|| unsafe {
@@ -150,25 +150,25 @@ pub(crate) fn start(
     let Some(pid) = Pid::new(pid) else {
         return Err((Stage::Fork, failed));
     };
-    // SAFETY: the kernel has made this descriptor for us, and from now on nobody else uses it.
+    // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
     let pidfd = unsafe { OwnedFd::from_raw_fd(progress.pidfd.load(SeqCst)) };
     if let Some(stage) = stage_of(context.outcome.stage.load(Relaxed)) {
-        // It is ending already, so this does not wait long. An error means that there is nothing to reap.
+        // The child is already exiting, so this does not block for long. An error means that there is nothing to reap.
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
         return Err((stage, context.outcome.errno.load(Relaxed)));
     }
     Ok(Spawned { pid, pidfd, inherited_rss_bytes: context.outcome.peak_rss_bytes.load(Relaxed) })
 }
 
-/// Stages as the child writes them; zero stands for success.
+/// Decodes a stage as the child writes it; zero means success.
 fn stage_of(number: i32) -> Option<Stage> {
     [Stage::Setup, Stage::Cwd, Stage::Exec].into_iter().find(|&stage| stage as i32 == number)
 }
 
 extern "C" fn child(context: *mut c_void) -> c_int {
-    // SAFETY: `start` passes a context that it keeps until we are gone, and does not touch it meanwhile.
+    // SAFETY: `start` passes a context that outlives the child, and does not access it in the meantime.
     let ChildContext { setup, progress, parent, outcome } = unsafe { &*context.cast::<ChildContext<'_>>() };
-    // SAFETY: it only returns a number.
+    // SAFETY: the call only returns a number.
     progress.pid.store(unsafe { libc::getpid() }, SeqCst);
     // SAFETY: we are the child of `start`.
     let (stage, errno) = unsafe {
@@ -183,18 +183,18 @@ extern "C" fn child(context: *mut c_void) -> c_int {
     };
     outcome.errno.store(errno, Relaxed);
     outcome.stage.store(stage as i32, Relaxed);
-    // SAFETY: this ends the child without running anything of ours.
+    // SAFETY: this ends the child without running any of our code.
     unsafe { libc::_exit(127) }
 }
 
 /// Makes the child a session leader with three descriptors and the tag.
 ///
 /// # Safety
-/// Only for the child, with all signals blocked.
+/// Call it only in the child, with all signals blocked.
 unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Result<(), i32> {
     // SAFETY: every pointer is to a local value or null, and the rest changes only what belongs to the child.
     unsafe {
-        // The kernel copies our peak into the child's record when it executes the program; now both are the same.
+        // The kernel copies our peak memory into the child's record at the exec; until then the two are the same.
         let mut usage = std::mem::zeroed::<libc::rusage>();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
         outcome.peak_rss_bytes.store(sys::kibibytes(usage.ru_maxrss), Relaxed);
@@ -208,10 +208,10 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
         if setup.terminal == Terminal::Controlling {
             check(libc::ioctl(0, libc::TIOCSCTTY, 0))?;
         }
-        // Ours are closed by the exec anyway; this is for those that the server itself inherited.
+        // The exec closes ours anyway; this closes those that the server itself inherited.
         let (first, last): (libc::c_uint, libc::c_uint) = (3, libc::c_uint::MAX);
         check(libc::syscall(libc::SYS_close_range, first, last, 0) as c_int)?;
-        // Without the tag the child is still found by its session and its parents.
+        // Without the tag, the child is still found by its session and its parents.
         if let Some((resource, limit)) = &setup.mark {
             libc::setrlimit(*resource, &raw const *limit);
         }
@@ -221,7 +221,7 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
         if let Some(signal) = setup.parent_death {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, signal.number()))?;
         }
-        // The server may have died before we asked to be told, and before its watchdog could see our tag.
+        // The server may have died before we set the parent-death signal, and before its watchdog could see our tag.
         if libc::getppid() != parent {
             libc::_exit(127);
         }
@@ -229,8 +229,8 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
     Ok(())
 }
 
-/// Gives every signal its default action: ignored ones would stay ignored in the program, and a handler of ours
-/// must not run in the child once signals are let in.
+/// Resets every signal to its default action: ignored signals would stay ignored in the program, and our handlers must
+/// not run in the child once signals are unblocked.
 unsafe fn reset_dispositions() {
     /// At least as large as the kernel's struct, in which all zeros mean the default action, no flags, no mask.
     const DEFAULT_ACTION: [u64; 4] = [0; 4];
@@ -244,7 +244,7 @@ unsafe fn reset_dispositions() {
     }
 }
 
-/// Lets signals in and becomes the program. Returns only on failure, with the error number.
+/// Unblocks signals and executes the program. Returns only on failure, with the error number.
 unsafe fn execute(setup: &ChildSetup<'_>) -> i32 {
     let none: u64 = 0;
     let mut best = libc::ENOENT;
@@ -258,7 +258,7 @@ unsafe fn execute(setup: &ChildSetup<'_>) -> i32 {
             match errno() {
                 libc::EACCES => best = libc::EACCES,
                 libc::ENOENT => {}
-                // Of a search, "not found" says more than the trouble with one of its directories.
+                // In a search of `PATH`, "not found" is more useful than an error about one of its directories.
                 libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT if searching => {}
                 error => return error,
             }
@@ -271,7 +271,7 @@ fn check(result: c_int) -> Result<(), i32> {
     if result < 0 { Err(errno()) } else { Ok(()) }
 }
 
-/// Reads the error number of the last call, without allocating.
+/// Returns the error number of the last call, without allocating.
 fn errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! The pipes and terminals between us and a child.
+//! Pipes and terminals between the server and a child.
 
 use std::{
     io,
@@ -15,16 +15,16 @@ use rustix::{
 
 use crate::{Size, Stdin, Stdio};
 
-/// Our ends of what the child reads and writes: non-blocking, and closed in every other child.
+/// Our ends of the child's standard streams: non-blocking and close-on-exec.
 #[derive(Debug)]
 pub enum ChildIo {
     /// Pipes.
     Pipes {
         /// Present with [`Stdin::Piped`].
         stdin: Option<OwnedFd>,
-        /// What the child writes to descriptor 1.
+        /// The child's standard output.
         stdout: OwnedFd,
-        /// What the child writes to descriptor 2.
+        /// The child's standard error.
         stderr: OwnedFd,
     },
     /// A terminal.
@@ -34,42 +34,42 @@ pub enum ChildIo {
     },
 }
 
-/// Reads what a child has written to a pipe or a terminal; both end with 0 bytes.
+/// Reads the output of a child from a pipe or a terminal; returns 0 at the end of either.
 ///
 /// Always read a terminal with this, or its last bytes may be lost.
 ///
 /// # Errors
-/// `WouldBlock` when there is nothing to read yet.
+/// `WouldBlock` if there is nothing to read yet.
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     let mut read = || retry_on_intr(|| rustix::io::read(fd, &mut *buffer));
-    // EIO is the end of a terminal, but not the first time: Linux looks for bytes first and whether the other side is
-    // closed second, and misses what was written in between. The next read finds it.
+    // EIO is the end of a terminal, but not the first time: Linux first checks for bytes, then whether the other side is
+    // closed, and misses bytes written in between. The next read returns them.
     match read().or_else(|errno| if errno == Errno::IO { read() } else { Err(errno) }) {
         Err(Errno::IO) => Ok(0),
         other => Ok(other?),
     }
 }
 
-/// Gives a terminal another size. The processes in its foreground get SIGWINCH if it differs.
+/// Resizes a terminal. Its foreground processes get SIGWINCH if the size changes.
 ///
 /// # Errors
-/// When the descriptor is not a terminal.
+/// If the descriptor is not a terminal.
 pub fn resize(terminal: BorrowedFd<'_>, size: Size) -> io::Result<()> {
     Ok(tcsetwinsize(terminal, window(size))?)
 }
 
-/// Both ends of what a child reads and writes.
+/// Both ends of the standard streams of a child.
 ///
-/// The child's ends must stay open until the child has its copies, and be closed then: as long as we hold one,
-/// ours never comes to its end.
-pub(crate) struct Ends {
+/// The child's ends must stay open until the child has its copies, and be closed then: as long as we hold one, our end
+/// never reaches end of file.
+pub(crate) struct StdioEnds {
     pub(crate) io: ChildIo,
-    /// What becomes descriptors 0, 1 and 2. None of them is below 3, so that putting one in place never closes another.
+    /// The descriptors that become 0, 1 and 2. None is below 3, so that `dup2` of one never closes another.
     pub(crate) targets: [RawFd; 3],
     _childs: [Option<OwnedFd>; 3],
 }
 
-impl Ends {
+impl StdioEnds {
     pub(crate) fn open(stdio: Stdio, null: BorrowedFd<'_>) -> Result<Self> {
         match stdio {
             Stdio::Pipes { stdin } => Self::pipes(stdin, null),
@@ -100,7 +100,7 @@ impl Ends {
         let nonblocking = OpenptFlags::from_bits_retain(OFlags::NONBLOCK.bits());
         let master = above_stdio(openpt(flags | nonblocking)?)?;
         unlockpt(&master)?;
-        // By descriptor, not by path: the path may belong to another mount of the terminals.
+        // By descriptor, not by path: the path may refer to another devpts mount.
         let slave = above_stdio(ioctl_tiocgptpeer(&master, flags)?)?;
         tcsetwinsize(&master, window(size))?;
         Ok(Self {
@@ -111,9 +111,9 @@ impl Ends {
     }
 }
 
-/// Returns the same file under a number that is not one of the standard three.
+/// Returns a descriptor of the same file with a number above 2.
 ///
-/// The kernel hands those out when the server itself was started with one of them closed.
+/// The kernel assigns 0 to 2 if the server itself was started with one of them closed.
 pub(crate) fn above_stdio(fd: OwnedFd) -> Result<OwnedFd> {
     if fd.as_raw_fd() < 3 { fcntl_dupfd_cloexec(&fd, 3) } else { Ok(fd) }
 }

@@ -1,4 +1,4 @@
-//! Errors of starting a program.
+//! Errors from starting a program.
 
 use std::{
     ffi::OsString,
@@ -6,31 +6,31 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Says at which step a start failed, and what the operating system said.
+/// Why a start failed: the step, and the error of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartError {
     /// The step that failed.
     pub stage: Stage,
     /// The error number of the operating system.
     pub errno: i32,
-    /// The program as it was asked for.
+    /// The program as requested.
     pub program: OsString,
-    /// The working directory as it was asked for.
+    /// The working directory as requested.
     pub cwd: PathBuf,
 }
 
-/// The steps of a start, in their order.
+/// The steps of a start, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// The request itself: a NUL byte in an argument, a variable or a path.
     Input,
-    /// Waiting for a thread that makes processes.
+    /// Waiting for a thread that spawns processes.
     Queue,
-    /// Making the pipes or the terminal, or watching the new process.
+    /// Creating the pipes or the terminal, or watching the new process.
     Descriptors,
-    /// Making the process.
+    /// Creating the process.
     Fork,
-    /// Giving it a session, a terminal, its descriptors.
+    /// Setting up its session, terminal and descriptors.
     Setup,
     /// Entering the working directory.
     Cwd,
@@ -38,7 +38,7 @@ pub enum Stage {
     Exec,
 }
 
-/// The kind of a start error, by what can be done about it.
+/// The kind of a start error, by its remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StartErrorKind {
     /// No such program, neither at that path nor in `PATH`.
@@ -51,9 +51,9 @@ pub enum StartErrorKind {
     TooManyProcesses,
     /// The server or the host has no descriptor or terminal left.
     TooManyDescriptors,
-    /// As many starts as are possible at once hang on file systems that do not answer.
+    /// The maximum number of starts hang on unresponsive file systems.
     TooManyHungStarts,
-    /// No host could start what was asked for.
+    /// The request is invalid on any host.
     InvalidInput,
     /// The attempt was aborted.
     Aborted,

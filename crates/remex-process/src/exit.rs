@@ -15,7 +15,7 @@ use crate::{
     sys::{self, Reaped},
 };
 
-/// The kernel's count of our memory is spread over the processors, so two readings differ by a little.
+/// The kernel keeps memory counters per processor, so two readings differ slightly.
 const RSS_TOLERANCE_BYTES: u64 = 1024 * 1024;
 
 /// Waits for a child and returns its exit status; signals it until then.
@@ -26,7 +26,7 @@ pub struct Exit {
     state: State,
     leader: Leader,
     inherited_rss_bytes: u64,
-    /// Keeps the thread that made the child alive: its end would send the parent-death signal.
+    /// Keeps the thread that created the child alive: its end would trigger the parent-death signal.
     #[expect(dead_code, reason = "held, not read")]
     thread: Arc<dyn Any + Send + Sync>,
 }
@@ -68,7 +68,7 @@ pub struct Usage {
 }
 
 impl Exit {
-    /// Takes over a new child that is watched for being readable; `thread` keeps the thread alive that made it.
+    /// Takes over a new child whose pidfd is registered with the runtime; `thread` keeps its creating thread alive.
     pub(crate) fn new(
         leader: Leader,
         pidfd: AsyncFd<OwnedFd>,
@@ -93,7 +93,7 @@ impl Exit {
             };
             match pidfd.readable().await {
                 Ok(mut ready) => {
-                    // Cleared before the try, so that an end in between is not missed: it rings again.
+                    // Cleared before the attempt, so that an exit in between is not missed: it sets the readiness again.
                     ready.clear_ready();
                 }
                 // The runtime is shutting down and will never poll us again.
@@ -113,11 +113,11 @@ impl Exit {
             Ok(None) => return None,
             Ok(Some(reaped)) => self.status(reaped),
             Err(error) => {
-                tracing::error!(%error, "an exit status was lost: something else in this program reaps its children");
+                tracing::error!(%error, "exit status lost: other code in this program reaps its children");
                 LOST
             }
         };
-        // The descriptor is closed here, not when somebody lets go of the status.
+        // Closes the descriptor now instead of when the value is dropped.
         self.state = State::Ended(status);
         Some(status)
     }
@@ -125,7 +125,7 @@ impl Exit {
     /// Sends a signal to the process only. Does nothing if it has exited.
     ///
     /// # Errors
-    /// `PermissionDenied` when the process has become another user's.
+    /// `PermissionDenied` if the process now belongs to another user.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match &self.state {
             State::Running(pidfd) => sys::pidfd_signal(pidfd.as_fd(), signal),

@@ -1,4 +1,4 @@
-//! A start, laid out as the kernel wants it before there is a child: the child itself may not allocate.
+//! A start in the form that the kernel expects, prepared before the fork because the child may not allocate.
 
 use std::{
     ffi::{CString, c_char},
@@ -8,14 +8,14 @@ use std::{
 
 use crate::{Stage, Start, StartError};
 
-/// Where programs are searched when the environment has no `PATH`.
+/// The search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// A [`Start`] with its strings in the form that the kernel reads.
+/// A [`Start`] with its strings as the kernel expects them.
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) start: Start,
-    /// Paths to execute, the first that works.
+    /// Paths to try to execute, in order.
     pub(crate) candidates: Strings,
     pub(crate) argv: Strings,
     pub(crate) env: Strings,
@@ -51,19 +51,19 @@ impl Image {
 
 fn candidates(start: &Start) -> Result<Strings, NulByte> {
     let program = start.program.as_bytes();
-    // An empty name is tried as it is: the kernel's answer is the right one.
+    // An empty name is executed as it is: the kernel returns the right error.
     if program.contains(&b'/') || program.is_empty() {
         return Strings::new([[program]]);
     }
     let path =
         start.env.iter().find(|(name, _)| name == "PATH").map_or(DEFAULT_PATH, |(_, value)| value.as_bytes());
-    // An empty entry has always meant the working directory.
+    // By convention, an empty entry means the working directory.
     let directories =
         path.split(|&byte| byte == b':').map(|entry| if entry.is_empty() { b"." } else { entry });
     Strings::new(directories.map(|directory| [directory, b"/", program]))
 }
 
-/// Strings for the kernel, one after the other in one piece of memory.
+/// NUL-terminated strings in one allocation.
 #[derive(Debug)]
 pub(crate) struct Strings {
     bytes: Vec<u8>,
@@ -73,7 +73,7 @@ pub(crate) struct Strings {
 struct NulByte;
 
 impl Strings {
-    /// Joins the parts of each string.
+    /// Concatenates the parts of each string.
     fn new<'a, const N: usize>(strings: impl IntoIterator<Item = [&'a [u8]; N]>) -> Result<Self, NulByte> {
         let mut new = Self { bytes: Vec::new(), starts: Vec::new() };
         for parts in strings {
@@ -89,7 +89,7 @@ impl Strings {
         Ok(new)
     }
 
-    /// Returns the address of each string, then a null pointer. Valid as long as `self` lives where it is.
+    /// Returns the address of each string, then a null pointer. Valid as long as `self` is not moved or dropped.
     pub(crate) fn pointers(&self) -> Vec<*const c_char> {
         let address = |&start: &usize| self.bytes[start..].as_ptr().cast();
         self.starts.iter().map(address).chain([ptr::null()]).collect()

@@ -1,4 +1,4 @@
-//! The first process of a tree, by its number as long as that number is its own.
+//! The first process of a tree, identified by its pid until it is reaped.
 
 use std::{
     io,
@@ -13,13 +13,13 @@ use crate::{
 
 /// A started process that leads its session and its group; clones are the same process.
 ///
-/// Once a process has been reaped, the kernel may give its number to a stranger. Everything that acts on the number goes
-/// through here, and nothing does after the reap.
+/// Once a process has been reaped, the kernel may reuse its pid. Everything that acts on the pid goes through this type,
+/// which does nothing after the reap.
 #[derive(Clone, Debug)]
 pub struct Leader {
     pid: Pid,
-    /// Whether it has been reaped. A mutex and not an atomic, because nobody may reap between a look at this and what
-    /// follows from it; held for one system call that does not wait.
+    /// Whether it has been reaped. A mutex instead of an atomic, because no reap may happen between a check and the action
+    /// that follows; held for one system call that does not block.
     reaped: Arc<Mutex<bool>>,
 }
 
@@ -28,28 +28,28 @@ impl Leader {
         Self { pid, reaped: Arc::default() }
     }
 
-    /// Returns its number, to show it.
+    /// Returns its pid, for display.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Sends a signal to every process of its group. An empty group is no error, and neither is a reaped leader, whose
-    /// group gets nothing.
+    /// Sends a signal to every process of its group. An empty group is not an error. If the leader is reaped, does
+    /// nothing.
     ///
     /// # Errors
-    /// `PermissionDenied` when not one member may be signalled.
+    /// `PermissionDenied` if no member may be signalled.
     pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
         let reaped = self.reaped();
         if *reaped { Ok(()) } else { sys::group_signal(self.pid, signal) }
     }
 
-    /// Tells whether the number may be a stranger's; if not, it was this process's until now.
+    /// Returns whether the pid may have been reused; if not, it was this process's until now.
     pub(crate) fn is_reaped(&self) -> bool {
         *self.reaped()
     }
 
-    /// Takes the exit status out of the kernel, or returns `None` while the process runs.
+    /// Reaps the process and returns its exit status, or `None` while it runs.
     pub(crate) fn reap(&self, pidfd: BorrowedFd<'_>) -> io::Result<Option<Reaped>> {
         let mut reaped = self.reaped();
         let status = sys::reap(pidfd, WaitMode::Return);
@@ -58,7 +58,7 @@ impl Leader {
         status
     }
 
-    /// Notes that it will be reaped elsewhere.
+    /// Records that it will be reaped elsewhere.
     pub(crate) fn abandon(&self) {
         *self.reaped() = true;
     }
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than a reap takes that nothing keeps from happening.
+    /// Longer than an unblocked reap takes.
     const A_WHILE: Duration = Duration::from_millis(100);
 
     #[test]

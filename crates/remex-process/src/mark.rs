@@ -1,7 +1,7 @@
-//! Where the tag of a process is stored: in a soft resource limit that means nothing to the kernel.
+//! Stores the tag of a process in a soft resource limit that the kernel ignores.
 //!
-//! A limit survives fork, exec, `setsid` and double forks, can be read from outside, and cannot be lost by cleaning the
-//! environment or closing descriptors. Chosen once, because what is written must be read in the same place.
+//! A limit survives fork, exec, `setsid` and double forks, can be read from outside, and is not lost by clearing the
+//! environment or closing descriptors. The limit is chosen once, so that tags are read from where they were written.
 
 use std::{io, sync::OnceLock};
 
@@ -15,8 +15,8 @@ pub(crate) struct Mark {
     pub(crate) row: &'static str,
 }
 
-/// In the order of preference. Linux has enforced neither of the first two since version 2.4. The third bounds what a
-/// real-time thread may run without a pause, in microseconds, and a tag is longer than any machine lives.
+/// In order of preference. Linux has not enforced the first two since version 2.4. The third bounds how long a
+/// real-time thread may run without blocking, in microseconds, and a tag exceeds the uptime of any machine.
 static MARKS: [Mark; 3] = [
     Mark { resource: libc::RLIMIT_LOCKS, row: "Max file locks" },
     Mark { resource: libc::RLIMIT_RSS, row: "Max resident set" },
@@ -24,7 +24,7 @@ static MARKS: [Mark; 3] = [
 ];
 
 impl Mark {
-    /// Returns the first limit whose ceiling is high enough for a tag, if there is one.
+    /// Returns the first limit whose hard limit is high enough for a tag, if any.
     pub(crate) fn chosen() -> Option<&'static Self> {
         static CHOSEN: OnceLock<Option<&Mark>> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
@@ -34,7 +34,7 @@ impl Mark {
                 Some(mark) if mark.resource == usual.resource => {}
                 Some(mark) => tracing::warn!(
                     instead = mark.row,
-                    "the hard limit on file locks is too low to mark processes: another limit is used"
+                    "the hard limit on file locks is too low to tag processes: using another limit"
                 ),
                 None => tracing::warn!(
                     "all limits that could mark processes are too low: what a process leaves behind when it ends, or \
@@ -51,15 +51,15 @@ impl Mark {
         libc::rlimit { rlim_cur: tag.limit(), rlim_max: self.ceiling().unwrap_or(libc::RLIM_INFINITY) }
     }
 
-    /// Gives the calling process a tag in place of the one it inherited. Allocates nothing and takes no lock.
+    /// Replaces the inherited tag of the calling process. Allocates nothing and takes no lock.
     ///
     /// # Errors
-    /// When the hard limit was lowered meanwhile; then it keeps the one it has.
+    /// If the hard limit was lowered in the meantime; the process then keeps its tag.
     pub(crate) fn apply_to_self(&self, tag: Tag) -> io::Result<()> {
         sys::set_limit(self.resource, &self.limit(tag))
     }
 
-    /// Takes the tag of a child away. Where that is refused, the child keeps it.
+    /// Removes the tag of a child. If that is denied, the child keeps it.
     pub(crate) fn clear(&self, child: Pid) {
         _ = sys::lift_limit(child, self.resource);
     }

@@ -1,9 +1,9 @@
-//! Memory that was freed and that the allocator keeps.
+//! Returns freed memory that the allocator keeps to the host.
 #![allow(unsafe_code)]
 
-/// Returns freed memory to the host where the allocator of this build would keep it.
+/// Returns freed memory to the host if the allocator of this build would keep it.
 ///
-/// Takes about a tenth of a second for each gigabyte that goes back, during which other threads may wait for memory.
+/// Takes about a tenth of a second per gigabyte, during which other threads may wait for memory.
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes no pointer, and any thread may call it at any time.
@@ -12,16 +12,16 @@ pub fn trim_heap() {
     }
 }
 
-/// Sees to it that large blocks go back to the host as soon as they are freed, also where [`trim_heap`] cannot.
+/// Makes the allocator return large blocks to the host as soon as they are freed, even where [`trim_heap`] cannot.
 ///
-/// By default the allocator learns from every large block to keep the next ones, up to 64 MiB for each thread that had
-/// one. For programs that are a server; call it before there are threads.
+/// By default, the allocator starts to keep large blocks after the first one is freed, up to 64 MiB per thread. For
+/// dedicated server programs; call it before any thread is started.
 pub fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     {
-        /// Above the buffers that come and go all the time, below a large file.
+        /// Larger than short-lived buffers, smaller than a large file.
         const LARGE: libc::c_int = 4 << 20;
-        // SAFETY: both set a number of the allocator, and a refusal changes nothing.
+        // SAFETY: both set a parameter of the allocator; a failure changes nothing.
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
             libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);

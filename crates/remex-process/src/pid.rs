@@ -1,21 +1,21 @@
-//! The number of a process.
+//! Process ids.
 
 use std::fmt;
 
-/// Names a process, or the group or session it leads.
+/// The id of a process, or of the group or session it leads.
 ///
-/// Always larger than 1, so that no arithmetic on it can address init, our own group or everybody.
+/// Always larger than 1, so that signals can never address init, our own group or all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(i32);
 
 impl Pid {
-    /// Returns the process with this number, or `None` for what is not an ordinary process.
+    /// Wraps a pid, or returns `None` if it is not that of an ordinary process.
     #[must_use]
     pub fn new(raw: i32) -> Option<Self> {
         (raw > 1).then_some(Self(raw))
     }
 
-    /// Returns the number as the operating system writes it.
+    /// Returns the raw pid.
     #[must_use]
     pub fn as_raw(self) -> i32 {
         self.0

@@ -12,12 +12,12 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{Pid, Tag, mark::Mark, sys};
 
-/// More than the longest line of numbers that the kernel prints.
+/// Longer than any line of `/proc/PID/stat`.
 const STAT_LEN: usize = 1024;
-/// More than the table of limits has.
+/// Longer than `/proc/PID/limits`.
 const LIMITS_LEN: usize = 4096;
 
-/// A living process of a tree.
+/// A live process of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its pid.
@@ -28,13 +28,13 @@ pub struct Member {
     pub group: Option<Pid>,
     /// Its session.
     pub session: Option<Pid>,
-    /// The tag of its start, unless it has lost it.
+    /// The tag of its start, unless it lost it.
     pub tag: Option<Tag>,
-    /// CPU time of it and of the children it waited for.
+    /// CPU time of the process and of the children it waited for.
     pub cpu: Duration,
     /// Memory in use.
     pub resident_bytes: u64,
-    /// When it started, in ticks since the host did: with the number it names one process for good.
+    /// Its start time in ticks since boot: with the pid, it identifies one process uniquely.
     pub(crate) started: u64,
 }
 
@@ -49,16 +49,16 @@ pub(crate) fn pids() -> io::Result<Vec<Pid>> {
     Ok(pids)
 }
 
-/// Reads the tag of a process; `None` when it has none or is gone.
+/// Reads the tag of a process; `None` if it has none or has ended.
 ///
-/// Allocates nothing once the mark is chosen, for the [`watchdog`](crate::watchdog).
+/// Allocates nothing once the mark is chosen, because the [`watchdog`](crate::watchdog) uses it.
 ///
 /// # Errors
-/// When the host lacks what it takes to look.
+/// If the host lacks descriptors or memory to read it.
 pub(crate) fn tag(pid: Pid) -> io::Result<Option<Tag>> {
     let Some(mark) = Mark::chosen() else { return Ok(None) };
     let limit = match sys::limit(pid.as_raw(), mark.resource) {
-        // Another user's, as after a set-user-id program; everybody may read the file.
+        // A process of another user, such as a set-user-id program; its limits file is world-readable.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             unless_gone(listed_limit(pid, mark.row))?.flatten()
         }
@@ -79,22 +79,22 @@ fn listed_limit(pid: Pid, row: &str) -> io::Result<Option<u64>> {
     Ok(numbers.and_then(|numbers| numbers.split_whitespace().next()?.parse().ok()))
 }
 
-/// Reads what the kernel counts of a process; `None` when it has ended, reaped or not.
+/// Reads the statistics of a process; `None` if it has ended, reaped or not.
 ///
 /// # Errors
-/// When the host lacks what it takes to look.
+/// If the host lacks descriptors or memory to read it.
 pub(crate) fn member(pid: Pid, tag: Option<Tag>) -> io::Result<Option<Member>> {
     let mut line = [0; STAT_LEN];
     let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut line));
     Ok(unless_gone(read)?.and_then(|len| parse(pid, tag, &line[..len])))
 }
 
-/// Returns whether an error is a temporary shortage of the host, which says nothing about the process.
+/// Returns whether an error is a temporary resource shortage of the host, unrelated to the process.
 pub(crate) fn is_resource_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
-/// A process that cannot be looked at has ended, or is hidden from us as a stranger.
+/// Maps errors to `None`: a process that cannot be read has ended, or is hidden from this user.
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -104,7 +104,7 @@ fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<Member> {
-    // The name comes second, in parentheses, and may contain anything, also parentheses and line ends.
+    // The name comes second, in parentheses, and may contain anything, including parentheses and line feeds.
     let end_of_name = line.iter().rposition(|&byte| byte == b')')?;
     let mut fields = str::from_utf8(&line[end_of_name + 1..]).ok()?.split_ascii_whitespace();
     let state = fields.next()?;
@@ -112,12 +112,12 @@ fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<Member> {
     let parent = number(0)?;
     let group = number(0)?;
     let session = number(0)?;
-    // User and system time, then the same of the children that it has waited for.
+    // User and system time, then those of the children it waited for.
     let ticks = number(7)? + number(0)? + number(0)? + number(0)?;
     let threads = number(2)?;
     let started = number(1)?;
     let pages = number(1)?;
-    // The first thread of a process may be over while others run; such a process is alive.
+    // The first thread of a process may end while others run; such a process is alive.
     if matches!(state, "Z" | "X") && threads < 2 {
         return None;
     }

@@ -12,34 +12,34 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::sys::{self, WaitMode};
 
-/// How long the thread waits before it looks again at those it cannot watch.
+/// How often the thread polls children that it cannot watch.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
-/// Stands for the bell in the set; no descriptor has this number.
-const BELL: u64 = u64::MAX;
+/// Identifies the wakeup descriptor in the set; no descriptor has this number.
+const WAKEUP: u64 = u64::MAX;
 
-/// All orphans.
+/// The children to reap.
 #[derive(Debug)]
 struct Orphans {
-    /// It is the kernel's, so adopting one neither allocates nor waits.
+    /// An epoll set, so that adopting a child neither allocates nor waits.
     set: OwnedFd,
-    /// Those for which the kernel had no room in the set; usually there are none. Held for moments.
+    /// Children for which the kernel had no room in the set; usually none. Locked briefly.
     unwatched: Mutex<Vec<OwnedFd>>,
-    /// Rings when there is one of them.
-    bell: OwnedFd,
+    /// Wakes the thread when `unwatched` gets an entry.
+    wakeup: OwnedFd,
 }
 
 /// The mutex is only held to start the thread once, or to clone the handle.
 static ORPHANS: Mutex<Option<Arc<Orphans>>> = Mutex::new(None);
 
-/// Starts the thread that reaps, once in the life of the process.
+/// Starts the reaping thread once per program.
 pub(crate) fn start() -> io::Result<()> {
     let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
     if orphans.is_none() {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&set, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        let shared = Arc::new(Orphans { set, unwatched: Mutex::default(), bell });
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&set, &wakeup, epoll::EventData::new_u64(WAKEUP), epoll::EventFlags::IN)?;
+        let shared = Arc::new(Orphans { set, unwatched: Mutex::default(), wakeup });
         let own = shared.clone();
         thread::Builder::new().name("remex-reap".into()).spawn(move || run(&own))?;
         *orphans = Some(shared);
@@ -49,15 +49,15 @@ pub(crate) fn start() -> io::Result<()> {
 
 /// Reaps a child as soon as it ends, in the background. Never waits.
 pub(crate) fn adopt(pidfd: OwnedFd) {
-    // One that has ended already needs no thread, and one that is not our child no reaping.
+    // A child that has already ended needs no thread, and a process that is not our child needs no reaping.
     if is_over(pidfd.as_fd()) {
         return;
     }
-    // Without the thread nothing was started that could be adopted.
+    // Without the thread, no child was ever started.
     let Some(orphans) = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
     let data = epoll::EventData::new_u64(pidfd.as_raw_fd() as u64);
     match epoll::add(&orphans.set, &pidfd, data, epoll::EventFlags::IN) {
-        // From here on the descriptor belongs to the set.
+        // The set owns the descriptor from now on.
         Ok(()) => _ = pidfd.into_raw_fd(),
         Err(_) => orphans.keep(pidfd),
     }
@@ -67,8 +67,8 @@ impl Orphans {
     /// Keeps a child that epoll cannot watch for lack of memory; polled, because it may be stuck.
     fn keep(&self, pidfd: OwnedFd) {
         self.unwatched().push(pidfd);
-        // Fails only when it rings already.
-        _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        // Fails only if a wakeup is already pending.
+        _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
     }
 
     fn unwatched(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
@@ -86,12 +86,12 @@ fn run(orphans: &Orphans) {
     loop {
         events.clear();
         let timeout = (!orphans.unwatched().is_empty()).then_some(PAUSE);
-        // An error is an interruption, as by a stop and a continue of the whole program: try again.
+        // An error is an interruption, such as SIGSTOP and SIGCONT of the whole program: try again.
         _ = epoll::wait(&orphans.set, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
         orphans.unwatched().retain(|pidfd| !is_over(pidfd.as_fd()));
         for event in &events {
-            if event.data.u64() == BELL {
-                _ = rustix::io::read(&orphans.bell, &mut [0; 8]);
+            if event.data.u64() == WAKEUP {
+                _ = rustix::io::read(&orphans.wakeup, &mut [0; 8]);
                 continue;
             }
             let pidfd = event.data.u64() as RawFd;
@@ -100,11 +100,11 @@ fn run(orphans: &Orphans) {
             if !is_over(watched) {
                 continue;
             }
-            // Closing alone would not do: a child that is just being born may hold a copy of the descriptor.
+            // Closing it is not enough: a child that is just being created may hold a copy of the descriptor.
             if let Err(error) = epoll::delete(&orphans.set, watched) {
                 tracing::warn!(%error, "cannot stop watching an orphaned process");
             }
-            // SAFETY: it is out of the set, so it is ours to close.
+            // SAFETY: it is no longer in the set, so we own it.
             drop(unsafe { OwnedFd::from_raw_fd(pidfd) });
         }
     }

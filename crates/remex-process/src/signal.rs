@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Signal(i32);
 
-/// Of two names for one number the first is the one that is printed.
+/// If a number has two names, the first one is printed.
 const NAMES: &[(&str, i32)] = &[
     ("SIGHUP", libc::SIGHUP),
     ("SIGINT", libc::SIGINT),
@@ -45,25 +45,25 @@ const NAMES: &[(&str, i32)] = &[
 ];
 
 impl Signal {
-    /// Hang-up: the terminal is gone.
+    /// Hangup: the terminal is closed.
     pub const HUP: Self = Self(libc::SIGHUP);
     /// Interrupt, as Ctrl-C sends it.
     pub const INT: Self = Self(libc::SIGINT);
     /// Quit with a core dump, as Ctrl-\ sends it.
     pub const QUIT: Self = Self(libc::SIGQUIT);
-    /// The end that cannot be refused.
+    /// Kill; cannot be caught.
     pub const KILL: Self = Self(libc::SIGKILL);
-    /// First signal that programs define for themselves.
+    /// First user-defined signal.
     pub const USR1: Self = Self(libc::SIGUSR1);
-    /// Second signal that programs define for themselves.
+    /// Second user-defined signal.
     pub const USR2: Self = Self(libc::SIGUSR2);
-    /// The polite request to end.
+    /// Termination request.
     pub const TERM: Self = Self(libc::SIGTERM);
     /// Continue after a stop.
     pub const CONT: Self = Self(libc::SIGCONT);
-    /// The stop that cannot be refused.
+    /// Stop; cannot be caught.
     pub const STOP: Self = Self(libc::SIGSTOP);
-    /// The window of the terminal has another size.
+    /// The terminal window was resized.
     pub const WINCH: Self = Self(libc::SIGWINCH);
 
     /// Returns the signal with this number, which is 1 to 64 on Linux.
@@ -72,7 +72,7 @@ impl Signal {
         (1..=libc::SIGRTMAX()).contains(&number).then_some(Self(number))
     }
 
-    /// Returns the signal of that name: `TERM`, `SIGTERM` or `sigterm`; real-time ones as `RTMIN+3` or `RTMAX-1`.
+    /// Returns the signal with this name: `TERM`, `SIGTERM` or `sigterm`; real-time ones as `RTMIN+3` or `RTMAX-1`.
     ///
     /// ```
     /// # use remex_process::Signal;
@@ -93,7 +93,7 @@ impl Signal {
         self.0
     }
 
-    /// Tells whether a process that has made no arrangements for the signal ends by it.
+    /// Returns whether the default action of the signal is to end the process.
     #[must_use]
     pub fn ends_by_default(self) -> bool {
         use libc::{SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};

@@ -1,7 +1,7 @@
 //! The threads that spawn children.
 //!
-//! Spawning blocks its thread until the program runs, so runtime workers must not do it. On a file system that hangs, the
-//! thread stays blocked, and other threads take its place.
+//! Spawning blocks its thread until the program runs, so runtime workers must not do it. On an unresponsive file system
+//! the thread stays blocked, and other threads replace it.
 
 use std::{
     collections::VecDeque,
@@ -23,45 +23,45 @@ use tokio::{
 use crate::{
     Attempt, ChildIo, Exit, Leader, Pid, Scope, Stage, Start, StartError, Stdio, Tag,
     clone::{self, ChildSetup, Spawned, Stack, Terminal},
-    descriptors::{Ends, above_stdio},
+    descriptors::{StdioEnds, above_stdio},
     exit,
     image::Image,
     mark::Mark,
     reaper, sys, tree,
 };
 
-/// Starts that may be queued. A start takes less than a millisecond; later callers wait for room in the queue.
+/// The capacity of the queue. A start takes less than a millisecond; further callers wait for room.
 const MAX_WAITING_STARTS: usize = 64;
 
-/// The most threads at once. Each one beyond the first few stands in for a start that hangs.
+/// The maximum number of threads. Each one beyond the first few replaces a thread whose start hangs.
 const MAX_THREADS: usize = 512;
 
-/// When starts wait and no thread has taken one for this long, there are not enough threads.
+/// If starts are queued and no thread has taken one for this long, there are not enough threads.
 const STALL: Duration = Duration::from_millis(20);
 
-/// How long a start waits for a thread when there may be no more of them.
+/// How long a start waits for a thread once the maximum number is reached.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a thread that is not needed any more waits for work before it ends.
+/// How long an idle spare thread waits for work before it ends.
 const SPARE_TTL: Duration = Duration::from_secs(10);
 
-/// Starts programs, on a few threads of its own, and on more while starts hang.
+/// Starts programs on a few dedicated threads, and on more while starts hang.
 ///
-/// The threads live until the last clone of the spawner and the last [`Exit`] of its children are gone. They may not
-/// end before: the kernel sends the parent-death signal when the thread that made a child ends.
+/// The threads live until the last clone of the spawner and the last [`Exit`] of its children are dropped. They must not
+/// end earlier: the kernel sends the parent-death signal when the thread that created a child ends.
 #[derive(Clone, Debug)]
 pub struct Spawner {
     lease: Arc<Lease>,
 }
 
-/// A process that was started.
+/// A started process.
 #[derive(Debug)]
 pub struct Child {
-    /// Its number, and that of the session and the group that it leads.
+    /// Its pid, also the id of the session and group that it leads.
     pub pid: Pid,
-    /// Our ends of what it reads and writes.
+    /// Our ends of its standard streams.
     pub io: ChildIo,
-    /// Its end.
+    /// Its exit.
     pub exit: Exit,
 }
 
@@ -72,10 +72,10 @@ impl Spawner {
     /// ignored.
     ///
     /// # Errors
-    /// When the host has no room for threads or descriptors.
+    /// If the host has no room for threads or descriptors.
     pub fn new(threads: usize) -> io::Result<Self> {
         sys::keep_exit_statuses();
-        // Says now, and not at the first start, where there is no place for the mark.
+        // Warns now instead of at the first start if no limit can hold the tag.
         Mark::chosen();
         reaper::start()?;
         tree::start()?;
@@ -99,26 +99,26 @@ impl Spawner {
                 last_taken: Instant::now(),
             }),
             bounds,
-            bell: Condvar::new(),
+            job_available: Condvar::new(),
             room: Semaphore::new(MAX_WAITING_STARTS),
             null: above_stdio(null)?,
         });
         Ok(Self { lease: Arc::new(Lease { pool, of_all: None }) })
     }
 
-    /// Starts a program, and returns when it runs. Must be called within a runtime that does I/O and has a clock.
+    /// Starts a program and returns once it runs. Must be called within a tokio runtime with I/O and time enabled.
     ///
-    /// Cancel-safe: when the future is dropped, what it started is killed with its tree.
+    /// Cancel-safe: dropping the future kills the process with its tree.
     ///
     /// # Errors
-    /// [`StartError`] says what failed; nothing of the attempt is left.
+    /// [`StartError`] says what failed; a failed start leaves no process behind.
     pub async fn start(&self, start: Start) -> Result<Child, StartError> {
         self.attempt(start, &Attempt::default()).await
     }
 
-    /// The same, for an attempt that can be aborted from elsewhere.
+    /// Starts a program like [`Spawner::start`], with an attempt that any thread can abort.
     ///
-    /// The future itself does not notice the abort: wait for [`Attempt::aborted`] beside it.
+    /// The future itself does not observe the abort: await [`Attempt::aborted`] as well.
     ///
     /// # Errors
     /// As [`Spawner::start`].
@@ -148,11 +148,11 @@ impl Spawner {
                 break answered.await;
             }
         };
-        unclaimed.expect("a thread answers every order whose future lives").map(UnclaimedChild::claim)
+        unclaimed.expect("a thread answers every job whose future is alive").map(UnclaimedChild::claim)
     }
 }
 
-/// Aborts an attempt whose caller has gone; has no effect on a completed one.
+/// Aborts an attempt when its caller drops it; has no effect on a completed one.
 struct AbortOnDrop<'a> {
     pool: &'a ThreadPool,
     attempt: &'a Attempt,
@@ -161,16 +161,16 @@ struct AbortOnDrop<'a> {
 impl Drop for AbortOnDrop<'_> {
     fn drop(&mut self) {
         self.attempt.abort();
-        // If all threads hang, no thread would take it out of the queue, and later starts would have no room.
+        // If all threads hang, none would take it from the queue, and later starts would have no room.
         drop(self.pool.withdraw(self.attempt));
     }
 }
 
-/// Keeps threads alive: all of them, and the one that made a child as long as the child lives.
+/// Keeps threads alive: all of them, and the one that created a child as long as the child lives.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pool: Arc<ThreadPool>,
-    /// The lease of all threads, in the lease of a single one.
+    /// The lease of all threads, inside the lease of a single one.
     of_all: Option<Arc<Lease>>,
 }
 
@@ -178,29 +178,29 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if self.of_all.is_none() {
             self.pool.jobs().closed = true;
-            self.pool.bell.notify_all();
+            self.pool.job_available.notify_all();
         }
     }
 }
 
-/// What the threads share.
+/// The state shared by the threads.
 #[derive(Debug)]
 struct ThreadPool {
-    /// A mutex, because threads that block and tasks that must not meet here; held to push or pop only.
+    /// A mutex, because it is used by blocking threads and by tasks; held only to push or pop.
     jobs: Mutex<JobQueue>,
-    bell: Condvar,
+    job_available: Condvar,
     /// Bounds the starts in the queue.
     room: Semaphore,
     bounds: Bounds,
     null: OwnedFd,
 }
 
-/// How many threads there are, and how long a start waits for one.
+/// Bounds on the number of threads and on the wait for one.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    /// How many threads stay when there is nothing to do.
+    /// The threads to keep when idle.
     least_threads: usize,
-    /// Those that hang included.
+    /// Including threads whose start hangs.
     most_threads: usize,
     max_wait: Duration,
 }
@@ -209,7 +209,7 @@ struct Bounds {
 struct JobQueue {
     waiting: VecDeque<SpawnJob>,
     closed: bool,
-    /// Those that hang included.
+    /// Including threads whose start hangs.
     threads: usize,
     /// Threads that wait for a job.
     idle: usize,
@@ -222,7 +222,7 @@ enum SpawnJob {
     Start {
         image: Box<Image>,
         answer: oneshot::Sender<Result<UnclaimedChild, StartError>>,
-        /// Watches the child for its end.
+        /// The runtime that watches the child for its exit.
         runtime: Handle,
         lease: Arc<Lease>,
         attempt: Attempt,
@@ -242,23 +242,26 @@ impl ThreadPool {
 
     fn push(&self, job: SpawnJob) {
         self.jobs().waiting.push_back(job);
-        self.bell.notify_one();
+        self.job_available.notify_one();
     }
 
-    /// Waits for a job, or returns `None` when there will be no more for this thread, whose children have `made`.
+    /// Waits for a job, or returns `None` if this thread should end; its live children hold `made`.
     fn pop(&self, made: &Weak<Lease>) -> Option<SpawnJob> {
         let nothing_to_do = |queue: &mut JobQueue| queue.waiting.is_empty() && !queue.closed;
         let mut queue = self.jobs();
         queue.idle += 1;
         while nothing_to_do(&mut queue) {
             if queue.threads <= self.bounds.least_threads {
-                queue = self.bell.wait_while(queue, nothing_to_do).unwrap_or_else(PoisonError::into_inner);
+                queue = self
+                    .job_available
+                    .wait_while(queue, nothing_to_do)
+                    .unwrap_or_else(PoisonError::into_inner);
                 break;
             }
-            let waited = self.bell.wait_timeout_while(queue, SPARE_TTL, nothing_to_do);
+            let waited = self.job_available.wait_timeout_while(queue, SPARE_TTL, nothing_to_do);
             let timed_out;
             (queue, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
-            // A thread whose end would send a child the parent-death signal stays.
+            // A thread whose end would send a child the parent-death signal must stay.
             let is_spare = queue.threads > self.bounds.least_threads && made.strong_count() == 0;
             if timed_out.timed_out() && is_spare {
                 queue.threads -= 1;
@@ -271,7 +274,7 @@ impl ThreadPool {
         queue.waiting.pop_front()
     }
 
-    /// Takes a start back out of the queue, if no thread has it yet.
+    /// Removes a start from the queue, if no thread has taken it yet.
     fn withdraw(&self, attempt: &Attempt) -> Option<Image> {
         let mut queue = self.jobs();
         let index = queue.waiting.iter().position(|job| job.is(attempt))?;
@@ -286,7 +289,7 @@ impl ThreadPool {
         }
     }
 
-    /// Doubles the threads if all are stuck; `false` when this start has left the queue, and nothing needs to be done.
+    /// Doubles the threads if all are stuck; returns `false` if this start has left the queue and needs no help.
     fn relieve(self: &Arc<Self>, attempt: &Attempt) -> bool {
         let mut queue = self.jobs();
         if !queue.waiting.iter().any(|job| job.is(attempt)) {
@@ -300,16 +303,16 @@ impl ThreadPool {
         let more = queue.threads.min(queue.waiting.len()).min(allowed);
         drop(queue);
         for _ in 0..more {
-            // Where the host has no room for a thread, the start waits for one, and fails if none comes.
+            // If the host has no room for a thread, the start waits for one, and fails if none becomes free.
             if let Err(error) = self.add_thread() {
-                tracing::debug!(%error, "cannot add a thread that starts processes");
+                tracing::debug!(%error, "cannot add a spawner thread");
                 break;
             }
         }
         true
     }
 
-    /// Adds a thread, unless others have added the last one meanwhile.
+    /// Adds a thread, unless the maximum was reached in the meantime.
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let (pool, stack) = (Arc::clone(self), Stack::new()?);
         let mut queue = self.jobs();
@@ -326,7 +329,7 @@ impl ThreadPool {
 fn run_jobs(pool: &Arc<ThreadPool>, mut stack: Stack) {
     sys::block_signals();
     sys::favour_latency();
-    // What the living children of this thread hold on to.
+    // Held by the live children of this thread.
     let mut made = Weak::new();
     while let Some(job) = pool.pop(&made) {
         match job {
@@ -340,7 +343,7 @@ fn run_jobs(pool: &Arc<ThreadPool>, mut stack: Stack) {
                         .unwrap_or_else(|| Arc::new(Lease { pool: Arc::clone(pool), of_all: Some(lease) }));
                     made = Arc::downgrade(&lease);
                     let _entered = runtime.enter();
-                    // If the caller is gone, the child is dropped and killed.
+                    // If the caller has dropped its future, the child is dropped and killed.
                     _ = answer.send(spawn(pool, &mut stack, *image, lease, &attempt));
                 }
             }
@@ -356,7 +359,7 @@ fn spawn(
     attempt: &Attempt,
 ) -> Result<UnclaimedChild, StartError> {
     let Start { stdio, tag, parent_death, .. } = image.start;
-    let ends = match Ends::open(stdio, pool.null.as_fd()) {
+    let ends = match StdioEnds::open(stdio, pool.null.as_fd()) {
         Ok(ends) => ends,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };
@@ -383,7 +386,7 @@ fn spawn(
         Err((stage, errno)) => return Err(image.error(stage, errno)),
     };
     if attempt.is_aborted() {
-        // Usually it was killed before it ran; it may just have begun.
+        // Usually it was killed before it ran; it may have just started.
         end(tag, pid, pidfd);
         return Err(image.error(Stage::Setup, libc::ECANCELED));
     }
@@ -423,7 +426,7 @@ impl UnclaimedChild {
 impl Drop for UnclaimedChild {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
-            // Not reaped before its tree is gone, so that those in its session are found.
+            // Reaped only after its tree has ended, so that processes in its session are found.
             let scope = Scope::Process(self.tag, child.exit.leader().clone());
             tree::kill_in_background(&scope, move || drop(child));
         }
@@ -456,7 +459,7 @@ mod tests {
     async fn an_abandoned_start_makes_room_although_no_thread_takes_it() {
         let spawner = Spawner::without_threads(BOUNDS).unwrap();
         for _ in 0..2 * MAX_WAITING_STARTS {
-            timeout(Duration::ZERO, spawner.start(start())).await.expect_err("there is no thread");
+            timeout(Duration::ZERO, spawner.start(start())).await.expect_err("no thread exists");
         }
         let pool = &spawner.lease.pool;
         assert!(pool.jobs().waiting.is_empty());
@@ -476,9 +479,10 @@ mod tests {
     async fn when_all_threads_hang_and_there_may_be_no_more_a_start_is_refused_after_a_while() {
         let spawner = Spawner::without_threads(BOUNDS).unwrap();
         let pool = &spawner.lease.pool;
-        // Threads that never take anything are as good as threads that hang.
+        // Threads that never take a job behave like threads that hang.
         pool.jobs().threads = BOUNDS.most_threads;
-        let refused = timeout(PATIENCE, spawner.start(start())).await.expect("the start waits in vain");
+        let refused =
+            timeout(PATIENCE, spawner.start(start())).await.expect("the start fails after its wait");
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), StartErrorKind::TooManyHungStarts, "{error}");
         assert_eq!(pool.jobs().threads, BOUNDS.most_threads);

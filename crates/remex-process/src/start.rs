@@ -4,13 +4,13 @@ use std::{ffi::OsString, path::PathBuf};
 
 use crate::{Signal, Tag};
 
-/// Describes a program to start. Nothing is added to it.
+/// A program to start, exactly as described.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The program to execute; without a slash it is looked up in `PATH` of [`env`](Self::env), or in the standard
     /// directories if there is none.
     pub program: OsString,
-    /// The name that the program sees as its own, if not `program`. It never changes what is executed.
+    /// The `argv[0]` of the program, if not `program`. Does not affect which file is executed.
     pub arg0: Option<OsString>,
     /// The arguments after the name.
     pub args: Vec<OsString>,
@@ -26,27 +26,27 @@ pub struct Start {
     pub parent_death: Option<Signal>,
 }
 
-/// What the child reads from and writes to.
+/// The standard streams of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdio {
-    /// A pipe each for output and errors.
+    /// Separate pipes for standard output and standard error.
     Pipes {
-        /// Where input comes from.
+        /// Standard input.
         stdin: Stdin,
     },
     /// A terminal that controls the child's session.
     Pty {
-        /// The size it has when the program begins.
+        /// Its initial size.
         size: Size,
     },
 }
 
-/// The input of a child on pipes.
+/// The standard input of a child on pipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdin {
     /// `/dev/null`.
     Null,
-    /// A pipe that we may write to.
+    /// A pipe that we can write to.
     Piped,
 }
 

@@ -1,4 +1,4 @@
-//! System calls that no safe wrapper offers, each as a safe function.
+//! Safe wrappers of system calls for which no crate has one.
 #![allow(unsafe_code)]
 
 use std::{
@@ -17,7 +17,7 @@ use tokio::io::{
 
 use crate::{Pid, Signal};
 
-/// How a child ended, as the kernel tells.
+/// The exit status and resource usage of a child, from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reaped {
     pub(crate) code: i32,
@@ -33,9 +33,9 @@ pub(crate) enum WaitMode {
     Return,
 }
 
-/// Takes the exit status of a child out of the kernel, or returns `None` while it runs.
-pub(crate) fn reap(pidfd: BorrowedFd<'_>, patience: WaitMode) -> io::Result<Option<Reaped>> {
-    let options = match patience {
+/// Reaps a child and returns its exit status, or `None` while it runs.
+pub(crate) fn reap(pidfd: BorrowedFd<'_>, mode: WaitMode) -> io::Result<Option<Reaped>> {
+    let options = match mode {
         WaitMode::Block => libc::WEXITED,
         WaitMode::Return => libc::WEXITED | libc::WNOHANG,
     };
@@ -48,7 +48,7 @@ pub(crate) fn reap(pidfd: BorrowedFd<'_>, patience: WaitMode) -> io::Result<Opti
     };
     loop {
         // SAFETY: both pointers are valid for writes of their type during the call. The raw call is needed because
-        // the wrapper of the C library leaves out the last argument.
+        // the wrapper of the C library omits the last argument.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_waitid,
@@ -79,9 +79,9 @@ pub(crate) fn reap(pidfd: BorrowedFd<'_>, patience: WaitMode) -> io::Result<Opti
     }))
 }
 
-/// Sends a signal to the process behind a pidfd; one that has ended already is no error.
+/// Sends a signal to the process of a pidfd; a process that has ended is not an error.
 pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
-    // SAFETY: no memory is handed over; the null pointer asks for the usual signal information.
+    // SAFETY: no memory is passed; the null pointer requests the default signal information.
     let result = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
@@ -94,25 +94,25 @@ pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<
     gone_is_fine(check(result))
 }
 
-/// Sends a signal to every process of the group that `leader` leads; an empty group is no error.
+/// Sends a signal to every process of the group that `leader` leads; an empty group is not an error.
 pub(crate) fn group_signal(leader: Pid, signal: Signal) -> io::Result<()> {
-    // SAFETY: no memory is involved. A `Pid` is larger than 1, so this is never everybody nor our own group.
+    // SAFETY: no memory is involved. A `Pid` is larger than 1, so this never addresses all processes or our own group.
     let result = unsafe { libc::kill(-leader.as_raw(), signal.number()) };
     gone_is_fine(check(result.into()))
 }
 
-/// Lets the runtime watch a descriptor that does not block, such as those of a [`ChildIo`](crate::ChildIo).
+/// Registers a non-blocking descriptor with the runtime, such as those of a [`ChildIo`](crate::ChildIo).
 ///
 /// Must be called within a runtime that does I/O.
 ///
 /// # Errors
-/// When the host has no room for it; the error gives the descriptor back.
+/// If the host has no room for it; the error returns the descriptor.
 pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, AsyncFdRegisterError<OwnedFd>> {
     // SAFETY: an `OwnedFd` is open, and always the same descriptor, until it is dropped.
     unsafe { AsyncFd::register_with_interest(fd, interest) }
 }
 
-/// Raises a soft limit of a child to the hard one.
+/// Raises a soft limit of a child to its hard limit.
 pub(crate) fn lift_limit(pid: Pid, resource: Resource) -> io::Result<()> {
     let now = limit(pid.as_raw(), resource)?;
     let lifted = libc::rlimit { rlim_cur: now.rlim_max, ..now };
@@ -129,26 +129,26 @@ pub(crate) fn set_limit(resource: Resource, limit: &libc::rlimit) -> io::Result<
 }
 
 /// The limit on descriptors before it was raised.
-static BORN_WITH: OnceLock<libc::rlimit> = OnceLock::new();
+static ORIGINAL_FILE_LIMIT: OnceLock<libc::rlimit> = OnceLock::new();
 
-/// Lets this program have as many descriptors as the host allows: every child takes up to four.
+/// Raises the soft limit on descriptors of this program to the hard limit: every child takes up to four.
 ///
-/// What a [`Spawner`](crate::Spawner) starts gets the limit that was there before, also if it was made before. Children
-/// that the program makes in another way inherit the higher limit, with which some programs cannot cope; so this is for
-/// a program that is a server, and not for one that has a server in it.
+/// Processes started by a [`Spawner`](crate::Spawner) get the original limit, even if the spawner was created before.
+/// Other children of the program inherit the higher limit, which some programs cannot handle; so this is for dedicated
+/// server programs, not for programs that embed a server.
 ///
-/// Where it is refused, what there is has to do.
+/// If the host denies it, the limit stays as it is.
 pub fn raise_file_limit() {
     let Ok(now) = limit(0, libc::RLIMIT_NOFILE) else { return };
-    BORN_WITH.get_or_init(|| now);
+    ORIGINAL_FILE_LIMIT.get_or_init(|| now);
     let raised = libc::rlimit { rlim_cur: now.rlim_max, ..now };
-    // SAFETY: the struct is valid for reads, and more descriptors disturb nobody.
+    // SAFETY: the struct is valid for reads, and a higher limit has no other effect.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
 }
 
-/// Returns the limit on descriptors that children are to get, if it is not ours.
+/// Returns the limit on descriptors for children, if it differs from ours.
 pub(crate) fn file_limit_of_children() -> Option<libc::rlimit> {
-    BORN_WITH.get().copied()
+    ORIGINAL_FILE_LIMIT.get().copied()
 }
 
 #[cfg(target_env = "gnu")]
@@ -156,7 +156,7 @@ pub(crate) type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
 pub(crate) type Resource = libc::c_int;
 
-/// Returns a limit of a process; 0 is ourselves.
+/// Returns a limit of a process; 0 is this process.
 pub(crate) fn limit(pid: i32, resource: Resource) -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: nothing is set, and `limit` is valid for writes during the call.
@@ -165,21 +165,21 @@ pub(crate) fn limit(pid: i32, resource: Resource) -> io::Result<libc::rlimit> {
     Ok(limit)
 }
 
-/// Blocks the signals of the program in the calling thread, so that none is handled here.
+/// Blocks all signals in the calling thread, so that other threads handle them.
 ///
-/// The C library keeps 32 to 34 for itself and leaves them out: it needs every thread to hear them when the program
-/// changes its user, for example.
+/// The C library excludes its own signals 32 to 34: every thread must receive them, for example when the program changes
+/// its user.
 pub(crate) fn block_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` initialises the set before it is read. Neither call can fail with these arguments.
+    // SAFETY: `sigfillset` initializes the set before it is read. Neither call can fail with these arguments.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), ptr::null_mut());
     }
 }
 
-/// Does something with every signal blocked, also those of the C library, so that a child which shares our memory runs
-/// no handler of ours.
+/// Runs `work` with every signal blocked, including those of the C library, so that a child that shares our memory runs
+/// none of our handlers.
 pub(crate) fn with_all_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     let set_mask = |mask: u64| {
         let mut before = 0_u64;
@@ -196,17 +196,17 @@ pub(crate) fn with_all_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Gives the calling thread a table of descriptors of its own, in which only `kept` is open.
+/// Gives the calling thread its own descriptor table, in which only `kept` is open.
 ///
-/// From then on no other descriptor of the program may be used or dropped on this thread: its number may be another
-/// file's here. What the thread opens takes nothing from what the program may have.
+/// From then on, no other descriptor of the program may be used or dropped on this thread: its number may refer to
+/// another file here. Descriptors that the thread opens do not count against the limit of the program.
 ///
 /// # Errors
-/// When the host does not offer that; then nothing has changed.
+/// If the host does not support it; nothing changes then.
 pub(crate) fn own_descriptors(kept: BorrowedFd<'_>) -> io::Result<()> {
     let kept = kept.as_raw_fd().unsigned_abs();
     let close = |first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint| {
-        // SAFETY: with the flag, and after it, this concerns the table of this thread alone, in which nothing owns a
+        // SAFETY: with the flag, and after it, this affects only the table of this thread, in which nothing owns a
         // descriptor; the files stay open in the table of the program.
         check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) })
     };
@@ -214,29 +214,29 @@ pub(crate) fn own_descriptors(kept: BorrowedFd<'_>) -> io::Result<()> {
     if kept > 0 { close(0, kept - 1, 0) } else { Ok(()) }
 }
 
-/// Asks the scheduler to let the calling thread run soon after it wakes, for short turns.
+/// Requests short time slices for the calling thread, so that it runs soon after it wakes.
 ///
-/// Without it a thread that wakes on the processor of a busy child waits for the end of the child's turn, some
-/// milliseconds. Threads and children that this thread makes have turns of the usual length. Does nothing for a
-/// program that has a priority of its own, and nothing before Linux 6.12.
+/// Without it, a thread that wakes on the processor of a busy child waits for the end of the child's time slice, some
+/// milliseconds. Threads and children that this thread creates have time slices of the usual length. Does nothing for a
+/// program with a raised priority, and nothing before Linux 6.12.
 pub fn favour_latency() {
-    /// The shortest turn that Linux grants.
-    const TURN: Duration = Duration::from_micros(100);
+    /// The shortest time slice that Linux grants.
+    const TIME_SLICE: Duration = Duration::from_micros(100);
     let len = size_of::<libc::sched_attr>() as libc::c_uint;
     // SAFETY: the struct is plain data for which zeros are valid, and the kernel writes no more than the given length.
     let mut attributes = unsafe { MaybeUninit::<libc::sched_attr>::zeroed().assume_init() };
     // SAFETY: as above. Zero stands for the calling thread.
     let read = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, len, 0) };
-    // With a raised priority, resetting it for children would take it from them too.
+    // With a raised priority, resetting it for children would also take it from them.
     if read == 0 && attributes.sched_policy == libc::SCHED_OTHER as u32 && attributes.sched_nice >= 0 {
         attributes.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
-        attributes.sched_runtime = TURN.as_nanos() as u64;
-        // SAFETY: the struct says how long it is. A refusal costs time only.
+        attributes.sched_runtime = TIME_SLICE.as_nanos() as u64;
+        // SAFETY: the struct contains its own length. A failure only costs time.
         unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     }
 }
 
-/// Stops the kernel from reaping our children by itself, which it does for a program born with SIGCHLD ignored.
+/// Stops the kernel from reaping our children itself, which it does in a program started with SIGCHLD ignored.
 pub(crate) fn keep_exit_statuses() {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: the struct is plain data for which zeros are valid, the pointers are valid during the calls, and the
@@ -261,7 +261,7 @@ pub(crate) fn proc_units() -> (u64, u64) {
     (u64::try_from(ticks).unwrap_or(100).max(1), u64::try_from(page).unwrap_or(4096))
 }
 
-/// Linux counts peak memory in KiB.
+/// Converts peak memory, which Linux counts in KiB, to bytes.
 pub(crate) fn kibibytes(count: libc::c_long) -> u64 {
     u64::try_from(count).unwrap_or(0) * 1024
 }

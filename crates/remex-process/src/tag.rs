@@ -1,39 +1,39 @@
-//! The mark that everything a start leads to bears without noticing.
+//! A marker inherited by every descendant of a start.
 //!
-//! It is the soft limit on file locks, a resource limit that Linux no longer uses, or another one where that has no room
-//! (`mark.rs`). It guards against accidents. A hostile program can change it.
+//! It is stored in the soft limit on file locks, a resource limit that Linux no longer uses, or in another one if the
+//! hard limit is too low (`mark.rs`). It protects against accidents; a hostile program can change it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 const PART_BITS: u32 = 20;
 const PART_MASK: u64 = (1 << PART_BITS) - 1;
-/// Always set, so that nobody takes a tag for a limit that a person has chosen.
+/// Always set, so that a tag is not mistaken for a limit that a person has chosen.
 const MARK: u64 = 1 << 62;
-/// How many servers can be told apart. The number after the last one is that of all watchdogs.
+/// The number of servers that tags can distinguish. The next number marks all watchdogs.
 const SERVERS: u64 = (MARK >> (2 * PART_BITS)) - 1;
 
 /// Marks one start, and with it all its descendants.
 ///
-/// 23 bits name the server, 20 the session, 20 the process.
+/// 23 bits identify the server, 20 the session, 20 the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(u64);
 
-/// Makes the tags of one server.
+/// Creates the tags of one server.
 #[derive(Clone, Debug)]
 pub struct Tags {
     server: u64,
 }
 
 impl Tags {
-    /// Chooses the random number by which the tags of this server are known.
+    /// Chooses the random number that identifies the tags of this server.
     #[must_use]
     pub fn new() -> Self {
-        // The standard library seeds its hashers from the kernel; no secret depends on it.
+        // The standard library seeds its hashers from the kernel; the number is not a secret.
         let random = RandomState::new().build_hasher().finish();
         Self { server: (random % SERVERS) << (2 * PART_BITS) | MARK }
     }
 
-    /// Returns the tag of one process; of both numbers the lower 20 bits count.
+    /// Returns the tag of one process; only the lower 20 bits of both numbers count.
     #[must_use]
     pub fn tag(&self, session: u32, process: u32) -> Tag {
         let part = |number: u32| u64::from(number) & PART_MASK;
@@ -75,10 +75,10 @@ impl Tag {
         self.0 >> (2 * PART_BITS) == other.0 >> (2 * PART_BITS)
     }
 
-    /// The highest limit that a tag can be.
+    /// The highest limit that a tag can occupy.
     pub(crate) const LARGEST_LIMIT: u64 = (MARK << 1) - 1;
 
-    /// Reads a limit as a tag, if it can be one of any server.
+    /// Returns the tag in a limit, if it is a tag of any server.
     pub(crate) fn from_limit(limit: u64) -> Option<Self> {
         (MARK..MARK << 1).contains(&limit).then_some(Self(limit))
     }

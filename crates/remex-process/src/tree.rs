@@ -4,7 +4,7 @@
 //! against accidents; a hostile program can escape.
 //!
 //! The work is done by one thread (`tree/thread.rs`) that exists from the start, so that killing needs neither a new
-//! thread nor a free descriptor. One look serves everybody who waits. Start at [`kill`].
+//! thread nor a free descriptor. One scan serves all pending requests. Start at [`kill`].
 
 mod snapshot;
 mod thread;
@@ -41,43 +41,43 @@ pub enum Scope {
     Server(Tag),
 }
 
-/// Looks for the living processes of a scope; fails when `/proc` cannot be read.
+/// Lists the live processes of a scope; fails if `/proc` cannot be read.
 pub fn members(scope: &Scope) -> Answer<Vec<Member>> {
     let scope = scope.clone();
     ask(|done| Request::Members { scope, done })
 }
 
-/// Looks for the living processes that came of any start of the server that made a tag, in one look for all of them.
+/// Lists the live processes of all starts of the server that created a tag, in one scan.
 ///
-/// Those that have lost the mark are not found. Fails when `/proc` cannot be read.
+/// Processes that have lost their tag are not found. Fails if `/proc` cannot be read.
 pub fn tagged(tag: Tag) -> Answer<Vec<Member>> {
     ask(|done| Request::Tagged { tag, done })
 }
 
-/// Sends signals, in this order, to every process of a scope, and returns how many processes got them.
+/// Sends signals, in this order, to every process of a scope, and returns the number of processes signalled.
 ///
-/// Fails when `/proc` cannot be read, or when not one of them may be signalled.
+/// Fails if `/proc` cannot be read, or if none of them may be signalled.
 pub fn signal(scope: &Scope, signals: &'static [Signal]) -> Answer<usize> {
     let scope = scope.clone();
     ask(|done| Request::Signal { scope, signals, done })
 }
 
-/// Kills every process of a scope until none is left, and returns how many there were.
+/// Kills the processes of a scope until none is left, and returns how many there were.
 ///
-/// Fails when `/proc` cannot be read, when they may not be signalled, or when some do not die; then it names them.
+/// Fails if `/proc` cannot be read, if they may not be signalled, or if some do not die; the error lists those.
 pub fn kill(scope: &Scope) -> Answer<usize> {
     let scope = scope.clone();
     ask(|done| Request::kill(scope, done))
 }
 
-/// Kills everything that came of one start, and returns how many processes there were.
+/// Kills all processes of one start, and returns how many there were.
 ///
-/// Its group is stopped at once and killed only when the look is over: a child that has lost its mark and left the session
-/// is known by its parent alone. Where the tree cannot be killed, at least the group is.
+/// Stops its group at once and kills it only after the scan: a child that has lost its tag and left the session is found
+/// only through its parent. If the tree cannot be killed, at least the group is.
 ///
-/// Fails as [`kill`] does.
+/// Fails like [`kill`].
 pub fn kill_start(tag: Tag, leader: &Leader) -> Answer<usize> {
-    // What may not be stopped may not be killed either, and that is told below.
+    // A group that may not be stopped may not be killed either; that is reported below.
     _ = leader.signal_group(Signal::STOP);
     let group = leader.clone();
     let (answer, answered) = oneshot::channel();
@@ -96,14 +96,14 @@ pub(crate) fn kill_in_background(scope: &Scope, then: impl FnOnce() + Send + 'st
     let about = scope.clone();
     let done = Done::new(move |killed: io::Result<usize>| {
         if let Err(error) = killed {
-            tracing::warn!(?about, %error, "cannot end the tree of an abandoned process");
+            tracing::warn!(?about, %error, "cannot kill the tree of an abandoned process");
         }
         then();
     });
     thread::push(Request::kill(scope.clone(), done));
 }
 
-/// The future result of a request. The work is done even if the answer is dropped.
+/// The future result of a request. The request runs even if the answer is dropped.
 #[derive(Debug)]
 #[must_use = "only the answer reports a failure"]
 pub struct Answer<T> {
@@ -111,7 +111,7 @@ pub struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Blocks the calling thread until the answer is there; needs no runtime, and is allowed within one.
+    /// Blocks the calling thread until the result is available; works with and without a runtime.
     ///
     /// # Errors
     /// Those of the request.
@@ -131,7 +131,7 @@ impl<T> Future for Answer<T> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let lost = || io::Error::other("the thread that ends processes has failed");
+        let lost = || io::Error::other("the thread that kills processes has failed");
         Pin::new(&mut self.answered).poll(context).map(|answer| answer.unwrap_or_else(|_| Err(lost())))
     }
 }
@@ -152,13 +152,13 @@ fn ask<T: Send + 'static>(request: impl FnOnce(Done<T>) -> Request) -> Answer<T>
 }
 
 impl Scope {
-    /// Tells without a closer look that a process with this tag does not belong to the scope.
+    /// Returns whether the tag alone shows that a process does not belong to the scope.
     ///
-    /// One of another start of this server never does, and that spares us most children of a busy server. Neither does
-    /// the watchdog of any server.
+    /// Processes of other starts of this server never do, which skips most children of a busy server. Neither do
+    /// watchdogs of any server.
     fn excludes(&self, tag: Option<Tag>) -> bool {
         match tag {
-            // It ends what its own server leaves behind, also when that server is part of the scope.
+            // It kills what its own server leaves behind, even if that server is part of the scope.
             Some(Tag::WATCHDOG) => true,
             Some(tag) if self.tag().same_server(tag) => !self.matches(tag),
             _ => matches!(self, Self::Group(..)),

@@ -1,8 +1,8 @@
 //! A process that kills everything a server has started when the server itself is killed.
 //!
-//! It is a fork of the server that waits for the end of a pipe whose other end only the server has: SIGKILL, an abort, the
-//! OOM killer and a plain exit all close it. Then everything that bears the server's tag is killed. The fork happens in a
-//! program with threads, so the child allocates nothing, takes no lock and cannot panic.
+//! It is a fork of the server that waits for the end of a pipe whose other end only the server holds: SIGKILL, an abort,
+//! the OOM killer and a plain exit all close it. Then it kills every process with a tag of the server. The fork happens
+//! in a program with threads, so the child allocates nothing, takes no lock and cannot panic.
 #![allow(unsafe_code)]
 
 use std::{
@@ -30,43 +30,43 @@ use crate::{
     sys::{self, WaitMode},
 };
 
-/// How long the killed get to die before the next look.
+/// The delay between two scans.
 const PAUSE: Duration = Duration::from_millis(10);
-/// After so many looks, a minute, what is left is stuck in the kernel or bred faster than it is killed.
-const MAX_LOOKS: usize = 6_000;
-/// From this look on what breeds is stopped first: who is stopped has no children.
+/// The maximum number of scans, about a minute; processes left then are stuck in the kernel, or fork faster than we kill.
+const MAX_SCANS: usize = 6_000;
+/// From this scan on, processes are stopped first: a stopped process cannot fork.
 const STOP_FROM: usize = 3;
-/// Until this look there is no pause for what breeds; later, what is left is more likely stuck.
+/// Before this scan there is no delay while processes keep forking; later, those left are more likely stuck.
 const PAUSE_FROM: usize = 100;
 
 /// Kills everything a server has started when the server dies.
 ///
-/// Dropping it stops it without killing anything: the owner must have ended the processes itself. If that failed,
+/// Dropping it stops it without killing anything: the owner must have killed the processes itself. If that failed,
 /// [release](Self::release) it instead.
 #[derive(Debug)]
 pub struct Watchdog {
     /// `None` once it is released.
     pidfd: Option<OwnedFd>,
-    /// Its end, by the end of this program, is what the process waits for.
+    /// Closed when this program ends, which is what the process waits for.
     _pipe: OwnedFd,
 }
 
 impl Watchdog {
-    /// Forks the process, for the server that makes these tags.
+    /// Forks the watchdog of the server that creates these tags.
     ///
-    /// The fork keeps what memory this program has now and changes later: make it early.
+    /// The fork keeps a copy of all memory that this program changes later, so start it early.
     ///
     /// # Errors
-    /// When the host has no room for a process, a stack or descriptors.
+    /// If the host has no room for a process, a stack or descriptors.
     pub fn start(tags: &Tags) -> io::Result<Self> {
         let (waiting, held) = pipe_with(PipeFlags::CLOEXEC)?;
         let (waiting, held) = (above_stdio(waiting)?, above_stdio(held)?);
-        // Before the fork, because the first look takes a lock and may log.
+        // Before the fork, because the first call takes a lock and may log.
         Mark::chosen();
         let mut context = WatchContext { server: tags.tag(0, 0), pipe: waiting.as_raw_fd() };
         let mut stack = Stack::new()?;
         let mut pidfd: c_int = -1;
-        // A handler of this program must not run in the child: it would act on what the two share, such as pipes.
+        // Signal handlers of this program must not run in the child: they would act on shared state, such as pipes.
         let forked = sys::with_all_signals_blocked(|| {
             // SAFETY: without CLONE_VM the child has a copy of all memory, the stack and `duty` included. CLONE_PIDFD
             // takes the address of an integer as the next argument.
@@ -82,7 +82,7 @@ impl Watchdog {
             if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
         });
         forked?;
-        // SAFETY: the kernel has just made this descriptor for us.
+        // SAFETY: the kernel has just created this descriptor for us.
         Ok(Self { pidfd: Some(unsafe { OwnedFd::from_raw_fd(pidfd) }), _pipe: held })
     }
 
@@ -97,9 +97,9 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         let Some(pidfd) = self.pidfd.take() else { return };
-        // Before the pipe is closed, so that it never begins to look.
+        // Before the pipe is closed, so that it never starts killing.
         if let Err(error) = sys::pidfd_signal(pidfd.as_fd(), Signal::KILL) {
-            return tracing::warn!(%error, "cannot end the watchdog");
+            return tracing::warn!(%error, "cannot kill the watchdog");
         }
         // An error means that it was reaped elsewhere.
         _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
@@ -113,19 +113,19 @@ struct WatchContext {
 }
 
 extern "C" fn watch(context: *mut c_void) -> c_int {
-    // SAFETY: it is our copy of what `start` has passed.
+    // SAFETY: this is our copy of the context that `start` passed.
     let WatchContext { server, pipe } = unsafe { &*context.cast::<WatchContext>() };
     settle(*pipe);
     wait_for_end();
-    let mut empty_looks = 0;
-    for number in 1..=MAX_LOOKS {
+    let mut empty_scans = 0;
+    for number in 1..=MAX_SCANS {
         if number >= STOP_FROM {
             signal_all(*server, Signal::STOP);
         }
         let look = signal_all(*server, Signal::KILL);
-        // One look can miss a daemon in the making: its parent ends, and it is born, while we read.
-        empty_looks = if look == Sweep::Empty { empty_looks + 1 } else { 0 };
-        if empty_looks == 2 {
+        // One scan can miss a process that is being forked while its parent ends.
+        empty_scans = if look == Sweep::Empty { empty_scans + 1 } else { 0 };
+        if empty_scans == 2 {
             break;
         }
         let is_breeding = look == Sweep::Found && (STOP_FROM..PAUSE_FROM).contains(&number);
@@ -133,22 +133,22 @@ extern "C" fn watch(context: *mut c_void) -> c_int {
             pause();
         }
     }
-    // SAFETY: this ends the child without running anything of the program's.
+    // SAFETY: this ends the child without running any code of the program.
     unsafe { libc::_exit(0) }
 }
 
-/// Leaves everything of the server but its pipe: signals meant for its group, its terminal, its files and its directory.
+/// Detaches from everything of the server except its pipe: process group, terminal, files, working directory and tag.
 ///
-/// Also its tag, if the server is itself a process of another server: that one kills by the tag and by descent, and
-/// must not kill us before we have done our job.
+/// The tag matters if the server itself was started by another server, which kills by tag and by descent and must not
+/// kill us before we are done.
 fn settle(pipe: RawFd) {
     if let Some(mark) = Mark::chosen() {
-        // Where that is refused, such a kill may hit us.
+        // If that is denied, such a kill may hit us.
         _ = mark.apply_to_self(Tag::WATCHDOG);
     }
     let every_signal = u64::MAX;
     // SAFETY: every pointer is to a value that lives during the call, and the rest changes only what belongs to this
-    // process. What fails leaves it less well hidden, and no less useful.
+    // process. A failure leaves it less isolated, but still useful.
     unsafe {
         let old = ptr::null_mut::<c_void>();
         let set = &raw const every_signal;
@@ -162,7 +162,7 @@ fn settle(pipe: RawFd) {
     }
 }
 
-/// Waits until the server is gone; nothing is ever written to the pipe.
+/// Waits until the server has ended; nothing is ever written to the pipe.
 fn wait_for_end() {
     loop {
         let mut byte = 0_u8;
@@ -174,12 +174,12 @@ fn wait_for_end() {
     }
 }
 
-/// What a look has come to.
+/// The result of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweep {
-    /// Nobody is left whom we may kill.
+    /// No process is left that we may kill.
     Empty,
-    /// Some were alive.
+    /// Some processes were alive.
     Found,
     /// The host lacked the resources for a full scan, so survivors are unknown.
     Failed,
@@ -195,7 +195,7 @@ impl Sweep {
     }
 }
 
-/// Sends a signal to every living process that bears a tag of the server.
+/// Sends a signal to every live process with a tag of the server.
 fn signal_all(server: Tag, signal: Signal) -> Sweep {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else { return Sweep::Failed };
@@ -204,7 +204,7 @@ fn signal_all(server: Tag, signal: Signal) -> Sweep {
     let mut look = Sweep::Empty;
     while let Some(entry) = entries.next() {
         let Ok(entry) = entry else { return Sweep::Failed };
-        // Init is no `Pid`, and we bear no tag of the server.
+        // `Pid` excludes init, and we have no tag of the server.
         if let Some(pid) =
             entry.file_name().to_str().ok().and_then(|name| name.parse().ok()).and_then(Pid::new)
         {
@@ -214,7 +214,7 @@ fn signal_all(server: Tag, signal: Signal) -> Sweep {
     look
 }
 
-/// Sends a signal to one process if it bears a tag of the server and lives.
+/// Sends a signal to one process if it is alive and has a tag of the server.
 fn signal_one(pid: Pid, server: Tag, signal: Signal) -> Sweep {
     let is_ours = || Ok::<_, io::Error>(proc::tag(pid)?.is_some_and(|tag| tag.same_server(server)));
     let signalled = || {
@@ -231,13 +231,13 @@ fn signal_one(pid: Pid, server: Tag, signal: Signal) -> Sweep {
         Ok(Sweep::Found)
     };
     signalled().unwrap_or_else(|error: io::Error| match error.raw_os_error() {
-        // It is gone, or another user's.
+        // It has ended, or belongs to another user.
         Some(libc::ESRCH | libc::EPERM) => Sweep::Empty,
         _ => Sweep::Failed,
     })
 }
 
-/// Tells whether a process is dead, reaped or not.
+/// Returns whether a process has ended, reaped or not.
 fn has_ended(pidfd: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
@@ -254,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// More descriptors than a limit allows, if there is one.
+    /// More descriptors than any limit allows.
     const MOST: usize = 1 << 20;
 
     #[test]
@@ -262,12 +262,12 @@ mod tests {
         let server = Tags::new().tag(0, 0);
         let looks = || {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
-            // From here on this thread takes no descriptor from other tests.
+            // From now on this thread takes no descriptors from other tests.
             sys::own_descriptors(null.as_fd()).unwrap();
             let before = signal_all(server, Signal::KILL);
             let taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
             if taken.len() == MOST {
-                // There is no limit to run into.
+                // The host has no limit to reach.
                 return (before, Sweep::Failed);
             }
             (before, signal_all(server, Signal::KILL))
@@ -280,15 +280,15 @@ mod tests {
     fn a_watchdog_that_cannot_be_made_is_an_error() {
         let start = || {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
-            // From here on this thread takes no descriptor from other tests.
+            // From now on this thread takes no descriptors from other tests.
             sys::own_descriptors(null.as_fd()).unwrap();
             let mut taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
             if taken.len() == MOST {
-                // There is no limit to run into.
+                // The host has no limit to reach.
                 return;
             }
             let tags = Tags::new();
-            // Each time one step further: the pipe, the copies of its ends out of the way, the fork.
+            // Each attempt gets one step further: the pipe, moving its ends above stdio, the fork.
             let errors: Vec<_> = std::iter::from_fn(|| {
                 taken.pop();
                 Watchdog::start(&tags).err().map(|error| error.raw_os_error())

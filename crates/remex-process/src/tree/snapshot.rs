@@ -1,4 +1,4 @@
-//! One look at the processes of this host, and who of them belongs to a scope.
+//! One scan of the processes of this host, and the members of a scope among them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,7 +8,7 @@ use std::{
 use super::{Member, Scope};
 use crate::{Pid, Tag, proc};
 
-/// The processes of this host at one moment, or those that a request concerns.
+/// The processes of this host at one moment, limited to those that the requests concern.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     processes: Vec<Member>,
@@ -17,11 +17,11 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Looks at all processes whose tag, or lack of one, `is_wanted`; a closer look at the others is spared.
+    /// Reads all processes whose tag, or lack of one, `is_wanted`; only the tag of the others is read.
     ///
     /// # Errors
-    /// When `/proc` cannot be read. A process that could not be looked at for want of descriptors or memory is such an
-    /// error too: it must not pass for one that has ended.
+    /// If `/proc` cannot be read. A process that cannot be read for lack of descriptors or memory is an error as well: it
+    /// must not be mistaken for one that has ended.
     pub(super) fn take(is_wanted: impl Fn(Option<Tag>) -> bool) -> io::Result<Self> {
         let mut processes = Vec::new();
         for pid in proc::pids()? {
@@ -45,7 +45,8 @@ impl Snapshot {
 
     /// Returns the members of a scope.
     ///
-    /// A number counts only while its process is not reaped *after* the look: then it was its own during the look.
+    /// The pid of a leader counts only if the leader is not reaped *after* the scan: then the pid was its own during the
+    /// scan.
     pub(super) fn members(&self, scope: &Scope) -> Vec<&Member> {
         let own_session = match scope {
             Scope::Process(_, leader) if !leader.is_reaped() => Some(leader.pid()),
@@ -69,7 +70,7 @@ impl Snapshot {
         found
     }
 
-    /// Returns those that bear the mark of a server.
+    /// Returns the processes with a tag of this server.
     pub(super) fn tagged(&self, server: Tag) -> Vec<&Member> {
         let bears = |member: &&Member| member.tag.is_some_and(|tag| tag.same_server(server));
         self.processes.iter().filter(bears).collect()
@@ -126,12 +127,12 @@ mod tests {
         let (first, second, third) = (tags.tag(1, 1), tags.tag(1, 2), tags.tag(2, 1));
         let snapshot = Snapshot::new(vec![
             member(10, 2, 10, Some(first)),
-            // Left for a session of its own, and its child lost the mark.
+            // Moved to its own session, and its child lost the tag.
             member(11, 1, 11, Some(first)),
             member(12, 11, 12, None),
-            // A server within the tree, and a start of ours that descends from it.
+            // A server within the tree, and one of our starts that descends from it.
             member(13, 12, 13, Some(others.tag(1, 1))),
-            // The watchdog of that server, which has work to do when the server dies.
+            // The watchdog of that server, which must survive the server.
             member(14, 12, 14, Some(Tag::WATCHDOG)),
             member(20, 10, 20, Some(second)),
             member(30, 2, 30, Some(third)),

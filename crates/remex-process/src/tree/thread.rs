@@ -1,11 +1,11 @@
-//! The thread that looks for trees and ends them.
+//! The thread that finds and kills process trees.
 //!
-//! It is there before anything is started, and has a table of descriptors of its own: where the program has no thread
-//! and no descriptor left, it works on. One look at `/proc` serves all requests that wait; each is over by itself, and a
-//! tree that does not die is abandoned after [`PATIENCE`] and blocks no other request.
+//! It exists before anything is started and has its own descriptor table, so it works even if the program has no thread
+//! or descriptor left. One scan of `/proc` serves all pending requests; requests complete independently, and a tree that
+//! does not die is abandoned after [`PATIENCE`] and blocks no other request.
 //!
-//! In that table no descriptor of the program means anything, so the thread wakes no task: a second one calls those who
-//! wait.
+//! The descriptors of the program are not valid in that table, so this thread cannot wake tasks: a second thread calls
+//! the callbacks.
 
 use std::{
     collections::HashSet,
@@ -34,21 +34,21 @@ use crate::{
     sys,
 };
 
-/// A tree that is not gone after so long is stuck in the kernel, or bred faster than we kill.
+/// How long to keep killing a tree; after that it is stuck in the kernel, or forks faster than we kill.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// It gets at least so many sweeps, however slow the host is.
+/// The minimum number of sweeps, however slow the host is.
 const MIN_SWEEPS: u32 = 20;
-/// From this sweep on what breeds is stopped first: who is stopped has no children.
+/// From this sweep on, processes are stopped first: a stopped process cannot fork.
 const STOP_FROM: u32 = 3;
-/// How long a sweep waits for what it has killed before the next look, at first and at last.
+/// How long a sweep waits for killed processes to end before the next scan: the first and the longest delay.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(250));
-/// How many of the killed it waits for.
+/// How many killed processes to wait for.
 const MAX_WATCHED: usize = 256;
 
-/// Takes the outcome of a request, on a thread that may do anything that is short.
+/// The callback of a request, called on a thread that may run any short code.
 ///
-/// Dropped without one, as by a panic, it gets an error. That too happens on the other thread, because this one wakes no
-/// task.
+/// Dropped without a result, as in a panic, it receives an error; also on the other thread, because this one cannot
+/// wake tasks.
 pub(super) struct Done<T: Send + 'static> {
     call: Option<Callback<T>>,
 }
@@ -60,7 +60,7 @@ impl<T: Send + 'static> Done<T> {
         Self { call: Some(Box::new(call)) }
     }
 
-    /// Calls it on the calling thread.
+    /// Runs the callback on the calling thread.
     fn call(mut self, result: io::Result<T>) {
         if let Some(call) = self.call.take() {
             call(result);
@@ -73,13 +73,13 @@ impl<T: Send + 'static> Drop for Done<T> {
         let Some(call) = self.call.take() else { return };
         let killer = KILLER.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let lost =
-            || io::Error::other("the thread that ends processes has failed; the log of the server says why");
-        // Without the thread no request was ever handed over.
+            || io::Error::other("the thread that kills processes has failed; see the log of the server");
+        // Without the thread, no request was ever submitted.
         _ = killer.map(|killer| killer.answers.send(Box::new(move || call(Err(lost())))));
     }
 }
 
-/// What can be asked of the thread.
+/// A request to the thread.
 pub(super) enum Request {
     Members { scope: Scope, done: Done<Vec<Member>> },
     Tagged { tag: Tag, done: Done<Vec<Member>> },
@@ -87,20 +87,20 @@ pub(super) enum Request {
     Kill(Kill),
 }
 
-/// A kill, and how far it has got.
+/// A kill and its progress.
 pub(super) struct Kill {
     scope: Scope,
     done: Done<usize>,
     since: Instant,
     sweeps: u32,
     killed: HashSet<(Pid, u64)>,
-    empty_looks: u32,
+    empty_scans: u32,
 }
 
 impl Request {
     pub(super) fn kill(scope: Scope, done: Done<usize>) -> Self {
         let (since, killed) = (Instant::now(), HashSet::new());
-        Self::Kill(Kill { scope, done, since, sweeps: 0, killed, empty_looks: 0 })
+        Self::Kill(Kill { scope, done, since, sweeps: 0, killed, empty_scans: 0 })
     }
 
     fn fail(self, error: &io::Error) {
@@ -110,7 +110,7 @@ impl Request {
         }
     }
 
-    /// Tells whether a process with this tag needs a closer look.
+    /// Returns whether a process with this tag must be examined.
     fn wants(&self, tag: Option<Tag>) -> bool {
         match self {
             Self::Members { scope, .. } | Self::Signal { scope, .. } | Self::Kill(Kill { scope, .. }) => {
@@ -127,34 +127,34 @@ impl fmt::Debug for Request {
     }
 }
 
-/// What the thread shares with those who ask.
+/// The state shared by the thread and its callers.
 #[derive(Debug)]
 struct KillerHandle {
-    /// Held to push or to take all. Everybody who asks waits for the answer or has a process that ends, so there are no
-    /// more of them than processes, sessions and requests.
+    /// Locked to push or to take all. Every caller waits for the result or owns a process that ends, so their number is
+    /// bounded by that of processes, sessions and requests.
     requests: Mutex<Vec<Request>>,
-    bell: OwnedFd,
-    /// To the thread that calls those who wait; not more of them than requests.
+    wakeup: OwnedFd,
+    /// To the thread that runs callbacks; bounded by the number of requests.
     answers: Sender<Answering>,
 }
 
-/// The one thread of this program; the mutex is held to start it or to clone the handle.
+/// The only such thread of this program; the mutex is held to start it or to clone the handle.
 static KILLER: Mutex<Option<Arc<KillerHandle>>> = Mutex::new(None);
 
-/// Starts the thread, once in the life of the program.
+/// Starts the thread once per program.
 pub(crate) fn start() -> io::Result<()> {
     killer().map(drop)
 }
 
-/// Hands a request over; it fails where the thread cannot be started.
+/// Submits a request; it fails if the thread cannot be started.
 pub(super) fn push(request: Request) {
     let killer = match killer() {
         Ok(killer) => killer,
         Err(error) => return request.fail(&error),
     };
     killer.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
-    // Fails only when it rings already.
-    _ = rustix::io::write(&killer.bell, &1_u64.to_ne_bytes());
+    // Fails only if a wakeup is already pending.
+    _ = rustix::io::write(&killer.wakeup, &1_u64.to_ne_bytes());
 }
 
 fn killer() -> io::Result<Arc<KillerHandle>> {
@@ -162,9 +162,9 @@ fn killer() -> io::Result<Arc<KillerHandle>> {
     if let Some(killer) = &*started {
         return Ok(killer.clone());
     }
-    let bell = above_stdio(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
+    let wakeup = above_stdio(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
     let (answers, waiting) = mpsc::channel::<Answering>();
-    let killer = Arc::new(KillerHandle { requests: Mutex::default(), bell, answers });
+    let killer = Arc::new(KillerHandle { requests: Mutex::default(), wakeup, answers });
     thread::Builder::new().name("remex-answer".into()).spawn(move || {
         sys::block_signals();
         for answer in waiting {
@@ -176,8 +176,8 @@ fn killer() -> io::Result<Arc<KillerHandle>> {
     thread::Builder::new().name("remex-kill".into()).spawn(move || {
         sys::block_signals();
         sys::favour_latency();
-        if let Err(error) = sys::own_descriptors(shared.bell.as_fd()) {
-            tracing::warn!(%error, "no descriptors are kept for kills: without a free one nothing can be killed");
+        if let Err(error) = sys::own_descriptors(shared.wakeup.as_fd()) {
+            tracing::warn!(%error, "cannot reserve descriptors for kills: processes cannot be killed when the program runs out of descriptors");
         }
         Killer { killer: shared, kills: Vec::new(), dying: Vec::new() }.run();
     })?;
@@ -191,7 +191,7 @@ type Answering = Box<dyn FnOnce() + Send>;
 struct Killer {
     killer: Arc<KillerHandle>,
     kills: Vec<Kill>,
-    /// Some of those that were killed in the last round and may not have ended.
+    /// Some of the processes killed in the last round, which may not have ended yet.
     dying: Vec<OwnedFd>,
 }
 
@@ -204,18 +204,18 @@ impl Killer {
             if requests.is_empty() {
                 continue;
             }
-            // Nobody else can kill, so a panic fails only those requests that it has left without an answer.
+            // Only this thread can kill, so a panic fails only the requests that it left unanswered.
             if catch_unwind(AssertUnwindSafe(|| self.round(requests))).is_err() {
                 tracing::error!(
-                    "a look at the processes of this host has failed; what was asked is answered with an error"
+                    "scanning processes panicked: this is a defect of the server; pending requests fail"
                 );
             }
         }
     }
 
     fn take(&self) -> Vec<Request> {
-        let mut rings = [0; 8];
-        _ = rustix::io::read(&self.killer.bell, &mut rings);
+        let mut count = [0; 8];
+        _ = rustix::io::read(&self.killer.wakeup, &mut count);
         std::mem::take(&mut *self.killer.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -223,14 +223,14 @@ impl Killer {
     fn rest(&mut self) {
         let Some(pause) = self.kills.iter().map(Kill::pause).min() else {
             self.dying.clear();
-            let mut bell = [PollFd::new(&self.killer.bell, PollFlags::IN)];
-            // An interruption is a ring for nothing.
-            _ = poll(&mut bell, None);
+            let mut wakeup = [PollFd::new(&self.killer.wakeup, PollFlags::IN)];
+            // An interrupted poll is a spurious wakeup.
+            _ = poll(&mut wakeup, None);
             return;
         };
         let deadline = Instant::now() + pause;
         let dying = std::mem::take(&mut self.dying);
-        let mut waiting = vec![PollFd::new(&self.killer.bell, PollFlags::IN)];
+        let mut waiting = vec![PollFd::new(&self.killer.wakeup, PollFlags::IN)];
         waiting.extend(dying.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
         let had_dying = !dying.is_empty();
         loop {
@@ -238,7 +238,7 @@ impl Killer {
             let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
             match poll(&mut waiting, Some(&timeout)) {
                 Ok(0) => return,
-                Ok(_) if waiting.first().is_some_and(|bell| !bell.revents().is_empty()) => return,
+                Ok(_) if waiting.first().is_some_and(|wakeup| !wakeup.revents().is_empty()) => return,
                 Ok(_) => waiting.retain(|waited| waited.revents().is_empty()),
                 Err(Errno::INTR) => {}
                 Err(_) => return thread::sleep(left),
@@ -249,7 +249,7 @@ impl Killer {
         }
     }
 
-    /// Looks once, for all of them.
+    /// Scans once for all requests.
     fn round(&mut self, requests: Vec<Request>) {
         let snapshot = match Snapshot::take(|tag| requests.iter().any(|request| request.wants(tag))) {
             Ok(snapshot) => snapshot,
@@ -268,30 +268,30 @@ impl Killer {
                 }
                 Request::Kill(kill) => {
                     let members = snapshot.members(&kill.scope);
-                    self.go_on(kill, &members);
+                    self.advance(kill, &members);
                 }
             }
         }
     }
 
-    /// Does the next step of a kill.
-    fn go_on(&mut self, mut kill: Kill, members: &[&Member]) {
+    /// Performs the next step of a kill.
+    fn advance(&mut self, mut kill: Kill, members: &[&Member]) {
         kill.sweeps += 1;
         if members.is_empty() {
-            // One look can miss a daemon in the making: its parent ends, and it is born, while we read.
-            kill.empty_looks += 1;
-            if kill.empty_looks == 2 {
+            // One scan can miss a process that is being forked while its parent ends.
+            kill.empty_scans += 1;
+            if kill.empty_scans == 2 {
                 return self.answer(kill.done, Ok(kill.killed.len()));
             }
             return self.kills.push(kill);
         }
-        kill.empty_looks = 0;
+        kill.empty_scans = 0;
         if kill.is_over() {
             let left = members.iter().map(|member| member.pid).collect();
             return self.answer(kill.done, Err(io::Error::other(Survivors(left))));
         }
         if kill.sweeps >= STOP_FROM {
-            // Who may not be stopped may not be killed either, and that is told below.
+            // A process that may not be stopped may not be killed either; that is reported below.
             _ = self.sweep(members, &[Signal::STOP]);
         }
         match self.sweep(members, &[Signal::KILL]) {
@@ -304,13 +304,13 @@ impl Killer {
         }
     }
 
-    /// Answers all but the kills, which try again while the host only lacks something.
+    /// Fails all requests except kills, which are retried while the host only lacks resources.
     fn fail(&mut self, requests: Vec<Request>, error: &io::Error) {
         for request in requests {
             match request {
                 Request::Kill(mut kill) if is_resource_shortage(error) && !kill.is_over() => {
                     kill.sweeps += 1;
-                    kill.empty_looks = 0;
+                    kill.empty_scans = 0;
                     self.kills.push(kill);
                 }
                 request => {
@@ -322,11 +322,11 @@ impl Killer {
     }
 
     fn answer<T: Send + 'static>(&self, done: Done<T>, result: io::Result<T>) {
-        // The other thread lives as long as this one.
+        // The other thread outlives this one.
         _ = self.killer.answers.send(Box::new(move || done.call(result)));
     }
 
-    /// Sends signals to these processes; fails when not one of them may be signalled.
+    /// Sends signals to these processes; fails if none of them may be signalled.
     fn sweep(&mut self, members: &[&Member], signals: &[Signal]) -> io::Result<usize> {
         let (mut reached, mut refused) = (0, None);
         for member in members {
@@ -345,14 +345,14 @@ impl Killer {
         }
     }
 
-    /// Opens a member, unless it has ended and its pid was reused.
+    /// Opens the pidfd of a member, unless it has ended and its pid was reused.
     fn seize(&mut self, member: &Member) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = rustix::process::Pid::from_raw(member.pid.as_raw()) else { return Ok(None) };
         let pidfd = loop {
             match pidfd_open(pid, PidfdFlags::empty()) {
                 Ok(pidfd) => break pidfd,
                 Err(Errno::SRCH) => return Ok(None),
-                // Watching the others is a comfort, killing this one is not.
+                // Killing this process is more important than watching the others.
                 Err(Errno::MFILE) if !self.dying.is_empty() => self.dying.clear(),
                 Err(errno) => return Err(errno.into()),
             }
@@ -371,7 +371,7 @@ impl Killer {
 impl Kill {
     fn pause(&self) -> Duration {
         let (shortest, longest) = PAUSES;
-        match self.empty_looks {
+        match self.empty_scans {
             0 => (self.since.elapsed() / 8).clamp(shortest, longest),
             _ => Duration::ZERO,
         }
@@ -403,7 +403,7 @@ mod tests {
         });
         let tag = crate::Tags::new().tag(0, 0);
         drop(Request::kill(Scope::Server(tag), done));
-        let told = answered.recv_timeout(Duration::from_secs(60)).expect("it is answered");
-        assert_eq!(told, (Some("remex-answer".into()), true));
+        let answer = answered.recv_timeout(Duration::from_secs(60)).expect("the request is answered");
+        assert_eq!(answer, (Some("remex-answer".into()), true));
     }
 }

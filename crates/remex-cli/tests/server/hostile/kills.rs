@@ -261,7 +261,7 @@ fn a_session_that_ends_while_it_starts_processes_leaves_none() {
 fn a_low_limit_on_file_locks_is_told_and_lets_nobody_escape() {
     let limits = Limits { locks: Some(1000), ..Limits::default() };
     let server = limits.serve(&[]);
-    server.stderr_line("the hard limit on file locks is too low to mark processes");
+    server.stderr_line("the hard limit on file locks is too low to tag processes");
     let client = server.client();
     client.shell("p", "(setsid sleep 1000 & echo $!); exec sleep 1000");
     let orphan = Watched::printed(&client.wait_for_output("p", "\n"));

@@ -7,7 +7,7 @@ use super::Stream;
 /// Streams have separate buffers, so that a line on one survives megabytes on another.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    streams: [Ends; 3],
+    streams: [StreamEnds; 3],
     /// The limit on all heads together; each of two streams may always use half of it.
     heads: usize,
     /// The limit on one tail, including the readable bytes of the stream.
@@ -16,7 +16,7 @@ pub(super) struct Kept {
 
 /// The head and tail of one stream.
 #[derive(Debug, Default)]
-struct Ends {
+struct StreamEnds {
     /// The first bytes of the stream, without gaps.
     head: Vec<u8>,
     /// The last bytes before the readable ones.
@@ -68,7 +68,7 @@ impl Kept {
 
     /// Returns how many bytes are kept.
     pub(super) fn len(&self) -> usize {
-        self.streams.iter().map(Ends::len).sum()
+        self.streams.iter().map(StreamEnds::len).sum()
     }
 
     /// Returns how much [`Self::len`] may grow when `len` bytes leave the log.
@@ -129,7 +129,7 @@ impl Kept {
     }
 }
 
-impl Ends {
+impl StreamEnds {
     fn len(&self) -> usize {
         self.head.len() + self.tail.len()
     }
