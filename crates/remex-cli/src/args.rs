@@ -1,4 +1,4 @@
-//! Everything that can be typed: the commands with their flags, and how they are parsed.
+//! The command line: commands, flags and parsing.
 //!
 //! The only part of the program that knows the argument parser. Start at [`parse`].
 
@@ -100,7 +100,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Returns which exit codes are free for failures of our own.
+    /// Returns which exit codes failures of remex itself may use.
     pub(crate) fn exit_codes(&self) -> ExitCodes {
         match self {
             Self::Run(_) | Self::Shell(_) | Self::Attach(_) | Self::Wait(_) => ExitCodes::OfTheProcess,
@@ -109,7 +109,7 @@ impl Command {
     }
 }
 
-/// Parses the command line of this program; where it cannot, prints why, or the help, and returns the exit code.
+/// Parses the command line; on an error, or for help, prints a message and returns the exit code.
 pub(crate) fn parse() -> Result<Command, ExitCode> {
     match Arguments::try_parse_from(typed(std::env::args_os())) {
         Ok(arguments) => Ok(arguments.command),
@@ -117,7 +117,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
     }
 }
 
-/// Returns the words of a command line as they are parsed: `kill -9 NAME` and `kill -KILL NAME` become options.
+/// Rewrites a command line before it is parsed: `kill -9 NAME` and `kill -KILL NAME` become options.
 fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<_> = words.collect();
     if words.get(1).is_some_and(|command| command == "kill") {

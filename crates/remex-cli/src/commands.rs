@@ -1,4 +1,4 @@
-//! What each command does, one module each.
+//! The commands, one module each.
 //!
 //! A command is a function `run` that takes its flags from `args` and returns the exit code, or a [`Failure`]. It knows
 //! nothing of how flags are parsed.
@@ -31,5 +31,5 @@ pub(crate) mod watch;
 
 use crate::render::failure::Failure;
 
-/// What a command ends with: its exit code, or why it could not.
+/// The result of a command: its exit code, or a failure.
 pub(crate) type Outcome = Result<u8, Failure>;

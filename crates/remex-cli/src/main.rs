@@ -1,8 +1,8 @@
 //! The `remex` program: runs processes, serves files and makes HTTP requests on this host and on remote ones.
 //!
-//! Reads flags, files and the environment and hands plain values to the libraries; prints, and decides exit codes. From the
-//! top: `args` is everything that can be typed, `commands` what it does, `console` the terminal with its keys and signals,
-//! `remote` the servers and what is on them, `render` what people and scripts read. Start at [`main`].
+//! Reads flags, files and the environment, passes plain values to the libraries, prints, and decides exit codes. From the
+//! top: `args` parses command lines, `commands` runs them, `console` handles the terminal with its keys and signals,
+//! `remote` connects to servers, `render` formats the output. Start at [`main`].
 
 mod args;
 mod commands;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what was typed.
+/// Runs a command.
 fn run(command: &Command) -> Outcome {
     match command {
         Command::Serve(flags) => {
@@ -46,7 +46,7 @@ fn run(command: &Command) -> Outcome {
     }
 }
 
-/// Tells whether a command listens to signals itself, or must not outlive them by a moment.
+/// Returns whether a command handles signals itself, or must be ended by them at once.
 fn listens(command: &Command) -> bool {
     matches!(
         command,
@@ -91,13 +91,13 @@ fn block_on(command: &Command, work: impl Future<Output = Outcome>) -> Outcome {
     let runtime = commands::runtime::build(
         Builder::new_multi_thread()
             .enable_all()
-            // One to move bytes and one to answer; a command line is no server.
+            // Two threads are enough for a client.
             .worker_threads(2)
             .thread_name("remex-worker"),
         Kind::Failed.code(command.exit_codes()),
     )?;
     let outcome = runtime.block_on(work);
-    // A thread that still reads stdin must not hold up the end.
+    // A thread blocked reading stdin must not delay the exit.
     runtime.shutdown_background();
     interrupt::end_programs();
     outcome

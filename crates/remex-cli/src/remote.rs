@@ -1,4 +1,4 @@
-//! Servers and what is on them: finding, starting and connecting to them, their processes, and paths on their hosts.
+//! Servers: finding, starting and connecting to them, their processes, and paths on their hosts.
 //!
 //! Start at [`endpoint::Endpoint`].
 

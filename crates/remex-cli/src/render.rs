@@ -1,4 +1,4 @@
-//! What people and scripts read: errors, findings, tables, JSON, times and sizes.
+//! Formats output for users and scripts: errors, findings, tables, JSON, times and sizes.
 //!
 //! Start at [`print`](mod@print) and [`failure::Failure`].
 

@@ -11,18 +11,18 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) on: On,
 
-    /// Forward standard input also when it is not a terminal; its end is the end of the process's input
+    /// Forward standard input even if it is not a terminal; end of file closes the input of the process
     #[arg(short, long)]
     pub(crate) interactive: bool,
 
-    /// Watch only: no key and no Ctrl-C reaches the process
+    /// Read-only: neither keys nor Ctrl-C reach the process
     #[arg(short, long, conflicts_with = "interactive")]
     pub(crate) read_only: bool,
 
     #[command(flatten)]
     pub(crate) escape: Escape,
 
-    /// The process: its name, or the beginning of it; not needed where exactly one runs
+    /// The process, by name or unambiguous prefix; optional if exactly one is running
     pub(crate) name: Option<String>,
 }
 

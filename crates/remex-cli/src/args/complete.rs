@@ -5,14 +5,14 @@ use clap::{Args, ValueEnum};
 /// Flags of `remex complete`.
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// Which shell asks
+    /// The shell that asks for completions
     pub(crate) shell: Shell,
 
-    /// The characters at which bash begins a new word
+    /// The characters at which bash splits words (`COMP_WORDBREAKS`)
     #[arg(long, value_name = "CHARACTERS", default_value = "", allow_hyphen_values = true)]
     pub(crate) word_breaks: String,
 
-    /// The words up to the cursor, the last of which is completed; of bash the whole line
+    /// The words up to the cursor, the last of which is completed; for bash the whole line
     #[arg(last = true)]
     pub(crate) words: Vec<String>,
 }

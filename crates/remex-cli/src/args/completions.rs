@@ -41,7 +41,7 @@ pub(crate) fn script(shell: Shell) -> Vec<u8> {
     }
 }
 
-/// Takes away what nobody is to type.
+/// Hides compatibility flags from completions.
 fn offered(command: Command) -> Command {
     ["serve", "cp"].into_iter().fold(command, |command, name| {
         command.mut_subcommand(name, |whole| {

@@ -8,8 +8,8 @@ use crate::remote::path_arg::PathArg;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Files and directories: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
-    /// address; a plain path is always one of this machine
+    /// Files and directories: `ENV:path` in an environment, `:path` in the one selected by REMEX_ON or `remex env
+    /// default`, `[URL]:path` at an address; a plain path is always on this machine
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<PathArg>,
 
@@ -29,15 +29,15 @@ pub(crate) struct Flags {
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Trees are copied anyway
+    /// Accepted for compatibility: directories are always copied recursively
     #[arg(short = 'r', short_alias = 'R', long = "recursive", hide = true)]
     pub(crate) _recursive: bool,
 
-    /// Everything that can be kept is kept anyway
+    /// Accepted for compatibility: permissions and times are always preserved
     #[arg(short = 'a', long = "archive", hide = true)]
     pub(crate) _archive: bool,
 
-    /// The same
+    /// Accepted for compatibility, like `--archive`
     #[arg(short = 'p', long = "preserve", hide = true)]
     pub(crate) _preserve: bool,
 }

@@ -14,11 +14,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
     pub(crate) on: Option<String>,
 
-    /// Read the bearer token from this file instead of the environment's own
+    /// Read the bearer token from this file, instead of the token of the environment
     #[arg(long, value_name = "PATH", requires = "on")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Check this machine, whatever `--on` and REMEX_ON say
+    /// Check this machine, ignoring `--on` and REMEX_ON
     #[arg(long)]
     pub(crate) here: bool,
 

@@ -8,8 +8,8 @@ use crate::remote::path_arg::PathArg;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// A file: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
-    /// address; a plain path is always one of this machine
+    /// A file: `ENV:path` in an environment, `:path` in the one selected by REMEX_ON or `remex env default`, `[URL]:path`
+    /// at an address; a plain path is always on this machine
     #[arg(value_name = "[ENV:]PATH")]
     pub(crate) path: PathArg,
 }

@@ -58,7 +58,7 @@ pub(crate) struct List {
 }
 
 impl Flags {
-    /// Tells whether it is about the file alone; then nothing listens to signals, which end us at once.
+    /// Returns whether it only edits the environments file; then signals keep their default action.
     pub(crate) fn is_about_the_file(&self) -> bool {
         !matches!(self.command, Command::Test(_))
     }

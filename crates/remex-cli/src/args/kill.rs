@@ -21,17 +21,16 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) on: On,
 
-    /// Which signal: a name such as `INT` or `SIGINT`, or its number on Linux; `-9` and `-KILL` work, too; TERM unless
-    /// given
+    /// The signal: a name such as `INT` or `SIGINT`, or its number on Linux; `-9` and `-KILL` work too; TERM by default
     #[arg(short, long, value_name = "SIGNAL", value_parser = signal)]
     pub(crate) signal: Option<SignalName>,
 
-    /// End it with everything it started, and wait until that is gone: TERM, and KILL for what is left after the
-    /// grace; KILL at once with `--signal KILL`
+    /// End it and everything it started, and wait until all have exited: TERM, then KILL after the grace period; KILL at
+    /// once with `--signal KILL`
     #[arg(short, long)]
     pub(crate) tree: bool,
 
-    /// How long processes get between TERM and KILL, such as `500ms` or `5s`
+    /// The grace period between TERM and KILL, such as `500ms` or `5s`
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration, requires = "tree")]
     pub(crate) grace: Duration,
 }

@@ -1,4 +1,4 @@
-//! What a command line lacks where the cursor is.
+//! What can be completed at the cursor of a command line.
 //!
 //! Pure. Start at [`Line::read`].
 
@@ -6,12 +6,12 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
 use super::{Arguments, signal};
 
-/// A word that may stand where the cursor is.
+/// A completion candidate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Candidate {
     /// The whole word.
     pub(crate) word: String,
-    /// What it is, in a few words; may be empty.
+    /// A short description; may be empty.
     pub(crate) about: String,
 }
 
@@ -24,15 +24,15 @@ impl Candidate {
 /// A command line up to the cursor.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
-    /// What may stand at the cursor.
+    /// What the word at the cursor can be.
     pub(crate) wanted: Wanted,
-    /// The word at the cursor, as far as it is typed.
+    /// The word at the cursor, as typed so far.
     pub(crate) word: &'a str,
-    /// The beginning of that word that stays: `--on=`.
+    /// The prefix of that word that is kept, such as `--on=`.
     pub(crate) before: &'a str,
     /// The rest of it.
     pub(crate) value: &'a str,
-    /// What `--on` says.
+    /// The value of `--on`.
     pub(crate) on: Option<String>,
 }
 
@@ -43,14 +43,14 @@ pub(crate) enum Wanted {
     Words(Vec<Candidate>),
     /// The name of an environment.
     Environment,
-    /// A process of the place that `--on` names.
+    /// A process on the server selected by `--on`.
     Process,
     Signal,
-    /// A program of this machine.
+    /// A program on this machine.
     Program,
-    /// A path of this machine.
+    /// A path on this machine.
     LocalPath,
-    /// A path of any place: `ENV:path`.
+    /// A path on any host: `ENV:path`.
     Path,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Line<'a> {
         let (wanted, value) = walk.wanted(word);
         let on = walk.on.or_else(|| std::env::var("REMEX_ON").ok()).filter(|on| !on.is_empty());
         let wanted = match wanted {
-            // Programs and directories of another host are not those of this one.
+            // Programs and directories of a remote host are not known here.
             Wanted::Program | Wanted::LocalPath if on.is_some() => Wanted::Nothing,
             wanted => wanted,
         };
@@ -86,16 +86,16 @@ impl<'a> Line<'a> {
     }
 }
 
-/// How far a command line was read.
+/// The state of parsing a command line.
 struct Walk<'a> {
-    /// The command of which `command` is a part.
+    /// The parent of `command`.
     parent: &'a Command,
     command: &'a Command,
-    /// How many positional arguments the command has got.
+    /// The number of positional arguments so far.
     positionals: usize,
-    /// The option whose value comes next.
+    /// The option whose value is expected next.
     value_of: Option<&'a Arg>,
-    /// No options follow.
+    /// Whether `--` was read, so that no options follow.
     is_verbatim: bool,
     on: Option<String>,
 }
@@ -152,7 +152,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns what may stand at the cursor, and the part of the word that it replaces.
+    /// Returns what the word at the cursor can be, and the part of the word to replace.
     fn wanted<'w>(&self, word: &'w str) -> (Wanted, &'w str) {
         if let Some(option) = self.value_of {
             return (value_of(option), word);
@@ -225,7 +225,7 @@ fn first_line(help: &str) -> String {
     help.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Tells what an argument takes by what its value is called in the help.
+/// Returns what an argument accepts, judging by its value name in the help.
 fn value_of(argument: &Arg) -> Wanted {
     if !takes_value(argument) {
         return Wanted::Nothing;

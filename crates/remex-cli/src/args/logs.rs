@@ -55,7 +55,7 @@ Examples:
     remex logs --follow build lint
 ";
 
-/// Compiles an expression that matches bytes; what is no UTF-8 can be matched too.
+/// Compiles a regular expression over bytes, which also matches invalid UTF-8.
 pub(crate) fn pattern(text: &str) -> Result<Regex, String> {
     Regex::builder()
         .syntax(syntax::Config::new().utf8(false))

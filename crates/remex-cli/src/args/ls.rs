@@ -8,20 +8,20 @@ use crate::{args::shared::Format, remote::path_arg::PathArg};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, disable_help_flag = true)]
 pub(crate) struct Flags {
-    /// Directories or files: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
-    /// address; a plain path is always one of this machine
+    /// Directories or files: `ENV:path` in an environment, `:path` in the one selected by REMEX_ON or `remex env default`,
+    /// `[URL]:path` at an address; a plain path is always on this machine
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
     pub(crate) paths: Vec<PathArg>,
 
-    /// Say more of each: permissions, size in bytes, time of the last change in UTC, where a link leads
+    /// Show permissions, size in bytes, modification time in UTC, and link targets
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
 
-    /// With `--long`: sizes that are easy to read, such as `1.5KiB`
+    /// With `--long`, print human-readable sizes such as `1.5KiB`
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
 
-    /// Include names that begin with a dot
+    /// Include names that start with a dot
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
 
@@ -29,7 +29,7 @@ pub(crate) struct Flags {
     pub(crate) format: Format,
 
     /// Print help
-    // `-h` is for sizes, as it is with every other `ls`.
+    // `-h` is for sizes, as in every other `ls`.
     #[arg(long, action = clap::ArgAction::Help)]
     pub(crate) help: Option<bool>,
 }

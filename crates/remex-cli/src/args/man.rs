@@ -28,7 +28,7 @@ Examples:
   Only the page of `remex` itself:
     remex man > remex.1";
 
-/// What concerns every command: it ends the help of `remex` itself, and its page.
+/// General information at the end of `remex --help` and of the man page `remex.1`.
 pub(crate) const GENERAL: &str = "\
 Exit codes:
   0    success
@@ -109,10 +109,10 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Lays out what follows the flags in a help text.
+/// Formats the part of a help text after the flags.
 ///
-/// A line that ends with `:` above one that is indented is a heading; two spaces begin a sentence, or a word and what it means; four spaces begin
-/// what is to be typed. Anything else is a note.
+/// A line that ends with `:` above an indented one is a heading; two spaces start a sentence, or a term and its
+/// description; four spaces start a command. Anything else is a note.
 fn sections(roff: &mut Roff, text: &str) {
     let mut in_section = false;
     let mut lines = text.lines().peekable();

@@ -1,4 +1,4 @@
-//! Moments as people write them: `5m` ago, `14:30`, `2026-11-15T14:30:00Z`.
+//! Parses times: `5m` ago, `14:30`, `2026-11-15T14:30:00Z`.
 //!
 //! Start at [`moment`].
 
@@ -6,10 +6,10 @@ use time::{Date, Duration, Month, OffsetDateTime, PrimitiveDateTime, Time, UtcOf
 
 use crate::render::text::duration;
 
-/// Reads a moment, and returns it in milliseconds since 1970.
+/// Parses a time, and returns it in milliseconds since 1970.
 ///
-/// A time without a zone is one of this machine. Must be called before threads are started: only then can the zone of
-/// the machine be asked for safely.
+/// A time without a zone is in the local zone. Must be called before other threads exist: only then can the local zone
+/// be read safely.
 pub(crate) fn moment(text: &str) -> Result<u64, String> {
     let offset = |at| UtcOffset::local_offset_at(at).unwrap_or(UtcOffset::UTC);
     let moment = parse(text, OffsetDateTime::now_utc(), offset).ok_or_else(|| {
@@ -29,14 +29,14 @@ fn parse(
         return now.checked_sub(Duration::try_from(ago).ok()?);
     }
     let local = |at: PrimitiveDateTime| {
-        // The offset at a local time is known only once the moment is; near a change of the clock this is a guess.
+        // The offset depends on the time itself; near a daylight saving change this is a guess.
         let guess = at.assume_offset(offset(at.assume_utc()));
         at.assume_offset(offset(guess))
     };
     if let Some(time) = time_of_day(text) {
         let today = now.to_offset(offset(now)).date();
         let moment = local(PrimitiveDateTime::new(today, time));
-        // The last time that the clock showed it.
+        // The most recent time that the clock showed this.
         return if moment <= now {
             Some(moment)
         } else {
@@ -117,7 +117,7 @@ mod tests {
             ("1m", "2026-11-15T13:00:02.000Z"),
             ("14:00", "2026-11-15T13:00:00.000Z"),
             ("14:01:01.5", "2026-11-15T13:01:01.500Z"),
-            // Later today is not yet: yesterday is meant.
+            // A time later today is in the future, so it means yesterday.
             ("14:30", "2026-11-14T13:30:00.000Z"),
             ("2026-11-15", "2026-11-14T23:00:00.000Z"),
             ("2026-11-15 09:30", "2026-11-15T08:30:00.000Z"),

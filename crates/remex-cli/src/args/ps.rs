@@ -11,15 +11,15 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) on: On,
 
-    /// Look at your own server and at every environment, whatever `--on` says
+    /// List the processes of your local remex server and of every environment, ignoring `--on`
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) all_envs: bool,
 
-    /// Show also what has ended and is still remembered: with what, and how long ago
+    /// Include exited processes that are still retained, with their exit status and age
     #[arg(short, long)]
     pub(crate) all: bool,
 
-    /// Print names alone, one a line, for scripts
+    /// Print only names, one per line, for scripts
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
 

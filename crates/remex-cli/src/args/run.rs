@@ -70,13 +70,12 @@ The exit code is that of the command, 128 + the number of the signal that ended 
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.
 Processes that it leaves behind are ended when it exits; use `--detach` to keep something running.";
 
-/// Checks a name that people are to type, and listings to show, later.
+/// Checks the name of a process, which must be easy to type and to display.
 pub(crate) fn process_name(text: &str) -> Result<String, String> {
     const MOST: usize = 64;
     let fits = |letter: char| !letter.is_control() && !letter.is_whitespace() && letter != '/';
     if text.is_empty() || text.len() > MOST || text.starts_with('-') || !text.chars().all(fits) {
-        let rule =
-            "a name has up to 64 bytes, begins with no `-`, and has no space, slash or control character";
+        let rule = "a name has at most 64 bytes, does not start with `-`, and contains no space, slash or control character";
         return Err(rule.to_owned());
     }
     Ok(text.to_owned())
@@ -87,9 +86,8 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), InvalidArg> {
         Some((name, value)) => (name, value.to_owned()),
         None => (
             text,
-            std::env::var(text).map_err(|_| {
-                InvalidArg::new(format!("`{text}` is not set here, or not UTF-8"), "add `=VALUE`")
-            })?,
+            std::env::var(text)
+                .map_err(|_| InvalidArg::new(format!("`{text}` is not set, or not UTF-8"), "add `=VALUE`"))?,
         ),
     };
     if name.is_empty() {

@@ -29,7 +29,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PATH")]
     pub(crate) ws_token_file: Option<PathBuf>,
 
-    /// How many starts, lists, file or HTTP requests of one connection run at once; the others wait
+    /// How many starts, lists, file and HTTP requests of one connection run concurrently; the others wait
     #[arg(long, value_name = "N", default_value = "256")]
     pub(crate) concurrent_requests: NonZeroUsize,
 
@@ -50,11 +50,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) exit_when_idle: Option<Duration>,
 
-    /// How long a client may read nothing while answers wait for it
+    /// How long a client may read nothing while responses are waiting
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, hide = true)]
     pub(crate) stall_timeout: Duration,
 
-    /// Leave the starter's tree and terminal, so that their end is not this server's
+    /// Detach from the process that started it and from its terminal
     #[arg(long, hide = true)]
     pub(crate) background: Option<Background>,
 
@@ -90,12 +90,12 @@ pub(crate) enum AuthMethod {
     CapabilityToken,
 }
 
-/// The two steps of a server into the background.
+/// The two steps of daemonizing the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Background {
-    /// Start another one and go: who started us is not its parent.
+    /// Starts a second server process and exits, so that the server is not a child of its starter.
     Fork,
-    /// Be that other one, in a session of its own.
+    /// Runs as that second process, in its own session.
     Lead,
 }
 

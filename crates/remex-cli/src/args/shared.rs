@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Where to work.
+/// Selects the server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct On {
     /// The environment to use (see `remex env list`), or an address such as `ws://host:7070`, `ssh://host` or
@@ -30,20 +30,20 @@ pub(crate) struct On {
     #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
     pub(crate) on: Option<String>,
 
-    /// Read the bearer token from this file instead of the environment's own
+    /// Read the bearer token from this file, instead of the token of the environment
     #[arg(long, value_name = "PATH", requires = "on")]
     pub(crate) token_file: Option<PathBuf>,
 
     /// Use this machine, ignoring `--on`, REMEX_ON and `remex env default`
-    // Not in conflict with `--on`: clap would count REMEX_ON as that.
+    // Does not conflict with `--on`, because clap treats REMEX_ON like the option.
     #[arg(long)]
     pub(crate) here: bool,
 }
 
 impl On {
-    /// Finds the place; must be called within a runtime.
+    /// Finds the server; must be called within a runtime.
     ///
-    /// `None` with [`DefaultEndpoint::RunningUserServer`] when there is no server.
+    /// `None` with [`DefaultEndpoint::RunningUserServer`] when no server is running.
     pub(crate) async fn find(&self, otherwise: DefaultEndpoint) -> Result<Option<Endpoint>, Failure> {
         match self.selected()?.as_deref() {
             None | Some("local") => default_endpoint(otherwise).await,
@@ -51,7 +51,7 @@ impl On {
         }
     }
 
-    /// Returns what is asked for: by `--here` or `--on`, by REMEX_ON, or by the default environment, in this order.
+    /// Returns the selected server: from `--here` or `--on`, from REMEX_ON, or the default environment, in this order.
     fn selected(&self) -> Result<Option<String>, Failure> {
         if self.here {
             return Ok(None);
@@ -62,24 +62,24 @@ impl On {
         }
     }
 
-    /// Returns what `--on` or REMEX_ON says.
+    /// Returns the value of `--on` or REMEX_ON.
     fn named(&self) -> Option<&str> {
         self.on.as_deref().filter(|word| !word.is_empty())
     }
 
-    /// Says where a listing comes from, if neither the command line nor a variable does.
+    /// Prints a note if a listing comes from the default environment.
     pub(crate) fn note_default(&self) {
         if self.here || self.named().is_some() {
             return;
         }
         if let Ok(Some(default)) = default_environment() {
             print::note(format!(
-                "this is `{default}`, your default environment; `--here` shows this machine"
+                "showing `{default}`, your default environment; use `--here` for this machine"
             ));
         }
     }
 
-    /// Finds the place where files are, which is always there.
+    /// Finds the server for files, which always exists.
     pub(crate) async fn endpoint(&self, otherwise: DefaultEndpoint) -> Result<Endpoint, Failure> {
         match self.find(otherwise).await? {
             Some(endpoint) => Ok(endpoint),
@@ -88,7 +88,7 @@ impl On {
     }
 }
 
-/// How a listing is printed.
+/// Selects the output format of a listing.
 #[derive(Debug, Args)]
 pub(crate) struct Format {
     /// Print JSON; CLI.md documents the format
@@ -96,7 +96,7 @@ pub(crate) struct Format {
     pub(crate) json: bool,
 }
 
-/// The flag for the escape character.
+/// Selects the escape character.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Escape {
     /// The escape character: one character, a control character such as `^]`, or `none`
@@ -104,7 +104,7 @@ pub(crate) struct Escape {
     pub(crate) escape: Character,
 }
 
-/// Lets arguments be paths at places.
+/// Lets clap parse [`PathArg`]s.
 impl ValueParserFactory for PathArg {
     type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<PathArg, InvalidArg>>;
 

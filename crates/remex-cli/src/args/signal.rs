@@ -1,8 +1,8 @@
-//! Signals as they are typed: by name or number.
+//! Parses signals, by name or number.
 
 use remex_client::process::SignalName;
 
-/// The numbers of signals on Linux, where they have one that every machine agrees on.
+/// The numbers of signals that are the same on all Linux architectures.
 pub(crate) const NUMBERS: [(u8, SignalName); 29] = [
     (1, SignalName::Hup),
     (2, SignalName::Int),
@@ -35,15 +35,15 @@ pub(crate) const NUMBERS: [(u8, SignalName); 29] = [
     (31, SignalName::Sys),
 ];
 
-/// Returns the signal in `-9`, `-KILL` or `-SIGKILL`, as other kills have it.
+/// Returns the signal in `-9`, `-KILL` or `-SIGKILL`, as `kill` accepts it.
 pub(crate) fn short_signal(word: &str) -> Option<&str> {
     let signal = word.strip_prefix('-')?;
-    // Small letters are options of our own.
+    // Lower-case letters are options of `remex kill`.
     let is_signal = !signal.contains(|letter: char| letter.is_ascii_lowercase());
     (is_signal && self::signal(signal).is_ok()).then_some(signal)
 }
 
-/// Reads `TERM`, `SIGTERM`, `term` or `15`.
+/// Parses `TERM`, `SIGTERM`, `term` or `15`.
 pub(crate) fn signal(text: &str) -> Result<SignalName, String> {
     let known = "use a name such as `TERM` or `INT`, or its number on Linux".to_owned();
     if let Ok(number) = text.parse::<u8>() {

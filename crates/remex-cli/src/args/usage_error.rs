@@ -1,4 +1,4 @@
-//! Command lines that cannot be parsed, and what was probably meant.
+//! Explains invalid command lines, and suggests corrections.
 //!
 //! Start at [`report`].
 
@@ -19,10 +19,10 @@ use crate::{
     render::failure::{Failure, InvalidArg},
 };
 
-/// The exit code of a command line that makes no sense.
+/// The exit code for an invalid command line.
 const USAGE: u8 = 2;
 
-/// What other programs call our commands.
+/// Names of similar commands in other programs.
 const SYNONYMS: &[(&str, &str)] = &[
     ("check", "doctor"),
     ("connect", "attach"),
@@ -57,7 +57,7 @@ pub(crate) fn report(error: &Error) -> ExitCode {
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
     if is_help {
-        // Without a reader there is nobody to help.
+        // Ignore a closed stdout or stderr.
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
     }
@@ -65,7 +65,7 @@ pub(crate) fn report(error: &Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Explains what is wrong as every other failure is explained: what, why, and what to do.
+/// Converts the error to a failure with a reason and a hint.
 fn explain(error: &Error) -> Failure {
     let words = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => vec![word.as_str()],
@@ -79,12 +79,12 @@ fn explain(error: &Error) -> Failure {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             if command == "remex run" {
-                help.push_str("; options of the command itself follow its name");
+                help.push_str("; put the options of the command after its name");
             }
             if !argument.starts_with('-') && ["remex env add", "remex env set"].contains(&&*command) {
-                help.push_str("; a program such as `ssh HOST remex proxy` follows `--`");
+                help.push_str("; put a program such as `ssh HOST remex proxy` after `--`");
             }
-            if let Some(todo) = place_of_files(&command, argument) {
+            if let Some(todo) = path_syntax_hint(&command, argument) {
                 return Failure::usage(format!("unexpected option `{argument}`"), todo);
             }
             let noun = if argument.starts_with('-') { "option" } else { "argument" };
@@ -128,11 +128,10 @@ fn explain(error: &Error) -> Failure {
         ErrorKind::ArgumentConflict => {
             let others: Vec<_> =
                 words(ContextKind::PriorArg).into_iter().map(|word| format!("`{word}`")).collect();
-            let others =
-                if others.is_empty() { "what else was given".to_owned() } else { others.join(" and ") };
+            let others = if others.is_empty() { "other arguments".to_owned() } else { others.join(" and ") };
             Failure::usage(
-                format!("`{argument}` does not go with {others}"),
-                format!("leave out one; {help}"),
+                format!("`{argument}` cannot be used with {others}"),
+                format!("omit one of them; {help}"),
             )
         }
         _ => {
@@ -143,8 +142,8 @@ fn explain(error: &Error) -> Failure {
     }
 }
 
-/// Says how a command about files is told where they are, to somebody who tries the options of the other commands.
-fn place_of_files(command: &str, argument: &str) -> Option<String> {
+/// Explains `ENV:path` to users who try `--on` or `--here` with a file command.
+fn path_syntax_hint(command: &str, argument: &str) -> Option<String> {
     let name = command.strip_prefix("remex ")?;
     let is_elsewhere = match argument {
         "--on" => true,
@@ -157,13 +156,13 @@ fn place_of_files(command: &str, argument: &str) -> Option<String> {
         _ => return None,
     };
     Some(if is_elsewhere {
-        format!("files are named with their place: `{command} {elsewhere}`")
+        format!("put the environment before the path: `{command} {elsewhere}`")
     } else {
-        format!("a path without `ENV:` is one of this machine: `{command} {here}`")
+        format!("a path without `ENV:` is on this machine: `{command} {here}`")
     })
 }
 
-/// Says why a value is wrong; numbers are explained, because their errors speak of types.
+/// Explains why a value is invalid; number errors are rephrased, because they mention types.
 fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     let Some(number) = error.downcast_ref::<ParseIntError>() else { return error.to_string() };
     match number.kind() {
@@ -182,7 +181,7 @@ fn suggesting(what: String, meant: Option<&str>) -> String {
     }
 }
 
-/// Returns the words up to the command that was given wrong arguments: `remex env`.
+/// Returns the command with the invalid arguments, such as `remex env`.
 fn command_line(error: &Error) -> String {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     let is_name = |word: &&str| {
@@ -193,7 +192,7 @@ fn command_line(error: &Error) -> String {
     if words.is_empty() { typed_command(std::env::args().skip(1)) } else { words.join(" ") }
 }
 
-/// Returns the command that was typed, for errors that do not say which one they are about.
+/// Returns the command that was typed, for errors that do not contain it.
 fn typed_command(words: impl Iterator<Item = String>) -> String {
     let mut root = Arguments::command();
     let (mut command, mut path) = (&mut root, "remex".to_owned());
@@ -205,7 +204,7 @@ fn typed_command(words: impl Iterator<Item = String>) -> String {
     path
 }
 
-/// Finds the command that was probably meant: by what others call it, or with a letter or two wrong.
+/// Finds the command that was probably meant: by synonym or by similar spelling.
 fn nearest(parent: &str, typed: &str) -> Option<String> {
     let mut root = Arguments::command();
     let mut command = &mut root;
@@ -221,7 +220,7 @@ fn nearest(parent: &str, typed: &str) -> Option<String> {
     if let Some(name) = synonym.filter(|name| names.contains(name)) {
         return Some(name.to_owned());
     }
-    // In a short word two wrong letters leave too little of it.
+    // In short words, allow only one wrong letter.
     let most = if typed.chars().count() < 5 { 1 } else { 2 };
     let distances = names.iter().map(|name| (osa_distance(name, typed), name));
     distances.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| (*name).to_owned())

@@ -8,8 +8,8 @@ use crate::{args::shared::Format, remote::path_arg::PathArg};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// A directory or file: `ENV:path` elsewhere, `:path` in the environment of REMEX_ON or `remex env default`, `[URL]:path` at an
-    /// address; a plain path is always one of this machine
+    /// A directory or file: `ENV:path` in an environment, `:path` in the one selected by REMEX_ON or `remex env default`,
+    /// `[URL]:path` at an address; a plain path is always on this machine
     #[arg(value_name = "[ENV:]PATH", default_value = ".")]
     pub(crate) path: PathArg,
 

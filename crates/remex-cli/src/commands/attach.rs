@@ -1,4 +1,4 @@
-//! `remex attach`: back to a process that was left running, or a look over somebody's shoulder.
+//! `remex attach`: reattaches to a background process, or watches a process of another client.
 
 use std::{io::IsTerminal as _, num::NonZeroU16, time::Duration};
 
@@ -17,14 +17,14 @@ use crate::{
     render::failure::Failure,
 };
 
-/// How much of what was said before is shown again: pieces of up to 64 KiB.
-const SHOWN_AGAIN: u64 = 32;
+/// How many chunks of earlier output, of up to 64 KiB each, are shown again.
+const REPLAYED_CHUNKS: u64 = 32;
 
-/// How long a program may take to answer another size; one that does not draw never does.
-const ANSWER: Duration = Duration::from_secs(1);
+/// How long to wait for a program to redraw after a resize; some never do.
+const REDRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long it is silent once its screen is drawn.
-const QUIET: Duration = Duration::from_millis(100);
+/// A redraw counts as finished after this time without output.
+const REDRAW_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
@@ -32,12 +32,12 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let (console, name, redraw) = interrupt::during(console(flags, &client, endpoint.kind)).await?;
     let ending = console.show().await;
     if let Some(redraw) = redraw.filter(|_| client.connection_state() == ConnectionState::Connected) {
-        // It must not be left with the other size.
-        let _ = tokio::time::timeout(ANSWER + QUIET * 2, redraw).await;
+        // The process must not keep the temporary size.
+        let _ = tokio::time::timeout(REDRAW_TIMEOUT + REDRAW_PAUSE * 2, redraw).await;
     }
     let outcome = match ending {
         Ok(Ending::Detached) => {
-            say(false, &format!("`{name}` runs on"));
+            say(false, &format!("detached; `{name}` keeps running"));
             Ok(0)
         }
         Ok(Ending::Exited(code) | Ending::Signalled(code)) => Ok(code),
@@ -48,7 +48,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     outcome
 }
 
-/// Finds the process, and returns how it is shown, what it is called, and what has it draw its screen.
+/// Finds the process, and returns its console, its name, and the task that makes it redraw its screen.
 async fn console(
     flags: &Flags,
     client: &Client,
@@ -61,10 +61,10 @@ async fn console(
     };
     let process = processes.process_ref(row);
     if row.is_running() {
-        // A client that went away may have left it waiting for a reader: this is one.
+        // A disconnected client may have left the process blocked on its output.
         process.release().await?;
     }
-    let cursor = process.cursor_before_newest(SHOWN_AGAIN).await?;
+    let cursor = process.cursor_before_newest(REPLAYED_CHUNKS).await?;
     let forward =
         !flags.read_only && (flags.interactive || std::io::stdin().is_terminal()) && row.is_running();
     let redraw = (row.entry.tty && forward).then(|| tokio::spawn(redraw(process.clone())));
@@ -81,9 +81,9 @@ async fn console(
     Ok((console, row.name.clone(), redraw))
 }
 
-/// Gives the process the size of this terminal, and a reason to draw its whole screen anew: another size for a moment.
+/// Resizes the terminal of the process to the size of this one, by way of another size to force a full redraw.
 ///
-/// The end of what it said before seldom makes a whole screen, and a size that stays the same is no reason.
+/// The last output rarely makes up a whole screen, and a program does not redraw if the size is unchanged.
 async fn redraw(process: ProcessRef) {
     let (rows, cols) = terminal::size();
     let other = NonZeroU16::new(cols.get().saturating_sub(1)).unwrap_or(cols);
@@ -91,10 +91,10 @@ async fn redraw(process: ProcessRef) {
     if process.resize(rows, other).await.is_ok()
         && let Ok(newest) = newest
     {
-        // Two changes at once would be one to it, and none in the end.
-        let _ = process.settle(newest, ANSWER, QUIET).await;
+        // Wait in between: the program would not notice two resizes in a row.
+        let _ = process.settle(newest, REDRAW_TIMEOUT, REDRAW_PAUSE).await;
     }
-    // The window may have changed meanwhile.
+    // The window may have been resized meanwhile.
     let (rows, cols) = terminal::size();
     let _ = process.resize(rows, cols).await;
 }

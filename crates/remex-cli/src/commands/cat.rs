@@ -1,4 +1,4 @@
-//! `remex cat`: files to standard output, as they are.
+//! `remex cat`: prints files unchanged.
 
 use super::Outcome;
 use crate::{
@@ -14,10 +14,10 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     note_local_paths(&flags.paths);
     let mut connections = Connections::default();
     let mut failures = Failures::default();
-    for spot in &flags.paths {
-        let printed = match connections.reach(spot, |text| print::note(text)).await {
-            Ok(site) => cat(&site).await,
-            Err(failure) => failures.add_place(failure),
+    for arg in &flags.paths {
+        let printed = match connections.reach(arg, |text| print::note(text)).await {
+            Ok(remote_path) => cat(&remote_path).await,
+            Err(failure) => failures.add_unreachable(failure),
         };
         if let Err(failure) = printed {
             failures.add(failure)?;
@@ -27,16 +27,16 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(failures.code())
 }
 
-async fn cat(site: &RemotePath) -> Result<(), Failure> {
-    let failed = |error| site.failed("read", error);
-    let mut file = site.at.fs.open(&site.path).await.map_err(failed)?;
+async fn cat(remote_path: &RemotePath) -> Result<(), Failure> {
+    let failed = |error| remote_path.failed("read", error);
+    let mut file = remote_path.at.fs.open(&remote_path.path).await.map_err(failed)?;
     while let Some(chunk) = file.chunk().await.map_err(failed)? {
         print::out(&chunk)?;
     }
     Ok(())
 }
 
-/// What went wrong with some of several things, said at once; the others go on.
+/// Reports the failures of single operands, and continues with the others.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     count: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Says a failure; returns it when it makes no sense to go on.
+    /// Reports a failure; returns it if the command cannot continue.
     pub(crate) fn add(&mut self, failure: Failure) -> Result<(), Failure> {
         match failure.kind() {
             Kind::BrokenPipe | Kind::Unreachable | Kind::Usage | Kind::Signalled(_) => return Err(failure),
@@ -57,8 +57,8 @@ impl Failures {
         Ok(())
     }
 
-    /// Says that a place cannot be reached, which is no reason to leave out the others; returns other failures.
-    pub(crate) fn add_place(&mut self, failure: Failure) -> Result<(), Failure> {
+    /// Reports an unreachable host, and continues with the others; returns other failures.
+    pub(crate) fn add_unreachable(&mut self, failure: Failure) -> Result<(), Failure> {
         if failure.kind() != Kind::Unreachable {
             return Err(failure);
         }
@@ -68,7 +68,7 @@ impl Failures {
         Ok(())
     }
 
-    /// Returns the exit code: 3 when all that went wrong is that things are not there, 4 when a place was not reached.
+    /// Returns the exit code: 3 if all failures are missing files or processes, 4 if a host was unreachable.
     pub(crate) fn code(&self) -> u8 {
         match self.count {
             0 => 0,

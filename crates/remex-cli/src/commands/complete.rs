@@ -1,6 +1,6 @@
-//! `remex complete`: what may follow on a command line, for the scripts of `remex completions`.
+//! `remex complete`: prints completion candidates, for the scripts of `remex completions`.
 //!
-//! Each shell has its own idea of what a word is and how one is quoted; that is dealt with here. Start at [`run`].
+//! Handles how each shell splits and quotes words. Start at [`run`].
 
 mod candidates;
 mod paths;
@@ -18,9 +18,9 @@ use crate::{
     render::{print, text::padded},
 };
 
-/// Prints one candidate a line, and nothing else whatever happens: somebody is typing.
+/// Prints one candidate per line, and never an error: the user is typing.
 pub(crate) fn run(flags: &Flags) -> Outcome {
-    print::be_quiet();
+    print::suppress_notes();
     let (words, typed) = match flags.shell {
         Shell::Bash => {
             let line = flags.words.first().map(String::as_str).unwrap_or_default();
@@ -44,7 +44,7 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
     Ok(0)
 }
 
-/// Shows a candidate in a list.
+/// Formats a candidate for a list.
 fn shown(candidate: &Candidate) -> String {
     if candidate.about.is_empty() {
         return candidate.word.clone();
@@ -52,12 +52,12 @@ fn shown(candidate: &Candidate) -> String {
     format!("{}  {}", padded(&candidate.word, 16), candidate.about)
 }
 
-/// A command line as a shell would split it, which may end within a word or within quotes.
+/// A command line split as by a shell; it may end within a word or within quotes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Split {
-    /// Without quotes; the last one is at the cursor and may be empty.
+    /// The words without quotes; the last one is at the cursor and may be empty.
     words: Vec<String>,
-    /// Where in the last word a quote was opened that is not closed.
+    /// The position of an unclosed quote in the last word.
     quoted_from: Option<usize>,
 }
 
@@ -85,7 +85,7 @@ impl Split {
         Self { words, quoted_from }
     }
 
-    /// Returns the part of a candidate that bash puts in place of what it takes for the last word.
+    /// Returns the part of a candidate that replaces what bash considers the last word.
     fn rest(&self, candidate: &str, word_breaks: &str) -> String {
         if let Some(start) = self.quoted_from {
             return candidate.get(start..).unwrap_or_default().to_owned();
@@ -98,7 +98,7 @@ impl Split {
     }
 }
 
-/// Puts a backslash before whatever means something to a shell.
+/// Escapes shell metacharacters with backslashes.
 fn escaped(word: &str) -> String {
     let mut text = String::with_capacity(word.len());
     for letter in word.chars() {

@@ -1,7 +1,7 @@
-//! `remex cp`: files and trees from any place to any other.
+//! `remex cp`: copies files and directories between hosts.
 //!
-//! Every place is a client, this machine too, so all copies take the same way. Start at [`run`]; [`plan`] decides what
-//! becomes what, the client copies, [`report`] tells.
+//! Every host is accessed through a client, including this machine. Start at [`run`]; [`plan`] decides the destination of
+//! each source, the client library copies, [`report`] prints progress and errors.
 
 mod plan;
 mod report;
@@ -38,7 +38,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let work = async {
         let outcome = copy(flags, &mut connections, &report).await;
         report.finish();
-        report.tell_left();
+        report.print_leftovers();
         outcome
     };
     let outcome = tokio::select! {
@@ -46,7 +46,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         code = interruption() => {
             report.clear();
             if !flags.dry_run {
-                print::note("interrupted; the same command goes on where it stopped");
+                print::note("interrupted; repeat the command to resume");
             }
             Ok(code)
         }
@@ -56,36 +56,36 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         Kind::Unreachable if report.has_begun() => Failure::of(
             Kind::Unreachable,
             failure.what(),
-            "when it is back, the same command goes on where it stopped",
+            "repeat the command to resume once the host is reachable",
         ),
         _ => failure,
     })
 }
 
 async fn copy(flags: &Flags, connections: &mut Connections, report: &Arc<Report>) -> Outcome {
-    let mut sites = Vec::new();
-    for spot in flags.sources.iter().chain([&flags.destination]) {
+    let mut remote_paths = Vec::new();
+    for arg in flags.sources.iter().chain([&flags.destination]) {
         let teller = Arc::clone(report);
-        let site = connections.reach(spot, move |text| teller.note(text)).await?;
-        if site.at.client.welcome().server.name.is_empty() {
+        let remote_path = connections.reach(arg, move |text| teller.note(text)).await?;
+        if remote_path.at.client.welcome().server.name.is_empty() {
             return Err(Failure::new(
                 format!(
-                    "cannot copy with `{}`: its server is not remex, and cannot rename or hash",
-                    text::plain(&spot.shown())
+                    "cannot copy with `{}`: its server is not remex, and does not support renames and hashes",
+                    text::plain(&arg.shown())
                 ),
-                "serve it with `remex serve`",
+                "run `remex serve` there",
             ));
         }
-        sites.push(site);
+        remote_paths.push(remote_path);
     }
-    let Some(destination) = sites.pop() else { return Ok(0) };
-    let copy_jobs = plan::copy_jobs(sites, &destination, report).await?;
+    let Some(destination) = remote_paths.pop() else { return Ok(0) };
+    let copy_tasks = plan::copy_tasks(remote_paths, &destination, report).await?;
     let _drawing = report.draw();
-    copy_trees(copy_jobs, report).await?;
+    copy_trees(copy_tasks, report).await?;
     Ok(report.code())
 }
 
-/// Waits for a signal that asks to stop, and returns the exit code that goes with it.
+/// Waits for a terminating signal, and returns its exit code.
 async fn interruption() -> u8 {
     let (Ok(mut interrupt), Ok(mut terminate)) =
         (SignalListener::listen(SignalKind::interrupt()), SignalListener::listen(SignalKind::terminate()))

@@ -1,6 +1,6 @@
-//! `remex doctor`: what is wrong on this machine, or with a server.
+//! `remex doctor`: diagnoses problems on this machine or with a server.
 //!
-//! Start at [`run`]; [`host`] has what can be asked of any host, [`here`] what concerns this machine alone.
+//! Start at [`run`]; [`host`] has checks for any host, [`here`] those for this machine only.
 
 mod here;
 mod host;
@@ -37,10 +37,10 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
                 (flags.format.json || flags.here, endpoint::default_environment())
             {
                 print::note(format!(
-                    "this is this machine; `remex doctor --on {default}` looks at your default environment"
+                    "checking this machine; `remex doctor --on {default}` checks your default environment"
                 ));
             }
-            here::look(flags.timeout).await
+            here::check(flags.timeout).await
         }
         Some(word) => {
             let endpoint = Endpoint::named_with_token(word, flags.token_file.as_deref())?;
@@ -53,7 +53,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     } else {
         let count = |verdict| checks.iter().filter(|finding| finding.verdict == verdict).count();
         let summary = match (count(Verdict::Failed), count(Verdict::Warning)) {
-            (0, 0) => "nothing is wrong".to_owned(),
+            (0, 0) => "no problems found".to_owned(),
             (problems, warnings) => format!("problems: {problems}, warnings: {warnings}"),
         };
         print::out(format!("{}{summary}\n", finding::text(&checks, "problem")))?;
@@ -61,16 +61,16 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(u8::from(!ok))
 }
 
-/// Looks at a server, and at its host as far as it tells.
+/// Checks a server, and its host as far as possible.
 async fn there(endpoint: &Endpoint, limit: Duration) -> Result<Vec<Finding>, Failure> {
     let mut report = probe(endpoint, limit).await?;
     if let Some(client) = &report.client {
-        let asked = tokio::time::timeout_at(report.deadline, host::look(&Host::There(client))).await;
+        let asked = tokio::time::timeout_at(report.deadline, host::check(&Host::There(client))).await;
         match asked {
             Ok(found) => report.findings.extend(found),
             Err(_) => report.findings.push(
-                Finding::new("host", Verdict::Failed, "no answer in time")
-                    .todo("allow more with `--timeout`, or look at what holds the server up"),
+                Finding::new("host", Verdict::Failed, "timed out")
+                    .hint("raise `--timeout`, or find out what blocks the server"),
             ),
         }
     }

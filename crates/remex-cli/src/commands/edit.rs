@@ -1,4 +1,4 @@
-//! `remex edit`: a file elsewhere in the user's own editor.
+//! `remex edit`: edits a remote file in the local editor.
 
 use std::{
     ffi::OsString,
@@ -26,20 +26,21 @@ use crate::{
     },
 };
 
-/// The largest file that is edited: it is written back in one message, in bytes.
+/// The maximum size of a file, which is written back in one message; in bytes.
 const MAX_LEN: u64 = 32 << 20;
 
-/// How often a write that a cut left open is tried.
+/// How often a write that was interrupted by a disconnect is repeated.
 const TRIES: u32 = 8;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     note_local_paths([&flags.path]);
     let mut connections = Connections::default();
-    let site = connections.reach(&flags.path, |text| print::note(text)).await?;
-    let failed = |failure: Failure| failure.context(&format!("cannot edit `{}`", text::plain(&site.shown)));
-    let before = read(&site).await.map_err(failed)?;
-    let copy = Copy::new(&site.path, before.as_deref()).map_err(failed)?;
-    let edited = edit(&site, before.as_deref(), &copy).await;
+    let remote_path = connections.reach(&flags.path, |text| print::note(text)).await?;
+    let failed =
+        |failure: Failure| failure.context(&format!("cannot edit `{}`", text::plain(&remote_path.shown)));
+    let before = read(&remote_path).await.map_err(failed)?;
+    let copy = LocalCopy::new(&remote_path.path, before.as_deref()).map_err(failed)?;
+    let edited = edit(&remote_path, before.as_deref(), &copy).await;
     let outcome = match edited {
         Ok(()) => {
             copy.remove();
@@ -58,49 +59,49 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     outcome.map_err(failed)
 }
 
-/// Returns what is in the file, nothing where there is none.
-async fn read(site: &RemotePath) -> Result<Option<Vec<u8>>, Failure> {
-    let fs = &site.at.fs;
-    if site.is_directory {
+/// Returns the content of the file; `None` if it does not exist.
+async fn read(remote_path: &RemotePath) -> Result<Option<Vec<u8>>, Failure> {
+    let fs = &remote_path.at.fs;
+    if remote_path.is_directory {
         return Err(Failure::usage("it names a directory", "name the file"));
     }
-    let metadata = match fs.metadata(&site.path).await {
+    let metadata = match fs.metadata(&remote_path.path).await {
         Ok(metadata) => metadata,
         Err(error) if error.refusal() == Some(ErrorKind::NotFound) => {
-            let parent = site.path.parent().unwrap_or(Path::new("/"));
+            let parent = remote_path.path.parent().unwrap_or(Path::new("/"));
             return match fs.metadata(parent).await {
                 Ok(parent) if parent.is_directory => Ok(None),
                 _ => Err(Failure::of(
                     Kind::NotFound,
-                    format!("there is no directory `{}`", text::plain(&parent.display().to_string())),
-                    "check the path, or make the directory first",
+                    format!("directory `{}` does not exist", text::plain(&parent.display().to_string())),
+                    "check the path, or create the directory first",
                 )),
             };
         }
         Err(error) => return Err(error.into()),
     };
     if metadata.is_directory {
-        return Err(Failure::new("it is a directory", "name a file in it"));
+        return Err(Failure::new("it is a directory", "name a file"));
     }
     if metadata.size > MAX_LEN {
         return Err(Failure::new(
             format!(
-                "it has {}, and at most {} can be edited",
+                "its size is {}, but at most {} can be edited",
                 text::size(metadata.size),
                 text::size(MAX_LEN)
             ),
             "copy it here with `remex cp`, edit it, and copy it back",
         ));
     }
-    Ok(Some(fs.read(&site.path).await?.to_vec()))
+    Ok(Some(fs.read(&remote_path.path).await?.to_vec()))
 }
 
-async fn edit(site: &RemotePath, before: Option<&[u8]>, copy: &Copy) -> Result<(), Failure> {
+async fn edit(remote_path: &RemotePath, before: Option<&[u8]>, copy: &LocalCopy) -> Result<(), Failure> {
     let status = run_editor(&copy.file).await?;
     if !status.success() {
         return Err(Failure::new(
             format!("the editor failed ({status}), so nothing was written"),
-            "save and leave the editor without an error, or name another one in EDITOR",
+            "save and quit the editor without an error, or set EDITOR to another one",
         ));
     }
     match copy.read()? {
@@ -108,67 +109,73 @@ async fn edit(site: &RemotePath, before: Option<&[u8]>, copy: &Copy) -> Result<(
         None if before.is_some() => {
             return Err(Failure::new(
                 "the editor removed its file, so nothing was written",
-                "save the file before you leave the editor",
+                "save the file before you quit the editor",
             ));
         }
-        None => print::note("nothing was written, so there is no new file"),
+        None => print::note("nothing was written, so no file was created"),
         Some(content) if content.is_empty() && before.is_none() => {
-            print::note("nothing was written, so there is no new file");
+            print::note("nothing was written, so no file was created");
         }
-        Some(content) => write(site, before, &content).await?,
+        Some(content) => write(remote_path, before, &content).await?,
     }
     Ok(())
 }
 
-/// Runs the user's editor as a shell would, so that it may have arguments.
+/// Runs the user's editor through a shell, so that it may have arguments.
 async fn run_editor(file: &Path) -> Result<ExitStatus, Failure> {
     let named = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| "vi".to_owned());
     let mut command = std::process::Command::new("/bin/sh");
     command.arg("-c").arg(format!("trap : INT QUIT; {editor} \"$@\"")).arg(&editor).arg(file);
-    // Ctrl-C is for the editor; whoever listens to it does not die of it.
+    // Ctrl-C is for the editor; a handler keeps it from ending this process.
     let _listening = (signal(SignalKind::interrupt()), signal(SignalKind::quit()));
     let running = tokio::task::spawn_blocking(move || command.status());
     let status = running.await.map_err(io::Error::other).and_then(|status| status);
     status.map_err(|error| Failure::io(&format!("start the editor `{}`", text::plain(&editor)), &error))
 }
 
-/// Writes the file, if it is still what it was.
-async fn write(site: &RemotePath, before: Option<&[u8]>, content: &[u8]) -> Result<(), Failure> {
+/// Writes the file, if it is unchanged.
+async fn write(remote_path: &RemotePath, before: Option<&[u8]>, content: &[u8]) -> Result<(), Failure> {
     let expected = before.map_or(IfMatch::Absent, |before| IfMatch::Content(hash(before)));
     for _ in 0..TRIES {
-        match site.at.fs.write_if(&site.path, content, expected, Write::Atomic).await {
+        match remote_path.at.fs.write_if(&remote_path.path, content, expected, Write::Atomic).await {
             Ok(_) => return Ok(()),
             Err(Error::Interrupted { .. }) => {
-                // If it took effect before the cut, it is done; otherwise it is tried again.
-                if site.at.fs.hash(&site.path).await.is_ok_and(|there| there.hash == hash(content)) {
+                // Done if the write took effect before the disconnect; otherwise it is repeated.
+                if remote_path
+                    .at
+                    .fs
+                    .hash(&remote_path.path)
+                    .await
+                    .is_ok_and(|there| there.hash == hash(content))
+                {
                     return Ok(());
                 }
             }
             Err(error) if error.refusal() == Some(ErrorKind::ContentChanged) => {
-                return Err(Failure::new("it was changed by someone else in the meantime", "edit it again"));
+                return Err(Failure::new("it has been modified in the meantime", "edit it again"));
             }
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Failure::of(Kind::Unreachable, "the connection was cut again and again", "try again"))
+    Err(Failure::of(Kind::Unreachable, "the connection was lost repeatedly", "try again"))
 }
 
 fn hash(content: &[u8]) -> ContentHash {
     ContentHash(Sha256::digest(content).into())
 }
 
-/// The file that the editor sees, in a directory of its own that nobody else can enter.
-struct Copy {
+/// The local copy for the editor, in its own private directory.
+struct LocalCopy {
     directory: PathBuf,
     file: PathBuf,
 }
 
-impl Copy {
+impl LocalCopy {
     fn new(path: &Path, content: Option<&[u8]>) -> Result<Self, Failure> {
         let failed = |error| Failure::io("make a temporary copy", &error);
         let directory = private_directory().map_err(failed)?;
-        // The name tells the editor what is in the file.
+        // Keep the name, so that the editor recognizes the file type.
         let name = path.file_name().map_or_else(|| OsString::from("file"), ToOwned::to_owned);
         let copy = Self { file: directory.join(name), directory };
         if let Some(content) = content {
@@ -183,7 +190,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Returns what is in it, nothing if it is not there.
+    /// Returns its content; `None` if it does not exist.
     fn read(&self) -> Result<Option<Vec<u8>>, Failure> {
         match fs::read(&self.file) {
             Ok(content) => Ok(Some(content)),
@@ -192,17 +199,17 @@ impl Copy {
         }
     }
 
-    /// Tells whether there is something in it that would be a loss.
+    /// Returns whether it contains changes that must not be lost.
     fn differs_from(&self, before: Option<&[u8]>) -> bool {
         match fs::read(&self.file) {
             Ok(now) => before.map_or(!now.is_empty(), |before| before != now),
-            // Whatever the editor has put there, a directory perhaps, is kept.
+            // Keep anything else that the editor has created, such as a directory.
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
 
     fn remove(&self) {
-        // What an editor leaves beside it goes too; if it cannot be removed, nothing is lost.
+        // Also removes other files of the editor; a failure does no harm.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

@@ -1,4 +1,4 @@
-//! `remex env`: the places that have names.
+//! `remex env`: manages environments.
 
 mod edit;
 mod test;
@@ -17,7 +17,7 @@ use crate::{
     render::{failure::Failure, print},
 };
 
-/// Does what is about the file alone.
+/// Runs the commands that only edit the environments file.
 pub(crate) fn run_on_file(flags: &Flags) -> Outcome {
     match &flags.command {
         Command::List(flags) => list(flags),
@@ -48,11 +48,11 @@ struct Entry {
     default: bool,
     kind: &'static str,
     #[serde(rename = "where")]
-    place: String,
+    address: String,
     /// Whether a token is presented.
     token: bool,
     connect_timeout_ms: Option<u64>,
-    /// The file or the variable that it comes from; null for what is always there.
+    /// The file or variable that defines it; null for `local`.
     source: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl Entry {
             id: Id::local().to_string(),
             default: false,
             kind: "local",
-            place: "this machine".to_owned(),
+            address: "this machine".to_owned(),
             token: false,
             connect_timeout_ms: None,
             source: None,
@@ -81,7 +81,7 @@ impl Entry {
             id: definition.id.to_string(),
             default: false,
             kind,
-            place: bare(&definition.target),
+            address: bare(&definition.target),
             token,
             connect_timeout_ms: definition.connect_timeout.map(ms),
             source: match source {
@@ -93,7 +93,7 @@ impl Entry {
     }
 }
 
-/// Returns where a target leads, without the quotes that a sentence puts around a program.
+/// Formats a target without the quotes around a program.
 pub(super) fn bare(target: &Target) -> String {
     match target {
         Target::Program(program) => {
@@ -117,7 +117,7 @@ fn list(flags: &List) -> Outcome {
             [
                 entry.id,
                 default.to_owned(),
-                crate::render::text::plain(&entry.place),
+                crate::render::text::plain(&entry.address),
                 entry.source.unwrap_or("-".to_owned()),
             ]
         })
@@ -136,7 +136,7 @@ fn entries() -> Result<Vec<Entry>, Failure> {
     entries
         .extend(definitions.environments.iter().map(|definition| Entry::of(definition, &configured.source)));
     let default = match configured.source {
-        // Programs go there, commands do not.
+        // It is the default for the library, but not for commands.
         Source::Variable(_) => Some(Id::local()),
         _ => definitions.default.clone(),
     };

@@ -1,4 +1,4 @@
-//! `remex kill`: a signal for a process, or the end of everything it started.
+//! `remex kill`: signals a process, or ends its whole tree.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::{
     render::{failure::Failure, print, text::plain},
 };
 
-/// How often it is looked whether something of a tree still lives once its output has ended.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the server is asked for living processes after the output is closed.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long the server may take to kill what outlived its grace.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait after SIGKILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let mode = kill_mode(flags)?;
@@ -26,9 +26,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let (mut failed, mut said) = (None::<Failure>, Ok(()));
-    for row in processes.find_whole(&flags.names, "kill").await? {
+    for row in processes.find_confirmed(&flags.names, "kill").await? {
         match end(&processes, row, mode).await {
-            // Those that follow are to end also when nobody reads which.
+            // Continue with the others even if stdout is closed.
             Ok(done) => said = said.and_then(|()| print::out(format!("{done}\n"))),
             Err(failure) => {
                 if let Some(earlier) = failed.replace(failure) {
@@ -56,13 +56,13 @@ fn kill_mode(flags: &Flags) -> Result<KillMode, Failure> {
         (true, None | Some(SignalName::Term)) => Ok(KillMode::Tree(Termination::Graceful(flags.grace))),
         (true, Some(SignalName::Kill)) => Ok(KillMode::Tree(Termination::Kill)),
         (true, Some(other)) => Err(Failure::usage(
-            format!("cannot send {other} to a whole tree: a tree is only ended, with TERM or KILL"),
-            "leave out `--tree` to signal the process and its group",
+            format!("cannot send {other} to a whole tree: `--tree` supports only TERM and KILL"),
+            "omit `--tree` to signal the process and its group",
         )),
     }
 }
 
-/// Signals or ends a process, and returns what was done.
+/// Signals or ends a process, and returns a description for the user.
 async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String, Failure> {
     let process = processes.process_ref(row);
     let (name, outcome) = (plain(&row.name), row.outcome());
@@ -71,7 +71,7 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
             match process.signal(signal).await {
                 Err(error) if ProcessRef::is_forgotten(&error) => {
                     return Err(Failure::new(
-                        format!("cannot kill `{name}`: it has ended meanwhile"),
+                        format!("cannot kill `{name}`: it has already exited"),
                         "see `remex ps`",
                     ));
                 }
@@ -79,33 +79,33 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
             }
             Ok(format!("sent {signal} to {}", row.described()))
         }
-        KillMode::Signal(_) if row.lives() => Err(Failure::new(
+        KillMode::Signal(_) if row.is_alive() => Err(Failure::new(
             format!(
-                "cannot signal `{name}`: it has ended ({outcome}), and only what it started lives on{}",
+                "cannot signal `{name}`: it has exited ({outcome}), but processes it started are still running{}",
                 pids(&row.entry.living_pids)
             ),
-            "`--tree` ends that, too",
+            "add `--tree` to end them",
         )),
-        KillMode::Tree(mode) if row.lives() => {
+        KillMode::Tree(mode) if row.is_alive() => {
             match process.terminate_tree(mode).await {
-                // The end of its session has ended all of it.
+                // Its session has ended, and the tree with it.
                 Err(error) if ProcessRef::is_forgotten(&error) => {}
                 asked => asked?,
             }
-            gone(processes, row, mode).await?;
-            if !process.closes_within(PATIENCE).await? {
+            wait_until_gone(processes, row, mode).await?;
+            if !process.closes_within(KILL_TIMEOUT).await? {
                 return Err(Failure::new(
-                    format!("something holds the output of `{name}` open that the server cannot find"),
-                    "look for it on that machine; it gave up the mark of the server, as a hostile program may",
+                    format!("a process that the server cannot find keeps the output of `{name}` open"),
+                    "look for it on that host; it removed the tag of the server, as a hostile program may",
                 ));
             }
             Ok(format!("ended {name}{}", pids(&row.entry.living_pids)))
         }
-        _ => Err(Failure::new(format!("cannot kill `{name}`: it has ended ({outcome})"), "see `remex ps`")),
+        _ => Err(Failure::new(format!("cannot kill `{name}`: it has exited ({outcome})"), "see `remex ps`")),
     }
 }
 
-/// Names processes behind the name of a tree; nothing where the server does not tell which they are.
+/// Formats the pids of a tree; empty if the server does not report them.
 fn pids(pids: &[u32]) -> String {
     let list: Vec<_> = pids.iter().map(u32::to_string).collect();
     match list.len() {
@@ -115,15 +115,15 @@ fn pids(pids: &[u32]) -> String {
     }
 }
 
-/// Waits until nothing of the tree lives. Servers do not tell when that is, so they are asked.
-async fn gone(processes: &Processes, row: &Row, mode: Termination) -> Result<(), Failure> {
+/// Waits until the whole tree has exited. There is no notification for that, so the server is polled.
+async fn wait_until_gone(processes: &Processes, row: &Row, mode: Termination) -> Result<(), Failure> {
     let grace = match mode {
         Termination::Kill => Duration::ZERO,
         Termination::Graceful(grace) => grace,
     };
-    let mut looks = tokio::time::interval(LOOK);
+    let mut looks = tokio::time::interval(POLL_INTERVAL);
     let mut alive = Vec::new();
-    let settled = tokio::time::timeout(grace.saturating_add(PATIENCE), async {
+    let settled = tokio::time::timeout(grace.saturating_add(KILL_TIMEOUT), async {
         loop {
             looks.tick().await;
             match processes.living(row).await? {
@@ -140,7 +140,7 @@ async fn gone(processes: &Processes, row: &Row, mode: Termination) -> Result<(),
                 plain(&row.name),
                 pids(&alive)
             ),
-            "look for a process that hangs in the kernel on that machine",
+            "look for processes blocked in the kernel on that host",
         ))
     })
 }

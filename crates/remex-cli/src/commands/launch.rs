@@ -1,4 +1,4 @@
-//! Starting a command where a person wants it: the name, the directory, the environment, how long it may be left alone.
+//! Starts a command for the user: its name, working directory, environment and lifetime.
 //!
 //! Start at [`Launch`].
 
@@ -27,19 +27,19 @@ use crate::{
     },
 };
 
-/// How long a cut may last before a command that somebody waits for is given up, here and there.
-const CUT: Duration = Duration::from_secs(300);
+/// How long a disconnect may last before a foreground command is given up, by client and server.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How much output is kept of what was left running.
-const LEFT_BYTES: u64 = 16 << 20;
+/// How much output of a background process is retained.
+const BACKGROUND_RETAIN_BYTES: u64 = 16 << 20;
 
-/// How long that is kept after the end.
-const LEFT_FOR: Duration = Duration::from_secs(24 * 3600);
+/// How long it is retained after the exit.
+const BACKGROUND_RETAIN_TIME: Duration = Duration::from_secs(24 * 3600);
 
-/// How much output is kept of what somebody waits for, beyond what has arrived.
-const WAITED_BYTES: u64 = 4 << 20;
+/// How much unacknowledged output of a foreground process is retained.
+const FOREGROUND_RETAIN_BYTES: u64 = 4 << 20;
 
-/// What to start, and how.
+/// A command to start.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) endpoint: &'a Endpoint,
@@ -50,26 +50,26 @@ pub(crate) struct Launch<'a> {
     pub(crate) input: Input,
     pub(crate) timeout: Option<Duration>,
     pub(crate) name: Option<String>,
-    pub(crate) stay: Stay,
+    pub(crate) mode: RunMode,
 }
 
-/// What becomes of the command without us.
+/// What happens to the command when this client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stay {
-    /// It waits for us through a cut, and ends if we do not come back.
-    Waited,
-    /// It stays until it ends, like a terminal that may be closed and come back to.
-    Kept,
-    /// It stays until it ends, and nobody waits for its output.
-    Left,
+pub(crate) enum RunMode {
+    /// It survives a short disconnect, and ends if the client does not reconnect.
+    Foreground,
+    /// It runs until it exits, and can be reattached, like a terminal session.
+    Reattachable,
+    /// It runs until it exits, and no client waits for its output.
+    Background,
 }
 
-/// A command that was started, in a session of its own.
+/// A command that was started in its own session.
 #[derive(Debug)]
 pub(crate) struct Launched {
     pub(crate) client: Client,
     pub(crate) process: Process,
-    /// What to call it.
+    /// Its name.
     pub(crate) name: String,
 }
 
@@ -79,14 +79,14 @@ impl Launch<'_> {
         match interrupt::during(self.start_in(&client, &name)).await {
             Ok(process) => Ok(Launched { client, process, name }),
             Err(failure) => {
-                // What may have been started by then ends with it.
+                // The session ends with everything that may have been started.
                 reconnect::end(client).await;
                 Err(failure)
             }
         }
     }
 
-    /// Connects under the name that was asked for, or one that nobody has.
+    /// Connects with the requested session name, or with a new unique one.
     async fn connect(&self) -> Result<(Client, String), Failure> {
         if let Some(name) = &self.name {
             return Ok((self.connect_as(name).await?, name.clone()));
@@ -112,16 +112,16 @@ impl Launch<'_> {
     }
 
     async fn dial(&self, name: &str) -> Result<Client, Failure> {
-        let kept = self.stay != Stay::Waited;
+        let kept = self.mode != RunMode::Foreground;
         let adapt = |options: &mut Options| {
             options.session_name = (kept || self.name.is_some()).then(|| name.to_owned());
-            options.detach_ttl = Some(if kept { Duration::MAX } else { CUT });
-            options.reconnect_timeout = CUT;
+            options.detach_ttl = Some(if kept { Duration::MAX } else { DISCONNECT_TIMEOUT });
+            options.reconnect_timeout = DISCONNECT_TIMEOUT;
         };
         self.endpoint.connect(adapt).await
     }
 
-    /// Ends the session that has the name if nothing in it runs any more.
+    /// Ends the session with this name if nothing is running in it.
     async fn make_room(&self, name: &str) -> Result<(), Failure> {
         let client = self.endpoint.connect(|_| {}).await?;
         let sessions = client.list_sessions().await?;
@@ -138,9 +138,9 @@ impl Launch<'_> {
         if busy {
             let _ = client.end().await;
             return Err(Failure::new(
-                format!("cannot start `{name}`: something of that name runs already"),
+                format!("cannot start `{name}`: a process with that name is already running"),
                 format!(
-                    "choose another `--name`, look at it with `remex attach {name}`, or end it with `remex kill --tree {name}`"
+                    "choose another `--name`, attach to it with `remex attach {name}`, or end it with `remex kill --tree {name}`"
                 ),
             ));
         }
@@ -149,20 +149,18 @@ impl Launch<'_> {
     }
 
     async fn start_in(&self, client: &Client, name: &str) -> Result<Process, Failure> {
-        if self.stay == Stay::Left && client.welcome().detach_ttl_ms == Some(0) {
-            return Err(cannot_leave(&self.endpoint.name));
+        if self.mode == RunMode::Background && client.welcome().detach_ttl_ms == Some(0) {
+            return Err(cannot_detach(&self.endpoint.name));
         }
-        if self.stay != Stay::Waited {
-            tidy(client).await?;
+        if self.mode != RunMode::Foreground {
+            end_empty_sessions(client).await?;
         }
-        let (program, args) = self
-            .argv
-            .split_first()
-            .ok_or_else(|| Failure::usage("there is no command to run", "add it after `--`"))?;
+        let (program, args) =
+            self.argv.split_first().ok_or_else(|| Failure::usage("no command given", "add it after `--`"))?;
         let mut command = client.command(program).args(args).id(name);
         command = match self.endpoint.kind {
             EndpointKind::InProcess => command.inherit(Inherit::All).secrets(Secrets::Inherited),
-            // A server that was started long ago has the environment of then.
+            // A long-running server may have an outdated environment.
             EndpointKind::UserServer => own_env()
                 .into_iter()
                 .fold(command.inherit(Inherit::None), |command, (name, value)| command.env(name, value)),
@@ -197,43 +195,46 @@ impl Launch<'_> {
     }
 
     fn retain(&self) -> Retain {
-        match self.stay {
-            Stay::Waited => Retain { bytes: Some(WAITED_BYTES), after_close: None, overflow: Overflow::Hold },
-            Stay::Kept | Stay::Left => Retain {
-                bytes: Some(LEFT_BYTES),
-                after_close: Some(LEFT_FOR),
-                overflow: if self.stay == Stay::Left { Overflow::Evict } else { Overflow::Hold },
+        match self.mode {
+            RunMode::Foreground => {
+                Retain { bytes: Some(FOREGROUND_RETAIN_BYTES), after_close: None, overflow: Overflow::Hold }
+            }
+            RunMode::Reattachable | RunMode::Background => Retain {
+                bytes: Some(BACKGROUND_RETAIN_BYTES),
+                after_close: Some(BACKGROUND_RETAIN_TIME),
+                overflow: if self.mode == RunMode::Background { Overflow::Evict } else { Overflow::Hold },
             },
         }
     }
 
-    /// Returns the directory to run in; `None` for the server's own.
+    /// Returns the working directory; `None` for that of the server.
     fn directory(&self, client: &Client) -> Result<Option<OsString>, Failure> {
         if self.endpoint.kind == EndpointKind::Remote {
-            let there = self.cwd.as_deref().map(|path| Endpoint::path_there(client, path)).transpose()?;
+            let there =
+                self.cwd.as_deref().map(|path| Endpoint::remote_absolute(client, path)).transpose()?;
             return Ok(there.map(OsString::from));
         }
         let here = std::env::current_dir().map_err(|error| {
-            Failure::io("tell the current directory", &error).hint("change to a directory that is there")
+            Failure::io("determine the current directory", &error).hint("change to an existing directory")
         })?;
-        let directory = self.cwd.as_ref().map_or_else(|| here.clone(), |path| here.join(at_home(path)));
+        let directory = self.cwd.as_ref().map_or_else(|| here.clone(), |path| here.join(expand_home(path)));
         Ok(Some(directory.into_os_string()))
     }
 }
 
-/// Ends sessions of earlier runs of this program in which nothing is remembered any more.
-async fn tidy(client: &Client) -> Result<(), Failure> {
+/// Ends empty sessions of earlier runs of this program.
+async fn end_empty_sessions(client: &Client) -> Result<(), Failure> {
     for session in client.list_sessions().await? {
         if session.processes == 0 && !session.attached && session.client_name == CLIENT_NAME {
-            // Somebody else may be tidying up, too.
+            // Another client may have ended it already.
             let _ = client.end_session(session.session_id).await;
         }
     }
     Ok(())
 }
 
-/// Puts the home in the place of `~`, as the other places do.
-fn at_home(path: &str) -> PathBuf {
+/// Expands `~`, as on remote hosts.
+fn expand_home(path: &str) -> PathBuf {
     let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
     match (path.strip_prefix('~'), home) {
         (Some(""), Some(home)) => home,
@@ -242,17 +243,17 @@ fn at_home(path: &str) -> PathBuf {
     }
 }
 
-/// Tells whether a whole command line was given as the name of the program.
+/// Returns whether a whole command line was given as the program.
 fn is_line(program: &str, args: &[OsString]) -> bool {
     args.is_empty() && program.contains(char::is_whitespace)
 }
 
-/// Says that a place ends what was started when the connection ends.
-pub(crate) fn cannot_leave(endpoint: &str) -> Failure {
+/// Returns the failure for a server that ends its processes with the connection.
+pub(crate) fn cannot_detach(endpoint: &str) -> Failure {
     Failure::of(
         Kind::Failed,
-        format!("cannot leave anything running on {endpoint}: it ends everything with its connection"),
-        "let its program be `remex proxy` instead of `remex serve --listen stdio`, or connect to a socket",
+        format!("cannot keep processes running on {endpoint}: its server ends them with the connection"),
+        "use `remex proxy` instead of `remex serve --listen stdio` as its program, or connect to a socket",
     )
 }
 
@@ -262,7 +263,7 @@ fn own_env() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// Makes a name that is easy to type: the program's, and six letters, of which the first few will do.
+/// Creates a name that is easy to type: the program and six hexadecimal digits.
 fn name_for(argv: &[OsString]) -> String {
     const MOST: usize = 20;
     let program = argv.first().map(|program| program.to_string_lossy()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `remex logs`: what a process has said, and with `--follow` what it says.
+//! `remex logs`: prints the output of processes, and with `--follow` new output.
 
 mod lines;
 mod selection;
@@ -11,11 +11,11 @@ use std::{
 use remex_client::process::{ProcessRef, ReadWait, Stream};
 use tokio::task::JoinSet;
 
-use self::selection::{Item, Selection, Wanted};
+use self::selection::{Criteria, Item, Selection};
 use super::Outcome;
 use crate::{
     args::logs::Flags,
-    console::gone,
+    console::gap_notice,
     remote::{endpoint::DefaultEndpoint, processes::Processes, reconnect},
     render::{
         failure::Failure,
@@ -24,8 +24,8 @@ use crate::{
     },
 };
 
-/// How long the output of a process may stay open after its end before that is worth a word.
-const OPEN: Duration = Duration::from_secs(1);
+/// How long the output may stay open after the exit before the user is told.
+const OPEN_OUTPUT_NOTICE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let rows = processes.find_all(&flags.names)?;
     let columns = rows.iter().map(|row| width(&plain(&row.name))).max().unwrap_or_default();
     let shown = rows.iter().map(|row| {
-        let selection = Selection::new(Wanted {
+        let selection = Selection::new(Criteria {
             since_ms: flags.since,
             until_ms: flags.until,
             pattern: flags.grep.clone(),
@@ -49,7 +49,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(0)
 }
 
-/// Shows several one after the other, or all at once while they go on.
+/// Prints several logs one after the other, or concurrently with `--follow`.
 async fn all(
     shown: impl Iterator<Item = impl Future<Output = Result<(), Failure>> + Send + 'static>,
     follow: bool,
@@ -66,7 +66,7 @@ async fn all(
     }
     while let Some(ended) = following.join_next().await {
         ended.unwrap_or_else(|error| {
-            Err(Failure::new(format!("a look at the output ended early: {error}"), "report this as a defect"))
+            Err(Failure::new(format!("printing the output ended early: {error}"), "report this as a defect"))
         })?;
     }
     Ok(())
@@ -100,9 +100,9 @@ async fn show(
         }
         if news.exit.is_some() && !warned {
             warned = true;
-            if !followed.closes_within(OPEN).await? {
+            if !followed.closes_within(OPEN_OUTPUT_NOTICE).await? {
                 print::note(format!(
-                    "`{name}` has ended, but something that it started holds its output open; \
+                    "`{name}` has exited, but a process that it started keeps its output open; \
                      `remex kill {name} --tree` ends that"
                 ));
             }
@@ -110,14 +110,14 @@ async fn show(
     }
 }
 
-/// Writes each stream where it belongs; what goes to the same one goes at once.
+/// Writes output to stdout and stderr, in one write each.
 fn write(items: Vec<Item>, about: Option<&str>) -> Result<(), Failure> {
     let mut items = items.into_iter().peekable();
     while let Some(item) = items.next() {
         match item {
             Item::Gap(bytes) => {
-                // Of which one it is when there are several, as with its lines.
-                print::note(format!("{}{}", about.unwrap_or_default(), gone(bytes)));
+                // With several processes, prefix the notice with the name, like lines.
+                print::note(format!("{}{}", about.unwrap_or_default(), gap_notice(bytes)));
             }
             Item::Bytes(stream, mut bytes) => {
                 while let Some(Item::Bytes(_, more)) =

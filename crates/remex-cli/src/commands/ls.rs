@@ -1,4 +1,4 @@
-//! `remex ls`: what is in a directory.
+//! `remex ls`: lists directories.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,15 +20,15 @@ use crate::{
     render::{failure::Failure, print, text},
 };
 
-/// One thing that is listed.
+/// A listed entry.
 struct Entry {
-    /// Of a file that was named itself, as it was typed.
+    /// The name; for a file operand, as typed.
     name: OsString,
     path: PathBuf,
     metadata: Metadata,
 }
 
-/// The same, as a program reads it.
+/// The JSON of an entry.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Listed<'a> {
@@ -48,12 +48,12 @@ struct Listed<'a> {
     link_target: Option<&'a str>,
 }
 
-/// Where listings go, a page at a time.
+/// Prints listings, one page at a time.
 struct Printer<'a> {
     flags: &'a Flags,
-    /// Something was listed before.
+    /// Whether something was printed before.
     has_begun: bool,
-    /// The last was a directory, so a file needs an empty line before it.
+    /// Whether the last listing was a directory, so that an empty line must precede a file.
     is_after_directory: bool,
 }
 
@@ -65,10 +65,10 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     if flags.format.json {
         print::out("{\"version\":1,\"entries\":[")?;
     }
-    for spot in &flags.paths {
-        let listed = match connections.reach(spot, |text| print::note(text)).await {
-            Ok(site) => list(&site, &spot.typed, &mut printer).await,
-            Err(failure) => failures.add_place(failure),
+    for arg in &flags.paths {
+        let listed = match connections.reach(arg, |text| print::note(text)).await {
+            Ok(remote_path) => list(&remote_path, &arg.typed, &mut printer).await,
+            Err(failure) => failures.add_unreachable(failure),
         };
         if let Err(failure) = listed {
             failures.add(failure)?;
@@ -81,14 +81,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(failures.code())
 }
 
-async fn list(site: &RemotePath, typed: &OsStr, printer: &mut Printer<'_>) -> Result<(), Failure> {
-    let failed = |error| site.failed("list", error);
-    let fs = &site.at.fs;
-    let metadata = match fs.metadata(&site.path).await {
+async fn list(remote_path: &RemotePath, typed: &OsStr, printer: &mut Printer<'_>) -> Result<(), Failure> {
+    let failed = |error| remote_path.failed("list", error);
+    let fs = &remote_path.at.fs;
+    let metadata = match fs.metadata(&remote_path.path).await {
         Ok(metadata) => metadata,
-        // A link that leads nowhere is there all the same.
-        Err(error) => match fs.read_link(&site.path).await {
-            Ok(_) => dangling(site).await.map_err(failed)?.ok_or_else(|| failed(error))?,
+        // A dangling link can be listed.
+        Err(error) => match fs.read_link(&remote_path.path).await {
+            Ok(_) => dangling(remote_path).await.map_err(failed)?.ok_or_else(|| failed(error))?,
             Err(_) => return Err(failed(error)),
         },
     };
@@ -96,25 +96,25 @@ async fn list(site: &RemotePath, typed: &OsStr, printer: &mut Printer<'_>) -> Re
         if std::mem::take(&mut printer.is_after_directory) {
             print::out("\n")?;
         }
-        let entry = Entry { name: typed.to_owned(), path: site.path.clone(), metadata };
+        let entry = Entry { name: typed.to_owned(), path: remote_path.path.clone(), metadata };
         return printer.print(&[entry]);
     }
     if printer.flags.paths.len() > 1 && !printer.flags.format.json {
         let gap = if printer.has_begun { "\n" } else { "" };
-        print::out(format!("{gap}{}:\n", text::plain(&site.shown)))?;
+        print::out(format!("{gap}{}:\n", text::plain(&remote_path.shown)))?;
     }
-    let mut pages = fs.read_dir_pages(&site.path).map_err(failed)?;
+    let mut pages = fs.read_dir_pages(&remote_path.path).map_err(failed)?;
     while let Some(page) = pages.next().await.map_err(failed)? {
         let mut entries = Vec::with_capacity(page.len());
         for entry in page {
-            let name = entry_name(&site.path, &entry).map_err(failed)?;
+            let name = entry_name(&remote_path.path, &entry).map_err(failed)?;
             if !printer.flags.all && name.as_bytes().starts_with(b".") {
                 continue;
             }
-            let path = site.path.join(&name);
+            let path = remote_path.path.join(&name);
             let metadata = match entry.metadata {
                 Some(metadata) => *metadata,
-                // A server of the base dialect says no more.
+                // A server of the base dialect reports no metadata.
                 None => fs.metadata(&path).await.map_err(failed)?,
             };
             entries.push(Entry { name, path, metadata });
@@ -126,7 +126,7 @@ async fn list(site: &RemotePath, typed: &OsStr, printer: &mut Printer<'_>) -> Re
     Ok(())
 }
 
-/// Returns what a directory says about a link in it.
+/// Returns the metadata of a link from its directory.
 async fn dangling(link: &RemotePath) -> Result<Option<Metadata>, Error> {
     let (Some(directory), Some(name)) = (link.path.parent(), link.path.file_name()) else { return Ok(None) };
     let mut pages = link.at.fs.read_dir_pages(directory)?;
@@ -191,18 +191,18 @@ impl Entry {
         }
     }
 
-    /// Returns what stands before the name.
+    /// Formats the columns before the name.
     fn long(&self, size: &str) -> String {
         let Metadata { modified_at_ms, mode, .. } = self.metadata;
         let letters = mode.map_or_else(|| "?????????".to_owned(), permissions);
         let time = text::utc(modified_at_ms);
-        // Nobody reads milliseconds.
+        // Omit milliseconds.
         let time = time.rsplit_once('.').map_or(&*time, |(time, _)| time).replace('T', " ");
         format!("{}{letters} {size} {time} ", kind(&self.metadata).1)
     }
 }
 
-/// Returns what something is, in a word and in a letter.
+/// Returns the kind of an entry, as a word and as a letter.
 fn kind(metadata: &Metadata) -> (&'static str, char) {
     match metadata.kind {
         _ if metadata.is_symlink => ("symlink", 'l'),
@@ -217,7 +217,7 @@ fn kind(metadata: &Metadata) -> (&'static str, char) {
     }
 }
 
-/// Writes permission bits as nine letters.
+/// Formats permission bits as nine letters.
 fn permissions(mode: u32) -> String {
     let mut letters = String::with_capacity(9);
     for (shift, special, lower, upper) in
@@ -236,7 +236,7 @@ fn permissions(mode: u32) -> String {
     letters
 }
 
-/// Returns a name for standard output: exact for programs, harmless for terminals.
+/// Formats a name for stdout: exact for pipes, without control characters for terminals.
 fn for_stdout(name: &OsStr) -> Vec<u8> {
     if io::stdout().is_terminal() {
         text::plain(&name.to_string_lossy()).into_bytes()

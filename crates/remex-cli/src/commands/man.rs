@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(crate) fn run(flags: &Flags) -> Outcome {
-    let pages = pages().map_err(|error| Failure::io("lay out a man page", &error))?;
+    let pages = pages().map_err(|error| Failure::io("generate a man page", &error))?;
     let Some(directory) = &flags.dir else {
         if let Some(first) = pages.first() {
             print::out(&first.text)?;
@@ -17,7 +17,7 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
         return Ok(0);
     };
     fs::create_dir_all(directory)
-        .map_err(|error| Failure::io(&format!("make `{}`", directory.display()), &error))?;
+        .map_err(|error| Failure::io(&format!("create `{}`", directory.display()), &error))?;
     for page in pages {
         let path = directory.join(format!("{}.1", page.name));
         fs::write(&path, page.text)

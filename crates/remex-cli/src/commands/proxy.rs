@@ -1,4 +1,4 @@
-//! `remex proxy`: standard input and output on one side, the user's own server on the other.
+//! `remex proxy`: connects standard input and output to the user's remex server.
 
 use tokio::{
     io::{self, AsyncWriteExt as _, BufReader},
@@ -12,8 +12,8 @@ use crate::{
     render::failure::{Failure, Kind},
 };
 
-/// How much is passed on at once.
-const PIECE: usize = 64 << 10;
+/// The size of the copy buffer.
+const BUFFER_BYTES: usize = 64 << 10;
 
 pub(crate) async fn run(_flags: &Flags) -> Outcome {
     let socket = user_server::ensure_running().await?;
@@ -22,14 +22,14 @@ pub(crate) async fn run(_flags: &Flags) -> Outcome {
         .map_err(|error| Failure::io(&format!("connect to `{}`", socket.path.display()), &error))?;
     let (input, mut output) = remex_rpc::stdio();
     let (from_server, mut to_server) = stream.into_split();
-    // What the server still has to say after the end of the input is passed on, too.
+    // Output of the server after the end of the input is still forwarded.
     let forth = async {
-        let copied = io::copy_buf(&mut BufReader::with_capacity(PIECE, input), &mut to_server).await;
+        let copied = io::copy_buf(&mut BufReader::with_capacity(BUFFER_BYTES, input), &mut to_server).await;
         let _ = to_server.shutdown().await;
         copied.map(drop)
     };
     let back = async {
-        io::copy_buf(&mut BufReader::with_capacity(PIECE, from_server), &mut output).await?;
+        io::copy_buf(&mut BufReader::with_capacity(BUFFER_BYTES, from_server), &mut output).await?;
         output.flush().await
     };
     tokio::pin!(forth, back);

@@ -1,4 +1,4 @@
-//! `remex ps`: which processes there are, also those that were left running.
+//! `remex ps`: lists processes, including background ones.
 
 use std::{collections::BTreeMap, io::IsTerminal as _, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     },
 };
 
-/// The longest name that is shown whole on a terminal; its beginning is enough to name it.
+/// Longer names are truncated on terminals; a prefix is enough to refer to a process.
 const NAME_COLUMNS: usize = 20;
 
-/// A process, and what its place is called.
+/// A process, and the name of its environment.
 struct Listed {
     environment: String,
     row: Row,
@@ -43,9 +43,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         (list(&endpoint).await?, 0)
     };
     let all = rows.len();
-    rows.retain(|listed| flags.all || listed.row.lives());
+    rows.retain(|listed| flags.all || listed.row.is_alive());
     if rows.is_empty() && all > 0 && !flags.quiet {
-        print::note("nothing is running; `remex ps --all` shows what has ended");
+        print::note("no processes are running; `remex ps --all` includes exited ones");
     }
     print(flags, &rows).map(|()| code)
 }
@@ -57,7 +57,7 @@ async fn list(endpoint: &Endpoint) -> Result<Vec<Listed>, Failure> {
     Ok(rows.into_iter().map(|row| Listed { environment: endpoint.name.clone(), row }).collect())
 }
 
-/// Lists the processes of all places at once; one that cannot be reached is said, and the exit code is 4.
+/// Lists the processes of all environments concurrently; reports unreachable ones, and returns exit code 4 for them.
 async fn everywhere() -> Result<(Vec<Listed>, u8), Failure> {
     let configured = endpoint::environments()?;
     let mut looks = Vec::new();
@@ -73,7 +73,10 @@ async fn everywhere() -> Result<(Vec<Listed>, u8), Failure> {
     let (mut rows, mut code) = (Vec::new(), 0);
     for (name, look) in looks {
         let listed = look.await.unwrap_or_else(|error| {
-            Err(Failure::new(format!("the look ended early: {error}"), "report this as a defect"))
+            Err(Failure::new(
+                format!("listing the processes ended early: {error}"),
+                "report this as a defect",
+            ))
         });
         match listed {
             Ok(listed) => rows.extend(listed),
@@ -88,7 +91,7 @@ async fn everywhere() -> Result<(Vec<Listed>, u8), Failure> {
 
 fn print(flags: &Flags, rows: &[Listed]) -> Result<(), Failure> {
     if flags.format.json {
-        return print::json(&Listing { processes: rows.iter().map(Shown::of).collect() });
+        return print::json(&Listing { processes: rows.iter().map(ProcessJson::of).collect() });
     }
     if flags.quiet {
         let names: String = rows.iter().map(|listed| plain(&listed.row.name) + "\n").collect();
@@ -126,8 +129,8 @@ fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 8] {
         let ago = Duration::from_millis(now_ms.saturating_sub(ended));
         state.push_str(&format!(", {} ago", age(ago)));
     }
-    if let Some(remains) = row.remains() {
-        state.push_str(&format!(", {remains}"));
+    if let Some(survivors) = row.survivors() {
+        state.push_str(&format!(", {survivors}"));
     }
     [
         name,
@@ -136,12 +139,12 @@ fn cells(row: &Row, now_ms: u64, short: bool) -> [String; 8] {
         age(row.age(now_ms)),
         or_dash(entry.cpu_ms.map(|ms| age(Duration::from_millis(ms)))),
         or_dash(entry.resident_bytes.map(size)),
-        size(row.said_bytes()),
+        size(row.output_bytes()),
         line(&entry.argv),
     ]
 }
 
-/// Names its own process, or what lives of one that has ended.
+/// Returns the pid of the process, or those of its living descendants if it has exited.
 fn pid(row: &Row) -> Option<String> {
     if row.is_running() {
         return row.entry.pid.map(|pid| pid.to_string());
@@ -153,12 +156,12 @@ fn pid(row: &Row) -> Option<String> {
 /// The JSON of `ps`; CLI.md documents it.
 #[derive(Serialize)]
 struct Listing<'a> {
-    processes: Vec<Shown<'a>>,
+    processes: Vec<ProcessJson<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
+struct ProcessJson<'a> {
     name: &'a str,
     environment: &'a str,
     process_id: &'a str,
@@ -187,7 +190,7 @@ struct Shown<'a> {
     living_pids: &'a [u32],
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ProcessJson<'a> {
     fn of(listed: &'a Listed) -> Self {
         let row = &listed.row;
         let entry = &row.entry;

@@ -1,4 +1,4 @@
-//! `remex resize`: the size of a process's terminal.
+//! `remex resize`: changes the terminal size of a process.
 
 use super::Outcome;
 use crate::{
@@ -19,7 +19,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         return cannot("it has no terminal", "start it with `remex run -t`");
     }
     if !row.is_running() {
-        return cannot(&format!("it has ended ({})", row.outcome()), "see `remex ps`");
+        return cannot(&format!("it has exited ({})", row.outcome()), "see `remex ps`");
     }
     let (rows, cols) = flags.size;
     processes.process_ref(row).resize(rows, cols).await?;

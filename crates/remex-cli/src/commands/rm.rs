@@ -1,4 +1,4 @@
-//! `remex rm` and `remex prune`: processes that have ended are forgotten, with their output.
+//! `remex rm` and `remex prune`: remove exited processes and their output.
 
 use std::collections::BTreeSet;
 
@@ -19,17 +19,18 @@ use crate::{
     },
 };
 
-/// A session that ends so soon may wait for a client whose connection was cut; it needs no removal.
+/// A session that ends this soon may belong to a disconnected client; it needs no removal.
 const SOON_MS: u64 = 10 * 60 * 1000;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
     let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
-    let rows = processes.find_whole(&flags.names, "remove").await?;
+    let rows = processes.find_confirmed(&flags.names, "remove").await?;
     if let Some(row) = rows.iter().find(|row| row.entry.state != State::Closed) {
         let name = plain(&row.name);
-        let why = if row.is_running() { "it runs" } else { "what it started holds its output open" };
+        let why =
+            if row.is_running() { "it is running" } else { "a process it started keeps its output open" };
         return Err(Failure::new(
             format!("cannot remove `{name}`: {why}"),
             format!("end it with `remex kill --tree {name}` first"),
@@ -59,7 +60,7 @@ pub(crate) async fn prune(flags: &Prune) -> Outcome {
     Ok(0)
 }
 
-/// Forgets processes, and then the sessions in which nothing is left; all of them, also when nobody reads which.
+/// Removes processes, and then empty sessions; continues even if stdout is closed.
 async fn remove(processes: &Processes, rows: &[&Row]) -> Result<(), Failure> {
     let (mut sessions, mut said) = (BTreeSet::new(), Ok(()));
     for row in rows {

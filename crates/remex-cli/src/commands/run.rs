@@ -1,4 +1,4 @@
-//! `remex run`: a command here or elsewhere, as if it were local.
+//! `remex run`: runs a command on this machine or a remote host as if it were local.
 
 use std::{io::IsTerminal as _, time::Duration};
 
@@ -10,7 +10,7 @@ use remex_client::{
 use super::Outcome;
 use crate::{
     args::run::Flags,
-    commands::launch::{Launch, Launched, Stay},
+    commands::launch::{Launch, Launched, RunMode},
     console::{Console, Ending, Interrupts, ShownProcess, WhenEnded, escape, say},
     remote::{
         endpoint::{self, DefaultEndpoint, Endpoint, EndpointKind},
@@ -45,28 +45,32 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         input: if piped { Input::Piped } else { Input::None },
         timeout: flags.timeout,
         name: flags.name.clone(),
-        stay: if flags.detach { Stay::Left } else { Stay::Waited },
+        mode: if flags.detach { RunMode::Background } else { RunMode::Foreground },
     };
     let launched = launch.start().await?;
     if flags.detach {
         return leave(&endpoint, launched).await;
     }
-    let shown =
-        Shown { terminal: flags.terminal, forward, when_ended: WhenEnded::End, escape: flags.escape.escape };
+    let shown = ConsoleOptions {
+        terminal: flags.terminal,
+        forward,
+        when_ended: WhenEnded::End,
+        escape: flags.escape.escape,
+    };
     show(&endpoint, launched, shown).await
 }
 
-/// How a command that was started is shown.
+/// How a started command is attached to the console.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown {
+pub(super) struct ConsoleOptions {
     pub(super) terminal: bool,
     pub(super) forward: bool,
     pub(super) when_ended: WhenEnded,
     pub(super) escape: escape::Character,
 }
 
-/// Shows a command until it ends or is left running, and ends or keeps its session.
-pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Shown) -> Outcome {
+/// Shows a command until it exits or is detached, and ends or keeps its session.
+pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: ConsoleOptions) -> Outcome {
     let Launched { client, process, name } = launched;
     let followed = process.reference();
     let console = Console {
@@ -88,13 +92,13 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Shown) 
     let ending = console.show().await;
     match ending {
         Ok(Ending::Detached) => {
-            let come_back = come_back(endpoint, &name);
+            let reattach = reattach(endpoint, &name);
             keep(endpoint, &followed, &name).await.map_err(|failure| {
                 failure.context(&format!(
-                    "left `{name}` without a word to its server; `{come_back}` tries to come back"
+                    "detached from `{name}` without a connection to its server; `{reattach}` tries to reattach"
                 ))
             })?;
-            say(false, &format!("detached; `{name}` keeps running, reattach with `{come_back}`"));
+            say(false, &format!("detached; `{name}` keeps running, reattach with `{reattach}`"));
             Ok(0)
         }
         ended => {
@@ -111,7 +115,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Shown) 
     }
 }
 
-/// Leaves a process that somebody has waited for: from now on its session lives, and its output waits for nobody.
+/// Detaches a foreground process: its session persists, and its output no longer blocks it.
 async fn keep(endpoint: &Endpoint, followed: &ProcessRef, name: &str) -> Result<(), Failure> {
     followed.client().clone().disconnect().await;
     let session = Session::TakeOver(followed.session_id().to_owned());
@@ -127,11 +131,11 @@ async fn keep(endpoint: &Endpoint, followed: &ProcessRef, name: &str) -> Result<
     Ok(())
 }
 
-/// Says what was left running, and goes.
+/// Prints the name of a background process, and disconnects.
 async fn leave(endpoint: &Endpoint, launched: Launched) -> Outcome {
     let Launched { client, process, name } = launched;
     if std::io::stderr().is_terminal() {
-        print::note(format!("detached; it keeps running, reattach with `{}`", come_back(endpoint, &name)));
+        print::note(format!("detached; it keeps running, reattach with `{}`", reattach(endpoint, &name)));
     }
     if let Some(ms) = client.welcome().detach_ttl_ms {
         let time = crate::render::text::age(Duration::from_millis(ms));
@@ -143,10 +147,10 @@ async fn leave(endpoint: &Endpoint, launched: Launched) -> Outcome {
     Ok(0)
 }
 
-fn come_back(endpoint: &Endpoint, name: &str) -> String {
+fn reattach(endpoint: &Endpoint, name: &str) -> String {
     match endpoint.kind {
         EndpointKind::Remote => format!("remex attach --on {} {name}", endpoint.name),
-        // Without a word about where, it would look there.
+        // Without `--here` it would use the selected environment.
         EndpointKind::InProcess | EndpointKind::UserServer if is_elsewhere_selected() => {
             format!("remex attach --here {name}")
         }

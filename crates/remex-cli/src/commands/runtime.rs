@@ -1,4 +1,4 @@
-//! Makes the runtime; a host without room for its threads is an error and no panic. Start at [`build`].
+//! Builds the runtime; if its threads cannot be created, that is an error, not a panic. Start at [`build`].
 
 use std::{fmt::Display, panic, process};
 
@@ -6,12 +6,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::render::failure::{Failure, NO_ROOM};
 
-/// Builds a runtime. Where the host has no room for its threads, says so and ends the program with `exit_code`.
+/// Builds a runtime. If its threads cannot be created, prints an error and exits with `exit_code`.
 ///
-/// To be called while the program has no other thread: a panic elsewhere would end the program as well.
+/// Must be called while the program has no other threads: a panic there would also end the program.
 ///
 /// # Errors
-/// When the host has no room for descriptors.
+/// When the process cannot open more descriptors.
 pub(crate) fn build(builder: &mut Builder, exit_code: u8) -> Result<Runtime, Failure> {
     // The runtime panics when it cannot spawn a thread. That panic cannot be caught: as it unwinds, it waits for the
     // threads that were spawned before, and these wait for work.

@@ -1,4 +1,4 @@
-//! `remex serve`: listeners, logs, signals, and the orderly end.
+//! `remex serve`: listeners, logs, signals, and a graceful shutdown.
 
 mod greeting;
 mod systemd;
@@ -28,10 +28,10 @@ use crate::{
 };
 use greeting::{Greeting, Token};
 
-/// Sent by Linux to who writes beyond the limit on the size of files.
+/// Sent by Linux to a process that exceeds the file size limit.
 const SIGXFSZ: i32 = 25;
 
-/// What to serve, where, and until when.
+/// What to serve, and for how long.
 struct Plan {
     addresses: Vec<ListenAddress>,
     inherited: Vec<Inherited>,
@@ -41,12 +41,12 @@ struct Plan {
     greeting: Greeting,
 }
 
-/// Longer than anything runs.
+/// Practically infinite.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Serves until a signal, the end of stdio, the end of the parent, or the end of all work.
+/// Serves until a signal, the end of stdio, the exit of the parent, or the idle timeout.
 ///
-/// Ends the program with `exit_code` where the host has no room for the threads of the runtime.
+/// Exits with `exit_code` if the threads of the runtime cannot be created.
 pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     let (passed, named): (Vec<_>, Vec<_>) = flags.listen.iter().partition(|url| *url == "systemd");
     let addresses = named.iter().map(|url| ListenAddress::from_str(url)).collect::<Result<Vec<_>, _>>();
@@ -68,22 +68,22 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     let runtime = runtime::build(
         Builder::new_multi_thread()
             .enable_all()
-            // They read and write standard streams that are files or terminals. Once there, they stay: the runtime
-            // panics where it cannot have another one.
+            // These threads read and write standard streams that are files or terminals. They are kept alive, because the
+            // runtime panics if it cannot create another one.
             .max_blocking_threads(16)
             .thread_keep_alive(FOREVER)
-            // A flood keeps workers busy; new bytes of others must not wait for 61 turns of it.
+            // Under load, I/O events of other connections must not wait for 61 polls of a busy one.
             .event_interval(4)
             .thread_name("remex-worker"),
         exit_code,
     )?;
     let result = runtime.block_on(serve(plan));
-    // A thread that still reads stdin must not hold up the end.
+    // A thread blocked reading stdin must not delay the exit.
     runtime.shutdown_background();
     result
 }
 
-/// Starts this server once more, as nobody's child.
+/// Starts this server again as an orphan.
 fn fork() -> Result<(), Failure> {
     let args = std::env::args_os()
         .skip(1)
@@ -97,7 +97,7 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
     let server =
         Server::new(plan.config).map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot("wait for SIGTERM"))?;
-    // Whoever listens to it does not die of it: a write beyond the limit is then an error like others.
+    // A handler keeps the signal from killing the server: exceeding the limit is then an ordinary write error.
     let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).map_err(cannot("wait for SIGXFSZ"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot("wait for SIGINT"))?;
     let has_stdio = plan.greeting.has_stdio;
@@ -113,7 +113,7 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
         serving.spawn(Arc::clone(&server).serve_stdio(reader, writer));
     }
     tokio::select! {
-        // Listeners serve for ever, so this is stdio alone having ended.
+        // Listeners serve forever, so this means that stdio has ended.
         () = async { while serving.join_next().await.is_some() {} } => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -148,12 +148,12 @@ async fn listeners(addresses: &[ListenAddress], inherited: Vec<Inherited>) -> Re
     Ok(listeners)
 }
 
-/// Returns what makes a failure of a failed system call.
+/// Returns a function that converts an I/O error to a failure.
 fn cannot(action: &str) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::bare(Kind::Failed, format!("cannot {action}: {error}"))
 }
 
-/// Waits until there was nothing to do for that long, if that is to be the end.
+/// Waits for the idle timeout, if there is one.
 async fn idle(server: &Server, time: Option<Duration>) {
     match time {
         Some(time) => server.idle(time).await,
@@ -161,7 +161,7 @@ async fn idle(server: &Server, time: Option<Duration>) {
     }
 }
 
-/// Waits until standard input ends, if that is to be the end.
+/// Waits for the end of standard input, if the server exits with it.
 async fn ended(stdin: Option<oneshot::Receiver<()>>) {
     match stdin {
         Some(closed) => _ = closed.await,
@@ -169,10 +169,10 @@ async fn ended(stdin: Option<oneshot::Receiver<()>>) {
     }
 }
 
-/// Returns what is told when standard input ends.
+/// Returns a receiver that is notified at the end of standard input.
 fn stdin_closed() -> Result<oneshot::Receiver<()>, Failure> {
     let (closed, waiting) = oneshot::channel();
-    // A thread of its own: a blocking read cannot be cancelled, and the runtime must not wait for it.
+    // A dedicated thread: a blocking read cannot be cancelled, and the runtime must not wait for it.
     std::thread::Builder::new()
         .name("remex-stdin".to_owned())
         .spawn(move || {

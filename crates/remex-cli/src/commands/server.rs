@@ -1,4 +1,4 @@
-//! `remex server`: the user's own server, whether it runs, and its end.
+//! `remex server`: the status of the user's remex server, and stopping it.
 
 use std::{io, os::fd::OwnedFd, time::Duration};
 
@@ -15,13 +15,13 @@ use crate::{
     remote::{
         endpoint::Endpoint,
         processes::{Processes, Row},
-        user_server::{self, Found, Socket},
+        user_server::{self, ServerStatus, Socket},
     },
     render::{confirm, failure::Failure, print},
 };
 
-/// How long the server may take to end: its processes have a second, and those that do not want to are killed.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long the server may take to exit, including the grace period of its processes.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     match &flags.command {
@@ -33,7 +33,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 /// The JSON of `server status`; CLI.md documents it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown {
+struct StatusJson {
     state: &'static str,
     socket: String,
     pid: Option<i32>,
@@ -44,7 +44,7 @@ struct Shown {
 
 async fn status(flags: &Status) -> Outcome {
     let usual = Socket::default_path();
-    let mut shown = Shown {
+    let mut shown = StatusJson {
         state: "stopped",
         socket: usual.path.display().to_string(),
         pid: None,
@@ -53,7 +53,7 @@ async fn status(flags: &Status) -> Outcome {
         ended: None,
     };
     let (code, text) = match user_server::find().await? {
-        Found::Running(socket) => {
+        ServerStatus::Running(socket) => {
             let client = connect(&socket).await?;
             let rows = Processes::list(&client).await?.rows;
             let running = rows.iter().filter(|row| row.is_running()).count();
@@ -64,7 +64,7 @@ async fn status(flags: &Status) -> Outcome {
             (shown.running, shown.ended) = (Some(running), Some(rows.len() - running));
             let pid = shown.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
             let text = format!(
-                "running ({version}{pid}) at {}: {running} running, {} ended",
+                "running ({version}{pid}) at {}: {running} running, {} exited",
                 shown.socket,
                 rows.len() - running
             );
@@ -72,8 +72,8 @@ async fn status(flags: &Status) -> Outcome {
             let _ = client.end().await;
             (0, text)
         }
-        Found::Nothing => (3, "not running; it is started when it is needed".to_owned()),
-        Found::Died => {
+        ServerStatus::Nothing => (3, "not running; it is started on demand".to_owned()),
+        ServerStatus::Died => {
             shown.state = "died";
             (3, user_server::DIED.to_owned())
         }
@@ -87,7 +87,7 @@ async fn status(flags: &Status) -> Outcome {
 }
 
 async fn stop(flags: &Stop) -> Outcome {
-    let Found::Running(socket) = user_server::find().await? else {
+    let ServerStatus::Running(socket) = user_server::find().await? else {
         return Err(user_server::not_running().await);
     };
     let pid = user_server::process(&socket).await?;
@@ -100,21 +100,24 @@ async fn stop(flags: &Stop) -> Outcome {
         if !confirm::is_possible() {
             return Err(Failure::new(
                 format!("cannot stop your remex server: {names} would end with it"),
-                "add `--force` to end them, too",
+                "add `--force` to end them",
             ));
         }
         if !confirm::ask(&format!("{names} will end with your remex server; stop it?")).await {
-            return Err(Failure::new("your remex server was left alone", "add `--force` to be sure"));
+            return Err(Failure::new(
+                "your remex server was not stopped",
+                "add `--force` to skip the question",
+            ));
         }
     }
     let trouble = |error: io::Error| Failure::io("stop your remex server", &error);
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| trouble(error.into()))?;
     pidfd_send_signal(&process, Signal::TERM).map_err(|error| trouble(error.into()))?;
-    let ended = tokio::task::spawn_blocking(move || ends(&process)).await;
+    let ended = tokio::task::spawn_blocking(move || exits(&process)).await;
     if !ended.is_ok_and(|ended| ended) {
         return Err(Failure::new(
-            format!("your remex server (pid {}) does not end", pid.as_raw_nonzero()),
-            "look for a process that hangs in the kernel",
+            format!("your remex server (pid {}) does not exit", pid.as_raw_nonzero()),
+            "look for a process blocked in the kernel",
         ));
     }
     print::out(format!("stopped your remex server (pid {})\n", pid.as_raw_nonzero()))?;
@@ -128,8 +131,8 @@ async fn connect(socket: &Socket) -> Result<Client, Failure> {
     Endpoint::user_server(socket.clone()).connect(|_| {}).await
 }
 
-/// Waits until a process has ended, and tells whether it has.
-fn ends(process: &OwnedFd) -> bool {
-    let Ok(patience) = Timespec::try_from(PATIENCE) else { return false };
+/// Waits for a process to exit, and returns whether it did in time.
+fn exits(process: &OwnedFd) -> bool {
+    let Ok(patience) = Timespec::try_from(STOP_TIMEOUT) else { return false };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).is_ok_and(|ready| ready > 0)
 }

@@ -1,14 +1,14 @@
-//! `remex shell`: a login shell that survives a cut and can be left.
+//! `remex shell`: a login shell that survives disconnects and can be detached.
 
 use remex_client::process::Input;
 
 use super::{
     Outcome,
-    run::{Shown, show},
+    run::{ConsoleOptions, show},
 };
 use crate::{
     args::shell::Flags,
-    commands::launch::{Launch, Stay},
+    commands::launch::{Launch, RunMode},
     console::WhenEnded,
     remote::endpoint::{DefaultEndpoint, EndpointKind},
 };
@@ -35,10 +35,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         input: Input::Piped,
         timeout: None,
         name: flags.name.clone(),
-        stay: Stay::Kept,
+        mode: RunMode::Reattachable,
     };
     let launched = launch.start().await?;
-    let shown =
-        Shown { terminal: true, forward: true, when_ended: WhenEnded::Leave, escape: flags.escape.escape };
+    let shown = ConsoleOptions {
+        terminal: true,
+        forward: true,
+        when_ended: WhenEnded::Leave,
+        escape: flags.escape.escape,
+    };
     show(&endpoint, launched, shown).await
 }

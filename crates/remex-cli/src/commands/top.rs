@@ -1,6 +1,6 @@
-//! `remex top`: a live screen of the processes of one place.
+//! `remex top`: a live view of the processes of one server.
 //!
-//! What is shown is in `state`, how in `draw`; here keys, ticks and answers come together.
+//! `state` holds what is shown, `draw` renders it; this module handles keys, ticks and replies.
 
 mod draw;
 mod rates;
@@ -29,8 +29,8 @@ use tokio::{
 };
 
 use self::{
-    state::{Action, Mode, State},
-    work::{Done, Reading},
+    state::{Action, Mode, TopState},
+    work::{OutputReader, RequestResult},
 };
 use super::Outcome;
 use crate::{
@@ -42,20 +42,20 @@ use crate::{
     render::{failure::Failure, print::Colour, text::now_ms},
 };
 
-/// Keys that are typed faster than they are shown.
+/// The number of buffered key events.
 const KEYS: usize = 64;
 
-/// The exit code when the terminal has gone.
-const GONE: u8 = 129;
+/// The exit code after the terminal was closed (128 + SIGHUP).
+const HUNG_UP: u8 = 129;
 
-/// How long the server is given to take note of our leaving.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long ending the session may take.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
         return Err(Failure::usage(
-            "cannot show a live screen: standard input and output are not a terminal",
-            "use `remex ps`, for programs with `--json`",
+            "cannot show a live view: standard input and output are not a terminal",
+            "use `remex ps`, in scripts with `--json`",
         ));
     }
     let mut signals = Signals::listen()?;
@@ -68,14 +68,14 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let screen = Screen::open()?;
     let (code, client) = top.show(screen, signals, flags.interval).await?;
     if let Some(client) = client {
-        let _ = tokio::time::timeout(FAREWELL, client.end()).await;
+        let _ = tokio::time::timeout(END_TIMEOUT, client.end()).await;
     }
     Ok(code)
 }
 
-/// The terminal while it is ours; dropped, it is as it was before. A panic brings it back first, then speaks.
+/// The terminal in raw mode on the alternate screen; restored on drop, and before a panic message.
 struct Screen {
-    /// Never dropped by itself: it would complain about a terminal that has gone, to that terminal.
+    /// Never dropped by itself: it would print errors about a closed terminal to that terminal.
     terminal: ManuallyDrop<DefaultTerminal>,
 }
 
@@ -88,29 +88,29 @@ impl Screen {
         Ok(Self { terminal: ManuallyDrop::new(terminal) })
     }
 
-    /// Gives the terminal back.
+    /// Restores the terminal.
     fn leave(&mut self) {
         let _ = self.terminal.show_cursor();
         let _ = ratatui::try_restore();
     }
 
-    /// Takes the terminal again, whatever somebody did with it meanwhile.
+    /// Sets up the terminal again, whatever other programs did to it meanwhile.
     fn enter(&mut self) -> io::Result<()> {
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
-        // Unlike `clear` it does not ask the terminal where its cursor is: the keyboard would hear the answer.
+        // Unlike `clear`, this does not query the cursor position, whose answer would arrive as key events.
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::new(0, 0, size.width, size.height))
     }
 
-    /// Lets the shell have the terminal, until it wants us to go on.
+    /// Suspends the program until the shell resumes it.
     fn suspend(&mut self) -> io::Result<()> {
         self.leave();
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
         self.enter()
     }
 
-    /// Begins anew on a terminal that others may have changed while we were stopped.
+    /// Sets up the terminal again, which other programs may have changed while this one was stopped.
     fn renew(&mut self) -> io::Result<()> {
         self.leave();
         self.enter()
@@ -123,7 +123,7 @@ impl Drop for Screen {
     }
 }
 
-/// What others want of us.
+/// The handled signals.
 struct Signals {
     terminate: Signal,
     hang_up: Signal,
@@ -133,7 +133,7 @@ struct Signals {
     go_on: Signal,
 }
 
-/// What a signal says.
+/// The reaction to a signal.
 enum SignalAction {
     /// End with this exit code.
     End(u8),
@@ -165,7 +165,7 @@ impl Signals {
         }
     }
 
-    /// Waits for one that wants the end, and returns the exit code that it stands for.
+    /// Waits for a terminating signal, and returns its exit code.
     async fn end(&mut self) -> u8 {
         loop {
             if let SignalAction::End(code) = self.next().await {
@@ -175,42 +175,42 @@ impl Signals {
     }
 }
 
-/// What is to be done after keys.
+/// What to do after key events.
 enum Next {
     Draw,
     Suspend,
     Quit,
 }
 
-/// What is shown, and everything that is under way for it.
+/// The state of the screen, and the running requests.
 struct Top {
     endpoint: Endpoint,
-    /// None while there is no connection and no hope that it heals by itself.
+    /// `None` while disconnected, when the client has given up reconnecting.
     client: Option<Client>,
-    conditions: Option<watch::Receiver<ConnectionState>>,
-    state: State,
-    work: JoinSet<Done>,
-    /// Whether a look or a new connection is under way.
-    looks: bool,
-    reading: Option<Reading>,
+    connection_states: Option<watch::Receiver<ConnectionState>>,
+    state: TopState,
+    work: JoinSet<RequestResult>,
+    /// Whether a listing or a connection attempt is in progress.
+    is_busy: bool,
+    reader: Option<OutputReader>,
 }
 
 impl Top {
     fn new(endpoint: Endpoint, client: Client) -> Self {
-        let state = State::new(endpoint.name.clone());
-        let conditions = Some(client.connection_states());
+        let state = TopState::new(endpoint.name.clone());
+        let connection_states = Some(client.connection_states());
         Self {
             endpoint,
             client: Some(client),
-            conditions,
+            connection_states,
             state,
             work: JoinSet::new(),
-            looks: false,
-            reading: None,
+            is_busy: false,
+            reader: None,
         }
     }
 
-    /// Shows the screen until somebody wants it to end; returns the exit code.
+    /// Shows the screen until the user quits; returns the exit code.
     async fn show(
         mut self,
         mut screen: Screen,
@@ -224,7 +224,7 @@ impl Top {
         loop {
             let drawn = screen.terminal.draw(|frame| draw::screen(frame, &self.state, now_ms(), colour));
             if drawn.is_err() {
-                return Ok((GONE, self.client));
+                return Ok((HUNG_UP, self.client));
             }
             let changed = tokio::select! {
                 action = signals.next() => match action {
@@ -233,35 +233,35 @@ impl Top {
                     SignalAction::GoOn => screen.renew(),
                 },
                 event = keys.recv() => {
-                    // Without a keyboard there is no terminal.
-                    let Some(event) = event else { return Ok((GONE, self.client)) };
-                    // What was typed meanwhile is drawn once.
-                    match self.take_events(event, &mut keys) {
+                    // The terminal was closed.
+                    let Some(event) = event else { return Ok((HUNG_UP, self.client)) };
+                    // Draw once for all pending key events.
+                    match self.on_events(event, &mut keys) {
                         Next::Quit => return Ok((0, self.client)),
                         Next::Suspend => screen.suspend(),
                         Next::Draw => Ok(()),
                     }
                 }
-                _ = ticks.tick() => { self.look(); Ok(()) }
-                () = changed(&mut self.conditions) => { self.take_condition(); Ok(()) }
+                _ = ticks.tick() => { self.refresh(); Ok(()) }
+                () = changed(&mut self.connection_states) => { self.on_connection_state(); Ok(()) }
                 Some(done) = self.work.join_next() => match done {
-                    Ok(done) => { self.take(done); Ok(()) }
+                    Ok(done) => { self.on_result(done); Ok(()) }
                     Err(error) if error.is_cancelled() => Ok(()),
-                    Err(_) => return Err(Failure::new("the screen met a defect", "report it")),
+                    Err(_) => return Err(Failure::new("the live view failed internally", "report this as a defect")),
                 },
             };
             if changed.is_err() {
-                return Ok((GONE, self.client));
+                return Ok((HUNG_UP, self.client));
             }
             self.read();
         }
     }
 
-    /// Does what a key means, and what those mean that wait behind it.
-    fn take_events(&mut self, first: Event, keys: &mut mpsc::Receiver<Event>) -> Next {
+    /// Handles a key event and all pending ones.
+    fn on_events(&mut self, first: Event, keys: &mut mpsc::Receiver<Event>) -> Next {
         let mut event = first;
         loop {
-            match self.take_event(&event) {
+            match self.on_event(&event) {
                 Next::Draw => {}
                 other => return other,
             }
@@ -272,8 +272,8 @@ impl Top {
         }
     }
 
-    /// Does what a key means.
-    fn take_event(&mut self, event: &Event) -> Next {
+    /// Handles a key event.
+    fn on_event(&mut self, event: &Event) -> Next {
         let Event::Key(key) = event else { return Next::Draw };
         if key.kind == KeyEventKind::Release {
             return Next::Draw;
@@ -288,113 +288,113 @@ impl Top {
                 self.work.spawn(work::kill(key.process_ref(client), name));
             }
             (Action::Signal(..) | Action::KillTree(..), None) => {
-                self.state.message = Some("there is no connection".to_owned());
+                self.state.message = Some("not connected".to_owned());
             }
             (Action::Nothing, _) => {}
         }
         Next::Draw
     }
 
-    /// Asks what there is, or for a new connection; once at a time.
-    fn look(&mut self) {
-        if let Some(reading) = &mut self.reading {
-            reading.is_due = true;
+    /// Starts to list processes, or to reconnect, unless already in progress.
+    fn refresh(&mut self) {
+        if let Some(reader) = &mut self.reader {
+            reader.is_due = true;
         }
-        if std::mem::replace(&mut self.looks, true) {
+        if std::mem::replace(&mut self.is_busy, true) {
             return;
         }
         match &self.client {
-            Some(client) => self.work.spawn(work::look(client.clone())),
+            Some(client) => self.work.spawn(work::list(client.clone())),
             None => self.work.spawn(work::connect(self.endpoint.clone())),
         };
     }
 
-    /// Reads what the selected process says: at every tick, or as it comes while it is followed.
+    /// Starts to read the output of the selected process: at every tick, or continuously while it is followed.
     fn read(&mut self) {
         let Some(client) = &self.client else { return };
         let Some(key) = self.state.watched() else {
-            self.reading = None;
+            self.reader = None;
             return;
         };
         let follows = self.state.mode == Mode::Follow;
-        if self.reading.as_ref().is_none_or(|reading| reading.key != *key) {
-            self.reading = Some(Reading::new(key.clone()));
+        if self.reader.as_ref().is_none_or(|reader| reader.key != *key) {
+            self.reader = Some(OutputReader::new(key.clone()));
         }
-        if let Some(reading) = &mut self.reading {
-            let said = self.state.selected().map_or(0, |seen| seen.row.said_bytes());
-            reading.go_on(client, follows, said, &mut self.work);
+        if let Some(reader) = &mut self.reader {
+            let said = self.state.selected().map_or(0, |seen| seen.row.output_bytes());
+            reader.start_read(client, follows, said, &mut self.work);
         }
     }
 
-    fn take(&mut self, done: Done) {
+    fn on_result(&mut self, done: RequestResult) {
         match done {
-            Done::Looked(looked) => {
-                self.looks = false;
-                match looked {
+            RequestResult::Listed(listed) => {
+                self.is_busy = false;
+                match listed {
                     Ok(rows) => {
                         self.state.trouble = None;
-                        self.state.look(rows, Instant::now());
+                        self.state.update(rows, Instant::now());
                     }
                     Err(failure) => self.fail(&failure),
                 }
             }
-            Done::Connected(connected) => {
-                self.looks = false;
+            RequestResult::Connected(connected) => {
+                self.is_busy = false;
                 match connected {
                     Ok(client) => {
-                        self.conditions = Some(client.connection_states());
+                        self.connection_states = Some(client.connection_states());
                         self.client = Some(client);
                         self.state.trouble = None;
-                        self.look();
+                        self.refresh();
                     }
                     Err(failure) => self.fail(&failure),
                 }
             }
-            Done::Read(key, read) => {
-                if let Some(reading) = self.reading.as_mut().filter(|reading| reading.key == key) {
-                    reading.take(read, &mut self.state.tail);
+            RequestResult::Read(key, read) => {
+                if let Some(reader) = self.reader.as_mut().filter(|reader| reader.key == key) {
+                    reader.on_read(read, &mut self.state.tail);
                 }
             }
-            Done::Acted(message) => {
+            RequestResult::Acted(message) => {
                 self.state.message = Some(message);
-                self.look();
+                self.refresh();
             }
         }
     }
 
-    fn take_condition(&mut self) {
+    fn on_connection_state(&mut self) {
         match self.client.as_ref().map(Client::connection_state) {
             Some(ConnectionState::Connected) => self.state.trouble = None,
             Some(ConnectionState::Reconnecting { .. }) => {
-                self.state.trouble = Some("connection lost; waiting for it to come back".to_owned());
+                self.state.trouble = Some("connection lost; reconnecting".to_owned());
             }
             Some(ConnectionState::Lost(loss)) => {
                 let loss = remex_client::Error::from(loss);
                 self.fail(&Failure::from(loss));
-                (self.client, self.conditions) = (None, None);
+                (self.client, self.connection_states) = (None, None);
             }
             None => {}
         }
     }
 
     fn fail(&mut self, failure: &Failure) {
-        self.state.trouble = Some(format!("connection lost; trying again: {}", failure.what()));
+        self.state.trouble = Some(format!("connection lost; retrying: {}", failure.what()));
     }
 }
 
-/// Waits until there is something new about the connection.
-async fn changed(conditions: &mut Option<watch::Receiver<ConnectionState>>) {
-    match conditions {
+/// Waits for a change of the connection state.
+async fn changed(connection_states: &mut Option<watch::Receiver<ConnectionState>>) {
+    match connection_states {
         Some(receiver) => {
             if receiver.changed().await.is_err() {
-                *conditions = None;
+                *connection_states = None;
             }
         }
         None => std::future::pending().await,
     }
 }
 
-/// Reads keys and sizes in a thread of its own, which ends with the program: reading from a terminal blocks.
+/// Reads key and resize events in a dedicated thread, because reader from a terminal blocks.
 fn keyboard() -> Result<mpsc::Receiver<Event>, Failure> {
     let (send, receive) = mpsc::channel(KEYS);
     let read = move || {

@@ -1,4 +1,4 @@
-//! `remex wait`: until processes have ended.
+//! `remex wait`: waits for processes to exit.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::{
     render::{failure::Failure, print},
 };
 
-/// The exit code when the time is up.
+/// The exit code after the timeout.
 const TIMED_OUT: u8 = 124;
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
-    // The first sleep of a timer may not be longer than this, and nobody waits so long.
+    // Tokio timers do not support longer sleeps.
     let limit = flags.timeout.unwrap_or(Duration::MAX).min(Duration::from_secs(100 * 365 * 24 * 3600));
     let deadline = Instant::now() + limit;
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
@@ -37,7 +37,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     };
     let (client, processes) = listed?;
     let rows = processes.find_all(&flags.names)?;
-    // All at once, so that one that goes on does not hide that others have ended.
+    // Concurrently, so that exits are noticed in any order.
     let waiting: Vec<_> = rows
         .iter()
         .map(|row| tokio::spawn(end(processes.process_ref(row), known_end(row), deadline)))
@@ -59,18 +59,18 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     };
     if flags.format.json {
         print::json(&Listing {
-            processes: ended.iter().map(|(row, end)| Shown::of(row, end.as_ref())).collect(),
+            processes: ended.iter().map(|(row, end)| ExitJson::of(row, end.as_ref())).collect(),
         })?;
     } else if code == TIMED_OUT {
         for (row, _) in ended.iter().filter(|(_, end)| end.is_none()) {
-            print::note(format!("`{}` still runs", crate::render::text::plain(&row.name)));
+            print::note(format!("`{}` is still running", crate::render::text::plain(&row.name)));
         }
     }
     let _ = client.end().await;
     Ok(code)
 }
 
-/// Waits until a process has ended; `None` when the time is up before.
+/// Waits for a process to exit; `None` after the deadline.
 async fn end(process: ProcessRef, known: Option<Exit>, deadline: Instant) -> Result<Option<Exit>, Failure> {
     if known.is_some() {
         return Ok(known);
@@ -78,7 +78,7 @@ async fn end(process: ProcessRef, known: Option<Exit>, deadline: Instant) -> Res
     Ok(timeout_at(deadline, process.wait()).await.ok().transpose()?)
 }
 
-/// Returns how a process ended that had ended when it was listed.
+/// Returns the exit of a process that had exited when it was listed.
 fn known_end(row: &Row) -> Option<Exit> {
     let entry = &row.entry;
     let code = entry.exit_code.filter(|_| !row.is_running())?;
@@ -88,12 +88,12 @@ fn known_end(row: &Row) -> Option<Exit> {
 /// The JSON of `wait`; CLI.md documents it.
 #[derive(Serialize)]
 struct Listing<'a> {
-    processes: Vec<Shown<'a>>,
+    processes: Vec<ExitJson<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
+struct ExitJson<'a> {
     name: &'a str,
     process_id: &'a str,
     session_id: &'a str,
@@ -103,7 +103,7 @@ struct Shown<'a> {
     cause: Option<ExitCause>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ExitJson<'a> {
     fn of(row: &'a Row, end: Option<&'a Exit>) -> Self {
         Self {
             name: &row.name,

@@ -1,4 +1,4 @@
-//! `remex watch`: what changes, as it happens.
+//! `remex watch`: reports changes in a directory.
 
 use std::{
     collections::BTreeSet,
@@ -16,10 +16,10 @@ use crate::{
     render::{failure::Failure, print, text},
 };
 
-/// What Ctrl-C ends a command with.
+/// The exit code after Ctrl-C.
 const INTERRUPTED: u8 = 128 + 2;
 
-/// One change, as a program reads it.
+/// The JSON of one change.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {
@@ -40,30 +40,30 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     note_local_paths([&flags.path]);
     let mut connections = Connections::default();
     let mut ended = std::pin::pin!(interrupt::or_interrupted(std::future::pending()));
-    let site = tokio::select! {
+    let remote_path = tokio::select! {
         biased;
         code = &mut ended => return code,
-        site = connections.reach(&flags.path, |text| print::note(text)) => site?,
+        remote_path = connections.reach(&flags.path, |text| print::note(text)) => remote_path?,
     };
-    let shown = text::plain(&site.shown);
-    let failed = |error| site.failed("watch", error);
+    let shown = text::plain(&remote_path.shown);
+    let failed = |error| remote_path.failed("watch", error);
     let depth = if flags.flat { Depth::Directory } else { Depth::Everything };
-    let mut watch = site.at.fs.watch(&site.path, depth).await.map_err(failed)?;
-    let mut known = Known::find(&site.at.fs, &site.path, depth).await;
+    let mut watch = remote_path.at.fs.watch(&remote_path.path, depth).await.map_err(failed)?;
+    let mut known = KnownPaths::find(&remote_path.at.fs, &remote_path.path, depth).await;
     if flags.format.json {
-        print::json(&Event::new("watching", &HostPath::from(site.path.clone())))?;
+        print::json(&Event::new("watching", &HostPath::from(remote_path.path.clone())))?;
     } else {
-        print::note(format!("watching `{shown}`; Ctrl-C ends it"));
+        print::note(format!("watching `{shown}`; Ctrl-C stops it"));
     }
     loop {
         tokio::select! {
             biased;
             code = &mut ended => match code? {
-                // Ctrl-C is how a watch ends.
+                // Ctrl-C is the normal way to stop a watch.
                 INTERRUPTED => break,
                 code => return Ok(code),
             },
-            changes = watch.next() => tell(&changes.map_err(failed)?, &site.path, &mut known, &flags.format)?,
+            changes = watch.next() => tell(&changes.map_err(failed)?, &remote_path.path, &mut known, &flags.format)?,
         }
     }
     drop(watch);
@@ -71,20 +71,20 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(0)
 }
 
-/// The most paths that are remembered.
-const MOST: usize = 10_000;
+/// The maximum number of remembered paths.
+const MAX_KNOWN_PATHS: usize = 10_000;
 
-/// What was there when the watch began, or was told of since.
+/// The paths that existed when the watch began or were reported since.
 ///
-/// A server tells the removal of what came and went between two notifications, because a client may have seen it
-/// meanwhile; a person has not.
+/// A server also reports the removal of files that were created and removed between two notifications, because a client
+/// may have seen them; the user has not.
 #[derive(Debug)]
-struct Known {
-    /// `None` where there is too much of it, or not all of it is known.
+struct KnownPaths {
+    /// `None` if there are too many, or not all are known.
     paths: Option<BTreeSet<PathBuf>>,
 }
 
-impl Known {
+impl KnownPaths {
     async fn find(fs: &Fs, root: &Path, depth: Depth) -> Self {
         let mut paths = BTreeSet::from([root.to_owned()]);
         let mut directories = vec![root.to_owned()];
@@ -94,7 +94,7 @@ impl Known {
                 let page = match pages.next().await {
                     Ok(Some(page)) => page,
                     Ok(None) => break,
-                    // A file, or a directory that is gone again or may not be read.
+                    // A file, or a directory that was removed or is unreadable.
                     Err(_) if directory == root => break,
                     Err(_) => return Self { paths: None },
                 };
@@ -106,7 +106,7 @@ impl Known {
                     }
                     paths.insert(path);
                 }
-                if paths.len() > MOST {
+                if paths.len() > MAX_KNOWN_PATHS {
                     return Self { paths: None };
                 }
             }
@@ -114,12 +114,12 @@ impl Known {
         Self { paths: Some(paths) }
     }
 
-    /// Takes note of a change, and tells whether it is news.
+    /// Records a change, and returns whether to report it.
     fn note(&mut self, change: &Change) -> bool {
         let (Some(paths), Ok(path)) = (&mut self.paths, change.path.native()) else { return true };
         if change.kind != ChangeKind::Removed {
             paths.insert(path.to_owned());
-            if paths.len() > MOST {
+            if paths.len() > MAX_KNOWN_PATHS {
                 self.paths = None;
             }
             return true;
@@ -134,7 +134,7 @@ impl Known {
     }
 }
 
-fn tell(changes: &Changes, watched: &Path, known: &mut Known, format: &Format) -> Result<(), Failure> {
+fn tell(changes: &Changes, watched: &Path, known: &mut KnownPaths, format: &Format) -> Result<(), Failure> {
     let news = changes.changes.iter().filter(|change| known.note(change));
     let mut events: Vec<_> = news.map(|change| (word(change.kind), &change.path)).collect();
     let watched = HostPath::from(watched.to_owned());

@@ -1,65 +1,65 @@
-//! Orders to remex among the keystrokes for a process: the escape character at the beginning of a line, then a letter.
+//! Escape sequences among the keys for a process: the escape character at the start of a line, then a letter.
 //!
-//! Pure: bytes in, bytes for the process and orders out. Start at [`Escape`].
+//! Pure: bytes in, bytes for the process and commands out. Start at [`Escape`].
 
 use crate::render::failure::InvalidArg;
 
 /// The escape character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Character {
-    /// A byte of ASCII.
+    /// An ASCII byte.
     Byte(u8),
-    /// There is none: all keys are for the process.
+    /// No escape character: all keys are for the process.
     None,
 }
 
-/// Finds orders among keystrokes.
+/// Finds escape sequences in the input.
 #[derive(Debug)]
 pub(crate) struct Escape {
     character: Character,
-    typing: Typing,
-    state: State,
+    input_mode: InputMode,
+    state: LineState,
 }
 
-/// How input comes.
+/// How the terminal delivers input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Typing {
-    /// Key by key.
+pub(crate) enum InputMode {
+    /// Key by key, in raw mode.
     Keys,
-    /// Line by line: the end of a line with an order belongs to the order.
+    /// Line by line: the line end after an escape sequence is part of it.
     Lines,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum LineState {
     LineStart,
-    /// After the escape character at the beginning of a line, which the process has not got yet.
+    /// After the escape character at the start of a line, which is held back.
     Escaped,
-    /// After an order.
+    /// After an escape sequence.
     Ordered,
     Within,
 }
 
-/// What a piece of input means.
+/// A part of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// For the process.
+    /// Input for the process.
     Bytes(Vec<u8>),
-    /// `~.`: leave it running and go.
+    /// `~.`: detach.
     Detach,
-    /// `~k`: end it with everything it has started.
+    /// `~k`: end the process and everything it started.
     Kill,
-    /// `~?`: say which orders there are.
+    /// `~?`: show help.
     Help,
-    /// No key: the terminal is gone.
+    /// The terminal was closed.
     HangUp,
 }
 
 impl Character {
-    /// Says which orders there are; what `~?` prints.
+    /// Returns the help text of `~?`.
     pub(crate) fn help(self) -> String {
         let key = self.to_string();
-        format!("{key}. leaves it running, {key}k ends it with everything it started, {key}{key} sends {key}")
+        format!("{key}. detaches, {key}k ends the process and everything it started, {key}{key} sends {key}")
     }
 }
 
@@ -73,7 +73,7 @@ impl std::fmt::Display for Character {
     }
 }
 
-/// Reads `%`, `^]` or `none`.
+/// Parses `%`, `^]` or `none`.
 pub(crate) fn character(text: &str) -> Result<Character, InvalidArg> {
     let byte = match text.as_bytes() {
         b"none" => return Ok(Character::None),
@@ -94,11 +94,11 @@ pub(crate) fn character(text: &str) -> Result<Character, InvalidArg> {
 }
 
 impl Escape {
-    pub(crate) fn new(character: Character, typing: Typing) -> Self {
-        Self { character, typing, state: State::LineStart }
+    pub(crate) fn new(character: Character, input_mode: InputMode) -> Self {
+        Self { character, input_mode, state: LineState::LineStart }
     }
 
-    /// Takes what was typed; what follows the escape character may come later.
+    /// Handles input, which may be split anywhere.
     pub(crate) fn take(&mut self, typed: &[u8]) -> Vec<Key> {
         let Character::Byte(character) = self.character else {
             return vec![Key::Bytes(typed.to_vec())];
@@ -107,19 +107,19 @@ impl Escape {
         let mut bytes = Vec::with_capacity(typed.len() + 1);
         for &byte in typed {
             let order = match (self.state, byte) {
-                (State::Ordered, b'\r' | b'\n') if self.typing == Typing::Lines => {
-                    self.state = State::LineStart;
+                (LineState::Ordered, b'\r' | b'\n') if self.input_mode == InputMode::Lines => {
+                    self.state = LineState::LineStart;
                     continue;
                 }
-                (State::LineStart | State::Ordered, byte) if byte == character => {
-                    self.state = State::Escaped;
+                (LineState::LineStart | LineState::Ordered, byte) if byte == character => {
+                    self.state = LineState::Escaped;
                     continue;
                 }
-                (State::Escaped, b'.') => Some(Key::Detach),
-                (State::Escaped, b'k') => Some(Key::Kill),
-                (State::Escaped, b'?') => Some(Key::Help),
-                (State::Escaped, byte) if byte == character => None,
-                (State::Escaped, _) => {
+                (LineState::Escaped, b'.') => Some(Key::Detach),
+                (LineState::Escaped, b'k') => Some(Key::Kill),
+                (LineState::Escaped, b'?') => Some(Key::Help),
+                (LineState::Escaped, byte) if byte == character => None,
+                (LineState::Escaped, _) => {
                     bytes.push(character);
                     None
                 }
@@ -129,11 +129,12 @@ impl Escape {
                 Some(order) => {
                     flush(&mut bytes, &mut keys);
                     keys.push(order);
-                    self.state = State::Ordered;
+                    self.state = LineState::Ordered;
                 }
                 None => {
                     bytes.push(byte);
-                    self.state = if matches!(byte, b'\r' | b'\n') { State::LineStart } else { State::Within };
+                    self.state =
+                        if matches!(byte, b'\r' | b'\n') { LineState::LineStart } else { LineState::Within };
                 }
             }
         }
@@ -141,10 +142,10 @@ impl Escape {
         keys
     }
 
-    /// Returns what was held back when the input ends.
+    /// Returns a held-back escape character at the end of the input.
     pub(crate) fn end(&mut self) -> Option<Key> {
-        let held = self.state == State::Escaped;
-        self.state = State::LineStart;
+        let held = self.state == LineState::Escaped;
+        self.state = LineState::LineStart;
         match self.character {
             Character::Byte(character) if held => Some(Key::Bytes(vec![character])),
             _ => None,
@@ -165,7 +166,7 @@ mod tests {
     const TILDE: Character = Character::Byte(b'~');
 
     fn typed(pieces: &[&str]) -> Vec<Key> {
-        let mut escape = Escape::new(TILDE, Typing::Keys);
+        let mut escape = Escape::new(TILDE, InputMode::Keys);
         let mut keys: Vec<_> = pieces.iter().flat_map(|piece| escape.take(piece.as_bytes())).collect();
         keys.extend(escape.end());
         keys
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_line_with_an_order_is_part_of_it() {
-        let mut escape = Escape::new(TILDE, Typing::Lines);
+        let mut escape = Escape::new(TILDE, InputMode::Lines);
         assert_eq!(escape.take(b"~?\n~.\nmore\n"), [Key::Help, Key::Detach, bytes("more\n")]);
         assert_eq!(typed(&["~?\r"]), [Key::Help, bytes("\r")]);
     }
@@ -224,10 +225,10 @@ mod tests {
         for wrong in ["", "ab", "é", ".", "k", "?", "^M", "^J", "^1"] {
             assert!(character(wrong).is_err(), "{wrong}");
         }
-        let mut escape = Escape::new(Character::Byte(0x1d), Typing::Keys);
+        let mut escape = Escape::new(Character::Byte(0x1d), InputMode::Keys);
         assert_eq!(escape.take(b"~.\r\x1d."), [bytes("~.\r"), Key::Detach]);
         assert_eq!(escape.take(b"\x1d\x1d"), [bytes("\x1d")]);
-        let mut escape = Escape::new(Character::None, Typing::Keys);
+        let mut escape = Escape::new(Character::None, InputMode::Keys);
         assert_eq!((escape.take(b"~.\r~k"), escape.end()), (vec![bytes("~.\r~k")], None));
         assert_eq!(Character::Byte(0x1d).to_string(), "^]");
     }

@@ -1,6 +1,6 @@
-//! Standard input, read only when something is there, and a little ahead of who takes it.
+//! Reads standard input in a thread, a little ahead of its consumer.
 //!
-//! A read that waits could not be taken back: it would swallow what was typed for the next program.
+//! It polls before each read, because a blocked read cannot be cancelled: it would steal input from the next program.
 
 use std::{
     io::{self, PipeReader, PipeWriter},
@@ -13,25 +13,25 @@ use tokio::sync::mpsc;
 
 use crate::render::failure::Failure;
 
-/// How much is read at once: what a pipe holds.
-const PIECE: usize = 64 << 10;
+/// The size of a read: the capacity of a pipe.
+const READ_BYTES: usize = 64 << 10;
 
-/// Pieces that wait to be sent: one, while the next is read.
-const WAITING: usize = 1;
+/// The number of buffered chunks: one, while the next is read.
+const BUFFERED_CHUNKS: usize = 1;
 
-/// Standard input; dropped, it is read no more.
+/// Standard input; dropping it stops the thread.
 #[derive(Debug)]
 pub(crate) struct Input {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
-    /// Dropped, it wakes the thread.
+    /// Wakes the thread when dropped.
     _stop: PipeWriter,
 }
 
 impl Input {
-    /// Begins to read.
+    /// Starts reading.
     pub(crate) fn open() -> Result<Self, Failure> {
         let (stopped, stop) = io::pipe().map_err(|error| Failure::io("read standard input", &error))?;
-        let (sender, pieces) = mpsc::channel(WAITING);
+        let (sender, pieces) = mpsc::channel(BUFFERED_CHUNKS);
         thread::Builder::new()
             .name("remex-stdin".to_owned())
             .spawn(move || pump(&stopped, &sender))
@@ -39,14 +39,14 @@ impl Input {
         Ok(Self { pieces, _stop: stop })
     }
 
-    /// Returns the next piece, `None` at the end; cancel-safe.
+    /// Returns the next chunk, `None` at the end. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<io::Result<Bytes>> {
         self.pieces.recv().await
     }
 }
 
 fn pump(stopped: &PipeReader, sender: &mpsc::Sender<io::Result<Bytes>>) {
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; READ_BYTES];
     while let Some(piece) = piece(stopped, &mut buffer).transpose() {
         let is_last = piece.is_err();
         if sender.blocking_send(piece).is_err() || is_last {
@@ -55,7 +55,7 @@ fn pump(stopped: &PipeReader, sender: &mpsc::Sender<io::Result<Bytes>>) {
     }
 }
 
-/// Waits for something to read, or for the order to stop; `None` at the end of either.
+/// Waits for input; `None` at the end of the input, or when stopped.
 fn piece(stopped: &PipeReader, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
     let stdin = io::stdin();
     loop {

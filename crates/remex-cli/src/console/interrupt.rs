@@ -1,4 +1,4 @@
-//! Signals that end a command from outside, for those that do not listen to them themselves.
+//! Terminating signals, for commands that do not handle signals themselves.
 //!
 //! Start at [`or_interrupted`].
 
@@ -8,13 +8,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::render::failure::Failure;
 
-/// How long programs that lead to servers may take to end: what the client library needs for one that does not want to.
-const LAST_PROGRAM: Duration = Duration::from_secs(5);
+/// How long connection programs such as ssh may take to exit: the client library kills them within this time.
+const PROGRAM_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Does some work until it is done or a signal comes; then the exit code says which, as a shell would.
+/// Runs a command until it is done or a signal arrives, which determines the exit code as in a shell.
 pub(crate) async fn or_interrupted(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     tokio::select! {
-        // Signals first: they are listened to before the work begins.
+        // Biased, so that signal handlers are installed before the work begins.
         biased;
         () = came(SignalKind::interrupt()) => Ok(130),
         () = came(SignalKind::terminate()) => Ok(143),
@@ -23,7 +23,7 @@ pub(crate) async fn or_interrupted(work: impl Future<Output = Result<u8, Failure
     }
 }
 
-/// Does a part of the work of those that listen to signals later, unless one comes.
+/// Runs the first part of a command that handles signals itself later; fails if a signal arrives.
 pub(crate) async fn during<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let signals = or_interrupted(std::future::pending());
     tokio::select! {
@@ -33,14 +33,14 @@ pub(crate) async fn during<T>(work: impl Future<Output = Result<T, Failure>>) ->
     }
 }
 
-/// Waits until no program runs that was started to lead to a server.
+/// Waits until all connection programs have exited.
 pub(crate) fn end_programs() {
-    if !remex_client::wait_for_programs(LAST_PROGRAM) {
+    if !remex_client::wait_for_programs(PROGRAM_EXIT_TIMEOUT) {
         crate::render::print::note("a connection program does not exit; find it with `ps`");
     }
 }
 
-/// A signal to wait for; it never comes if whoever started us wants it ignored, as `nohup` does.
+/// Waits for a signal, unless it was ignored when the program was started, as by `nohup`.
 #[derive(Debug)]
 pub(crate) struct SignalListener {
     signals: Option<Signal>,

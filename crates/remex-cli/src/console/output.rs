@@ -1,5 +1,4 @@
-//! Our standard output and error, written by a thread of their own: whoever reads them slowly holds up the process
-//! and nothing else.
+//! Writes standard output and error in a dedicated thread, so that a slow reader blocks only the process.
 
 use std::{io, thread};
 
@@ -9,23 +8,23 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{console::interrupt::SignalListener, render::failure::Failure};
 
-/// Pieces that wait to be written: enough that the thread never waits for the next one.
-const WAITING: usize = 8;
+/// The number of buffered chunks: enough to keep the thread busy.
+const BUFFERED_CHUNKS: usize = 8;
 
-/// Where output goes.
+/// The writer of standard output and error.
 #[derive(Debug)]
 pub(super) struct Output {
     pieces: Option<mpsc::Sender<(Stream, Bytes)>>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<WriterState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum WriterState {
     Open,
     Broken(Broken),
 }
 
-/// Why nothing more can be written.
+/// Why writing failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
     NobodyReads,
@@ -34,8 +33,8 @@ pub(super) enum Broken {
 
 impl Output {
     pub(super) fn open() -> Result<Self, Failure> {
-        let (sender, pieces) = mpsc::channel(WAITING);
-        let (changes, state) = watch::channel(State::Open);
+        let (sender, pieces) = mpsc::channel(BUFFERED_CHUNKS);
+        let (changes, state) = watch::channel(WriterState::Open);
         thread::Builder::new()
             .name("remex-stdout".to_owned())
             .spawn(move || pump(pieces, &changes))
@@ -43,31 +42,31 @@ impl Output {
         Ok(Self { pieces: Some(sender), state })
     }
 
-    /// Waits until one more piece can be written; cancel-safe.
+    /// Waits until one more chunk can be written. Cancel-safe.
     pub(super) async fn room(&self) {
         if let Some(pieces) = &self.pieces {
             let _ = pieces.reserve().await;
         }
     }
 
-    /// Writes a piece, for which there is [room](Self::room).
+    /// Writes a chunk, after [`room`](Self::room).
     pub(super) fn write(&self, stream: Stream, bytes: Bytes) {
         if let Some(pieces) = &self.pieces {
             let _ = pieces.try_send((stream, bytes));
         }
     }
 
-    /// Waits until nobody reads any more.
+    /// Waits until writing fails, such as with a broken pipe.
     pub(super) async fn broken(&self) -> Broken {
         let mut state = self.state.clone();
-        let broken = state.wait_for(|state| *state != State::Open).await.map(|state| state.clone());
+        let broken = state.wait_for(|state| *state != WriterState::Open).await.map(|state| state.clone());
         match broken {
-            Ok(State::Broken(broken)) => broken,
-            Ok(State::Open) | Err(_) => std::future::pending().await,
+            Ok(WriterState::Broken(broken)) => broken,
+            Ok(WriterState::Open) | Err(_) => std::future::pending().await,
         }
     }
 
-    /// Waits until everything is written, or a person has no more patience; tells what went wrong.
+    /// Waits until everything is written or the user interrupts; returns what failed.
     pub(super) async fn finish(&mut self, interrupt: &mut SignalListener) -> Option<Broken> {
         self.pieces = None;
         tokio::select! {
@@ -75,13 +74,13 @@ impl Output {
             () = interrupt.recv() => {}
         }
         match self.state.borrow().clone() {
-            State::Open => None,
-            State::Broken(broken) => Some(broken),
+            WriterState::Open => None,
+            WriterState::Broken(broken) => Some(broken),
         }
     }
 }
 
-fn pump(mut pieces: mpsc::Receiver<(Stream, Bytes)>, state: &watch::Sender<State>) {
+fn pump(mut pieces: mpsc::Receiver<(Stream, Bytes)>, state: &watch::Sender<WriterState>) {
     while let Some((stream, bytes)) = pieces.blocking_recv() {
         let written = match stream {
             Stream::Stdout | Stream::Pty => put(io::stdout().lock(), &bytes),
@@ -92,7 +91,7 @@ fn pump(mut pieces: mpsc::Receiver<(Stream, Bytes)>, state: &watch::Sender<State
                 io::ErrorKind::BrokenPipe => Broken::NobodyReads,
                 _ => Broken::Failed(error.to_string()),
             };
-            state.send_replace(State::Broken(broken));
+            state.send_replace(WriterState::Broken(broken));
             return;
         }
     }

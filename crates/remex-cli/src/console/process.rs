@@ -1,4 +1,4 @@
-//! The process behind a console: one that we started, or one that we look after for a while.
+//! The process shown on a console: one that this program started, or one of another client.
 
 use std::{collections::VecDeque, num::NonZeroU16};
 
@@ -12,12 +12,12 @@ use tokio::io::AsyncWriteExt as _;
 use super::output::Output;
 use remex_client::process::{OutputBatch, ProcessRef, ReadWait};
 
-/// A process, and where we are in what it says.
+/// A process, and the position in its output.
 #[derive(Debug)]
 pub(crate) enum ShownProcess {
-    /// Started by us: it waits for us when we are slow.
+    /// Started by this program: backpressure applies.
     Started { process: Process, events: Events },
-    /// Another client's: reading it does not disturb that client.
+    /// A process of another client: reading does not affect that client.
     Observed { process: ProcessRef, cursor: u64, events: VecDeque<Event> },
 }
 
@@ -36,7 +36,7 @@ impl ShownProcess {
         Self::Observed { process, cursor, events: VecDeque::new() }
     }
 
-    /// Returns the next event once there is room for it; cancel-safe.
+    /// Returns the next event once `output` has room for it. Cancel-safe.
     pub(super) async fn next(&mut self, output: &Output) -> Result<Option<Event>, Error> {
         output.room().await;
         match self {
@@ -61,25 +61,25 @@ impl ShownProcess {
         }
     }
 
-    /// Passes a signal on, without waiting: while the connection is away nothing else may.
+    /// Forwards a signal without waiting, so that a disconnect does not block the console.
     pub(super) fn pass(&self, signal: SignalName) {
         let process = self.handle();
         tokio::spawn(async move { process.signal(signal).await });
     }
 
-    /// Signals it, and waits for that.
+    /// Sends a signal, and waits for the reply.
     pub(super) fn signalled(&self, signal: SignalName) -> impl Future<Output = Result<(), Error>> + use<> {
         let process = self.handle();
         async move { process.signal(signal).await }
     }
 
-    /// Passes a new size on, without waiting.
+    /// Forwards a new terminal size without waiting.
     pub(super) fn resize(&self, (rows, cols): (NonZeroU16, NonZeroU16)) {
         let process = self.handle();
         tokio::spawn(async move { process.resize(rows, cols).await });
     }
 
-    /// Ends it with everything it has started; spawned, it does so without anybody waiting.
+    /// Ends it and everything it started; the future can be spawned.
     pub(super) fn killed(&self, mode: Termination) -> impl Future<Output = Result<(), Error>> + use<> {
         let process = self.handle();
         async move { process.terminate(mode).await }
@@ -105,7 +105,7 @@ impl InputSink {
         }
     }
 
-    /// Waits until everything written has been taken.
+    /// Waits until all written data has been accepted.
     pub(super) async fn flush(&mut self) -> Result<(), Error> {
         match self {
             Self::Own(Some(stdin)) => Ok(stdin.flush().await.map_err(|error| of(&error))?),
@@ -126,7 +126,7 @@ fn of(error: &std::io::Error) -> Error {
     Error::Local { action: "write to the process".to_owned(), kind: error.kind(), message: error.to_string() }
 }
 
-/// Returns the events in a batch, the last of which has the number of the cursor.
+/// Returns the events of a batch; the last one has the number of the cursor.
 fn events_of(batch: OutputBatch, cursor: u64) -> Vec<Event> {
     let chunks = batch.chunks.into_iter();
     let chunks =

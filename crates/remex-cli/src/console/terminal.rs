@@ -1,6 +1,6 @@
-//! The terminal that a person sits at: raw while a remote one is shown on it, and as it was before, whatever happens.
+//! The local terminal: in raw mode while a remote one is shown, and always restored afterwards.
 //!
-//! Start at [`Raw`].
+//! Start at [`RawTerminal`].
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -12,33 +12,32 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 
 use crate::{console::view::Screen, render::failure::Failure};
 
-/// What a terminal may have been told by a program that it no longer shows: a hidden cursor, marked pastes, the mouse, a
-/// colour.
+/// Resets modes that a detached program may have set: hidden cursor, bracketed paste, mouse reports, colours.
 const UNDO: &str =
     "\u{1b}[?25h\u{1b}[?2004l\u{1b}[?1000l\u{1b}[?1002l\u{1b}[?1003l\u{1b}[?1006l\u{1b}[?1l\u{1b}>\u{1b}[0m";
 
-/// What the settings were, for whoever has to bring them back: the guard, or a thread that panics.
+/// The original settings, to be restored by the guard or by a panicking thread.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Goes back from the other screen; only for who is there, because it moves the cursor.
+/// Leaves the alternate screen; only if it is active, because this moves the cursor.
 const FIRST_SCREEN: &str = "\u{1b}[?1049l";
 
-/// A terminal in raw mode; dropped, it is as it was before.
+/// A terminal in raw mode; restored on drop.
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawTerminal {
     settings: Termios,
 }
 
-/// Which keys come as they are.
+/// Which keys are delivered as input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
     All,
-    /// Ctrl-C and its kin are signals.
+    /// Ctrl-C and similar keys raise signals.
     ButSignals,
 }
 
-impl Raw {
-    /// Makes standard input raw, if it is a terminal.
+impl RawTerminal {
+    /// Puts standard input in raw mode, if it is a terminal.
     pub(crate) fn enter(keys: Keys) -> Result<Option<Self>, Failure> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
@@ -50,8 +49,8 @@ impl Raw {
         if keys == Keys::ButSignals {
             raw.local_modes |= LocalModes::ISIG;
         }
-        if let Ok(mut place) = BEFORE.lock() {
-            *place = Some(before);
+        if let Ok(mut settings) = BEFORE.lock() {
+            *settings = Some(before);
         }
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -63,12 +62,12 @@ impl Raw {
         Ok(Some(entered))
     }
 
-    /// Makes it raw once more, after a shell has had it.
+    /// Enters raw mode again, after a shell has used the terminal.
     pub(crate) fn again(&self) -> Result<(), Failure> {
         tcsetattr(io::stdin(), OptionalActions::Now, &self.settings).map_err(trouble)
     }
 
-    /// Takes back what a program that is no longer shown has told the terminal.
+    /// Resets modes that a detached program has set.
     pub(crate) fn undo(screen: Screen) {
         let mut stdout = io::stdout().lock();
         if stdout.is_terminal() {
@@ -78,30 +77,30 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         restore();
     }
 }
 
 fn restore() {
-    let before = BEFORE.lock().ok().and_then(|mut place| place.take());
+    let before = BEFORE.lock().ok().and_then(|mut settings| settings.take());
     if let Some(before) = before {
-        // What has been written is shown first.
+        // Flush pending output first.
         let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &before);
     }
 }
 
 fn trouble(error: rustix::io::Errno) -> Failure {
-    Failure::io("change the mode of the terminal", &error.into())
+    Failure::io("change the terminal mode", &error.into())
 }
 
-/// Tells whether standard input was a terminal and that has gone away.
+/// Returns whether standard input is a terminal that was closed.
 pub(crate) fn is_gone() -> bool {
     tcgetattr(io::stdin()).is_err_and(|error| error == rustix::io::Errno::IO)
 }
 
-/// Returns the rows and columns of the terminal on any of the standard streams; 24 × 80 where there is none.
+/// Returns the rows and columns of the terminal on any of the standard streams; 24 × 80 without a terminal.
 pub(crate) fn size() -> (NonZeroU16, NonZeroU16) {
     const USUAL: (u16, u16) = (24, 80);
     let sizes = [tcgetwinsize(io::stdin()), tcgetwinsize(io::stdout()), tcgetwinsize(io::stderr())];

@@ -1,4 +1,4 @@
-//! A process shown here: its output on our streams, our input and signals on its way, until it ends or we leave.
+//! Shows a process: prints its output, and forwards input and signals, until it exits or is detached.
 //!
 //! Start at [`Console`].
 
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::{
     console::{
-        escape::{Character, Escape, Key, Typing},
+        escape::{Character, Escape, InputMode, Key},
         input::Input,
         interrupt::SignalListener,
-        terminal::{self, Keys, Raw},
+        terminal::{self, Keys, RawTerminal},
     },
     remote::{
         endpoint::{Endpoint, EndpointKind},
@@ -34,71 +34,71 @@ use crate::{
     render::{failure::Failure, text::amount},
 };
 
-/// How long the end of a process is waited for when it is asked to end because we are.
+/// How long to wait for a process to exit when a signal ends this program.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long a kill may take before we go without knowing.
-const FORCE: Duration = Duration::from_secs(2);
+/// How long to wait for the reply to a kill.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How soon a second Ctrl-C has to follow the first to kill the process.
-const AGAIN: Duration = Duration::from_secs(2);
+/// A second Ctrl-C within this time kills the process.
+const DOUBLE_PRESS_TIME: Duration = Duration::from_secs(2);
 
-/// What a program tells a terminal to show its other screen.
+/// The control sequence that enters the alternate screen.
 const OTHER_SCREEN: &[u8] = b"\x1b[?1049h";
 
-/// What it tells it to go back.
+/// The control sequence that leaves it.
 const FIRST_SCREEN: &[u8] = b"\x1b[?1049l";
 
-/// How the process is shown.
+/// How a process is shown.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) process: ShownProcess,
-    /// Whether it has a terminal, which ours then follows.
+    /// Whether it has a terminal, which then follows the size of the local one.
     pub(crate) terminal: bool,
-    /// Whether our standard input is its own.
+    /// Whether standard input is forwarded.
     pub(crate) forward: bool,
-    /// Why it cannot be left running, if it cannot.
+    /// Why it cannot be detached, if so.
     pub(crate) stay: Option<String>,
     pub(crate) when_ended: WhenEnded,
     pub(crate) interrupts: Interrupts,
-    /// What begins an order to us among the keys.
+    /// The escape character.
     pub(crate) escape: Character,
-    /// What kind of place it runs in: the user's own server is known to be gone before others are.
+    /// The kind of its server: the exit of the user's own server is detected sooner.
     pub(crate) endpoint: EndpointKind,
 }
 
-/// What Ctrl-C means.
+/// The effect of Ctrl-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupts {
-    /// It is for the process, and a second one soon after kills it.
+    /// It interrupts the process, and a second one soon after kills it.
     Pass,
-    /// We go.
+    /// It detaches.
     Leave,
 }
 
-/// What becomes of the process when a signal ends us, or our terminal goes away.
+/// What happens to the process when a signal ends this program, or the terminal is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenEnded {
-    /// It ends, too, with everything it has started.
+    /// It is ended with everything it started.
     End,
-    /// It runs on.
+    /// It keeps running.
     Leave,
 }
 
-/// How it went.
+/// Why the console ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The process ended; the exit code as a shell has it.
+    /// The process exited; the exit code as in a shell.
     Exited(u8),
-    /// We left, and it runs on.
+    /// The user detached, and the process keeps running.
     Detached,
-    /// A signal ended us, and the process was asked to end.
+    /// A signal ended this program, and the process was terminated.
     Signalled(u8),
-    /// Nobody reads our output any more.
+    /// Standard output was closed by its reader.
     OutputClosed,
 }
 
-/// What the loop waits for.
+/// An event of the main loop.
 enum ConsoleEvent {
     Event(Result<Option<Event>, Error>),
     Interrupt,
@@ -113,7 +113,7 @@ enum ConsoleEvent {
     OutputClosed(Broken),
 }
 
-/// The signals that a person or the system sends us.
+/// The handled signals.
 struct Signals {
     interrupt: SignalListener,
     quit: SignalListener,
@@ -121,17 +121,17 @@ struct Signals {
     hangup: SignalListener,
     window: Signal,
     resumed: Signal,
-    /// Ctrl-Z; on a raw terminal it is a key like any other, and the signal keeps its usual action.
+    /// Ctrl-Z; on a raw terminal it is an ordinary key, and the signal keeps its default action.
     stop: Option<SignalListener>,
 }
 
 impl Console {
-    /// Shows it until it ends or we leave.
+    /// Shows the process until it exits or the user detaches.
     pub(crate) async fn show(self) -> Result<Ending, Failure> {
         let raw = match (self.terminal, self.forward) {
-            (true, true) => Raw::enter(Keys::All)?,
-            // Who only watches still leaves with Ctrl-C.
-            (true, false) if self.interrupts == Interrupts::Leave => Raw::enter(Keys::ButSignals)?,
+            (true, true) => RawTerminal::enter(Keys::All)?,
+            // In read-only mode, Ctrl-C still detaches.
+            (true, false) if self.interrupts == Interrupts::Leave => RawTerminal::enter(Keys::ButSignals)?,
             _ => None,
         };
         let mut screen = Screen::First;
@@ -139,12 +139,12 @@ impl Console {
         let (orders, keys) = mpsc::channel(1);
         let keyboard = self.forward.then(|| self.keyboard(orders)).transpose()?;
         let ending = Box::pin(self.watch(signals, keys, raw.as_ref(), &mut screen)).await;
-        // Who leaves a process keeps its input open: dropped, it would be closed.
+        // After detaching, the input must stay open: dropping the writer would close it.
         if let Some(keyboard) = keyboard.filter(|_| !matches!(ending, Ok(Ending::Detached))) {
             keyboard.abort();
         }
         if raw.is_some() && !matches!(ending, Ok(Ending::Exited(_))) {
-            Raw::undo(screen);
+            RawTerminal::undo(screen);
         }
         drop(raw);
         ending
@@ -154,7 +154,7 @@ impl Console {
         mut self,
         mut signals: Signals,
         mut keys: mpsc::Receiver<Key>,
-        terminal: Option<&Raw>,
+        terminal: Option<&RawTerminal>,
         screen: &mut Screen,
     ) -> Result<Ending, Failure> {
         let raw = terminal.is_some();
@@ -181,10 +181,10 @@ impl Console {
                     screen.note(&chunk.bytes);
                     output.write(chunk.stream, chunk.bytes);
                 }
-                ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gone(gap.bytes)),
+                ConsoleEvent::Event(Ok(Some(Event::Gap(gap)))) => say(raw, &gap_notice(gap.bytes)),
                 ConsoleEvent::Event(Ok(Some(Event::Exited(exit)))) => {
                     if exit.cause == Some(ExitCause::Terminated) && !presses.killed {
-                        say(raw, "the command was ended by its server or by another client");
+                        say(raw, "the command was terminated by its server or by another client");
                     }
                     return match output.finish(&mut signals.interrupt).await {
                         None => Ok(Ending::Exited(code(exit.code, exit.cause))),
@@ -193,7 +193,7 @@ impl Console {
                 }
                 ConsoleEvent::Event(Ok(Some(Event::Closed(_)) | None)) => {
                     return Err(Failure::new(
-                        "the process is gone, and its exit code is unknown",
+                        "the process no longer exists, and its exit code is unknown",
                         "see `remex ps --all`",
                     ));
                 }
@@ -214,8 +214,8 @@ impl Console {
                 ConsoleEvent::Ended(code) => return self.end(code).await,
                 ConsoleEvent::Resized => self.process.resize(terminal::size()),
                 ConsoleEvent::Continued => {
-                    // A terminal that goes away continues who was stopped, and cannot be set any more.
-                    let _ = terminal.map(Raw::again);
+                    // Closing the terminal also resumes a stopped program; the terminal can no longer be changed then.
+                    let _ = terminal.map(RawTerminal::again);
                     self.process.resize(terminal::size());
                 }
                 ConsoleEvent::Stop => self.suspend().await,
@@ -235,7 +235,8 @@ impl Console {
                 ConsoleEvent::OutputClosed(_) if terminal::is_gone() => return self.end(129).await,
                 ConsoleEvent::OutputClosed(broken) => {
                     if self.when_ended == WhenEnded::End {
-                        let _ = tokio::time::timeout(FORCE, self.process.killed(Termination::Kill)).await;
+                        let _ =
+                            tokio::time::timeout(KILL_TIMEOUT, self.process.killed(Termination::Kill)).await;
                     }
                     return broken.ending();
                 }
@@ -243,23 +244,23 @@ impl Console {
         }
     }
 
-    /// Passes Ctrl-C on, or kills.
+    /// Interrupts or kills the process after Ctrl-C.
     async fn interrupt(&self, press: Press, raw: bool) -> Option<Ending> {
         if press == Press::Interrupt {
             if !self.warn_if_disconnected(raw) {
-                let seconds = AGAIN.as_secs();
+                let seconds = DOUBLE_PRESS_TIME.as_secs();
                 say(
                     raw,
                     &format!(
-                        "interrupted; Ctrl-C again within {seconds} s kills it with everything it started"
+                        "interrupted; press Ctrl-C again within {seconds} s to kill it and everything it started"
                     ),
                 );
             }
             self.process.pass(SignalName::Int);
             return None;
         }
-        let killed = tokio::time::timeout(FORCE, self.process.killed(Termination::Kill)).await;
-        // Once it is known to be gone, how it ended arrives; otherwise nobody can tell any more.
+        let killed = tokio::time::timeout(KILL_TIMEOUT, self.process.killed(Termination::Kill)).await;
+        // If the kill succeeds, the exit event follows; otherwise the exit status stays unknown.
         if matches!(killed, Ok(Ok(()))) && press == Press::Kill {
             return None;
         }
@@ -267,23 +268,23 @@ impl Console {
         Some(Ending::Signalled(130))
     }
 
-    /// Stops, as a shell wants it, and goes on when that wants it; what we have started does the same.
+    /// Suspends this program and the command, until the shell resumes it.
     async fn suspend(&self) {
         let both = self.when_ended == WhenEnded::End;
         if both {
-            // In its session there is no shell that could wake it from SIGTSTP, so the kernel would ignore that.
-            let stopped = tokio::time::timeout(FORCE, self.process.signalled(SignalName::Stop)).await;
+            // Its process group is orphaned, so the kernel would ignore SIGTSTP.
+            let stopped = tokio::time::timeout(KILL_TIMEOUT, self.process.signalled(SignalName::Stop)).await;
             let is_stopped = matches!(stopped, Ok(Ok(())));
             say(
                 false,
                 if is_stopped {
-                    "suspended, and so is the command"
+                    "suspended together with the command"
                 } else {
-                    "suspended; the command runs on"
+                    "suspended; the command keeps running"
                 },
             );
         } else {
-            say(false, "suspended; the process runs on");
+            say(false, "suspended; the process keeps running");
         }
         let _ = kill_process(getpid(), rustix::process::Signal::STOP);
         if both {
@@ -291,7 +292,7 @@ impl Console {
         }
     }
 
-    /// Says that the process cannot be reached now, and tells whether it had to.
+    /// Prints a notice if disconnected, and returns whether it did.
     fn warn_if_disconnected(&self, raw: bool) -> bool {
         let away = self.is_disconnected();
         if away {
@@ -304,7 +305,7 @@ impl Console {
         matches!(self.process.client().connection_state(), ConnectionState::Reconnecting { .. })
     }
 
-    /// Ends the process because we are to end.
+    /// Ends the process because a signal ends this program.
     async fn end(&self, code: u8) -> Result<Ending, Failure> {
         if self.when_ended == WhenEnded::Leave {
             return Ok(Ending::Detached);
@@ -313,38 +314,38 @@ impl Console {
             return Ok(Ending::Signalled(code));
         }
         let ended = self.process.killed(Termination::Graceful(GRACE));
-        let _ = tokio::time::timeout(GRACE + FORCE, ended).await;
+        let _ = tokio::time::timeout(GRACE + KILL_TIMEOUT, ended).await;
         Ok(Ending::Signalled(code))
     }
 
-    /// Sends what is typed, and finds orders in it.
+    /// Forwards input, and handles escape sequences in it.
     fn keyboard(&self, orders: mpsc::Sender<Key>) -> Result<JoinHandle<()>, Failure> {
         let input = Input::open()?;
         let sink = self.process.input();
         let orders = std::io::stdin().is_terminal().then_some(orders);
         let (terminal, leaves, character) = (self.terminal, self.stay.is_none(), self.escape);
         Ok(tokio::spawn(async move {
-            // Whoever takes no more input is not asked again; how the process ends says the rest.
+            // Stop forwarding when the input is closed; the exit status says the rest.
             let _ = forward(input, sink, Keyboard { orders, leaves, terminal, character }).await;
         }))
     }
 }
 
-/// What one Ctrl-C means, given those before it.
+/// The meaning of a Ctrl-C, given earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Press {
     Interrupt,
     Kill,
-    /// It was to be killed before, and still runs.
+    /// A kill was sent before, but the process is still running.
     GiveUp,
 }
 
-/// How often Ctrl-C came, and when.
+/// Keeps track of Ctrl-C.
 #[derive(Debug, Default)]
 struct Presses {
-    /// The last one that only interrupted, and whether there was no connection then.
+    /// The last one that only interrupted, and whether the client was disconnected then.
     last: Option<(Instant, bool)>,
-    /// Whether we have killed the process.
+    /// Whether a kill was sent.
     killed: bool,
 }
 
@@ -353,10 +354,10 @@ impl Presses {
         if self.killed {
             return Press::GiveUp;
         }
-        // Nothing that was sent while there is no connection has interrupted anything yet.
-        let again = self
-            .last
-            .is_some_and(|(at, was_away)| now.saturating_duration_since(at) <= AGAIN || (was_away && away));
+        // An interrupt sent while disconnected has not reached the process yet.
+        let again = self.last.is_some_and(|(at, was_away)| {
+            now.saturating_duration_since(at) <= DOUBLE_PRESS_TIME || (was_away && away)
+        });
         if again {
             self.killed = true;
             return Press::Kill;
@@ -366,21 +367,21 @@ impl Presses {
     }
 }
 
-/// What our input may mean.
+/// How input is interpreted.
 struct Keyboard {
-    /// Where orders go; only a person gives them.
+    /// Receives escape sequences; only for input from a terminal.
     orders: Option<mpsc::Sender<Key>>,
-    /// Whether the process can be left running.
+    /// Whether the process can be detached.
     leaves: bool,
     /// Whether it has a terminal.
     terminal: bool,
     character: Character,
 }
 
-/// Returns when the input has ended or nobody wants it.
+/// Forwards input until it ends or the process closes it.
 async fn forward(mut input: Input, mut sink: InputSink, keyboard: Keyboard) -> Result<(), Error> {
     let Keyboard { orders, leaves, terminal, character } = keyboard;
-    let mut escape = Escape::new(character, if terminal { Typing::Keys } else { Typing::Lines });
+    let mut escape = Escape::new(character, if terminal { InputMode::Keys } else { InputMode::Lines });
     let (mut last, mut wanted) = (b'\n', true);
     while let Some(read) = input.next().await {
         let bytes = match read {
@@ -398,13 +399,13 @@ async fn forward(mut input: Input, mut sink: InputSink, keyboard: Keyboard) -> R
         };
         for key in escape.take(&bytes) {
             match key {
-                // A process that takes no input can still be left.
+                // A process that accepts no input can still be detached.
                 Key::Bytes(bytes) => wanted = wanted && sink.write(&bytes).await.is_ok(),
                 Key::Detach if leaves => {
-                    // What was typed before is on its way, and arrives unless the process takes nothing.
-                    let _ = tokio::time::timeout(FORCE, sink.flush()).await;
+                    // Earlier input is in flight, and arrives unless the process reads nothing.
+                    let _ = tokio::time::timeout(KILL_TIMEOUT, sink.flush()).await;
                     let _ = orders.send(Key::Detach).await;
-                    // Nothing more reaches the process, and its input stays open.
+                    // Stop forwarding, but keep the input open.
                     return std::future::pending().await;
                 }
                 order => drop(orders.send(order).await),
@@ -414,7 +415,7 @@ async fn forward(mut input: Input, mut sink: InputSink, keyboard: Keyboard) -> R
     if let Some(orders) = &orders
         && terminal::is_gone()
     {
-        // Nobody has typed the end of anything.
+        // The terminal was closed, which is not an end of file for the process.
         let _ = orders.send(Key::HangUp).await;
         return std::future::pending().await;
     }
@@ -423,7 +424,7 @@ async fn forward(mut input: Input, mut sink: InputSink, keyboard: Keyboard) -> R
     }
     match (terminal, last) {
         (false, _) => sink.close().await,
-        // A terminal is told by a key, which within a line only ends the line.
+        // On a terminal, Ctrl-D signals end of file; within a line it only ends the line.
         (true, b'\n' | b'\r') => sink.write(b"\x04").await,
         (true, _) => sink.write(b"\x04\x04").await,
     }
@@ -463,7 +464,7 @@ impl Signals {
     }
 }
 
-/// Returns the exit code as a shell has it, 124 after a timeout.
+/// Returns the exit code as in a shell; 124 after a timeout.
 pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
     match cause {
         Some(ExitCause::Timeout | ExitCause::IdleTimeout) => 124,
@@ -471,15 +472,15 @@ pub(crate) fn code(code: i32, cause: Option<ExitCause>) -> u8 {
     }
 }
 
-/// Says that output is missing, because it was dropped before anybody read it.
-pub(crate) fn gone(bytes: Option<u64>) -> String {
+/// Formats a notice about output that was evicted before it was read.
+pub(crate) fn gap_notice(bytes: Option<u64>) -> String {
     match bytes {
         Some(bytes) => format!("[{} of older output discarded]", amount(bytes)),
         None => "[some older output discarded]".to_owned(),
     }
 }
 
-/// Says one quiet line, also on a raw terminal, if there still is somebody to read it.
+/// Prints one line on stderr, also on a raw terminal; ignores errors.
 pub(crate) fn say(raw: bool, text: &str) {
     let line = if raw { format!("\r\nremex: {text}\r\n") } else { format!("remex: {text}\n") };
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -491,13 +492,13 @@ impl Broken {
             Self::NobodyReads => Ok(Ending::OutputClosed),
             Self::Failed(reason) => Err(Failure::new(
                 format!("cannot write the output of the command: {reason}"),
-                "make room, or send the output somewhere else",
+                "free some space, or redirect the output elsewhere",
             )),
         }
     }
 }
 
-/// Which of its two screens a program has a terminal show.
+/// Which screen of the terminal is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Screen {
     First,
@@ -505,7 +506,7 @@ pub(crate) enum Screen {
 }
 
 impl Screen {
-    /// Takes note of what is shown; an order that is split between two pieces is missed.
+    /// Tracks the active screen; misses a sequence that is split between two chunks.
     fn note(&mut self, bytes: &[u8]) {
         let last = |order| memchr::memmem::rfind(bytes, order);
         match (last(OTHER_SCREEN), last(FIRST_SCREEN)) {

@@ -1,4 +1,4 @@
-//! Where a command works: in this process, on the user's own server, or where `--on` says.
+//! The server that a command uses: in this process, the user's local server, or the one selected with `--on`.
 //!
 //! Start at [`Endpoint`].
 
@@ -31,23 +31,23 @@ use crate::{
     },
 };
 
-/// How often to come back to the user's own server when it ends at the very moment of our arrival, and after how long.
+/// How often to reconnect to the user's server if it exits just as this client connects, and the pause in between.
 const OWN_TRIES: u32 = 10;
 const OWN_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long it is left alone at most while a lost connection is being re-established.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The maximum pause between checks of the user's server while a lost connection is being re-established.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// After this much time it is worth a word that logins can be shared.
+/// If connecting takes longer than this, the user is told how to share ssh logins.
 const SLOW_LOGIN: Duration = Duration::from_secs(2);
 
-/// How ssh ends when it cannot log in; other codes are those of the command there.
+/// The exit status of ssh when it cannot log in; other codes are those of the remote command.
 const SSH_FAILED: &str = "exit code 255";
 
-/// How the shell there ends when it does not find the command.
+/// The exit status of a remote shell that does not find the command.
 const NO_SUCH_COMMAND: &str = "exit code 127";
 
-/// What this program calls itself to servers.
+/// The client name that this program sends to servers.
 pub(crate) const CLIENT_NAME: &str = "remex-cli";
 
 /// The environment that is selected for all commands.
@@ -55,11 +55,11 @@ pub(crate) const CLIENT_NAME: &str = "remex-cli";
 pub(crate) struct Selected {
     /// Its name, or an address.
     pub(crate) word: String,
-    /// What selects it, for messages.
+    /// What selected it, for messages.
     pub(crate) source: &'static str,
 }
 
-/// Returns the environment that is selected for all commands, without a word about it on the command line.
+/// Returns the environment that REMEX_ON or the default selects for all commands.
 pub(crate) fn selected() -> Result<Option<Selected>, Failure> {
     if let Some(word) = std::env::var_os("REMEX_ON").filter(|word| !word.is_empty()) {
         return Ok(Some(Selected { word: word.to_string_lossy().into_owned(), source: "REMEX_ON" }));
@@ -68,41 +68,41 @@ pub(crate) fn selected() -> Result<Option<Selected>, Failure> {
     Ok(default.map(|id| Selected { word: id.to_string(), source: "`remex env default`" }))
 }
 
-/// Returns the default environment of the file, unless that is this machine.
+/// Returns the default environment of the environments file, unless it is this machine.
 ///
-/// What `REMEX_URL` or another program's variable names is an environment, and no reason to run commands there.
+/// `REMEX_URL` and similar variables define an environment, but do not make it the default for commands.
 pub(crate) fn default_environment() -> Result<Option<Id>, Failure> {
     let configured = configured_environments()?;
     let is_file = matches!(configured.source, Source::File(_));
     Ok(configured.definitions.default.filter(|id| is_file && *id != Id::local()))
 }
 
-/// Where a command works when it is told nothing about where, or `local`.
+/// The server of a command without `--on`, or with `--on local`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DefaultEndpoint {
-    /// In this process.
+    /// A server in this process.
     InProcess,
-    /// On the user's own server, started on demand.
+    /// The user's local server, started on demand.
     UserServer,
-    /// On the user's own server if it is running; if not, nothing can be running on it.
+    /// The user's local server, if it is running.
     RunningUserServer,
 }
 
-/// A server to work on, and how to connect to it.
+/// A server, and how to connect to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    /// What to call it.
+    /// Its name for messages.
     pub(crate) name: String,
     pub(crate) kind: EndpointKind,
     pub(crate) target: Target,
     options: Options,
 }
 
-/// Whose token is presented.
+/// The source of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenFrom {
     Environment,
-    /// The one of the environment is not even looked at.
+    /// The token of the environment is not read.
     Elsewhere,
 }
 
@@ -110,13 +110,13 @@ enum TokenFrom {
 pub(crate) enum EndpointKind {
     /// A server in this process.
     InProcess,
-    /// The user's own server on this machine.
+    /// The user's local server.
     UserServer,
     /// Any other server.
     Remote,
 }
 
-/// Finds the place for a command that is told nothing about where.
+/// Finds the server of a command without `--on`.
 pub(crate) async fn default_endpoint(otherwise: DefaultEndpoint) -> Result<Option<Endpoint>, Failure> {
     match otherwise {
         DefaultEndpoint::InProcess => Endpoint::in_process().map(Some),
@@ -126,7 +126,7 @@ pub(crate) async fn default_endpoint(otherwise: DefaultEndpoint) -> Result<Optio
 }
 
 impl Endpoint {
-    /// This process; must be called within a runtime.
+    /// Creates a server in this process; must be called within a runtime.
     pub(crate) fn in_process() -> Result<Self, Failure> {
         let local = Local::here().map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?;
         Ok(Self {
@@ -137,7 +137,7 @@ impl Endpoint {
         })
     }
 
-    /// The user's own server.
+    /// Returns the user's local server.
     pub(crate) fn user_server(socket: user_server::Socket) -> Self {
         Self {
             name: "local".to_owned(),
@@ -147,7 +147,7 @@ impl Endpoint {
         }
     }
 
-    /// An environment by its name, or an address, with the token of a file.
+    /// Finds an environment by name, or parses an address, with the token from a file.
     pub(crate) fn named_with_token(word: &str, token_file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = token_file else { return Self::named(word) };
         let token = token(path).map_err(|error| {
@@ -156,13 +156,13 @@ impl Endpoint {
             if failure.todo().is_some() {
                 failure
             } else {
-                failure.hint("use a file of yours that contains only the token")
+                failure.hint("use your own file that contains only the token")
             }
         })?;
         let mut endpoint = Self::named_with(word, TokenFrom::Elsewhere)?;
         let Target::WebSocket(socket) = &mut endpoint.target else {
             return Err(Failure::usage(
-                format!("`{word}` takes no token: only `ws://` addresses do"),
+                format!("`{word}` does not use a token: only `ws://` addresses do"),
                 "omit `--token-file`",
             ));
         };
@@ -170,7 +170,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// An environment by its name, or an address.
+    /// Finds an environment by name, or parses an address.
     pub(crate) fn named(word: &str) -> Result<Self, Failure> {
         Self::named_with(word, TokenFrom::Environment)
     }
@@ -200,7 +200,7 @@ impl Endpoint {
         })?;
         let token_error = environments.token_error(&id);
         tell(environments.warnings.iter().filter(|warning| match warning {
-            // It is about to be told as an error.
+            // It is reported as an error below.
             Warning::Token(mistake) => Some(mistake) != token_error,
             _ => true,
         }));
@@ -208,7 +208,7 @@ impl Endpoint {
             let failure = Failure::from_library(Kind::Failed, &token_error.to_string());
             return Err(match &token_error.kind {
                 DefinitionErrorKind::TokenFile { .. } if failure.todo().is_none() => failure.hint(format!(
-                    "write the token to that file, or name the one that has it with `remex env set {id} --token-file \
+                    "write the token to that file, or choose another one with `remex env set {id} --token-file \
                      PATH`"
                 )),
                 _ => failure,
@@ -221,7 +221,7 @@ impl Endpoint {
             return Err(unknown(word, &environments));
         };
         let usual = options();
-        // A program is there at once; what takes its time is the way that it leads.
+        // A program starts at once; the handshake through it takes the time.
         let of_program =
             definition.connect_timeout.filter(|_| matches!(definition.target, Target::Program(_)));
         Ok(Self {
@@ -239,8 +239,8 @@ impl Endpoint {
         })
     }
 
-    /// Makes a path absolute that a person typed for a place: relative to the server's directory, `~` is the home.
-    pub(crate) fn path_there(client: &Client, path: &str) -> Result<String, Failure> {
+    /// Makes a path on the remote host absolute: relative to the working directory of the server, `~` is the home directory.
+    pub(crate) fn remote_absolute(client: &Client, path: &str) -> Result<String, Failure> {
         let info = client.welcome().environment_info.as_ref();
         let (base, rest) = match path.strip_prefix('~') {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {
@@ -253,13 +253,13 @@ impl Endpoint {
         }
         let base = base.ok_or_else(|| {
             Failure::usage(
-                format!("cannot tell where `{path}` is: the server does not say its directory"),
+                format!("cannot resolve `{path}`: the server does not report its working directory"),
                 "give an absolute path",
             )
         })?;
         let base = base.native().ok().and_then(|base| base.to_str()).ok_or_else(|| {
             Failure::usage(
-                format!("cannot use `{path}`: the server's directory is not UTF-8"),
+                format!("cannot resolve `{path}`: the working directory of the server is not UTF-8"),
                 "give an absolute path",
             )
         })?;
@@ -267,7 +267,7 @@ impl Endpoint {
         Ok(joined.display().to_string())
     }
 
-    /// Waits until it is certain that a lost connection to the user's own server does not come back, and says why.
+    /// Waits until a lost connection to the user's server is known to be permanent, and returns the reason.
     pub(crate) async fn server_gone(kind: EndpointKind, client: &Client) -> Failure {
         let mut conditions = client.connection_states();
         let is_disconnected =
@@ -275,24 +275,22 @@ impl Endpoint {
         let mut pause = OWN_PAUSE;
         while kind == EndpointKind::UserServer && conditions.wait_for(is_disconnected).await.is_ok() {
             match user_server::find().await {
-                Ok(user_server::Found::Died) => return user_server_lost(user_server::DIED),
-                Ok(user_server::Found::Nothing) => {
-                    return user_server_lost(
-                        "your remex server was stopped, and the processes that it ran were ended",
-                    );
+                Ok(user_server::ServerStatus::Died) => return user_server_lost(user_server::DIED),
+                Ok(user_server::ServerStatus::Nothing) => {
+                    return user_server_lost("your remex server was stopped, and its processes were ended");
                 }
-                // It is about to go, a new one is there already, or the connection was cut for another reason.
-                Ok(user_server::Found::Running(_)) | Err(_) => {
+                // It is exiting, a new one is already running, or the connection was lost for another reason.
+                Ok(user_server::ServerStatus::Running(_)) | Err(_) => {
                     tokio::time::sleep(pause).await;
-                    // A server that hangs accepts nothing: each try takes a place in its backlog.
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    // A hanging server does not accept: each attempt takes a slot in its backlog.
+                    pause = (pause * 2).min(MAX_PAUSE);
                 }
             }
         }
         std::future::pending().await
     }
 
-    /// Says of a session that was lost with the user's own server what became of that.
+    /// Explains a session that was lost because the user's server was replaced.
     pub(crate) fn explain(kind: EndpointKind, failure: Failure) -> Failure {
         match failure.loss() {
             Some(SessionLost::Forgotten { .. }) if kind == EndpointKind::UserServer => user_server_lost(
@@ -303,7 +301,7 @@ impl Endpoint {
         }
     }
 
-    /// Connects; the session ends with its last process unless told otherwise in `adapt`.
+    /// Connects; the session ends with its last process unless `adapt` changes that.
     pub(crate) async fn connect(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Failure> {
         match self.dial(adapt).await {
             Err(error @ Error::TimedOut { .. }) if self.kind == EndpointKind::UserServer => {
@@ -313,7 +311,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells people at a terminal how to make logins faster, once, if one was slow.
+    /// After a slow login, tells users at a terminal how to share ssh logins.
     fn advise(&self, took: Duration) {
         static ADVISED: AtomicBool = AtomicBool::new(false);
         if took < SLOW_LOGIN || !io::stderr().is_terminal() {
@@ -330,7 +328,7 @@ impl Endpoint {
         }
     }
 
-    /// Says why connecting failed, with what is known about the way there.
+    /// Explains why connecting failed, with hints for the kind of endpoint.
     pub(crate) fn failure(&self, error: Error) -> Failure {
         if let Error::TimedOut { what, after } = &error {
             return self.too_slow(what, *after);
@@ -348,7 +346,7 @@ impl Endpoint {
             SSH_FAILED => {
                 login.args.push("true".to_owned());
                 let todo =
-                    format!("run {login} at a terminal; once that works without a question, this does too");
+                    format!("run {login} at a terminal; once that works without a prompt, this works too");
                 Failure::of(Kind::Unreachable, error.to_string(), todo)
             }
             NO_SUCH_COMMAND => {
@@ -366,14 +364,14 @@ impl Endpoint {
         }
     }
 
-    /// Says that there was no answer in time, from whom, and how to allow more time.
+    /// Explains a connect timeout, and how to raise it.
     fn too_slow(&self, what: &str, after: Duration) -> Failure {
         let is_connecting = what == "connecting";
         let why = if is_connecting { "it" } else { what };
         let check = match &self.target {
-            Target::Program(program) => format!("check that {program} leads to a remex server"),
+            Target::Program(program) => format!("check that {program} connects to a remex server"),
             _ if is_connecting => "check the address, and that the host is up".to_owned(),
-            _ => "something accepts connections there and does not answer; check that it is a remex server"
+            _ => "the address accepts connections but does not respond; check that it is a remex server"
                 .to_owned(),
         };
         let is_limit_of_environment = is_connecting || matches!(self.target, Target::Program(_));
@@ -390,7 +388,7 @@ impl Endpoint {
         )
     }
 
-    /// Connects, for those who want to know exactly why it failed.
+    /// Connects, and returns the original error.
     pub(crate) async fn dial(&self, adapt: impl FnOnce(&mut Options)) -> Result<Client, Error> {
         let mut options = self.options.clone();
         adapt(&mut options);
@@ -406,7 +404,7 @@ impl Endpoint {
                     if self.kind == EndpointKind::UserServer && tries < OWN_TRIES && is_leaving(&error) =>
                 {
                     tries += 1;
-                    // It goes away in moments; whoever comes next starts a new one.
+                    // The server is exiting; the next attempt starts a new one.
                     tokio::time::sleep(OWN_PAUSE).await;
                     if user_server::ensure_running().await.is_err() {
                         return Err(error);
@@ -422,14 +420,14 @@ fn user_server_lost(what: &str) -> Failure {
     Failure::of(Kind::Unreachable, what, "start your processes again with `remex run --detach -- COMMAND`")
 }
 
-/// Reads which environments there are, and says what the user may not expect.
+/// Reads the environments, and prints warnings.
 pub(crate) fn environments() -> Result<Configured, Failure> {
     let configured = configured_environments()?;
     tell(&configured.warnings);
     Ok(configured)
 }
 
-/// Tells whether an environment has that name.
+/// Returns whether an environment with that name exists.
 pub(crate) fn is_environment(word: &str) -> bool {
     let (Ok(id), Ok(configured)) = (Id::new(word), configured_environments()) else { return false };
     configured.definitions.find(&id).is_some()
@@ -440,7 +438,7 @@ fn configured_environments() -> Result<Configured, Failure> {
         .map_err(|error| Failure::from_library(Kind::Usage, &error.to_string()))
 }
 
-/// Says what the user may not expect, each thing once.
+/// Prints warnings, each one once.
 fn tell<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -452,7 +450,7 @@ fn tell<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
     }
 }
 
-/// Tells whether a server ends by itself just now, because there was nothing to do.
+/// Returns whether the server is exiting after its idle timeout.
 fn is_leaving(error: &Error) -> bool {
     matches!(error, Error::Unreachable { .. } | Error::Protocol { .. })
         || error.refusal() == Some(ErrorKind::ShuttingDown)

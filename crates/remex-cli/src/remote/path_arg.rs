@@ -1,6 +1,6 @@
-//! Paths at places, as they are typed: `ENV:path`, `:path`, `[URL]:path`, or a path of this machine.
+//! Path arguments: `ENV:path`, `:path`, `[URL]:path`, or a path on this machine.
 //!
-//! Start at [`PathArg`]; [`Connections::reach`] leads to a [`RemotePath`].
+//! Start at [`PathArg`]; [`Connections::reach`] resolves it to a [`RemotePath`].
 
 use std::{
     ffi::{OsStr, OsString},
@@ -24,13 +24,13 @@ use crate::{
     },
 };
 
-/// How long a lost connection goes unmentioned: most are back before anybody could read about it.
-const QUIET: Duration = Duration::from_millis(500);
+/// Disconnects shorter than this are not reported.
+const NOTICE_DELAY: Duration = Duration::from_millis(500);
 
-/// How long a server gets to hear that a session has ended.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long ending a session may take.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A path and where it is, as typed.
+/// A path and its host, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathArg {
     pub(crate) typed: OsString,
@@ -42,9 +42,9 @@ pub(crate) struct PathArg {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostArg {
     Local,
-    /// In the environment that is selected for all commands.
+    /// The environment selected for all commands.
     Selected,
-    /// An environment's name or an address.
+    /// The name of an environment, or an address.
     Named(String),
 }
 
@@ -54,7 +54,7 @@ impl PathArg {
         Ok(Self { path: path.to_owned(), host, typed })
     }
 
-    /// Returns where it is, once it is known what is selected.
+    /// Returns the host, with the selected environment resolved.
     fn host(&self) -> Result<HostArg, Failure> {
         if self.host != HostArg::Selected {
             return Ok(self.host.clone());
@@ -62,25 +62,22 @@ impl PathArg {
         match endpoint::selected()? {
             Some(selected) => Ok(HostArg::Named(selected.word)),
             None => Err(Failure::usage(
+                format!("cannot use `{}`: no environment is selected", text::plain(&self.shown())),
                 format!(
-                    "`{}` is in the selected environment, and none is selected",
-                    text::plain(&self.shown())
-                ),
-                format!(
-                    "choose one with `remex env default` or REMEX_ON, write `ENV:path`, or `./{}` for a file of this machine",
+                    "select one with `remex env default` or REMEX_ON, write `ENV:path`, or `./{}` for a file on this machine",
                     text::plain(&self.shown())
                 ),
             )),
         }
     }
 
-    /// Returns it for messages.
+    /// Formats it for messages.
     pub(crate) fn shown(&self) -> String {
         self.typed.to_string_lossy().into_owned()
     }
 }
 
-/// Takes the place from what was typed, and returns the path that is left.
+/// Splits an argument into host and path.
 fn split(typed: &OsStr) -> Result<(HostArg, &OsStr), InvalidArg> {
     if typed.is_empty() {
         return Err(InvalidArg::new(
@@ -107,8 +104,7 @@ fn split(typed: &OsStr) -> Result<(HostArg, &OsStr), InvalidArg> {
     }
 }
 
-/// Says that paths are of this machine, if all of them are and an environment is selected: `run` and the others would
-/// work there.
+/// Prints a note if all paths are on this machine although an environment is selected, which other commands would use.
 pub(crate) fn note_local_paths<'a>(args: impl IntoIterator<Item = &'a PathArg>) {
     let mut first = None;
     for arg in args {
@@ -117,7 +113,7 @@ pub(crate) fn note_local_paths<'a>(args: impl IntoIterator<Item = &'a PathArg>) 
         }
         first = first.or(Some(arg));
     }
-    // A file that cannot be read has no say about this machine.
+    // Ignore errors in the environments file, which local paths do not need.
     let (Some(arg), Ok(Some(selected))) = (first, endpoint::selected()) else { return };
     if selected.word != "local" {
         let typed = text::plain(&arg.shown());
@@ -130,8 +126,7 @@ pub(crate) fn note_local_paths<'a>(args: impl IntoIterator<Item = &'a PathArg>) 
     }
 }
 
-/// Says that a copy goes to a new file of this machine, if that has the name of an environment: the colon may have been
-/// forgotten.
+/// Prints a note if the destination is a new local file with the name of an environment: the colon may be missing.
 pub(crate) fn note_new_file(arg: &PathArg) {
     let name = arg.shown();
     let is_plain = arg.host == HostArg::Local && !name.contains(['/', ':']);
@@ -140,43 +135,43 @@ pub(crate) fn note_new_file(arg: &PathArg) {
     }
 }
 
-/// The places that a command works with, each connected once.
+/// The hosts that a command uses, each with one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     connected: Vec<(HostArg, Arc<ConnectedHost>)>,
-    /// Tell of connections that are lost.
+    /// Tasks that report lost connections.
     watchers: JoinSet<()>,
 }
 
-/// A place with its files.
+/// A connected host and its files.
 #[derive(Debug)]
 pub(crate) struct ConnectedHost {
     pub(crate) client: Client,
     pub(crate) fs: Fs,
-    /// What to call it.
+    /// Its name for messages.
     pub(crate) name: String,
-    /// Whether it is this machine, without a server.
+    /// Whether it is this machine, served in this process.
     is_here: bool,
-    /// What relative paths there are relative to.
+    /// The base of relative paths.
     base: Option<PathBuf>,
 }
 
-/// A path at a place.
+/// A path on a connected host.
 #[derive(Clone, Debug)]
 pub(crate) struct RemotePath {
     pub(crate) at: Arc<ConnectedHost>,
-    /// Absolute, without slashes at its end.
+    /// Absolute, without trailing slashes.
     pub(crate) path: PathBuf,
     /// As typed, for messages.
     pub(crate) shown: String,
-    /// It was typed with a slash at its end, so it is to be a directory.
+    /// Whether it was typed with a trailing slash, so it must be a directory.
     pub(crate) is_directory: bool,
-    /// It was typed as `.`, or with `/.` at its end: what is in it, not itself.
+    /// Whether it was typed as `.` or with a trailing `/.`: the contents of the directory are meant.
     pub(crate) is_content: bool,
 }
 
 impl Connections {
-    /// Leads to a path; `say` is called with a sentence when a connection is lost for longer than a moment.
+    /// Connects and resolves a path; `say` is called with a message when the connection is lost or re-established.
     pub(crate) async fn reach(
         &mut self,
         arg: &PathArg,
@@ -200,8 +195,8 @@ impl Connections {
     pub(crate) async fn close(mut self) {
         self.watchers.shutdown().await;
         for (_, at) in self.connected {
-            // There is nothing in the session; if the server does not hear of its end, it forgets it by itself.
-            let _ = tokio::time::timeout(FAREWELL, at.client.clone().end()).await;
+            // The session is empty; if the request does not arrive, it expires.
+            let _ = tokio::time::timeout(END_TIMEOUT, at.client.clone().end()).await;
         }
     }
 }
@@ -215,7 +210,7 @@ impl ConnectedHost {
         let client = host.connect(reconnect::keep_session).await?;
         let base = if is_here {
             let directory = std::env::current_dir()
-                .map_err(|error| Failure::io("find out what the current directory is", &error))?;
+                .map_err(|error| Failure::io("determine the current directory", &error))?;
             Some(directory)
         } else {
             let home = client.info().await?.user_home_dir;
@@ -237,8 +232,8 @@ impl RemotePath {
         }
         if path.contains(&0) {
             return Err(Failure::usage(
-                format!("`{}` has a zero byte in it", text::plain(&arg.shown())),
-                "give a path",
+                format!("`{}` contains a NUL byte", text::plain(&arg.shown())),
+                "give a valid path",
             ));
         }
         let is_absolute = path.starts_with(b"/");
@@ -252,7 +247,7 @@ impl RemotePath {
                 Failure::of(
                     Kind::Failed,
                     format!(
-                        "cannot tell where `{}` is: the server does not say which home it has",
+                        "cannot resolve `{}`: the server does not report its home directory",
                         arg.shown()
                     ),
                     "give an absolute path",
@@ -264,8 +259,7 @@ impl RemotePath {
         Ok(Self { at, path, shown: arg.shown(), is_directory, is_content })
     }
 
-    /// Takes every `..` out of the path, which is up from where links lead. What is not there stays as it is: whoever
-    /// uses the path says so.
+    /// Resolves every `..`, relative to the target of links. A missing path is returned unchanged; using it fails later.
     async fn without_parents(mut self) -> Self {
         let mut path = PathBuf::new();
         for component in self.path.components() {
@@ -283,7 +277,7 @@ impl RemotePath {
         self
     }
 
-    /// Says what cannot be done with it, and why; whoever forgot the colon after an environment's name is told.
+    /// Returns the failure of an action; hints at a missing colon after the name of an environment.
     pub(crate) fn failed(&self, action: &str, error: Error) -> Failure {
         let failure =
             Failure::from(error).context(&format!("cannot {action} `{}`", text::plain(&self.shown)));
@@ -295,7 +289,7 @@ impl RemotePath {
         failure
     }
 
-    /// Returns the site of an entry of this directory.
+    /// Returns the path of an entry of this directory.
     pub(crate) fn join(&self, name: &OsStr) -> Self {
         Self {
             at: Arc::clone(&self.at),
@@ -315,7 +309,7 @@ fn trim_end(path: &[u8]) -> &[u8] {
     &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)]
 }
 
-/// Returns how an entry of a directory is shown that is shown like this.
+/// Formats an entry of a directory for messages.
 fn joined(directory: &str, name: &OsStr) -> String {
     let name = name.to_string_lossy();
     let directory = directory.strip_suffix("/.").unwrap_or(directory);
@@ -335,7 +329,7 @@ async fn report_disconnects(
         }
         let lost_at = Instant::now();
         let back = conditions.wait_for(|condition| !is_disconnected(condition));
-        let is_told = tokio::time::timeout(QUIET, back).await.is_err();
+        let is_told = tokio::time::timeout(NOTICE_DELAY, back).await.is_err();
         if is_told {
             say(&format!("connection to {name} lost; reconnecting"));
         }

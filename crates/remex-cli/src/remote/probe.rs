@@ -1,4 +1,4 @@
-//! What works at a place and what does not: a few seconds of trying the real thing.
+//! Checks what works on a server by trying it.
 //!
 //! Leaves nothing behind. Start at [`probe`].
 
@@ -22,24 +22,24 @@ use crate::{
     },
 };
 
-/// How often the round trip is measured.
+/// How many round trips are measured.
 const ROUND_TRIPS: usize = 9;
 
-/// Clocks that are further apart make times in listings look odd.
+/// A larger clock difference makes times in listings confusing.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
-/// How long the session of a probe may outlive it.
+/// How long the session of a probe survives without a connection.
 const DETACH_TTL: Duration = Duration::from_secs(10);
 
-/// More than a person may take to answer a question on the way to a place.
-const ANSWER: Duration = Duration::from_secs(600);
+/// Longer than a user may take to answer the prompts of a connection program.
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What a probe has found, and the connection for those who want to know more.
+/// The findings of a probe, and the connection for further checks.
 pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
-    /// `None` where the server cannot be reached.
+    /// `None` if the server is unreachable.
     pub(crate) client: Option<Client>,
-    /// When there is no more time.
+    /// The end of the time limit.
     pub(crate) deadline: Instant,
 }
 
@@ -47,42 +47,42 @@ impl Report {
     /// Ends the session if there is time; otherwise the server ends it, some seconds after the connection.
     pub(crate) async fn end(self) -> Vec<Finding> {
         if let Some(client) = self.client {
-            // Whether it ends in order is nobody's question here.
+            // The result does not matter.
             let _ = timeout_at(self.deadline, client.end()).await;
         }
         self.findings
     }
 }
 
-/// One kind of trial: its name, and what to do when it fails and nobody knows better.
-struct Trial {
+/// A check, and the hint if its failure has none.
+struct Check {
     name: &'static str,
-    todo: &'static str,
+    hint: &'static str,
 }
 
-/// What a trial that worked has to say.
-struct Said {
+/// The result of a check that did not fail.
+struct CheckResult {
     verdict: Verdict,
     what: String,
-    todo: Option<String>,
-    /// What was measured, if it is not simply how long the trial took.
+    hint: Option<String>,
+    /// The measured time, if it is not the duration of the check.
     measured: Option<Duration>,
 }
 
-type Tried = Result<Said, Failure>;
+type CheckOutcome = Result<CheckResult, Failure>;
 
-/// Tries everything at a place, within `limit`.
+/// Runs all checks on a server, within `limit`.
 ///
 /// # Errors
 ///
-/// Only when a person does not want it any more.
+/// Only when the user interrupts it.
 pub(crate) async fn probe(endpoint: &Endpoint, limit: Duration) -> Result<Report, Failure> {
-    let begun = Instant::now();
+    let start = Instant::now();
     let dialled = dial(endpoint, limit, |options| options.detach_ttl = Some(DETACH_TTL)).await;
-    let took = begun.elapsed();
-    // What a person took to answer a question does not count, so the limit begins anew.
-    let begun = if asks(endpoint) { Instant::now() } else { begun };
-    let deadline = begun + limit;
+    let took = start.elapsed();
+    // The time that the user took to answer prompts does not count, so the limit starts again.
+    let start = if may_prompt(endpoint) { Instant::now() } else { start };
+    let deadline = start + limit;
     let mut report = Report { findings: Vec::new(), client: None, deadline };
     let client = match dialled {
         Ok(client) => client,
@@ -97,18 +97,18 @@ pub(crate) async fn probe(endpoint: &Endpoint, limit: Duration) -> Result<Report
     };
     report.findings.push(Finding::ok("reachable", endpoint.target.to_string()).took(took));
     report.findings.push(handshake(&client));
-    let trials = Trials { client: &client, deadline, findings: &mut report.findings };
-    trials.run().await;
+    let checks = Checks { client: &client, deadline, findings: &mut report.findings };
+    checks.run().await;
     report.client = Some(resume(endpoint, client, deadline, &mut report.findings).await);
     Ok(report)
 }
 
-/// Tells whether the way to a place may ask a person something.
-fn asks(endpoint: &Endpoint) -> bool {
+/// Returns whether connecting may prompt the user.
+fn may_prompt(endpoint: &Endpoint) -> bool {
     matches!(endpoint.target, Target::Program(_))
 }
 
-/// Connects within `limit`, in which the answers of a person do not count.
+/// Connects within `limit`, not counting the time that the user takes to answer prompts.
 async fn dial(
     endpoint: &Endpoint,
     limit: Duration,
@@ -116,12 +116,12 @@ async fn dial(
 ) -> Result<Client, Error> {
     let connecting = endpoint.dial(|options| {
         adapt(options);
-        if asks(endpoint) {
+        if may_prompt(endpoint) {
             options.connect_timeout = options.connect_timeout.min(limit);
             options.initialize_timeout = options.initialize_timeout.min(limit);
         }
     });
-    if asks(endpoint) {
+    if may_prompt(endpoint) {
         return connecting.await;
     }
     timeout(limit, connecting).await.unwrap_or(Err(Error::TimedOut { what: "connecting", after: limit }))
@@ -136,16 +136,16 @@ fn not_connected(error: &Error, failure: &Failure) -> Vec<Finding> {
             | Error::TimedOut { what: "the handshake", .. }
     );
     let token = matches!(error, Error::Unauthorized { .. });
-    let todo = if token {
-        "give the environment the token of the server: `remex env add NAME URL --token-file PATH`"
+    let hint = if token {
+        "add the token of the server to the environment: `remex env add NAME URL --token-file PATH`"
     } else if spoke {
         "check that a remex server listens there, and its version"
     } else {
-        "check that the server runs, its address and the way to it; `remex serve` starts one"
+        "check the address and the network, and that the server is running; `remex serve` starts one"
     };
     let name = if spoke { "handshake" } else { "reachable" };
-    let failed = Finding { todo: None, ..Finding::failed(name, failure) };
-    let failed = failed.todo(failure.todo().filter(|_| !token).unwrap_or(todo));
+    let failed = Finding { hint: None, ..Finding::failed(name, failure) };
+    let failed = failed.hint(failure.todo().filter(|_| !token).unwrap_or(hint));
     if spoke { vec![Finding::ok("reachable", ""), failed] } else { vec![failed] }
 }
 
@@ -153,126 +153,128 @@ fn handshake(client: &Client) -> Finding {
     let server = &client.welcome().server;
     let ours = env!("CARGO_PKG_VERSION");
     if server.name.is_empty() {
-        return Finding::ok("handshake", "a server that does not tell its version");
+        return Finding::ok("handshake", "the server does not report its version");
     }
     let what = format!("{} {}", server.name, server.version);
     if server.name == "remex" && server.version != ours {
-        return Finding::new("handshake", Verdict::Warning, format!("{what}, and this program is {ours}"))
-            .todo("install the same version on both sides; what both know works");
+        return Finding::new("handshake", Verdict::Warning, format!("{what}, but this program is {ours}"))
+            .hint("install the same version on both sides; only common features work");
     }
     Finding::ok("handshake", what)
 }
 
-struct Trials<'a> {
+struct Checks<'a> {
     client: &'a Client,
     deadline: Instant,
     findings: &'a mut Vec<Finding>,
 }
 
-impl Trials<'_> {
+impl Checks<'_> {
     async fn run(mut self) {
         let client = self.client;
-        let trial = |name, todo| Trial { name, todo };
-        self.try_out(trial("round trip", "look at the network between here and there"), round_trip(client))
-            .await;
-        self.try_out(trial("command", "check the PATH and the limits of the server's user"), command(client))
-            .await;
-        self.try_out(
-            trial("terminal", "mount devpts at /dev/pts there, and check /proc/sys/kernel/pty/max"),
+        let check = |name, hint| Check { name, hint };
+        self.run_check(check("round trip", "check the network"), round_trip(client)).await;
+        self.run_check(
+            check("command", "check the PATH and the limits of the server's user"),
+            command(client),
+        )
+        .await;
+        self.run_check(
+            check("terminal", "mount devpts at /dev/pts on that host, and check /proc/sys/kernel/pty/max"),
             terminal(client),
         )
         .await;
-        self.try_out(
-            trial("files", "check the temporary directory there: space and permissions"),
+        self.run_check(
+            check("files", "check the free space and permissions of its temporary directory"),
             files(client),
         )
         .await;
-        self.try_out(trial("http", "install remex there to make requests from that host"), http(client))
+        self.run_check(check("http", "install remex on that host to make requests from there"), http(client))
             .await;
-        self.try_out(trial("clock", "look at the clocks of both machines"), clock(client)).await;
+        self.run_check(check("clock", "check the clocks of both machines"), clock(client)).await;
     }
 
-    async fn try_out(&mut self, trial: Trial, tried: impl Future<Output = Tried>) {
-        let finding = judge(trial, self.deadline, tried).await;
+    async fn run_check(&mut self, check: Check, outcome: impl Future<Output = CheckOutcome>) {
+        let finding = evaluate(check, self.deadline, outcome).await;
         self.findings.push(finding);
     }
 }
 
-async fn judge(trial: Trial, deadline: Instant, tried: impl Future<Output = Tried>) -> Finding {
-    let begun = Instant::now();
-    if begun >= deadline {
-        return Finding::new(trial.name, Verdict::Failed, "no time was left for it")
-            .todo("allow more with `--timeout`");
+async fn evaluate(check: Check, deadline: Instant, outcome: impl Future<Output = CheckOutcome>) -> Finding {
+    let start = Instant::now();
+    if start >= deadline {
+        return Finding::new(check.name, Verdict::Failed, "no time left").hint("raise `--timeout`");
     }
-    match timeout_at(deadline, tried).await {
-        Err(_) => Finding::new(trial.name, Verdict::Failed, "no answer in time")
-            .took(begun.elapsed())
-            .todo("allow more with `--timeout`, or look at what holds the server up"),
+    match timeout_at(deadline, outcome).await {
+        Err(_) => Finding::new(check.name, Verdict::Failed, "timed out")
+            .took(start.elapsed())
+            .hint("raise `--timeout`, or find out what blocks the server"),
         Ok(Err(failure)) => {
-            let finding = Finding::failed(trial.name, &failure).took(begun.elapsed());
-            if finding.todo.is_some() { finding } else { finding.todo(trial.todo) }
+            let finding = Finding::failed(check.name, &failure).took(start.elapsed());
+            if finding.hint.is_some() { finding } else { finding.hint(check.hint) }
         }
-        Ok(Ok(said)) => {
-            let took = (said.verdict != Verdict::Skipped).then(|| said.measured.unwrap_or(begun.elapsed()));
-            Finding { name: trial.name, verdict: said.verdict, took, what: said.what, todo: said.todo }
+        Ok(Ok(result)) => {
+            let took =
+                (result.verdict != Verdict::Skipped).then(|| result.measured.unwrap_or(start.elapsed()));
+            Finding { name: check.name, verdict: result.verdict, took, what: result.what, hint: result.hint }
         }
     }
 }
 
-fn works(what: impl Into<String>) -> Tried {
-    Ok(Said { verdict: Verdict::Ok, what: what.into(), todo: None, measured: None })
+fn works(what: impl Into<String>) -> CheckOutcome {
+    Ok(CheckResult { verdict: Verdict::Ok, what: what.into(), hint: None, measured: None })
 }
 
-fn skipped(what: impl Into<String>) -> Tried {
-    Ok(Said { verdict: Verdict::Skipped, what: what.into(), todo: None, measured: None })
+fn skipped(what: impl Into<String>) -> CheckOutcome {
+    Ok(CheckResult { verdict: Verdict::Skipped, what: what.into(), hint: None, measured: None })
 }
 
-fn failed(what: impl Into<String>) -> Tried {
+fn failed(what: impl Into<String>) -> CheckOutcome {
     Err(Failure::bare(Kind::Failed, what))
 }
 
 /// Measures the median of a few empty calls.
-async fn round_trip(client: &Client) -> Tried {
+async fn round_trip(client: &Client) -> CheckOutcome {
     let mut times = Vec::with_capacity(ROUND_TRIPS);
     for _ in 0..ROUND_TRIPS {
-        let begun = Instant::now();
+        let start = Instant::now();
         client.call(GetInfo {}).await?;
-        times.push(begun.elapsed());
+        times.push(start.elapsed());
     }
     times.sort();
     let (median, worst) = (times[ROUND_TRIPS / 2], times[ROUND_TRIPS - 1]);
-    Ok(Said {
+    Ok(CheckResult {
         verdict: Verdict::Ok,
         what: format!("median of {ROUND_TRIPS}; the slowest took {}", short(worst)),
-        todo: None,
+        hint: None,
         measured: Some(median),
     })
 }
 
-async fn command(client: &Client) -> Tried {
+async fn command(client: &Client) -> CheckOutcome {
     let output = client.command("true").output().await?;
     if output.exit.is_success() {
         works("`true` ran")
     } else {
-        failed(format!("`true` ended with {:?}", output.exit))
+        failed(format!("`true` failed with {:?}", output.exit))
     }
 }
 
-async fn terminal(client: &Client) -> Tried {
+async fn terminal(client: &Client) -> CheckOutcome {
     const ROWS: NonZeroU16 = NonZeroU16::new(7).expect("7 is not 0");
     const COLS: NonZeroU16 = NonZeroU16::new(77).expect("77 is not 0");
     let output = client.shell("test -t 0 && stty size").terminal(ROWS, COLS).output().await?;
     let said = String::from_utf8_lossy(&output.terminal).into_owned();
     match (output.exit.is_success(), said.trim()) {
-        (true, "7 77") => works("a shell on a terminal of 7 × 77 sees its size"),
-        // There may be no `stty`, or not this one.
+        (true, "7 77") => works("a shell on a 7 × 77 terminal sees its size"),
+        // `stty` may be missing or different.
         (true, _) => works("a shell runs on a terminal"),
-        (false, said) => failed(format!("a shell on a terminal ended with {:?}: {said}", output.exit)),
+        (false, said) => failed(format!("a shell on a terminal failed with {:?}: {said}", output.exit)),
     }
 }
 
 /// Writes a file, reads it back, compares its hash, and removes it.
-async fn files(client: &Client) -> Tried {
+async fn files(client: &Client) -> CheckOutcome {
     let info = client.info().await?;
     let directory = temporary(&info);
     let directory = directory.trim_end_matches('/');
@@ -284,12 +286,12 @@ async fn files(client: &Client) -> Tried {
     let hash = fs.hash(path.as_str()).await;
     fs.remove(path.as_str()).await?;
     if read? != content {
-        return failed(format!("`{path}` came back with other content"));
+        return failed(format!("`{path}` has other content than was written"));
     }
     let hash = match hash {
         Ok(hash) => hash.hash.to_string(),
         Err(error) if is_unknown_method(&error) => {
-            return works("a file was written, read and removed; the server makes no hashes");
+            return works("a file was written, read and removed; the server does not support hashes");
         }
         Err(error) => return Err(error.into()),
     };
@@ -298,85 +300,86 @@ async fn files(client: &Client) -> Tried {
     if hash == expected {
         works(format!("a file in `{directory}` was written, read, hashed and removed"))
     } else {
-        failed(format!("the hash of `{path}` is {hash} there and {expected} here"))
+        failed(format!("the hash of `{path}` is {hash} instead of {expected}"))
     }
 }
 
-/// Returns the directory for temporary files there, as people write it.
+/// Returns the directory for temporary files on the remote host.
 pub(crate) fn temporary(info: &Info) -> String {
     let path = info.temp_dir.as_ref().and_then(|path| path.native().ok());
     path.map_or_else(|| "/tmp".to_owned(), |path| path.display().to_string())
 }
 
-/// Asks for something that nobody serves: a refusal by the host shows that requests are made.
-async fn http(client: &Client) -> Tried {
-    let nobody = client.http().get("http://127.0.0.1:1/").timeout(Duration::from_secs(2)).send().await;
-    match nobody {
-        Err(error) if is_unknown_method(&error) => skipped("the server makes no HTTP requests"),
-        Ok(_) | Err(Error::Refused(_)) => works("requests are made there; the network was not tried"),
+/// Requests a closed port: a refused connection shows that the server makes requests.
+async fn http(client: &Client) -> CheckOutcome {
+    let refused = client.http().get("http://127.0.0.1:1/").timeout(Duration::from_secs(2)).send().await;
+    match refused {
+        Err(error) if is_unknown_method(&error) => skipped("the server does not make HTTP requests"),
+        Ok(_) | Err(Error::Refused(_)) => works("the server makes requests; its network was not tested"),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn clock(client: &Client) -> Tried {
+async fn clock(client: &Client) -> CheckOutcome {
     let before = text::now_ms();
-    let begun = Instant::now();
+    let start = Instant::now();
     let process = client.command("true").start().await?;
-    let uncertain = begun.elapsed();
+    let uncertain = start.elapsed();
     let listing = client.call(List { session_id: None, scope: Scope::default() }).await;
     let started = match listing {
         Ok(listing) => listing.processes.into_iter().find(|entry| entry.process_id == process.id()),
-        Err(error) if is_unknown_method(&error) => return skipped("the server does not tell the time"),
+        Err(error) if is_unknown_method(&error) => return skipped("the server does not report times"),
         Err(error) => return Err(error.into()),
     };
     process.wait().await?;
-    let Some(started) = started else { return skipped("the server has forgotten the process already") };
+    let Some(started) = started else { return skipped("the server has already removed the process") };
     let middle = before + u64::try_from(uncertain.as_millis() / 2).unwrap_or_default();
     let apart = Duration::from_millis(started.started_at_ms.abs_diff(middle));
     let direction = if started.started_at_ms > middle { "ahead" } else { "behind" };
     if apart <= CLOCK_TOLERANCE + uncertain {
         return works(format!("no more than {} apart", short(apart.max(uncertain))));
     }
-    Ok(Said {
+    Ok(CheckResult {
         verdict: Verdict::Warning,
         what: format!("its clock is {} {direction}", text::age(apart)),
-        todo: Some("let both machines keep time with NTP; times in listings are the server's".to_owned()),
+        hint: Some("use NTP on both machines; times in listings are those of the server".to_owned()),
         measured: None,
     })
 }
 
-/// Leaves, comes back, and returns the client that came back.
+/// Disconnects, resumes the session, and returns the new client.
 async fn resume(
     endpoint: &Endpoint,
     client: Client,
     deadline: Instant,
     findings: &mut Vec<Finding>,
 ) -> Client {
-    let trial = Trial { name: "resume", todo: "raise `--max-detach-ttl` of the server" };
+    let check = Check { name: "resume", hint: "raise `--max-detach-ttl` of the server" };
     if client.welcome().detach_ttl_ms == Some(0) {
-        let what = "a session ends with its connection there, so a disconnect ends its processes";
-        findings.push(judge(trial, deadline, std::future::ready(skipped(what))).await);
+        let what = "sessions end with their connection, so a disconnect ends their processes";
+        findings.push(evaluate(check, deadline, std::future::ready(skipped(what))).await);
         return client;
     }
     let session = client.session_id().to_owned();
     let left = deadline.saturating_duration_since(Instant::now());
-    // The limit is kept where a person is not asked.
-    let deadline = if asks(endpoint) && !left.is_zero() { Instant::now() + ANSWER } else { deadline };
-    let mut came_back = None;
-    let tried = async {
+    // Keep the limit unless connecting may prompt.
+    let deadline =
+        if may_prompt(endpoint) && !left.is_zero() { Instant::now() + PROMPT_TIMEOUT } else { deadline };
+    let mut resumed_client = None;
+    let outcome = async {
         client.clone().disconnect().await;
         let again =
             dial(endpoint, left, |options| options.session = Session::Resume(session.clone())).await?;
         let resumed = again.session_id() == session;
-        came_back = Some(again);
+        resumed_client = Some(again);
         if resumed {
-            works("the session went on over a new connection")
+            works("the session was resumed on a new connection")
         } else {
-            failed("it gave a new session instead")
+            failed("the server started a new session instead")
         }
     };
-    findings.push(judge(trial, deadline, tried).await);
-    came_back.unwrap_or(client)
+    findings.push(evaluate(check, deadline, outcome).await);
+    resumed_client.unwrap_or(client)
 }
 
 fn is_unknown_method(error: &Error) -> bool {

@@ -1,4 +1,4 @@
-//! Which processes there are, and which one a person means.
+//! Lists processes, and finds the one that an argument refers to.
 //!
 //! Start at [`Processes`].
 
@@ -18,51 +18,51 @@ use crate::render::{
     text::plain,
 };
 
-/// Every process of one identity on one server.
+/// All processes of one identity on one server.
 #[derive(Debug)]
 pub(crate) struct Processes {
     client: Client,
     pub(crate) rows: Vec<Row>,
 }
 
-/// One process, and the session it is in.
+/// One process, and its session.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// What to call it so that no other process is meant.
+    /// Its unambiguous name.
     pub(crate) name: String,
     pub(crate) session_name: Option<String>,
     pub(crate) client_name: String,
-    /// Whether a client has the session now.
+    /// Whether a client is attached to the session.
     pub(crate) attached: bool,
-    /// When the session ends unless a client comes back, in milliseconds since 1970.
+    /// When the session ends unless a client resumes it, in milliseconds since 1970.
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) entry: Entry,
 }
 
 impl Row {
-    /// Tells whether it has not exited yet.
+    /// Returns whether it has not exited yet.
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.entry.state, State::Starting | State::Running)
     }
 
-    /// Tells whether it, or something that it has started, may live.
+    /// Returns whether it or one of its descendants may be alive.
     ///
-    /// What lost its mark is not counted by the server; it is noticed when it holds the output open.
-    pub(crate) fn lives(&self) -> bool {
+    /// The server does not count descendants that removed their tag, but notices them if they keep the output open.
+    pub(crate) fn is_alive(&self) -> bool {
         self.entry.state != State::Closed || self.entry.resident_bytes.is_some()
     }
 
-    /// Says how it is: `running`, `exit 3`; with what it has left behind, `exit 3, 2 alive`.
+    /// Describes its state: `running`, `exit 3`; with living descendants, `exit 3, 2 alive`.
     pub(crate) fn state(&self) -> String {
-        match self.remains() {
-            Some(remains) => format!("{}, {remains}", self.outcome()),
+        match self.survivors() {
+            Some(survivors) => format!("{}, {survivors}", self.outcome()),
             None => self.outcome(),
         }
     }
 
-    /// Says what it has left behind that has itself ended: `2 alive`.
-    pub(crate) fn remains(&self) -> Option<String> {
-        if self.is_running() || !self.lives() {
+    /// Describes the living descendants of an exited process: `2 alive`.
+    pub(crate) fn survivors(&self) -> Option<String> {
+        if self.is_running() || !self.is_alive() {
             return None;
         }
         Some(match self.entry.living_pids.len() {
@@ -71,7 +71,7 @@ impl Row {
         })
     }
 
-    /// Says in a word or two how it is or ended: `running`, `exit 3`, `SIGKILL`, `timeout`.
+    /// Describes its own state in a word or two: `running`, `exit 3`, `SIGKILL`, `timeout`.
     pub(crate) fn outcome(&self) -> String {
         let entry = &self.entry;
         match (entry.state, entry.cause, &entry.signal) {
@@ -92,13 +92,13 @@ impl Row {
         Duration::from_millis(until.saturating_sub(self.entry.started_at_ms))
     }
 
-    /// Returns how many bytes it has said.
-    pub(crate) fn said_bytes(&self) -> u64 {
+    /// Returns how many bytes of output it has written.
+    pub(crate) fn output_bytes(&self) -> u64 {
         let said = &self.entry.produced;
         said.stdout.saturating_add(said.stderr).saturating_add(said.pty)
     }
 
-    /// Names it in a sentence: `build` (pid 4711).
+    /// Formats it for a message: `build` (pid 4711).
     pub(crate) fn described(&self) -> String {
         match self.entry.pid {
             Some(pid) => format!("`{}` (pid {pid})", plain(&self.name)),
@@ -111,14 +111,17 @@ impl Row {
         format!("{}/{}", session.unwrap_or(&self.entry.session_id), plain(&self.entry.process_id))
     }
 
-    /// Tells how well a word fits, if it does.
-    fn fit(&self, word: &str) -> Option<Fit> {
+    /// Returns how well a word matches, if it does.
+    fn match_rank(&self, word: &str) -> Option<MatchRank> {
         let (long, process) = (self.long_name(), &plain(&self.entry.process_id));
         let by_id = format!("{}/{process}", self.entry.session_id);
-        let own = [(process, Fit::Name, Fit::NameBegins), (&long, Fit::Name, Fit::NameBegins)];
-        let by_id = [(&by_id, Fit::Name, Fit::SessionBegins)];
+        let own = [
+            (process, MatchRank::Name, MatchRank::NamePrefix),
+            (&long, MatchRank::Name, MatchRank::NamePrefix),
+        ];
+        let by_id = [(&by_id, MatchRank::Name, MatchRank::SessionPrefix)];
         let session = [&self.entry.session_id].into_iter().chain(&self.session_name);
-        let session = session.map(|name| (name, Fit::Session, Fit::SessionBegins));
+        let session = session.map(|name| (name, MatchRank::Session, MatchRank::SessionPrefix));
         let names = own.into_iter().chain(by_id).chain(session);
         names
             .filter_map(|(name, whole, begins)| match name.strip_prefix(word) {
@@ -130,24 +133,24 @@ impl Row {
     }
 }
 
-impl Fit {
-    /// Tells whether the word is a whole name, not only the beginning of one.
-    fn is_whole(self) -> bool {
+impl MatchRank {
+    /// Returns whether the word is a full name, not only a prefix.
+    fn is_full(self) -> bool {
         matches!(self, Self::Name | Self::Session)
     }
 }
 
-/// How a word fits a process, the best first: what a process is called counts more than where it is.
+/// How a word matches a process, best first: its own name counts more than that of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
+enum MatchRank {
     Name,
     Session,
-    NameBegins,
-    SessionBegins,
+    NamePrefix,
+    SessionPrefix,
 }
 
 impl Processes {
-    /// Asks the server; the oldest process comes first.
+    /// Lists the processes of the server, oldest first.
     pub(crate) async fn list(client: &Client) -> Result<Self, Failure> {
         let entries = client.list_processes().await?;
         let sessions = client.list_sessions().await?;
@@ -157,12 +160,12 @@ impl Processes {
         Ok(Self { client: client.clone(), rows })
     }
 
-    /// Finds the process that a person means: by its name, its session's name or id, or the beginning of one.
+    /// Finds a process by its name, by the name or id of its session, or by a prefix of these.
     pub(crate) fn find(&self, word: &str) -> Result<&Row, Failure> {
         find(&self.rows, word)
     }
 
-    /// Finds the only process that runs.
+    /// Finds the only running process.
     pub(crate) fn only_running(&self) -> Result<&Row, Failure> {
         let running: Vec<_> = self.rows.iter().filter(|row| row.is_running()).collect();
         match running[..] {
@@ -170,7 +173,7 @@ impl Processes {
             [] => Err(Failure::of(
                 Kind::NotFound,
                 "no process is running",
-                "start something with `remex run --detach -- COMMAND`; `remex ps --all` shows what has ended",
+                "start one with `remex run --detach -- COMMAND`; `remex ps --all` includes exited ones",
             )),
             _ => {
                 let names: Vec<_> = running.iter().map(|row| plain(&row.name)).collect();
@@ -182,29 +185,32 @@ impl Processes {
         }
     }
 
-    /// Finds several, or fails before anything is done to one.
+    /// Finds several processes; fails before any is changed.
     pub(crate) fn find_all(&self, words: &[String]) -> Result<Vec<&Row>, Failure> {
         words.iter().map(|word| self.find(word)).collect()
     }
 
-    /// Finds several for something that cannot be undone: by their whole names, or after a yes on a terminal.
+    /// Finds several processes for an irreversible action: by full name, or by prefix after a confirmation.
     ///
-    /// `verb` is what is going to be done, such as `kill`. What is named twice is found once.
-    pub(crate) async fn find_whole(&self, words: &[String], verb: &str) -> Result<Vec<&Row>, Failure> {
+    /// `verb` is the action, such as `kill`. Duplicates are removed.
+    pub(crate) async fn find_confirmed(&self, words: &[String], verb: &str) -> Result<Vec<&Row>, Failure> {
         let mut rows = self.find_all(words)?;
         for (row, word) in rows.iter().zip(words) {
-            if row.fit(word).is_some_and(Fit::is_whole) {
+            if row.match_rank(word).is_some_and(MatchRank::is_full) {
                 continue;
             }
             let name = row.described();
             if !confirm::is_possible() {
                 return Err(Failure::usage(
-                    format!("`{}` is only the beginning of `{}`", plain(word), plain(&row.name)),
-                    format!("{verb} it by its whole name"),
+                    format!("`{}` is only a prefix of `{}`", plain(word), plain(&row.name)),
+                    format!("use the full name to {verb} it"),
                 ));
             }
             if !confirm::ask(&format!("`{}` means {name}; {verb} it?", plain(word))).await {
-                return Err(Failure::new(format!("{name} was left alone"), "give the whole name to be sure"));
+                return Err(Failure::new(
+                    format!("{name} was not changed"),
+                    "use the full name to skip the question",
+                ));
             }
         }
         let mut seen = BTreeSet::new();
@@ -212,9 +218,9 @@ impl Processes {
         Ok(rows)
     }
 
-    /// Asks what lives of a process, itself included; `None` when nothing does.
+    /// Returns the living processes of a tree, including the process itself; `None` if there are none.
     ///
-    /// A server that is older may know that something lives, but not what.
+    /// An older server may not report their pids.
     pub(crate) async fn living(&self, row: &Row) -> Result<Option<Vec<u32>>, Failure> {
         let entry = match self.process_ref(row).entry().await {
             Err(error) if error.refusal() == Some(ErrorKind::UnknownSession) => return Ok(None),
@@ -223,22 +229,22 @@ impl Processes {
         Ok(entry.filter(|entry| entry.resident_bytes.is_some()).map(|entry| entry.living_pids))
     }
 
-    /// Has the server forget a process that has ended, with its output.
+    /// Removes an exited process and its output from the server.
     pub(crate) async fn forget(&self, row: &Row) -> Result<(), Failure> {
         match self.process_ref(row).forget().await {
-            // Somebody else was faster, or its session has ended.
+            // Another client removed it first, or its session has ended.
             Err(error) if ProcessRef::is_forgotten(&error) => Ok(()),
             forgotten => Ok(forgotten?),
         }
     }
 
-    /// Ends those of some sessions in which nothing is remembered and which no client has.
+    /// Ends those of the given sessions that are empty and have no client.
     pub(crate) async fn end_empty(&self, session_ids: &BTreeSet<&str>) -> Result<(), Failure> {
         let sessions = self.client.list_sessions().await?;
         let is_empty = |session: &SessionEntry| session.processes == 0 && !session.attached;
         for session in sessions.into_iter().filter(is_empty) {
             if session_ids.contains(session.session_id.as_str()) {
-                // A client may come back to it at this moment, or another one may be tidying up.
+                // A client may resume it at this moment, or another one may end it.
                 let _ = self.client.end_session(session.session_id).await;
             }
         }
@@ -252,23 +258,24 @@ impl Processes {
 
 fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
     if word.is_empty() {
-        // It would be the beginning of every name, and of the only one.
+        // It would be a prefix of every name.
         return Err(Failure::usage("the name of a process is empty", "give a name from `remex ps`"));
     }
-    let best = rows.iter().filter_map(|row| row.fit(word)).min();
-    let mut fitting: Vec<_> = rows.iter().filter(|row| best.is_some() && row.fit(word) == best).collect();
-    // Who names a process rarely means one that has ended.
+    let best = rows.iter().filter_map(|row| row.match_rank(word)).min();
+    let mut fitting: Vec<_> =
+        rows.iter().filter(|row| best.is_some() && row.match_rank(word) == best).collect();
+    // Prefer running processes.
     if fitting.iter().any(|row| row.is_running()) {
         fitting.retain(|row| row.is_running());
-    } else if fitting.iter().any(|row| row.lives()) {
-        fitting.retain(|row| row.lives());
+    } else if fitting.iter().any(|row| row.is_alive()) {
+        fitting.retain(|row| row.is_alive());
     }
     match fitting[..] {
         [row] => Ok(row),
         [] => Err(Failure::of(
             Kind::NotFound,
             format!("unknown process `{}`{}", plain(word), choices(rows)),
-            "see `remex ps --all`; exited processes are removed after a while",
+            "see `remex ps --all`; exited processes are removed after some time",
         )),
         _ => {
             let names: Vec<_> = fitting.iter().map(|row| plain(&row.name)).collect();
@@ -283,7 +290,7 @@ fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
 fn choices(rows: &[Row]) -> String {
     const MOST: usize = 5;
     match rows.len() {
-        0 => "; there are no processes".to_owned(),
+        0 => "; no processes exist".to_owned(),
         1..=MOST => {
             let names: Vec<_> = rows.iter().map(|row| plain(&row.name)).collect();
             format!("; known: {}", names.join(", "))
@@ -292,7 +299,7 @@ fn choices(rows: &[Row]) -> String {
     }
 }
 
-/// Gives longer names to those that share one.
+/// Gives processes with the same name longer, unambiguous names.
 fn named(mut rows: Vec<Row>) -> Vec<Row> {
     let mut seen = BTreeMap::<String, usize>::new();
     for row in &rows {
@@ -323,7 +330,7 @@ fn row(entry: Entry, sessions: &BTreeMap<String, SessionEntry>) -> Row {
     row
 }
 
-/// Tells whether a name can be typed: it is not empty, and a terminal shows all of it.
+/// Returns whether a name can be typed: it is not empty, and has no invisible characters.
 fn is_word(name: &str) -> bool {
     !name.is_empty() && plain(name) == name
 }
@@ -334,7 +341,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Makes a process as a server would list it, in a session of that name.
+    /// Creates a process as listed by a server, in a session with this name.
     pub(crate) fn process(session: &str, id: &str, state: State) -> Row {
         let entry = Entry {
             process_id: id.to_owned(),

@@ -1,4 +1,4 @@
-//! What a command that goes on for long does about a lost connection: it comes back, and says so in one line.
+//! Reports disconnects and reconnects of long-running commands, in one line each.
 
 use std::time::{Duration, Instant};
 
@@ -9,28 +9,28 @@ use crate::{
     render::{failure::Failure, print, text::span},
 };
 
-/// What is said then.
+/// The notice of a disconnect.
 const LOST: &str = "connection lost; reconnecting";
 
-/// How long the end of a session is waited for.
-const END: Duration = Duration::from_secs(3);
+/// How long ending a session may take.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long the session of somebody who looks on may be without a connection: longer than one is tried for.
-const AWAY: Duration = Duration::from_secs(120);
+/// How long the session of an observer survives without a connection: longer than reconnecting is tried.
+const DETACH_TTL: Duration = Duration::from_secs(120);
 
-/// Lets the session wait for as long as a new connection is tried for.
+/// Keeps the session alive as long as reconnecting is tried.
 pub(crate) fn keep_session(options: &mut Options) {
-    options.detach_ttl = Some(AWAY);
+    options.detach_ttl = Some(DETACH_TTL);
 }
 
-/// Ends a session with everything in it, if its server can be told; otherwise it ends by itself.
+/// Ends a session and its processes; if the server is unreachable, the session expires.
 pub(crate) async fn end(client: Client) {
     if client.connection_state() == ConnectionState::Connected {
-        let _ = tokio::time::timeout(END, client.end()).await;
+        let _ = tokio::time::timeout(END_TIMEOUT, client.end()).await;
     }
 }
 
-/// Does some work, and tells on stderr when it has to wait for the connection; fails when its server is gone.
+/// Runs a command, and reports disconnects on stderr; fails when the user's server has exited.
 pub(crate) async fn with_notices<T>(
     kind: EndpointKind,
     client: &Client,
@@ -55,11 +55,11 @@ pub(crate) async fn with_notices<T>(
     }
 }
 
-/// What there is to say about a connection: that it is lost, and that it is back.
+/// Creates notices about lost and re-established connections.
 #[derive(Debug)]
 pub(crate) struct Notices {
     disconnects: u64,
-    /// Since when there is none, as far as it was said.
+    /// When the connection was lost, if that was reported.
     lost_at: Option<Instant>,
 }
 
@@ -68,11 +68,11 @@ impl Notices {
         Self { disconnects: client.disconnects(), lost_at: None }
     }
 
-    /// Returns what is new; called whenever the condition of the client has changed.
+    /// Returns new notices; call it after every change of the connection state.
     pub(crate) fn next(&mut self, client: &Client) -> Vec<String> {
         let mut notices = Vec::new();
         let condition = client.connection_state();
-        // It may be back before anybody looked.
+        // The client may have reconnected already.
         if client.disconnects() > self.disconnects {
             self.disconnects = client.disconnects();
             if self.lost_at.is_none() {

@@ -1,4 +1,4 @@
-//! Machines that ssh leads to: `ssh://` addresses, and this program copied there.
+//! ssh hosts: `ssh://` addresses, and installing this program there.
 //!
 //! Start at [`target`], [`install`] and [`shares_logins`].
 
@@ -18,11 +18,11 @@ use crate::render::{
     text,
 };
 
-/// Where this program is copied to, relative to the home there, which is where ssh runs commands.
+/// Where this program is installed, relative to the remote home directory, in which ssh runs commands.
 pub(crate) const INSTALLED: &str = ".local/bin/remex";
 
-/// What runs there: takes a program on standard input and puts it in place, if it fits the machine, arrived whole and
-/// runs. Answers in one line. Has no single quote, and no `!` but in `!=`, so that every shell takes it as one word.
+/// The installation script: reads a program from standard input, and installs it if the architecture and checksum match
+/// and it runs. Prints one line. Contains no single quote, and `!` only in `!=`, so that every shell parses it as one word.
 const SCRIPT: &str = "\
 set -e; umask 022; \
 machine=$(uname -sm); if [ \"$machine\" != \"MACHINE\" ]; then echo \"remex-install machine $machine\"; exit 0; fi; \
@@ -33,11 +33,11 @@ if [ \"$(sum < $new)\" != HASH ]; then echo \"remex-install damaged\"; exit 0; f
 if version=$(./$new --version 2>&1); then mv $new PLACE; echo \"remex-install done $version\"; \
 else echo \"remex-install broken $version\"; fi";
 
-/// Reads an address; an `ssh://` one becomes the program that leads there.
+/// Parses an address; an `ssh://` address becomes an ssh program.
 pub(crate) fn target(address: &str) -> Result<Target, Failure> {
     match address.strip_prefix("ssh://") {
         Some(host) => Ok(Target::Program(program(host).map_err(|why| {
-            // There may be a password in it.
+            // It may contain a password.
             let shown = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("…@{host}"));
             Failure::usage(
                 format!("cannot use `ssh://{shown}` as a server: {why}"),
@@ -55,36 +55,36 @@ pub(crate) fn target(address: &str) -> Result<Target, Failure> {
     }
 }
 
-/// Tells whether an address begins as those do that the client knows.
+/// Returns whether the client supports the scheme of an address.
 fn is_known(address: &str) -> bool {
     ["ws://", "wss://", "unix:", "/"].iter().any(|beginning| address.starts_with(beginning))
 }
 
-/// Makes the command line of what follows `ssh://`.
+/// Returns the ssh command line for the part after `ssh://`.
 fn program(host: &str) -> Result<Program, &'static str> {
     let host = host.strip_suffix('/').unwrap_or(host);
     if host.contains('/') {
-        return Err("it has a path");
+        return Err("a path is not allowed");
     }
-    let (user, place) = match host.rsplit_once('@') {
-        Some((user, place)) => (Some(user), place),
+    let (user, address) = match host.rsplit_once('@') {
+        Some((user, address)) => (Some(user), address),
         None => (None, host),
     };
     if user.is_some_and(|user| user.is_empty() || user.contains(':')) {
-        return Err("its user is empty or has a password, which ssh asks for itself");
+        return Err("the user is empty or includes a password; ssh prompts for passwords itself");
     }
-    let (name, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+    let (name, port) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, "")) => (name, None),
-        Some((name, port)) => (name, Some(port.strip_prefix(':').ok_or("something follows the `]`")?)),
-        None => match place.split_once(':') {
+        Some((name, port)) => (name, Some(port.strip_prefix(':').ok_or("only a port may follow `]`")?)),
+        None => match address.split_once(':') {
             Some((name, port)) => (name, Some(port)),
-            None => (place, None),
+            None => (address, None),
         },
     };
     let is_plain = |text: &str| text.chars().all(|letter| !letter.is_whitespace() && !letter.is_control());
-    // ssh would take what begins with `-` for a flag.
+    // ssh would parse a host that starts with `-` as a flag.
     if name.is_empty() || host.starts_with('-') || name.starts_with('-') || !is_plain(host) {
-        return Err("it has no name of a host");
+        return Err("the host is missing or invalid");
     }
     let mut args = Vec::new();
     if let Some(port) = port {
@@ -96,9 +96,9 @@ fn program(host: &str) -> Result<Program, &'static str> {
     Ok(Program { program: "ssh".to_owned(), args, ..Program::default() })
 }
 
-/// Lets an ssh command line run the program that [`install`] has put there.
+/// Changes an ssh command line to run the program that [`install`] installed.
 ///
-/// The command there must be `remex` with any arguments.
+/// The remote command must be `remex` with any arguments.
 pub(crate) fn use_installed(program: &mut Program) -> Result<(), Failure> {
     let Some(login) = program.ssh_login() else { return Err(no_ssh(program)) };
     let mut command = program.args[login.args.len()..].iter_mut();
@@ -113,14 +113,14 @@ pub(crate) fn use_installed(program: &mut Program) -> Result<(), Failure> {
 
 fn no_ssh(program: &Program) -> Failure {
     Failure::usage(
-        format!("cannot install there: {program} is not `ssh HOST remex proxy`"),
-        "copy the program there by other means",
+        format!("cannot install remex: {program} is not `ssh HOST remex proxy`"),
+        "copy the program to the host by other means",
     )
 }
 
-/// Copies this program to where an ssh command line leads, and says what was done.
+/// Installs this program on the host of an ssh command line, and returns a summary.
 ///
-/// ssh may ask at the terminal.
+/// ssh may prompt on the terminal.
 pub(crate) fn install(program: &Program) -> Result<String, Failure> {
     let Some(login) = program.ssh_login() else { return Err(no_ssh(program)) };
     let trouble = |action: &str| {
@@ -152,17 +152,17 @@ pub(crate) fn install(program: &Program) -> Result<String, Failure> {
     if !output.status.success() {
         return Err(Failure::of(
             Kind::Unreachable,
-            format!("cannot install there: {login} failed ({})", output.status),
-            format!("run {login} by hand and see what it says"),
+            format!("cannot install remex: {login} failed ({})", output.status),
+            format!("run {login} by hand and check its output"),
         ));
     }
     let said = String::from_utf8_lossy(&output.stdout);
     outcome(&said, len)
 }
 
-/// Tells whether the user's configuration lets ssh use one connection for several logins.
+/// Returns whether the ssh configuration of the user shares connections.
 pub(crate) fn shares_logins(login: &Program) -> bool {
-    // `-G` prints the configuration for a host, and connects to nobody.
+    // `-G` prints the configuration for a host without connecting.
     let output = Command::new(&login.program)
         .arg("-G")
         .args(&login.args)
@@ -175,47 +175,49 @@ pub(crate) fn shares_logins(login: &Program) -> bool {
     text.lines().any(|line| line.strip_prefix("controlpath ").is_some_and(|path| path != "none"))
 }
 
-/// Makes a sentence, or a failure, of what the script has answered; start-up files may have printed before.
+/// Interprets the output of the script, in which shell start-up files may have printed other lines.
 fn outcome(said: &str, len: u64) -> Result<String, Failure> {
     let answer = said.lines().rev().find_map(|line| line.strip_prefix("remex-install ")).unwrap_or_default();
     let ours = concat!("remex ", env!("CARGO_PKG_VERSION"));
     let size = text::size(len);
     match answer.split_once(' ').unwrap_or((answer, "")) {
-        ("present", _) => Ok(format!("{ours} is there already, at `{INSTALLED}`")),
+        ("present", _) => Ok(format!("{ours} is already installed at `{INSTALLED}`")),
         ("done", version) if version.starts_with(ours) => {
-            Ok(format!("copied {ours} ({size}) to `{INSTALLED}` there; its checksum is right and it runs"))
+            Ok(format!("installed {ours} ({size}) at `{INSTALLED}`; its checksum matches and it runs"))
         }
         ("done", version) => Err(Failure::new(
-            format!("installed `{INSTALLED}` there, and it says that it is `{}`", text::plain(version)),
+            format!("installed `{INSTALLED}`, but its version is `{}`", text::plain(version)),
             format!("this is {ours}; try again"),
         )),
         ("machine", there) => Err(Failure::new(
             format!(
-                "cannot install there: this program is for {}, and that is {}",
+                "cannot install remex: this program is for {}, but the host is {}",
                 machine(),
                 text::plain(there)
             ),
-            "build remex on that machine, or for it, and copy it to a directory of its PATH",
+            "build remex for that host, and copy it to a directory in its PATH",
         )),
-        ("damaged", _) => Err(Failure::new("the program did not arrive whole, and was removed", "try again")),
+        ("damaged", _) => {
+            Err(Failure::new("the program was damaged in transit, and was removed", "try again"))
+        }
         ("broken", why) => Err(Failure::new(
-            format!("this program does not run there: {}", text::plain(why)),
-            "install a static build (`scripts/static`), or build remex there",
+            format!("this program does not run on that host: {}", text::plain(why)),
+            "install a static build (`scripts/static`), or build remex on that host",
         )),
         _ => Err(Failure::new(
-            "cannot install there: the script did not answer",
-            "check that the machine has `sh`, `uname`, `cat` and `sha256sum`",
+            "cannot install remex: the installation script printed no result",
+            "check that the host has `sh`, `uname`, `cat` and `sha256sum`",
         )),
     }
 }
 
-/// Returns what `uname -sm` says where this program runs.
+/// Returns the output of `uname -sm` on this machine.
 fn machine() -> String {
     let uname = rustix::system::uname();
     format!("{} {}", uname.sysname().to_string_lossy(), uname.machine().to_string_lossy())
 }
 
-/// Returns the hash of a file and its length, and goes back to its beginning.
+/// Returns the hash and length of a file, and rewinds it.
 fn digest(file: &mut File) -> io::Result<(String, u64)> {
     let mut hasher = Sha256::new();
     let mut piece = vec![0; 64 << 10];

@@ -1,6 +1,6 @@
-//! The user's own server: one per user and machine, on a socket in the runtime directory, started when it is needed.
+//! The user's local server: one per user and machine, on a socket in the runtime directory, started on demand.
 //!
-//! What was left running lives there. Start at [`ensure_running`].
+//! Background processes run on it. Start at [`ensure_running`].
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -19,17 +19,17 @@ use crate::render::{
     print,
 };
 
-/// How long the server stays when there is nobody and nothing on it.
-const IDLE: &str = "10m";
+/// The idle timeout of the server.
+const IDLE_TIMEOUT: &str = "10m";
 
-/// Where the server listens.
+/// The socket of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Socket {
     pub(crate) path: PathBuf,
 }
 
 impl Socket {
-    /// Returns where it is, whether a server is there or not.
+    /// Returns the default path, whether a server is running or not.
     pub(crate) fn default_path() -> Self {
         let runtime =
             std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -44,24 +44,24 @@ impl Socket {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Returns where the server logs to.
+    /// Returns the log file of the server.
     pub(crate) fn log(&self) -> PathBuf {
         self.directory().join("own.log")
     }
 
-    /// Makes the directory, and makes sure that nobody else can put a socket into it.
+    /// Creates the directory, and checks that only this user can write to it.
     fn prepare(&self) -> Result<(), Failure> {
         let directory = self.directory();
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(|error| Failure::io(&format!("make `{}`", directory.display()), &error))?;
+        made.map_err(|error| Failure::io(&format!("create `{}`", directory.display()), &error))?;
         self.check()
     }
 
-    /// Makes sure that nobody else can put a socket into its directory.
+    /// Checks that only this user can write to the directory.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let directory = self.directory();
         let metadata = fs::symlink_metadata(directory)
-            .map_err(|error| Failure::io(&format!("look at `{}`", directory.display()), &error))?;
+            .map_err(|error| Failure::io(&format!("inspect `{}`", directory.display()), &error))?;
         let safe = metadata.is_dir()
             && metadata.uid() == rustix::process::geteuid().as_raw()
             && metadata.mode() & 0o077 == 0;
@@ -69,48 +69,48 @@ impl Socket {
             return Ok(());
         }
         Err(Failure::new(
-            format!("cannot trust `{}`: it is not a directory that you alone can use", directory.display()),
+            format!("cannot trust `{}`: it is not a private directory of yours", directory.display()),
             "remove it, or `chmod 700` it if it is yours",
         ))
     }
 }
 
-/// What is found where the server listens.
+/// Whether the server is running.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum ServerStatus {
     Running(Socket),
-    /// No socket: the server was never started, or ended in order.
+    /// No socket: the server was never started, or exited normally.
     Nothing,
-    /// A socket that nobody listens on: the server could not remove it any more.
+    /// A stale socket: the server died before it could remove it.
     Died,
 }
 
-/// What became of a server that left its socket behind, and of what ran on it.
+/// Explains a stale socket.
 pub(crate) const DIED: &str = "your remex server died: it was killed, it crashed, or the machine restarted; its watchdog \
                                ended the processes that it ran";
 
-/// Finds out whether the server runs.
-pub(crate) async fn find() -> Result<Found, Failure> {
+/// Returns whether the server is running.
+pub(crate) async fn find() -> Result<ServerStatus, Failure> {
     let socket = Socket::default_path();
     if !socket.directory().exists() {
-        return Ok(Found::Nothing);
+        return Ok(ServerStatus::Nothing);
     }
     socket.check()?;
     probe(socket).await
 }
 
-/// Returns the socket of the running server, `None` where there is none.
+/// Returns the socket of the running server; `None` if it is not running.
 pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
     Ok(match find().await? {
-        Found::Running(socket) => Some(socket),
-        Found::Nothing | Found::Died => None,
+        ServerStatus::Running(socket) => Some(socket),
+        ServerStatus::Nothing | ServerStatus::Died => None,
     })
 }
 
-/// Says that no server runs, and so nothing on it; and what became of the last one, if it did not end in order.
+/// Returns the failure for a server that is not running; explains if the last one died.
 pub(crate) async fn not_running() -> Failure {
     match find().await {
-        Ok(Found::Died) => Failure::of(
+        Ok(ServerStatus::Died) => Failure::of(
             Kind::NotFound,
             DIED,
             format!(
@@ -127,11 +127,11 @@ pub(crate) async fn not_running() -> Failure {
     }
 }
 
-/// Finds the process that listens on the socket.
+/// Returns the process that listens on the socket.
 ///
-/// The kernel knows who called `listen`, which is systemd for a socket of its own: that is never ours to end.
+/// The kernel reports the process that called `listen`; for socket activation that is systemd, which must not be killed.
 pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
-    // Fails at once where a server that hangs has let too many wait.
+    // Fails at once if the backlog of a hanging server is full.
     let peer = UnixStream::connect(&socket.path)
         .await
         .and_then(|connection| Ok(rustix::net::sockopt::socket_peercred(&connection)?))
@@ -144,12 +144,12 @@ pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
     }
     Err(Failure::of(
         Kind::Failed,
-        "cannot tell which process your remex server is: systemd made its socket, or another program",
+        "cannot find the process of your remex server: its socket was created by systemd or another program",
         "stop its unit, such as with `systemctl --user stop remex.service`",
     ))
 }
 
-/// Says that the server is there and does not answer, and how to end that.
+/// Returns the failure for a server that does not respond.
 pub(crate) async fn not_answering(socket: &Socket, error: Error) -> Failure {
     let failure = Failure::from(error);
     let why = failure.what();
@@ -158,38 +158,38 @@ pub(crate) async fn not_answering(socket: &Socket, error: Error) -> Failure {
             let pid = pid.as_raw_nonzero();
             Failure::of(
                 Kind::Unreachable,
-                format!("your remex server (pid {pid}) does not answer: {why}"),
+                format!("your remex server (pid {pid}) does not respond: {why}"),
                 format!(
-                    "if it is stopped, `kill -CONT {pid}` continues it; `kill -KILL {pid}` ends it with everything \
+                    "if it is suspended, `kill -CONT {pid}` resumes it; `kill -KILL {pid}` ends it and everything \
                      that runs on it"
                 ),
             )
         }
         Err(_) => Failure::of(
             Kind::Unreachable,
-            format!("your remex server at `{}` does not answer: {why}", socket.path.display()),
-            "try again; if that does not help, restart its unit or end its process",
+            format!("your remex server at `{}` does not respond: {why}", socket.path.display()),
+            "try again; if that does not help, restart its unit or kill its process",
         ),
     }
 }
 
-/// Returns the socket of the server, which is started unless it runs.
+/// Returns the socket of the server, and starts it if necessary.
 pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     if let Some(socket) = running().await? {
         return Ok(socket);
     }
     let socket = Socket::default_path();
     socket.prepare()?;
-    // Two that start one at the same time would get in each other's way.
+    // Serialize concurrent starts.
     let lock = socket.clone();
     let held = tokio::task::spawn_blocking(move || self::lock(&lock)).await;
     let _held =
         held.map_err(|error| Failure::new(format!("cannot start your remex server: {error}"), "try again"))??;
     let found = probe(socket.clone()).await?;
-    if let Found::Died = found {
+    if let ServerStatus::Died = found {
         print::note(DIED);
     }
-    if !matches!(found, Found::Running(_)) {
+    if !matches!(found, ServerStatus::Running(_)) {
         let starting = socket.clone();
         let started = tokio::task::spawn_blocking(move || start(&starting)).await;
         started.map_err(|error| {
@@ -199,15 +199,15 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     Ok(socket)
 }
 
-async fn probe(socket: Socket) -> Result<Found, Failure> {
+async fn probe(socket: Socket) -> Result<ServerStatus, Failure> {
     match UnixStream::connect(&socket.path).await {
-        Ok(_) => Ok(Found::Running(socket)),
+        Ok(_) => Ok(ServerStatus::Running(socket)),
         Err(error) => match error.kind() {
-            io::ErrorKind::NotFound => Ok(Found::Nothing),
-            io::ErrorKind::ConnectionRefused => Ok(Found::Died),
+            io::ErrorKind::NotFound => Ok(ServerStatus::Nothing),
+            io::ErrorKind::ConnectionRefused => Ok(ServerStatus::Died),
             io::ErrorKind::InvalidInput => Err(Failure::new(
                 format!(
-                    "cannot use your remex server: the path of its socket is too long: `{}`",
+                    "cannot use your remex server: its socket path is too long: `{}`",
                     socket.path.display()
                 ),
                 "set XDG_RUNTIME_DIR to a shorter path",
@@ -220,7 +220,7 @@ async fn probe(socket: Socket) -> Result<Found, Failure> {
     }
 }
 
-/// Waits until nobody else starts the server; the lock ends with the file.
+/// Waits for the start lock, which is released with the file.
 fn lock(socket: &Socket) -> Result<File, Failure> {
     let path = socket.directory().join("own.lock");
     let action = format!("lock `{}`", path.display());
@@ -244,7 +244,7 @@ fn start(socket: &Socket) -> Result<(), Failure> {
             "--max-detach-ttl",
             "forever",
             "--exit-when-idle",
-            IDLE,
+            IDLE_TIMEOUT,
             "--listen",
         ])
         .arg(format!("unix://{}", socket.path.display()))
@@ -256,7 +256,7 @@ fn start(socket: &Socket) -> Result<(), Failure> {
         .map_err(|error| trouble(&error))?;
     let mut announced = String::new();
     let stdout = child.stdout.take();
-    // Only the first of two, which goes as soon as the other one is there.
+    // Waits for the intermediate process, which exits once it has started the server.
     child.wait().map_err(|error| trouble(&error))?;
     if let Some(stdout) = stdout {
         io::BufReader::new(stdout).read_line(&mut announced).map_err(|error| trouble(&error))?;

@@ -1,8 +1,8 @@
-//! A question to the person at the terminal, before something that cannot be undone.
+//! Asks the user to confirm an irreversible action.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-/// Tells whether there is somebody to ask: a script must not hang on a question.
+/// Returns whether the user can be asked: a script must not hang on a question.
 pub(crate) fn is_possible() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
@@ -10,7 +10,7 @@ pub(crate) fn is_possible() -> bool {
 /// Asks a question; only `y` and `yes` count as a yes.
 pub(crate) async fn ask(question: &str) -> bool {
     let _ = io::stderr().write_all(format!("remex: {question} [y/N] ").as_bytes());
-    // A thread of its own, so that signals are heard meanwhile.
+    // In a separate thread, so that signals are handled meanwhile.
     let answer = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
         io::stdin().read_line(&mut line).map(|_| line)

@@ -1,4 +1,4 @@
-//! What a check has found: a word, a time, a reason, and what to do.
+//! The result of a check: verdict, duration, reason and hint.
 //!
 //! Start at [`Finding`].
 
@@ -16,31 +16,32 @@ use crate::render::{
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
-    /// What was looked at.
+    /// The name of the check.
     pub(crate) name: &'static str,
     pub(crate) verdict: Verdict,
     #[serde(rename = "tookMs", serialize_with = "in_ms")]
     pub(crate) took: Option<Duration>,
-    /// What was found, or why not.
+    /// The details, or why it failed.
     pub(crate) what: String,
     /// What to do about it.
-    pub(crate) todo: Option<String>,
+    #[serde(rename = "todo")]
+    pub(crate) hint: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Verdict {
     Ok,
-    /// It works, but not as well as it could.
+    /// It works, with limitations.
     Warning,
     Failed,
-    /// Nobody looked, for a reason.
+    /// It was not checked, for a reason.
     Skipped,
 }
 
 impl Finding {
     pub(crate) fn new(name: &'static str, verdict: Verdict, what: impl Into<String>) -> Self {
-        Self { name, verdict, took: None, what: what.into(), todo: None }
+        Self { name, verdict, took: None, what: what.into(), hint: None }
     }
 
     pub(crate) fn ok(name: &'static str, what: impl Into<String>) -> Self {
@@ -49,12 +50,12 @@ impl Finding {
 
     pub(crate) fn failed(name: &'static str, failure: &Failure) -> Self {
         let mut finding = Self::new(name, Verdict::Failed, failure.what());
-        finding.todo = failure.todo().map(str::to_owned);
+        finding.hint = failure.todo().map(str::to_owned);
         finding
     }
 
-    pub(crate) fn todo(mut self, todo: impl Into<String>) -> Self {
-        self.todo = Some(todo.into());
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
         self
     }
 
@@ -64,12 +65,12 @@ impl Finding {
     }
 }
 
-/// Tells whether something failed.
+/// Returns whether a check failed.
 pub(crate) fn any_failed(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.verdict == Verdict::Failed)
 }
 
-/// Writes findings for people; `failed` is the word for what did not work.
+/// Formats findings as text; `failed` is the word for failed checks.
 pub(crate) fn text(findings: &[Finding], failed: &str) -> String {
     let colour = Colour::of_stdout();
     let mut text = String::new();
@@ -85,14 +86,14 @@ pub(crate) fn text(findings: &[Finding], failed: &str) -> String {
         let line = format!("  {word}  {:<17}  {took:>7}  {}", finding.name, plain(&finding.what));
         text.push_str(line.trim_end());
         text.push('\n');
-        if let Some(todo) = &finding.todo {
-            text.push_str(&format!("{:39}hint: {}\n", "", plain(todo)));
+        if let Some(hint) = &finding.hint {
+            text.push_str(&format!("{:39}hint: {}\n", "", plain(hint)));
         }
     }
     text
 }
 
-/// Writes a short time in at most seven letters: `0.04 ms`, `12 ms`, `1.5 s`.
+/// Formats a short duration in at most seven characters: `0.04 ms`, `12 ms`, `1.5 s`.
 pub(crate) fn short(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1000.0;
     match ms {
@@ -104,6 +105,6 @@ pub(crate) fn short(time: Duration) -> String {
 }
 
 fn in_ms<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    // Microseconds are as fine as anybody can use.
+    // Rounded to microseconds.
     time.map(|time| (time.as_secs_f64() * 1e6).round() / 1000.0).serialize(serializer)
 }

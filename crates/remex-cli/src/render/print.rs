@@ -1,6 +1,6 @@
-//! What reaches people and scripts on the standard streams.
+//! Prints to the standard streams.
 //!
-//! Colours are for terminals only, never say anything that the words do not, and `NO_COLOR` switches them off.
+//! Colours are used only on terminals, carry no extra information, and are disabled by `NO_COLOR`.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -14,10 +14,10 @@ use crate::render::{
     text::{self, width},
 };
 
-/// The version of every JSON shape; it grows when a member changes its meaning or goes.
-const SHAPE: u32 = 1;
+/// The version of the JSON formats; increased when a member is removed or changes its meaning.
+const JSON_VERSION: u32 = 1;
 
-/// A listing under its version.
+/// A listing with the format version.
 #[derive(Serialize)]
 struct Versioned<'a, T> {
     version: u32,
@@ -25,7 +25,7 @@ struct Versioned<'a, T> {
     listing: &'a T,
 }
 
-/// Prints text on stdout as it is.
+/// Prints text on stdout unchanged.
 pub(crate) fn out(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout
@@ -36,24 +36,24 @@ pub(crate) fn out(text: impl AsRef<[u8]>) -> Result<(), Failure> {
 
 /// Prints a listing as one line of JSON; `listing` is a struct, whose members follow `version`.
 pub(crate) fn json(listing: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(&Versioned { version: SHAPE, listing })
+    let text = serde_json::to_string(&Versioned { version: JSON_VERSION, listing })
         .map_err(|error| Failure::new(format!("cannot print JSON: {error}"), "report this as a defect"))?;
     out(text + "\n")
 }
 
-/// Says something beside the output, in one line on stderr.
+/// Prints a note on stderr, in one line.
 pub(crate) fn note(text: impl AsRef<str>) {
     aside(&format!("remex: {}", text.as_ref()));
 }
 
-/// Keeps whatever would be said beside the output from now on to ourselves: a shell asks, and a person is typing.
-pub(crate) fn be_quiet() {
+/// Suppresses all notes from now on, for shell completion.
+pub(crate) fn suppress_notes() {
     QUIET.store(true, Relaxed);
 }
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Writes a line on stderr; when nobody reads it any more, there is nobody to tell.
+/// Prints a line on stderr; ignores errors.
 pub(crate) fn aside(line: &str) {
     if QUIET.load(Relaxed) {
         return;
@@ -61,19 +61,19 @@ pub(crate) fn aside(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Tells whether the terminal, if there is one, understands more than letters and line feeds.
+/// Returns whether the terminal supports control sequences.
 pub(crate) fn can_erase() -> bool {
     std::env::var_os("TERM").is_some_and(|value| !value.is_empty() && value != "dumb")
 }
 
-/// Whether and how standard output is coloured.
+/// Whether standard output is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     On,
     Off,
 }
 
-/// How a word stands out.
+/// The style of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Bold,
@@ -83,7 +83,7 @@ pub(crate) enum Tone {
 }
 
 impl Colour {
-    /// Decides for standard output.
+    /// Returns the setting for standard output.
     pub(crate) fn of_stdout() -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         if io::stdout().is_terminal() && !unwanted && can_erase() { Self::On } else { Self::Off }
@@ -103,7 +103,7 @@ impl Colour {
     }
 }
 
-/// Prints columns under a heading; on a terminal lines are cut at its width.
+/// Prints a table with a heading; on a terminal, lines are truncated to its width.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
     let mut widths = heading.map(width);
     for row in rows {
@@ -127,7 +127,7 @@ pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) ->
     out(text)
 }
 
-/// Cuts a line at the width of the terminal.
+/// Truncates a line to the width of the terminal.
 fn truncated(line: &str) -> String {
     let columns =
         io::stdout().is_terminal().then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();

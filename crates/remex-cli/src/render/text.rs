@@ -1,10 +1,10 @@
-//! Times and sizes as people write and read them.
+//! Parses and formats times, sizes and text for terminals.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use unicode_width::UnicodeWidthStr as _;
 
-/// Reads `500ms`, `10s`, `5m`, `24h` or `7d`.
+/// Parses `500ms`, `10s`, `5m`, `24h` or `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -21,7 +21,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(ms).map(Duration::from_millis).ok_or_else(wrong)
 }
 
-/// Writes a time in at most six letters: `0.3s`, `42s`, `5m03s`, `3h20m`, `12d`.
+/// Formats a duration in at most six characters: `0.3s`, `42s`, `5m03s`, `3h20m`, `12d`.
 pub(crate) fn age(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -33,7 +33,7 @@ pub(crate) fn age(time: Duration) -> String {
     }
 }
 
-/// Writes a number of bytes in at most seven letters: `512B`, `1.5KiB`, `20MiB`.
+/// Formats a number of bytes in at most seven characters: `512B`, `1.5KiB`, `20MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -49,7 +49,7 @@ pub(crate) fn size(bytes: u64) -> String {
     if amount < 9.95 { format!("{amount:.1}{}", UNITS[unit]) } else { format!("{amount:.0}{}", UNITS[unit]) }
 }
 
-/// Writes a number of bytes for a sentence: `512 bytes`, `59 MiB`.
+/// Formats a number of bytes for a sentence: `512 bytes`, `59 MiB`.
 pub(crate) fn amount(bytes: u64) -> String {
     match bytes {
         1 => "1 byte".to_owned(),
@@ -62,7 +62,7 @@ pub(crate) fn amount(bytes: u64) -> String {
     }
 }
 
-/// Writes how long something took for a sentence: `0.3 s`, `42 s`, `5 min 3 s`.
+/// Formats a duration for a sentence: `0.3 s`, `42 s`, `5 min 3 s`.
 pub(crate) fn span(time: Duration) -> String {
     match time.as_secs() {
         0..10 => format!("{:.1} s", time.as_secs_f64().clamp(0.1, 9.9)),
@@ -71,16 +71,16 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
-/// Returns the time as milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Writes milliseconds since 1970 as a date and time: `2026-11-15T13:01:02.123Z`.
+/// Formats milliseconds since 1970 as a date and time: `2026-11-15T13:01:02.123Z`.
 pub(crate) fn utc(ms: i64) -> String {
     let (days, of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
-    // Counted in years that begin in March, the day that some years have more comes last; an era has 400 years.
+    // In years that start in March, the leap day is the last day; an era has 400 years.
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -94,17 +94,17 @@ pub(crate) fn utc(ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-/// Writes words as a shell would read them, with whatever a terminal could take for an order made visible.
+/// Formats a command line, quoted for a shell, with control characters replaced.
 pub(crate) fn line(argv: &[String]) -> String {
     argv.iter().map(|word| quoted(&plain(word))).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns how many columns of a terminal a text takes: East Asian letters and emoji take two.
+/// Returns the width of a text in terminal columns: East Asian characters and emoji take two.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Cuts a text that takes more columns than this, and ends it with `…` then.
+/// Truncates a text to this many columns, ending with `…`.
 pub(crate) fn within(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -112,27 +112,27 @@ pub(crate) fn within(text: &str, columns: usize) -> String {
     beginning(text, columns.saturating_sub(1)).to_owned() + "…"
 }
 
-/// Returns as much of a text as fits into this many columns.
+/// Returns the longest prefix that fits into this many columns.
 pub(crate) fn beginning(text: &str, columns: usize) -> &str {
-    // Measured as a whole, because some letters change the one before.
+    // Measured as a whole, because combining characters change the one before.
     let fits = |end: &usize| width(&text[..*end]) <= columns;
     let ends = text.char_indices().map(|(start, letter)| start + letter.len_utf8());
     &text[..ends.take_while(fits).last().unwrap_or_default()]
 }
 
-/// Fills a text with spaces up to this many columns.
+/// Pads a text with spaces to this many columns.
 pub(crate) fn padded(text: &str, columns: usize) -> String {
     let missing = columns.saturating_sub(width(text));
     format!("{text}{}", " ".repeat(missing))
 }
 
-/// Replaces control characters: what a name says must not move anybody's cursor, nor turn letters around or hide them.
+/// Replaces control characters, so that untrusted text cannot move the cursor, reorder characters or hide them.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|letter| if is_order(letter) { '\u{fffd}' } else { letter }).collect()
+    text.chars().map(|letter| if is_control(letter) { '\u{fffd}' } else { letter }).collect()
 }
 
-/// Tells whether a letter is none, but tells a terminal what to do with others.
-pub(crate) fn is_order(letter: char) -> bool {
+/// Returns whether a character controls the terminal instead of being displayed.
+pub(crate) fn is_control(letter: char) -> bool {
     letter.is_control()
         || matches!(
             letter,

@@ -132,5 +132,5 @@ fn a_script_that_starts_a_server_gets_the_address_and_no_more() {
     let server = Server::start();
     let url = server.address().to_owned();
     let finished = server.stop();
-    assert_eq!((finished.stdout.as_str(), finished.stderr), ("", format!("remex listens on {url}")));
+    assert_eq!((finished.stdout.as_str(), finished.stderr), ("", format!("remex is listening on {url}")));
 }

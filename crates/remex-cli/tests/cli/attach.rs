@@ -64,7 +64,11 @@ fn a_name_is_given_away_once_its_command_has_ended() {
     assert_eq!(start("exec sleep 1000").code, Some(0));
     let refused = start("true");
     assert_eq!(refused.code, Some(125));
-    assert!(refused.err.starts_with("remex: cannot start `nightly`: something of that name runs already\n"));
+    assert!(
+        refused
+            .err
+            .starts_with("remex: cannot start `nightly`: a process with that name is already running\n")
+    );
     assert_eq!(home.say(&["kill", "--tree", "nightly"]).code, Some(0));
     assert_eq!(start("exit 4").code, Some(0));
     assert_eq!(home.say(&["wait", "nightly"]).code, Some(4));
@@ -107,7 +111,7 @@ fn who_attaches_and_goes_leaves_the_process_alone() {
     let mut screen = Screen::remex(&home, &["attach", "reader"]);
     screen.wait_for("ready");
     screen.keys("~.\r");
-    screen.wait_for("`reader` runs on");
+    screen.wait_for("`reader` keeps running");
     assert_eq!(screen.end(), Some(0));
     let mut screen = Screen::remex(&home, &["attach", "reader"]);
     screen.keys("a line\r");
@@ -173,7 +177,7 @@ fn what_takes_no_input_can_be_left_after_some_was_typed() {
     screen.keys("hello?\r");
     screen.wait_for("hello?");
     screen.keys("~.\r");
-    screen.wait_for("`deaf` runs on");
+    screen.wait_for("`deaf` keeps running");
     assert_eq!(screen.end(), Some(0));
 }
 
@@ -221,8 +225,8 @@ fn a_server_that_ends_everything_with_its_connection_is_told() {
     assert_eq!(said.code, Some(125));
     assert_eq!(
         said.err,
-        "remex: cannot leave anything running on far: it ends everything with its connection\n  hint: let its program \
-         be `remex proxy` instead of `remex serve --listen stdio`, or connect to a socket\n"
+        "remex: cannot keep processes running on far: its server ends them with the connection\n  hint: use \
+         `remex proxy` instead of `remex serve --listen stdio` as its program, or connect to a socket\n"
     );
     assert_eq!(home.say(&["run", "--on", "far", "--", "echo", "hi"]).out, "hi\n");
 }
@@ -257,9 +261,9 @@ fn another_escape_character_leaves_and_a_tilde_is_a_key() {
     screen.keys("~.\r");
     screen.wait_for("not found");
     screen.keys("\x1d?");
-    screen.wait_for("^]. leaves it running, ^]k ends it with everything it started, ^]^] sends ^]");
+    screen.wait_for("^]. detaches, ^]k ends the process and everything it started, ^]^] sends ^]");
     screen.keys("\x1d.");
-    screen.wait_for("`work` runs on");
+    screen.wait_for("`work` keeps running");
     assert_eq!(screen.end(), Some(0));
     assert_eq!(home.say(&["attach", "--escape", "two", "work"]).code, Some(2));
 }

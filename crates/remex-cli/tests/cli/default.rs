@@ -49,7 +49,7 @@ fn the_flags_count_more_than_the_variable_and_that_more_than_the_default() {
     ] {
         assert_eq!(&runs_at(&world, variable, flags), at, "{variable} {flags:?}");
     }
-    assert_eq!(world.say(&["env", "default", "--unset"]), said(0, "commands work on this machine\n", ""));
+    assert_eq!(world.say(&["env", "default", "--unset"]), said(0, "commands use this machine\n", ""));
     assert_eq!(runs_at(&world, "", &[]), here);
 }
 
@@ -64,7 +64,10 @@ fn whatever_looks_after_processes_works_in_the_default_environment() {
 
     let listed = world.say(&["ps"]);
     assert!(listed.out.contains("job"), "{listed:?}");
-    assert_eq!(listed.err, "remex: this is `build`, your default environment; `--here` shows this machine\n");
+    assert_eq!(
+        listed.err,
+        "remex: showing `build`, your default environment; use `--here` for this machine\n"
+    );
     assert_eq!(world.say(&["ps", "-q"]), said(0, "job\n", ""));
     assert!(world.say(&["ps", "--json"]).out.contains("\"environment\":\"build\""));
     assert!(world.say(&["ps", "--all-envs"]).out.contains("build (default)  job"));
@@ -114,8 +117,8 @@ fn the_default_is_kept_in_the_file_with_its_comments() {
     put(&format!("# Mine.\n\n{environment}"));
     assert_eq!(home.say(&["env", "default", "a"]), said(0, "`a` is the default\n", ""));
     assert_eq!(file(), format!("# Mine.\n\ndefault = \"a\"\n\n{environment}"));
-    assert_eq!(home.say(&["env", "default", "local"]), said(0, "commands work on this machine\n", ""));
-    assert_eq!(home.say(&["env", "default", "--unset"]), said(0, "commands work on this machine\n", ""));
+    assert_eq!(home.say(&["env", "default", "local"]), said(0, "commands use this machine\n", ""));
+    assert_eq!(home.say(&["env", "default", "--unset"]), said(0, "commands use this machine\n", ""));
     assert_eq!(file(), format!("# Mine.\n\n{environment}"));
     assert_eq!(
         home.say(&["env", "default", "nowhere"]),
@@ -149,7 +152,7 @@ fn doctor_looks_at_this_machine_and_says_how_to_look_at_the_default() {
         (looked.code, looked.err.as_str()),
         (
             Some(0),
-            "remex: this is this machine; `remex doctor --on build` looks at your default environment\n"
+            "remex: checking this machine; `remex doctor --on build` checks your default environment\n"
         )
     );
     let json = world.say(&["doctor", "--json"]);

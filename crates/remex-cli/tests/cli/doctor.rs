@@ -82,7 +82,7 @@ fn scarcity_is_a_warning_and_no_problem() {
     let said = said(&command.finished());
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.contains("warning  open files") && said.out.contains("ulimit -n"), "{said:?}");
-    assert!(said.out.contains("warning  process marks") && said.out.contains("LimitLOCKS="), "{said:?}");
+    assert!(said.out.contains("warning  process tags") && said.out.contains("LimitLOCKS="), "{said:?}");
     assert!(said.out.ends_with("problems: 0, warnings: 2\n"), "{said:?}");
 }
 

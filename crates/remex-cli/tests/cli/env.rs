@@ -48,7 +48,7 @@ fn an_environment_is_added_listed_and_removed() {
     let said =
         home.say(&["env", "add", "dev", "ws://127.0.0.1:7070", "--default", "--connect-timeout", "1500ms"]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "added `dev`: ws://127.0.0.1:7070\n"), "{said:?}");
-    assert_eq!(said.err, "remex: try it with `remex env test dev`\n");
+    assert_eq!(said.err, "remex: check it with `remex env test dev`\n");
     assert_eq!((mode(&home.environments()), mode(home.environments().parent().unwrap())), (0o600, 0o700));
     let said = home.say(&["env", "add", "far", "--", "./bin/way", "far.example", "--", "remex", "proxy"]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -80,7 +80,7 @@ fn an_environment_is_added_listed_and_removed() {
     assert_eq!(home.say(&["env", "ls"]), home.say(&["env", "list"]));
     let said = home.say(&["env", "rm", "dev"]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "removed `dev`\n"), "{said:?}");
-    assert!(said.err.contains("`dev` was the default, which is `local` now"), "{said:?}");
+    assert!(said.err.contains("`dev` was the default, which is now `local`"), "{said:?}");
     let text = fs::read_to_string(home.environments()).unwrap();
     assert!(text.starts_with("[[environments]]\nid = \"far\"\n"), "{text}");
 }
@@ -136,7 +136,7 @@ fn a_change_that_would_be_wrong_is_refused_and_the_file_stays() {
     put(&home, before);
     for (args, code, why) in [
         (&["add", "dev", "ws://other:1"][..], 2, "environment `dev` already exists"),
-        (&["add", "local", "ws://other:1"], 2, "`local`: the name has a meaning of its own"),
+        (&["add", "local", "ws://other:1"], 2, "`local`: the name is reserved"),
         (&["add", "a b", "ws://other:1"], 2, "an id may contain only ASCII letters"),
         (&["add", "x", "ftp://host"], 2, "cannot use `ftp://host` as a server"),
         (&["add", "x", "ws://me:secret@host"], 2, "cannot use `ws://…@host` as a server"),
@@ -244,7 +244,7 @@ fn a_server_that_says_nothing_after_the_handshake_is_found_out_in_time() {
     assert_eq!(said.code, Some(1), "{said:?}");
     let environments = &listing(&said)["environments"];
     assert_eq!(environments[0]["checks"][2]["name"], "round trip");
-    assert_eq!(environments[0]["checks"][2]["what"], "no answer in time");
+    assert_eq!(environments[0]["checks"][2]["what"], "timed out");
     // What could not be tried does not count as working.
     assert_eq!(environments[0]["checks"][3]["verdict"], "failed");
     assert_eq!((&environments[0]["ok"], &environments[1]["ok"]), (&json!(false), &json!(true)), "{said:?}");
@@ -306,7 +306,7 @@ fn a_bad_token_file_concerns_its_environment_alone() {
         assert!(said.out.contains(out), "{args:?}: {said:?}");
         assert_eq!(said.err.matches(told).count(), 1, "{args:?}: {said:?}");
     }
-    let remedy = "hint: write the token to that file, or name the one that has it with `remex env set bad --token-file PATH`";
+    let remedy = "hint: write the token to that file, or choose another one with `remex env set bad --token-file PATH`";
     let said = home.say(&["run", "--on", "bad", "--", "true"]);
     assert_eq!(said.code, Some(125), "{said:?}");
     assert!(said.err.contains(remedy), "{said:?}");
@@ -388,7 +388,7 @@ fn an_environments_file_that_is_a_pipe_is_refused_and_not_waited_for() {
     ] {
         let said = home.say(args);
         let refusal = format!(
-            "remex: cannot read `{}`: it is not a file\n  hint: move it away; `remex env add` makes a new one\n",
+            "remex: cannot read `{}`: it is not a regular file\n  hint: move it away; `remex env add` creates a new one\n",
             home.environments().display()
         );
         assert_eq!((said.code, said.err), (Some(1), refusal), "{args:?}");
@@ -409,7 +409,7 @@ fn a_peer_that_never_answers_is_named_with_the_limit() {
             (
                 Some(code),
                 "remex: cannot connect to `mute`: the handshake took longer than 100ms\n  \
-                 hint: check that `cat` leads to a remex server; `remex env set mute --connect-timeout 30s` allows more time\n"
+                 hint: check that `cat` connects to a remex server; `remex env set mute --connect-timeout 30s` allows more time\n"
             ),
             "{args:?}"
         );

@@ -120,7 +120,7 @@ fn names_are_whole_or_the_beginning_of_one() {
         ended(
             3,
             "remex: unknown process `nothing`; known: build, builder, lint\n  \
-             hint: see `remex ps --all`; exited processes are removed after a while\n"
+             hint: see `remex ps --all`; exited processes are removed after some time\n"
         )
     );
     assert_eq!(left.say(&["kill", ""]).code, Some(2));
@@ -129,7 +129,7 @@ fn names_are_whole_or_the_beginning_of_one() {
     // Nor does the beginning of one, outside of a terminal.
     assert_eq!(
         left.say(&["kill", "build", "l"]),
-        ended(2, "remex: `l` is only the beginning of `lint`\n  hint: kill it by its whole name\n")
+        ended(2, "remex: `l` is only a prefix of `lint`\n  hint: use the full name to kill it\n")
     );
     assert_eq!(out(left.say(&["ps", "-q"])), "build\nbuilder\nlint\n");
     let killed = format!("sent SIGTERM to {}\nsent SIGTERM to {}\n", pid(&left, "build"), pid(&left, "lint"));
@@ -138,7 +138,7 @@ fn names_are_whole_or_the_beginning_of_one() {
     assert_eq!(left.say(&["wait", "lint"]), ended(143, ""));
     // One that goes on does not hide that another has ended.
     let said = left.say(&["wait", "builder", "lint", "--timeout", "100ms"]);
-    assert_eq!(said, ended(124, "remex: `builder` still runs\n"));
+    assert_eq!(said, ended(124, "remex: `builder` is still running\n"));
     assert_eq!(out(left.say(&["ps", "-q"])), "builder\n");
 }
 
@@ -150,7 +150,7 @@ fn on_a_terminal_kill_asks_whether_the_beginning_of_a_name_is_meant() {
     let mut screen = left.screen(&["kill", "bu"]);
     screen.wait_for(question.trim_end());
     screen.keys("\r");
-    screen.wait_for("was left alone");
+    screen.wait_for("was not changed");
     assert_eq!(screen.end(), Some(1));
     assert_eq!(out(left.say(&["ps", "-q"])), "build\n");
     let mut screen = left.screen(&["kill", "bu"]);
@@ -174,7 +174,7 @@ fn a_signal_goes_by_name_or_number_and_only_to_what_runs() {
     assert_eq!(left.say(&["wait", "second"]), ended(137, ""));
     assert_eq!(
         left.say(&["kill", "first"]),
-        ended(1, "remex: cannot kill `first`: it has ended (exit 7)\n  hint: see `remex ps`\n")
+        ended(1, "remex: cannot kill `first`: it has exited (exit 7)\n  hint: see `remex ps`\n")
     );
     assert_eq!(left.say(&["kill", "first", "-s", "NONE"]).code, Some(2));
     for (short, name) in [("-9", "third"), ("-KILL", "fourth")] {
@@ -202,7 +202,7 @@ fn a_tree_is_ended_with_all_that_it_started() {
     assert_eq!(listing["processes"][0]["cause"], "terminated", "{listing}");
     assert_eq!(
         left.say(&["kill", "stubborn", "--tree"]),
-        ended(1, "remex: cannot kill `stubborn`: it has ended (SIGTERM)\n  hint: see `remex ps`\n")
+        ended(1, "remex: cannot kill `stubborn`: it has exited (SIGTERM)\n  hint: see `remex ps`\n")
     );
     left.ready("other", stubborn);
     assert!(
@@ -213,8 +213,8 @@ fn a_tree_is_ended_with_all_that_it_started() {
         left.say(&["kill", "other", "--tree", "--signal", "INT"]),
         ended(
             2,
-            "remex: cannot send SIGINT to a whole tree: a tree is only ended, with TERM or KILL\n  \
-             hint: leave out `--tree` to signal the process and its group\n"
+            "remex: cannot send SIGINT to a whole tree: `--tree` supports only TERM and KILL\n  \
+             hint: omit `--tree` to signal the process and its group\n"
         )
     );
 }
@@ -252,8 +252,8 @@ fn what_a_process_left_behind_is_shown_and_can_be_ended() {
         ended(
             1,
             &format!(
-                "remex: cannot signal `gone`: it has ended (exit 0), and only what it started lives on \
-                 (pids {one}, {other})\n  hint: `--tree` ends that, too\n"
+                "remex: cannot signal `gone`: it has exited (exit 0), but processes it started are still running \
+                 (pids {one}, {other})\n  hint: add `--tree` to end them\n"
             )
         )
     );
@@ -269,7 +269,7 @@ fn what_a_process_left_behind_is_shown_and_can_be_ended() {
     });
     assert_eq!(
         told.recv_timeout(PATIENCE).expect("`logs --follow` says why it goes on"),
-        "remex: `gone` has ended, but something that it started holds its output open; \
+        "remex: `gone` has exited, but a process that it started keeps its output open; \
          `remex kill gone --tree` ends that\n"
     );
     let killed = left.say(&["kill", "gone", "--tree", "--grace", "100ms"]);
@@ -285,7 +285,7 @@ fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
     left.waiting("second", "exit 4");
     assert_eq!(
         left.say(&["wait", "first", "second", "--timeout", "50ms"]),
-        ended(124, "remex: `first` still runs\nremex: `second` still runs\n")
+        ended(124, "remex: `first` is still running\nremex: `second` is still running\n")
     );
     let mut wait = left.home.remex(&["wait", "second", "first", "--json"]);
     let wait = wait.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -332,7 +332,7 @@ fn a_terminal_takes_a_size_and_pipes_do_not() {
     );
     assert_eq!(
         left.say(&["resize", "screen", "40x120"]),
-        refused("`screen`: it has ended (exit 0)", "see `remex ps`")
+        refused("`screen`: it has exited (exit 0)", "see `remex ps`")
     );
     assert_eq!(left.say(&["resize", "screen", "40"]).code, Some(2));
 }
@@ -397,7 +397,7 @@ fn what_has_ended_is_removed_by_name_or_all_at_once() {
     );
     assert_eq!(
         left.say(&["rm", "brok"]),
-        ended(2, "remex: `brok` is only the beginning of `broken`\n  hint: remove it by its whole name\n")
+        ended(2, "remex: `brok` is only a prefix of `broken`\n  hint: use the full name to remove it\n")
     );
     assert_eq!(out(left.say(&["ps", "-aq"])), "build\nbroken\nother\n");
     assert_eq!(out(left.say(&["rm", "broken"])), "removed `broken` (exit 3)\n");
@@ -474,7 +474,7 @@ fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
     let left = Left::behind("night");
     // How each command ends, and what it says.
     let tries: [(&[&str], i32, &str); 3] = [
-        (&["kill", "bu"], 1, "cannot kill `build`: it has ended meanwhile"),
+        (&["kill", "bu"], 1, "cannot kill `build`: it has already exited"),
         (&["kill", "--tree", "bu"], 0, "ended build"),
         (&["rm", "bu"], 0, "removed `build`"),
     ];
@@ -507,8 +507,8 @@ fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
     let silent = ended(
         4,
         &format!(
-            "remex: your remex server (pid {number}) does not answer: the handshake timed out after 10s\n  \
-             hint: if it is stopped, `kill -CONT {number}` continues it; `kill -KILL {number}` ends it with \
+            "remex: your remex server (pid {number}) does not respond: the handshake timed out after 10s\n  \
+             hint: if it is suspended, `kill -CONT {number}` resumes it; `kill -KILL {number}` ends it and \
              everything that runs on it\n"
         ),
     );
@@ -526,10 +526,7 @@ fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
 fn the_own_server_is_looked_at_and_stopped() {
     let home = Home::new();
     let status = home.say(&["server", "status"]);
-    assert_eq!(
-        (status.code, status.out.as_str()),
-        (Some(3), "not running; it is started when it is needed\n")
-    );
+    assert_eq!((status.code, status.out.as_str()), (Some(3), "not running; it is started on demand\n"));
     assert_eq!(home.say(&["server", "stop"]).code, Some(3));
     home.say(&["run", "--detach", "--name", "work", "--", "sleep", "1000"]);
     let server = home.own_server().unwrap();
@@ -543,7 +540,7 @@ fn the_own_server_is_looked_at_and_stopped() {
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(
         refused.err.starts_with("remex: cannot stop your remex server: `work` (pid ")
-            && refused.err.ends_with("would end with it\n  hint: add `--force` to end them, too\n"),
+            && refused.err.ends_with("would end with it\n  hint: add `--force` to end them\n"),
         "{refused:?}"
     );
     let process = Watched::find(server).unwrap();
@@ -564,7 +561,7 @@ fn a_runtime_directory_that_is_too_long_is_told_with_what_to_do() {
     assert_eq!(said.code, Some(125), "{said:?}");
     let socket = long.join("remex/own.sock");
     let expected = format!(
-        "remex: cannot use your remex server: the path of its socket is too long: `{}`\n  \
+        "remex: cannot use your remex server: its socket path is too long: `{}`\n  \
          hint: set XDG_RUNTIME_DIR to a shorter path\n",
         socket.display()
     );

@@ -62,7 +62,7 @@ fn a_mistyped_option_is_refused_instead_of_run() {
             "{args:?}"
         );
     };
-    let run = "remex run --help`; options of the command itself follow its name";
+    let run = "remex run --help`; put the options of the command after its name";
     refused(
         &["run", "--detatch", "--", "true"],
         "unexpected option `--detatch`; did you mean `--detach`?",
@@ -191,7 +191,7 @@ fn a_later_ctrl_c_interrupts_again() {
     assert_eq!(child.ended().code(), Some(8));
     let mut err = String::new();
     Patient::new(child.stderr.take().unwrap()).read_to_string(&mut err).unwrap();
-    let told = "remex: interrupted; Ctrl-C again within 2 s kills it with everything it started\n";
+    let told = "remex: interrupted; press Ctrl-C again within 2 s to kill it and everything it started\n";
     assert_eq!(err, told.repeat(2));
 }
 
@@ -324,7 +324,7 @@ fn ctrl_z_suspends_the_command_too_and_both_go_on() {
         let pid = line(&mut BufReader::new(Patient::new(child.stdout.take().unwrap())));
         signal(&child, Signal::TSTP);
         let mut err = BufReader::new(Patient::new(child.stderr.take().unwrap()));
-        assert_eq!(line(&mut err), "remex: suspended, and so is the command");
+        assert_eq!(line(&mut err), "remex: suspended together with the command");
         let stopped = waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::STOPPED).unwrap().unwrap();
         assert!(stopped.stopped(), "{place:?}");
         // The kernel stops it in a moment; it is no child of ours whose stop could be waited for.

@@ -160,7 +160,7 @@ fn without_a_terminal_the_remedy_is_told() {
     let said = say_without_terminal(&far.near, &run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
     assert!(said.err.contains("Host key verification failed"), "{said:?}");
-    let hint = "hint: run `ssh far true` at a terminal; once that works without a question, this does too";
+    let hint = "hint: run `ssh far true` at a terminal; once that works without a prompt, this works too";
     assert!(said.err.contains(hint), "{said:?}");
 }
 
@@ -238,7 +238,7 @@ fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
     let before = fs::read_to_string(far.near.environments()).unwrap();
     let said = far.near.say(&["env", "set", "box", "--install"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("is there already, at `.local/bin/remex`"), "{said:?}");
+    assert!(said.err.contains("is already installed at `.local/bin/remex`"), "{said:?}");
     assert_eq!(fs::read_to_string(far.near.environments()).unwrap(), before);
 
     // The one that runs stays as it is, so the new one has to be another file.
@@ -258,7 +258,7 @@ fn a_machine_that_the_program_is_not_for_is_left_alone() {
     let before = fs::read_to_string(far.near.environments()).unwrap();
     let said = far.near.say(&["env", "add", "box", &far.url(), "--install"]);
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("cannot install there: this program is for Linux "), "{said:?}");
+    assert!(said.err.contains("cannot install remex: this program is for Linux "), "{said:?}");
     assert!(said.err.contains("and that is Linux riscv64\n  hint: build remex on that machine"), "{said:?}");
     assert!(!far.home.path(".local").exists());
     assert_eq!(fs::read_to_string(far.near.environments()).unwrap(), before);

@@ -217,8 +217,8 @@ fn without_a_terminal_ps_is_named() {
     let expected = Said {
         code: Some(2),
         out: String::new(),
-        err: "remex: cannot show a live screen: standard input and output are not a terminal\n  \
-              hint: use `remex ps`, for programs with `--json`\n"
+        err: "remex: cannot show a live view: standard input and output are not a terminal\n  \
+              hint: use `remex ps`, in scripts with `--json`\n"
             .to_owned(),
     };
     assert_eq!(home.say(&["top"]), expected);

@@ -89,7 +89,7 @@ fn a_file_that_cannot_be_read_is_an_error_and_not_as_good_as_none() {
     let home = Home::new();
     let path = home.path().join(".config/remex/environments.toml");
     fs::create_dir_all(&path).unwrap();
-    assert_eq!(told(&home), format!("cannot read `{}`: it is not a file", path.display()));
+    assert_eq!(told(&home), format!("cannot read `{}`: it is not a regular file", path.display()));
     fs::remove_dir(&path).unwrap();
     std::os::unix::fs::symlink("nowhere", &path).unwrap();
     assert!(matches!(home.configured(), Err(Problem::Unreadable { .. })));

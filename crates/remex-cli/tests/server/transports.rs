@@ -126,7 +126,7 @@ fn exec_server_takes_the_flags_of_the_server_it_replaces() {
     assert_eq!(remote.code(), Some(2), "{remote:?}");
     assert!(
         remote.stderr.starts_with(
-            "remex: cannot use `--remote`: remex registers with no service, clients connect to it\n  hint: "
+            "remex: cannot use `--remote`: remex does not register with a service; clients connect to it\n  hint: "
         ),
         "{remote:?}"
     );

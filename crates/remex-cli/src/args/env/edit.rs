@@ -28,7 +28,7 @@ pub(crate) struct Set {
     pub(crate) settings: Settings,
 }
 
-/// What an environment consists of.
+/// The settings of an environment.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
     /// The address of its server: `ws://host:port`, `ssh://user@host:port`, `unix:///path` or `/path`
@@ -67,7 +67,7 @@ Examples:
   A server that requires a token:
     remex env add lab ws://lab.example:7070 --token-file token.txt --connect-timeout 5s
 
-`ssh://` stands for `ssh -p PORT USER@HOST remex proxy`; ssh reads its own configuration as always.";
+`ssh://` means `ssh -p PORT USER@HOST remex proxy`; ssh reads its own configuration as usual.";
 
 const SET_EXAMPLES: &str = "\
 Examples:

@@ -1,48 +1,48 @@
-//! Flags of the server that `remex exec-server` replaces, for whoever starts it with them.
+//! Flags of the server that `remex exec-server` replaces, accepted for compatibility.
 //!
-//! They concern what this server does not have: a configuration of its own, a sandbox, a proxy, a registry of servers.
-//! Those that would only change such things are accepted. Start at [`BaseFlags`].
+//! They configure features that this server does not have: a configuration file, a sandbox, a proxy, a registry of
+//! servers. Flags that only change such a feature are ignored. Start at [`BaseFlags`].
 
 use clap::{Args, ValueEnum};
 
 use crate::render::failure::Failure;
 
-/// What is understood, and not listed.
+/// Hidden flags for compatibility.
 #[derive(Debug, Args)]
 pub(crate) struct BaseFlags {
-    /// A value of its configuration; this server reads none
+    /// A configuration value; ignored, this server has no configuration file
     #[arg(short, long, value_name = "KEY=VALUE", hide = true)]
     config: Vec<String>,
 
-    /// A feature to switch on; there is none
+    /// A feature to enable; ignored
     #[arg(long, value_name = "FEATURE", hide = true)]
     enable: Vec<String>,
 
-    /// A feature to switch off; there is none
+    /// A feature to disable; ignored
     #[arg(long, value_name = "FEATURE", hide = true)]
     disable: Vec<String>,
 
-    /// Refuse unknown fields of its configuration; this server reads none
+    /// Reject unknown configuration fields; ignored
     #[arg(long, hide = true)]
     strict_config: bool,
 
-    /// The PID namespace of its sandbox; requests for a sandbox are refused here
+    /// The PID namespace of the sandbox; ignored, requests for a sandbox are refused
     #[arg(long, value_name = "MODE", hide = true)]
     linux_sandbox_pid_namespace: Option<PidNamespace>,
 
-    /// Which addresses its proxy reaches through another one; there is none here
+    /// Which addresses the proxy reaches through its upstream; ignored
     #[arg(long, hide = true)]
     proxy_private_ips_via_upstream: bool,
 
-    /// Register with a service elsewhere instead of listening
+    /// Register with a remote service instead of listening; refused
     #[arg(long, value_name = "URL", hide = true)]
     remote: Option<String>,
 
-    /// How to speak to that service
+    /// The transport to that service; refused
     #[arg(long, value_name = "TRANSPORT", hide = true)]
     remote_transport: Option<String>,
 
-    /// What that service calls this server
+    /// The id of this server at that service; refused
     #[arg(long, value_name = "ID", hide = true)]
     environment_id: Option<String>,
 }
@@ -54,7 +54,7 @@ enum PidNamespace {
 }
 
 impl BaseFlags {
-    /// Refuses what cannot be done here, and logs what is of no consequence.
+    /// Rejects unsupported flags, and logs ignored ones.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let registration = [
             ("--remote", &self.remote),
@@ -63,8 +63,8 @@ impl BaseFlags {
         ];
         if let Some((flag, _)) = registration.iter().find(|(_, value)| value.is_some()) {
             return Err(Failure::usage(
-                format!("cannot use `{flag}`: remex registers with no service, clients connect to it"),
-                "give an address with `--listen`, and connect to that; through ssh with `remex proxy`",
+                format!("cannot use `{flag}`: remex does not register with a service; clients connect to it"),
+                "listen on an address with `--listen`, or connect through ssh with `remex proxy`",
             ));
         }
         let ignored = [
@@ -76,7 +76,7 @@ impl BaseFlags {
             ("--proxy-private-ips-via-upstream", self.proxy_private_ips_via_upstream),
         ];
         for (flag, _) in ignored.iter().filter(|(_, is_given)| *is_given) {
-            tracing::info!(flag, "flag has no effect here");
+            tracing::info!(flag, "flag ignored");
         }
         Ok(())
     }

@@ -1,8 +1,7 @@
-//! What may follow on a command line: commands, options, and names that a server or a file knows.
+//! Completion candidates: commands, options, environments, processes and paths.
 //!
-//! A shell asks while somebody types, so an answer takes at most [`DEADLINE`]: nothing is printed but candidates, no
-//! server is started, no program of an environment is run, and nobody is asked anything. Start at [`candidates`];
-//! [`Line`] finds out what is wanted.
+//! The user is typing, so this takes at most [`DEADLINE`]: it prints only candidates, starts no server, runs no program of
+//! an environment, and prompts for nothing. Start at [`candidates`]; [`Line`] finds out what can be completed.
 
 use std::time::Duration;
 
@@ -19,17 +18,17 @@ use crate::{
     render::text,
 };
 
-/// How long a shell waits for an answer; what is not known by then is not offered.
+/// The time limit; candidates that are not found by then are not offered.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// Returns what may stand in place of the last of these words, the first of which is `remex`.
+/// Returns the candidates for the last of these words; the first is `remex`.
 pub(crate) async fn candidates(words: &[String]) -> Vec<Candidate> {
     let line = Line::read(words);
     let found = tokio::time::timeout(DEADLINE, values(&line)).await.unwrap_or_default();
     let mut found: Vec<_> = found
         .into_iter()
         .map(|candidate| Candidate::new(format!("{}{}", line.before, candidate.word), candidate.about))
-        // A name that cannot be typed or that would be several lines helps nobody.
+        // Leave out names with control characters, such as newlines.
         .filter(|candidate| {
             candidate.word.starts_with(line.word) && text::plain(&candidate.word) == candidate.word
         })
@@ -68,7 +67,7 @@ fn environments(suffix: &str) -> Vec<Candidate> {
     all.into_iter().map(|one| Candidate::new(format!("{}{suffix}", one.id), one.target.to_string())).collect()
 }
 
-/// Returns the processes of a place, if it can be asked.
+/// Returns the processes of a server, if it can be queried.
 async fn processes(on: Option<&str>) -> Option<Vec<Candidate>> {
     let endpoint = match on {
         Some(word) if word != "local" => quiet_endpoint(word)?,
@@ -82,8 +81,8 @@ async fn processes(on: Option<&str>) -> Option<Vec<Candidate>> {
     Some(found.collect())
 }
 
-/// Finds an environment or an address that can be asked without running a program, which might want a password, and
-/// which might start a server.
+/// Finds an environment or address that is reached without a program, which might prompt for a password or start a
+/// server.
 pub(super) fn quiet_endpoint(word: &str) -> Option<Endpoint> {
     let endpoint = Endpoint::named(word).ok()?;
     (!matches!(endpoint.target, Target::Program(_))).then_some(endpoint)

@@ -1,4 +1,4 @@
-//! Paths and programs that begin with what was typed.
+//! Completes paths and programs.
 //!
 //! Start at [`anywhere`].
 
@@ -10,29 +10,29 @@ use super::candidates::quiet_endpoint;
 use crate::args::line::Candidate;
 use crate::remote::path_arg::{Connections, PathArg};
 
-/// The most entries of a directory that are looked at.
-const MOST: usize = 10_000;
+/// The maximum number of directory entries to read.
+const MAX_ENTRIES: usize = 10_000;
 
-/// Returns paths of this machine, or those of the place that was typed before a colon.
+/// Completes a path on this machine, or on the host before a colon.
 pub(super) async fn anywhere(typed: &str) -> Vec<Candidate> {
-    match place_in(typed) {
-        Some((place, path)) => {
-            let place = place.to_owned();
-            there(&typed[..typed.len() - path.len()], &place, path).await.unwrap_or_default()
+    match split_host(typed) {
+        Some((host, path)) => {
+            let host = host.to_owned();
+            there(&typed[..typed.len() - path.len()], &host, path).await.unwrap_or_default()
         }
         None => here(typed),
     }
 }
 
-/// Splits what was typed into a place and a path, as a [`PathArg`] does.
-fn place_in(typed: &str) -> Option<(&str, &str)> {
+/// Splits `ENV:path` like a [`PathArg`].
+fn split_host(typed: &str) -> Option<(&str, &str)> {
     if let Some(bracketed) = typed.strip_prefix('[') {
         return bracketed.split_once("]:");
     }
-    typed.split_once(':').filter(|(place, _)| !place.is_empty() && !place.contains('/'))
+    typed.split_once(':').filter(|(host, _)| !host.is_empty() && !host.contains('/'))
 }
 
-/// Returns paths of this machine that begin like this.
+/// Completes a path on this machine.
 pub(super) fn here(typed: &str) -> Vec<Candidate> {
     let (directory, name) = split(typed);
     let home = std::env::var_os("HOME").unwrap_or_default();
@@ -42,37 +42,37 @@ pub(super) fn here(typed: &str) -> Vec<Candidate> {
         None => Path::new(directory).to_owned(),
     };
     let Ok(entries) = fs::read_dir(real) else { return Vec::new() };
-    let entries = entries.take(MOST).filter_map(Result::ok).filter_map(|entry| {
+    let entries = entries.take(MAX_ENTRIES).filter_map(Result::ok).filter_map(|entry| {
         let is_directory = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
         Some((entry.file_name().into_string().ok()?, is_directory))
     });
     offered(directory, name, entries)
 }
 
-/// Returns paths of another place that begin like this; `before` is what stands before the path.
-async fn there(before: &str, place: &str, path: &str) -> Option<Vec<Candidate>> {
-    quiet_endpoint(place)?;
+/// Completes a path on a remote host; `before` is the text before the path.
+async fn there(before: &str, host: &str, path: &str) -> Option<Vec<Candidate>> {
+    quiet_endpoint(host)?;
     let (directory, name) = split(path);
-    let spot = PathArg::parse(format!("{before}{directory}").into()).ok()?;
+    let arg = PathArg::parse(format!("{before}{directory}").into()).ok()?;
     let mut connections = Connections::default();
-    let site = connections.reach(&spot, |_| {}).await.ok()?;
+    let remote_path = connections.reach(&arg, |_| {}).await.ok()?;
     let mut entries = Vec::new();
-    let mut pages = site.at.fs.read_dir_pages(&site.path).ok()?;
+    let mut pages = remote_path.at.fs.read_dir_pages(&remote_path.path).ok()?;
     while let Some(page) = pages.next().await.ok()? {
         for entry in page {
             let is_directory =
                 entry.is_directory || entry.metadata.as_ref().is_some_and(|metadata| metadata.is_directory);
-            let name = entry_name(&site.path, &entry).ok().and_then(|name| name.into_string().ok());
+            let name = entry_name(&remote_path.path, &entry).ok().and_then(|name| name.into_string().ok());
             entries.extend(name.map(|name| (name, is_directory)));
         }
-        if entries.len() >= MOST {
+        if entries.len() >= MAX_ENTRIES {
             break;
         }
     }
     Some(offered(&format!("{before}{directory}"), name, entries.into_iter()))
 }
 
-/// Returns the programs in the `PATH` that begin like this, or paths if it is one.
+/// Completes the name of a program in the `PATH`, or a path if it contains a slash.
 pub(super) fn programs(typed: &str) -> Vec<Candidate> {
     if typed.contains('/') {
         return here(typed);
@@ -96,7 +96,7 @@ fn split(path: &str) -> (&str, &str) {
     path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
 }
 
-/// Returns entries of a directory that begin like a name; hidden ones only where a dot was typed.
+/// Returns the entries of a directory with this prefix; hidden ones only after a dot.
 fn offered(directory: &str, name: &str, entries: impl Iterator<Item = (String, bool)>) -> Vec<Candidate> {
     entries
         .filter(|(entry, _)| entry.starts_with(name) && (name.starts_with('.') || !entry.starts_with('.')))

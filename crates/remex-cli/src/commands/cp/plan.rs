@@ -1,4 +1,4 @@
-//! What becomes what: the rules of `cp` about directories, names and slashes.
+//! Decides the destination of each source: the rules of `cp` for directories, names and slashes.
 
 use std::{
     ffi::OsString,
@@ -17,47 +17,47 @@ use crate::{
     render::{failure::Failure, text},
 };
 
-/// Decides what becomes of each source; those that are not there are reported and left out.
-pub(super) async fn copy_jobs(
+/// Creates a task for each source; reports and skips missing sources.
+pub(super) async fn copy_tasks(
     sources: Vec<RemotePath>,
     destination: &RemotePath,
     report: &Report,
 ) -> Result<Vec<CopyTask>, Failure> {
-    let there = look(destination).await?;
+    let there = find_metadata(destination).await?;
     let is_directory = there.as_ref().is_some_and(|there| there.is_directory);
     let shown = text::plain(&destination.shown);
     if !is_directory {
-        let what = if there.is_some() { "it is not a directory" } else { "there is no such directory" };
+        let what = if there.is_some() { "it is not a directory" } else { "it does not exist" };
         if sources.len() > 1 {
             let failure = Failure::usage(
-                format!("cannot copy {} things to `{shown}`: {what}", sources.len()),
-                "name a directory that is there, or copy one thing",
+                format!("cannot copy {} sources to `{shown}`: {what}", sources.len()),
+                "choose an existing directory, or copy a single source",
             );
             return Err(failure);
         }
         check_parent(destination).await?;
     }
     let resolved = resolve(destination).await?;
-    let mut copy_jobs: Vec<CopyTask> = Vec::new();
+    let mut copy_tasks: Vec<CopyTask> = Vec::new();
     let is_only = sources.len() == 1;
     for from in sources {
-        match copy_job(from, destination, &resolved, Into { is_directory, is_only }).await {
-            Ok(copy_job) => {
-                check_twice(&copy_jobs, &copy_job)?;
-                copy_jobs.push(copy_job);
+        match copy_task(from, destination, &resolved, DestinationInfo { is_directory, is_only }).await {
+            Ok(copy_task) => {
+                check_twice(&copy_tasks, &copy_task)?;
+                copy_tasks.push(copy_task);
             }
             Err(failure) => report.failure(failure)?,
         }
     }
-    Ok(copy_jobs)
+    Ok(copy_tasks)
 }
 
-/// Returns what is at a site, links followed; nothing where nothing is.
-async fn look(site: &RemotePath) -> Result<Option<Metadata>, Failure> {
-    match site.at.fs.metadata(&site.path).await {
+/// Returns the metadata of a path, following links; `None` if it does not exist.
+async fn find_metadata(path: &RemotePath) -> Result<Option<Metadata>, Failure> {
+    match path.at.fs.metadata(&path.path).await {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.refusal() == Some(ErrorKind::NotFound) => Ok(None),
-        Err(error) => Err(cannot_copy_to(site, error)),
+        Err(error) => Err(cannot_copy_to(path, error)),
     }
 }
 
@@ -68,16 +68,16 @@ async fn check_parent(destination: &RemotePath) -> Result<(), Failure> {
         Err(error) if error.refusal() != Some(ErrorKind::NotFound) => Err(cannot_copy_to(destination, error)),
         _ => Err(Failure::new(
             format!(
-                "cannot copy to `{}`: there is no directory `{}`",
+                "cannot copy to `{}`: directory `{}` does not exist",
                 text::plain(&destination.shown),
                 text::plain(&parent.display().to_string())
             ),
-            "check the path, or make the directory first",
+            "check the path, or create the directory first",
         )),
     }
 }
 
-/// Returns the destination with all links resolved, whether it is there or not.
+/// Returns the destination with all links resolved; it need not exist.
 async fn resolve(destination: &RemotePath) -> Result<PathBuf, Failure> {
     let fs = &destination.at.fs;
     let native = |path: HostPath| path.native().map(Path::to_owned).unwrap_or_default();
@@ -93,38 +93,38 @@ async fn resolve(destination: &RemotePath) -> Result<PathBuf, Failure> {
     Ok(native(parent).join(name))
 }
 
-/// What is known about the destination.
+/// Facts about the destination.
 #[derive(Clone, Copy)]
-struct Into {
-    /// A directory is there.
+struct DestinationInfo {
+    /// Whether it is an existing directory.
     is_directory: bool,
-    /// One thing is to go there.
+    /// Whether there is only one source.
     is_only: bool,
 }
 
-async fn copy_job(
+async fn copy_task(
     from: RemotePath,
     destination: &RemotePath,
     resolved: &Path,
-    into: Into,
+    into: DestinationInfo,
 ) -> Result<CopyTask, Failure> {
     let failed = |error: Error| from.failed("copy", error);
     let metadata = from.at.fs.metadata(&from.path).await.map_err(failed)?;
     if from.is_directory && !metadata.is_directory {
         return Err(Failure::new(
             format!("{}: it is not a directory", cannot_copy(&from)),
-            "leave out the slash at the end",
+            "omit the trailing slash",
         ));
     }
     if destination.is_directory && !into.is_directory && !metadata.is_directory {
         return Err(Failure::new(
-            format!("{}: there is no directory `{}`", cannot_copy(&from), text::plain(&destination.shown)),
-            "make it first, or leave out the slash at the end",
+            format!("{}: directory `{}` does not exist", cannot_copy(&from), text::plain(&destination.shown)),
+            "create it first, or omit the trailing slash",
         ));
     }
     let real = from.at.fs.canonicalize(&from.path).await.map_err(failed)?;
     let real =
-        real.native().map_err(|error| Failure::new(error.to_string(), "name another path"))?.to_owned();
+        real.native().map_err(|error| Failure::new(error.to_string(), "choose another path"))?.to_owned();
     let mut to = RemotePath { path: resolved.to_owned(), ..destination.clone() };
     let mut marker = CopyMarker::new(marker_text(&from, &real));
     if into.is_directory && into.is_only && metadata.is_directory {
@@ -137,11 +137,11 @@ async fn copy_job(
     {
         to = to.join(&name);
     }
-    let mut there = look(&to).await?;
+    let mut there = find_metadata(&to).await?;
     if to.path.as_path() != resolved && there.as_ref().is_some_and(|there| there.is_symlink) {
-        // A link at the end is followed, as by `cp`.
+        // The final link is followed, as by `cp`.
         to.path = resolve(&to).await?;
-        there = look(&to).await?;
+        there = find_metadata(&to).await?;
     }
     check_kinds(&from, &metadata, &to, there.as_ref())?;
     check_itself(&from, &real, &metadata, &to).await?;
@@ -153,12 +153,13 @@ async fn copy_job(
     Ok(CopyTask { from, metadata, to, there, contents_only, marker })
 }
 
-/// Returns the path as the client copies it.
+/// Converts a path for the client library.
 fn copy_path(path: &RemotePath) -> CopyPath {
     CopyPath { fs: path.at.fs.clone(), path: path.path.clone(), label: path.shown.clone() }
 }
 
-/// Returns what identifies a source in the marker of an unfinished copy; bytes, because paths need not be UTF-8.
+/// Returns the text that identifies a source in the marker of an unfinished copy; bytes, because paths need not be
+/// UTF-8.
 fn marker_text(from: &RemotePath, real: &Path) -> Vec<u8> {
     let mut text = format!("remex cp {}:", from.at.name).into_bytes();
     text.extend_from_slice(real.as_os_str().as_encoded_bytes());
@@ -171,7 +172,7 @@ fn is_special(metadata: &Metadata) -> bool {
     !metadata.is_file && !metadata.is_directory && metadata.kind != Some(MetadataKind::Symlink)
 }
 
-/// Returns the name that a source has in a directory; the root of a file system has none.
+/// Returns the file name of a source; the root directory has none.
 fn name(from: &RemotePath, real: &Path) -> Option<OsString> {
     let typed = from.path.components().next_back();
     match typed {
@@ -196,7 +197,7 @@ fn check_kinds(
     Err(Failure::new(format!("{}: `{}` {what}", cannot_copy(from), text::plain(&to.shown)), todo))
 }
 
-/// Refuses a file onto itself, and a directory into itself, which would never end.
+/// Refuses to copy a file onto itself, or a directory into itself, which would never end.
 async fn check_itself(
     from: &RemotePath,
     real: &Path,
@@ -208,22 +209,22 @@ async fn check_itself(
     }
     if to.path == real && !metadata.is_directory {
         return Err(Failure::new(
-            format!("{}: it is `{}` itself", cannot_copy(from), text::plain(&to.shown)),
+            format!("{}: `{}` is the same file", cannot_copy(from), text::plain(&to.shown)),
             "copy to another name",
         ));
     }
     Err(Failure::new(
-        format!("{}: `{}` is in it", cannot_copy(from), text::plain(&to.shown)),
-        "copy to a place outside of it",
+        format!("{}: `{}` is inside of it", cannot_copy(from), text::plain(&to.shown)),
+        "choose a destination outside of it",
     ))
 }
 
-/// Tells whether a path is the same thing at both places, also where one host has two names.
+/// Returns whether a path is the same on both hosts, even if one host has two names.
 async fn is_same_host(from: &RemotePath, to: &RemotePath, path: &Path) -> bool {
     if Arc::ptr_eq(&from.at, &to.at) {
         return true;
     }
-    // Not every file system knows when its root was made, but then where the copy goes may be the same at both.
+    // Not every file system records when its root was created; compare the destination as well.
     let parent = to.path.parent().unwrap_or(path);
     for path in [path, &to.path, parent] {
         let looks = tokio::join!(from.at.fs.metadata(path), to.at.fs.metadata(path));
@@ -235,11 +236,11 @@ async fn is_same_host(from: &RemotePath, to: &RemotePath, path: &Path) -> bool {
 }
 
 /// Refuses two sources that would overwrite each other.
-fn check_twice(copy_jobs: &[CopyTask], new: &CopyTask) -> Result<(), Failure> {
-    let Some(other) = copy_jobs.iter().find(|other| other.to.path == new.to.path) else { return Ok(()) };
+fn check_twice(copy_tasks: &[CopyTask], new: &CopyTask) -> Result<(), Failure> {
+    let Some(other) = copy_tasks.iter().find(|other| other.to.path == new.to.path) else { return Ok(()) };
     Err(Failure::usage(
         format!(
-            "cannot copy both `{}` and `{}`: each would be `{}`",
+            "cannot copy both `{}` and `{}`: both would become `{}`",
             text::plain(&other.from.label),
             text::plain(&new.from.label),
             text::plain(&new.to.label)

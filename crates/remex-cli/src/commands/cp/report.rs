@@ -1,4 +1,4 @@
-//! What a copy tells: a line that moves for a person, sentences for what went wrong, and a summary.
+//! The output of a copy: a progress line on terminals, errors, and a summary.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -22,16 +22,16 @@ use crate::{
     },
 };
 
-/// How often the line is drawn anew.
+/// The refresh interval of the progress line.
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// The time over which a rate is taken.
+/// The time over which the transfer rate is averaged.
 const RATE_OVER: Duration = Duration::from_secs(5);
 
-/// How many of the files that a failed copy leaves are named.
+/// How many leftover files of a failed copy are named.
 const MOST_NAMED: usize = 8;
 
-/// How much a copy says.
+/// The verbosity of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Detail {
     Errors,
@@ -39,28 +39,28 @@ pub(super) enum Detail {
     Files,
 }
 
-/// What was done so far, and how it is told.
+/// The progress of a copy, and how it is printed.
 #[derive(Debug)]
 pub(super) struct Report {
     detail: Detail,
     is_dry: bool,
-    /// A person looks on.
+    /// Whether stderr is a terminal.
     is_watched: bool,
     began: Instant,
     files: AtomicU64,
     skipped: AtomicU64,
-    /// What went wrong, and how much of it is only that pipes, sockets and devices are not copied.
+    /// The number of failures, and how many of them are skipped pipes, sockets and devices.
     failed: AtomicU64,
     specials: AtomicU64,
-    /// Bytes that are there, and those that were copied now.
+    /// Bytes at the destination, and those copied by this command.
     done: AtomicU64,
     moved: AtomicU64,
-    /// What there is to do; counted while the copy goes on.
+    /// The total, counted while the copy runs.
     total_files: AtomicU64,
     total_bytes: AtomicU64,
-    /// What a failed copy leaves for the next one, as it is shown; held for moments.
+    /// Leftover files of a failed copy, for messages; locked only briefly.
     left: Mutex<BTreeSet<String>>,
-    /// Held for moments, by whoever writes to the terminal.
+    /// Locked briefly to write to the terminal.
     screen: Mutex<Screen>,
 }
 
@@ -70,7 +70,7 @@ struct Screen {
     is_counted: bool,
     is_drawn: bool,
     current: String,
-    /// How much was moved when, for the rate.
+    /// Samples of the copied bytes, for the rate.
     samples: VecDeque<(Instant, u64)>,
 }
 
@@ -98,7 +98,7 @@ impl Report {
         self.done.load(Relaxed) > 0
     }
 
-    /// Says what went wrong with one thing; returns it when it makes no sense to go on.
+    /// Reports the failure of one source; returns it if the copy cannot continue.
     pub(super) fn failure(&self, failure: Failure) -> Result<(), Failure> {
         self.failed.fetch_add(1, Relaxed);
         let mut screen = self.screen();
@@ -106,8 +106,8 @@ impl Report {
         screen.failures.add(failure)
     }
 
-    /// Names what a failed copy leaves, and what to do with it.
-    pub(super) fn tell_left(&self) {
+    /// Prints the leftovers of a failed copy, and what to do with them.
+    pub(super) fn print_leftovers(&self) {
         let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
         if left.is_empty() {
             return;
@@ -119,19 +119,19 @@ impl Report {
         }
         self.clear();
         if self.failed.load(Relaxed) == self.specials.load(Relaxed) {
-            // To try again helps nobody.
-            let (stay, them) = if left.len() == 1 { ("stays", "it") } else { ("stay", "them") };
+            // Repeating the copy would not help.
+            let (remain, them) = if left.len() == 1 { ("remains", "it") } else { ("remain", "them") };
             print::note(format!(
-                "everything else is there; {} {stay} because something was skipped",
+                "everything else was copied; {} {remain} because something was skipped",
                 names.join(", ")
             ));
             print::aside(&format!(
-                "  hint: remove {them} if nothing more is to come; until then the same command updates the copy"
+                "  hint: remove {them} when the copy is final; until then, repeat the command to update it"
             ));
             return;
         }
-        print::note(format!("the copy is incomplete; it left {}", names.join(", ")));
-        print::aside("  hint: the same command continues it and removes them");
+        print::note(format!("the copy is incomplete and left {}", names.join(", ")));
+        print::aside("  hint: repeat the command to resume it and to remove the leftovers");
     }
 
     pub(super) fn note(&self, text: &str) {
@@ -144,7 +144,7 @@ impl Report {
         self.screen().clear();
     }
 
-    /// Says at the end what was done.
+    /// Prints the summary.
     pub(super) fn finish(&self) {
         self.clear();
         if !(self.is_watched || self.detail == Detail::Files) || self.is_dry {
@@ -154,7 +154,7 @@ impl Report {
         let mut text = format!("{} copied, {} in {}", count(files), size(moved), age(time));
         let skipped = self.skipped.load(Relaxed);
         if skipped > 0 {
-            text += &format!("; {} skipped, with the same size and time", count(skipped));
+            text += &format!("; {} skipped with the same size and time", count(skipped));
         }
         print::note(text);
     }
@@ -163,7 +163,7 @@ impl Report {
         self.screen().failures.code()
     }
 
-    /// Draws the line until what is returned is dropped.
+    /// Draws the progress line until the returned set is dropped.
     pub(super) fn draw(self: &Arc<Self>) -> JoinSet<()> {
         let mut drawing = JoinSet::new();
         if self.wants_total() && print::can_erase() {
@@ -179,7 +179,7 @@ impl Report {
         drawing
     }
 
-    #[allow(clippy::print_stderr)] // A person looks on.
+    #[allow(clippy::print_stderr)] // Draws on a terminal.
     fn draw_once(&self, now: Instant) {
         let moved = self.moved.load(Relaxed);
         let mut screen = self.screen();
@@ -187,7 +187,7 @@ impl Report {
         while screen.samples.front().is_some_and(|(then, _)| now - *then > RATE_OVER) {
             screen.samples.pop_front();
         }
-        let shown = Shown {
+        let shown = ProgressLine {
             done: self.done.load(Relaxed),
             total: screen.is_counted.then(|| self.total_bytes.load(Relaxed)),
             files: self.files.load(Relaxed) + self.skipped.load(Relaxed),
@@ -196,11 +196,11 @@ impl Report {
             current: &screen.current,
         };
         let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
-        // Some terminals do not know.
+        // Some terminals do not report their size.
         let columns = if columns == 0 { 80 } else { columns };
         let line = shown.line(usize::from(columns));
         screen.is_drawn = true;
-        // A terminal that takes nothing more is no reason to stop.
+        // A failed write to the terminal is no reason to stop.
         let _ = write!(io::stderr().lock(), "\r{line}\u{1b}[K");
     }
 
@@ -217,7 +217,7 @@ impl Screen {
     }
 
     /// Returns bytes per second.
-    #[allow(clippy::cast_precision_loss)] // Nobody counts them.
+    #[allow(clippy::cast_precision_loss)] // Approximate.
     fn rate(&self) -> f64 {
         match (self.samples.front(), self.samples.back()) {
             (Some((first, before)), Some((last, now))) if last > first => {
@@ -228,10 +228,10 @@ impl Screen {
     }
 }
 
-/// What the line says.
-struct Shown<'a> {
+/// The content of the progress line.
+struct ProgressLine<'a> {
     done: u64,
-    /// Nothing while it is still counted.
+    /// `None` while counting.
     total: Option<u64>,
     files: u64,
     total_files: u64,
@@ -239,8 +239,8 @@ struct Shown<'a> {
     current: &'a str,
 }
 
-impl Shown<'_> {
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // For the eye.
+impl ProgressLine<'_> {
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Approximate.
     fn line(&self, columns: usize) -> String {
         const BAR: usize = 20;
         let rate = format!("{}/s", size(self.rate as u64));
@@ -257,7 +257,7 @@ impl Shown<'_> {
                 };
                 let percent = (share * 100.0) as u32;
                 let whole = format!("{percent:3}% [{bar}] {}/{} {rate} {left}", size(self.done), size(total));
-                // Where there is no room for all, when it ends matters more than how it looks.
+                // On narrow terminals the remaining time is more important than the bar.
                 if whole.len() < columns { whole } else { format!("{percent}% {rate} {left}") }
             }
             None => format!("{} {rate} counting", size(self.done)),
@@ -266,7 +266,7 @@ impl Shown<'_> {
             line += &format!(" {}/{}", self.files, self.total_files);
         }
         line += &format!(" {}", self.current);
-        // The last column stays free: some terminals would begin a new line.
+        // The last column stays empty: some terminals would wrap.
         beginning(&line, columns.saturating_sub(1)).to_owned()
     }
 }
@@ -325,7 +325,7 @@ impl CopyObserver for Report {
         if !self.is_dry && self.detail != Detail::Files {
             return Ok(());
         }
-        // Held until it is printed, or the progress line would come between.
+        // Locked while printing, so that the progress line does not interfere.
         let mut screen = self.screen();
         screen.clear();
         print::out(format!("{verb} {} -> {}\n", plain(from), plain(to)))
@@ -335,22 +335,22 @@ impl CopyObserver for Report {
         if failure.problem == CopyProblem::Special {
             self.specials.fetch_add(1, Relaxed);
         }
-        self.failure(explained(failure))
+        self.failure(explain(failure))
     }
 }
 
-/// Says why something was not copied, and what to do.
-fn explained(failure: CopyFailure) -> Failure {
+/// Explains why an entry was not copied, and what to do.
+fn explain(failure: CopyFailure) -> Failure {
     const OTHER_NAME: &str = "remove it, or copy to another name";
 
     let CopyFailure { label, problem } = failure;
     let cannot_copy = format!("cannot copy `{}`", plain(&label));
     match problem {
-        // What goes missing on the way is not what was asked for and is not there.
+        // An entry that vanishes during the copy does not count as a missing source.
         CopyProblem::Failed(error) => Failure::from(error).context(&cannot_copy).on_the_way(),
         CopyProblem::Special => Failure::new(
-            format!("{cannot_copy}: it is a pipe, socket or device, and is skipped"),
-            "copy what is read from it with `remex run`, if that is what you want",
+            format!("{cannot_copy}: it is a pipe, socket or device, and was skipped"),
+            "read it with `remex run` if you want its content",
         ),
         CopyProblem::SpecialExists { to } => special_exists(&label, &to),
         CopyProblem::DirectoryExists { to } => {
@@ -360,12 +360,12 @@ fn explained(failure: CopyFailure) -> Failure {
             Failure::new(format!("{cannot_copy}: `{}` is not a directory", plain(&to)), OTHER_NAME)
         }
         CopyProblem::TooDeep { limit } => Failure::new(
-            format!("{cannot_copy}: more than {limit} directories are in each other"),
-            "copy it by itself",
+            format!("{cannot_copy}: directories are nested more than {limit} levels deep"),
+            "copy that directory separately",
         ),
         CopyProblem::Unordered { name } => Failure::new(
-            format!("{cannot_copy}: its server lists `{}` twice, or out of order", plain(&name)),
-            "try again; if it stays so, do not trust that server",
+            format!("{cannot_copy}: the server listed `{}` twice or out of order", plain(&name)),
+            "try again; if it happens again, do not trust that server",
         ),
     }
 }
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn the_line_says_how_much_is_done_and_how_long_it_takes() {
-        let mut shown = Shown {
+        let mut shown = ProgressLine {
             done: 512 << 20,
             total: Some(2 << 30),
             files: 1,

@@ -1,6 +1,6 @@
-//! What concerns this machine alone: terminals, ports, the runtime directory, your own server, your environments.
+//! Checks of this machine: terminals, ports, the runtime directory, your remex server, your environments.
 //!
-//! Starts nothing that stays. Start at [`look`].
+//! Leaves nothing running. Start at [`check`].
 
 use std::{
     net::{TcpListener, TcpStream},
@@ -16,7 +16,7 @@ use crate::{
     remote::{
         endpoint::Endpoint,
         probe::probe,
-        user_server::{self, Found},
+        user_server::{self, ServerStatus},
     },
     render::{
         failure::{Failure, Kind},
@@ -25,26 +25,26 @@ use crate::{
     },
 };
 
-/// A clock before this has never been set: 2024-01-01, in seconds since 1970.
+/// A clock before this was never set: 2024-01-01, in seconds since 1970.
 const NEVER_SET: u64 = 1_704_067_200;
 
-/// The longest path that a socket can have.
-const LONGEST_SOCKET: usize = 107;
+/// The maximum length of the path of a unix socket.
+const MAX_SOCKET_PATH_LEN: usize = 107;
 
-/// How far the two clocks may drift apart while we look.
+/// How far the two clocks may drift apart during the checks.
 const DRIFT: Duration = Duration::from_millis(100);
 
-pub(super) async fn look(limit: Duration) -> Vec<Finding> {
+pub(super) async fn check(limit: Duration) -> Vec<Finding> {
     let clocks = Clocks::read();
     let mut findings = vec![Finding::ok("version", format!("remex {}", env!("CARGO_PKG_VERSION")))];
-    findings.extend(host::look(&Host::Here).await);
+    findings.extend(host::check(&Host::Here).await);
     findings.push(terminals());
     findings.push(loopback());
     findings.extend(directories());
     findings.push(runtime_directory());
     findings.extend(user_server_findings(limit).await);
     findings.extend(environments());
-    findings.push(clocks.judge());
+    findings.push(clocks.finding());
     findings
 }
 
@@ -58,7 +58,7 @@ fn terminals() -> Finding {
     match opened {
         Ok(()) => Finding::ok(NAME, "can be opened"),
         Err(error) => Finding::new(NAME, Verdict::Failed, format!("cannot be opened: {error}"))
-            .todo("mount devpts at /dev/pts, and check /proc/sys/kernel/pty/max"),
+            .hint("mount devpts at /dev/pts, and check /proc/sys/kernel/pty/max"),
     }
 }
 
@@ -69,7 +69,7 @@ fn loopback() -> Finding {
     match tried {
         Ok(_) => Finding::ok(NAME, "can be bound and reached"),
         Err(error) => Finding::new(NAME, Verdict::Failed, format!("cannot be used: {error}"))
-            .todo("bring the interface `lo` up, or use unix sockets"),
+            .hint("bring up the interface `lo`, or use unix sockets"),
     }
 }
 
@@ -77,17 +77,17 @@ fn runtime_directory() -> Finding {
     const NAME: &str = "runtime directory";
     let socket = user_server::Socket::default_path();
     let directory = socket.directory();
-    if socket.path.as_os_str().len() > LONGEST_SOCKET {
-        let what = format!("the path of a socket in it is too long: `{}`", socket.path.display());
-        return Finding::new(NAME, Verdict::Failed, what).todo("set XDG_RUNTIME_DIR to a shorter path");
+    if socket.path.as_os_str().len() > MAX_SOCKET_PATH_LEN {
+        let what = format!("the socket path is too long: `{}`", socket.path.display());
+        return Finding::new(NAME, Verdict::Failed, what).hint("set XDG_RUNTIME_DIR to a shorter path");
     }
     match std::fs::symlink_metadata(directory) {
-        Err(_) if !directory.exists() => not_made(NAME, directory),
+        Err(_) if !directory.exists() => missing_directory(NAME, directory),
         Err(error) => {
-            Finding::failed(NAME, &Failure::io(&format!("look at `{}`", directory.display()), &error))
+            Finding::failed(NAME, &Failure::io(&format!("inspect `{}`", directory.display()), &error))
         }
         Ok(metadata) => match socket.check() {
-            Ok(()) => Finding::ok(NAME, format!("`{}` is yours alone", directory.display())),
+            Ok(()) => Finding::ok(NAME, format!("`{}` is private", directory.display())),
             Err(failure) => {
                 let mode = metadata.permissions().mode() & 0o7777;
                 let mut finding = Finding::failed(NAME, &failure);
@@ -98,19 +98,19 @@ fn runtime_directory() -> Finding {
     }
 }
 
-/// Judges a directory that is not there yet by whether it can be made.
-fn not_made(name: &'static str, directory: &Path) -> Finding {
+/// Checks whether a missing directory can be created.
+fn missing_directory(name: &'static str, directory: &Path) -> Finding {
     use rustix::fs::{Access, access};
     let above = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let can_make = above.is_dir() && access(above, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     if can_make {
-        return Finding::ok(name, format!("`{}` is made when it is needed", directory.display()));
+        return Finding::ok(name, format!("`{}` is created on demand", directory.display()));
     }
-    let what = format!("`{}` cannot be made: you cannot write to `{}`", directory.display(), above.display());
-    Finding::new(name, Verdict::Failed, what).todo("set XDG_RUNTIME_DIR to a directory of yours, or unset it")
+    let what = format!("cannot create `{}`: no write access to `{}`", directory.display(), above.display());
+    Finding::new(name, Verdict::Failed, what).hint("set XDG_RUNTIME_DIR to your own directory, or unset it")
 }
 
-/// Looks at the directories that variables name and that commands expect to be there.
+/// Checks the directories that variables name and that commands expect to exist.
 fn directories() -> Vec<Finding> {
     let mut findings = Vec::new();
     let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -120,37 +120,37 @@ fn directories() -> Vec<Finding> {
             Finding::new(
                 "home",
                 Verdict::Warning,
-                format!("HOME is `{}`, which is no directory", home.display()),
+                format!("HOME is `{}`, which is not a directory", home.display()),
             )
-            .todo("set HOME to a directory of yours"),
+            .hint("set HOME to your home directory"),
         ),
         None => findings.push(
             Finding::new("home", Verdict::Warning, "HOME is not set, so your environments may not be found")
-                .todo("set HOME, or XDG_CONFIG_HOME"),
+                .hint("set HOME, or XDG_CONFIG_HOME"),
         ),
     }
     if let Some(path) = named("TMPDIR").filter(|path| !path.is_dir()) {
-        let what = format!("TMPDIR is `{}`, which is no directory", path.display());
+        let what = format!("TMPDIR is `{}`, which is not a directory", path.display());
         findings.push(
             Finding::new("temporary files", Verdict::Warning, what)
-                .todo("make it, or set TMPDIR to another one"),
+                .hint("create it, or set TMPDIR to another directory"),
         );
     }
     findings
 }
 
-/// Looks at the user's own server, if it runs.
+/// Checks the user's remex server, if it is running.
 async fn user_server_findings(limit: Duration) -> Vec<Finding> {
     const NAME: &str = "own server";
     let endpoint = match user_server::find().await {
-        Ok(Found::Running(socket)) => Endpoint::user_server(socket),
-        Ok(Found::Nothing) => {
-            return vec![Finding::ok(NAME, "does not run; it is started when it is needed")];
+        Ok(ServerStatus::Running(socket)) => Endpoint::user_server(socket),
+        Ok(ServerStatus::Nothing) => {
+            return vec![Finding::ok(NAME, "not running; started on demand")];
         }
-        Ok(Found::Died) => {
+        Ok(ServerStatus::Died) => {
             return vec![
                 Finding::new(NAME, Verdict::Warning, user_server::DIED)
-                    .todo(format!("see `{}` for why", user_server::Socket::default_path().log().display())),
+                    .hint(format!("see the log `{}`", user_server::Socket::default_path().log().display())),
             ];
         }
         Err(failure) => return vec![Finding::failed(NAME, &failure)],
@@ -159,7 +159,7 @@ async fn user_server_findings(limit: Duration) -> Vec<Finding> {
         Ok(report) => report,
         Err(failure) => return vec![Finding::failed(NAME, &failure)],
     };
-    let mut findings = vec![Finding::ok(NAME, format!("runs at {}", endpoint.target))];
+    let mut findings = vec![Finding::ok(NAME, format!("running at {}", endpoint.target))];
     findings.extend(report.end().await.into_iter().filter(|finding| {
         let interesting = ["handshake", "round trip", "clock", "resume"].contains(&finding.name);
         interesting || finding.verdict == Verdict::Failed
@@ -178,13 +178,13 @@ fn environments() -> Vec<Finding> {
             let what = match &found.source {
                 Source::File(path) => format!("{count} in `{}`", path.display()),
                 Source::Variable(name) => format!("{count} from {name}"),
-                Source::BuiltIn => "none beside `local`".to_owned(),
+                Source::BuiltIn => "none besides `local`".to_owned(),
             };
             let warnings = found.warnings.into_iter().map(|warning| {
                 let failure = Failure::from_library(Kind::Failed, &warning.to_string());
                 let finding = Finding::new(NAME, Verdict::Warning, plain(failure.what()));
                 match failure.todo() {
-                    Some(todo) => finding.todo(todo),
+                    Some(hint) => finding.hint(hint),
                     None => finding,
                 }
             });
@@ -193,7 +193,7 @@ fn environments() -> Vec<Finding> {
     }
 }
 
-/// Both clocks at one moment.
+/// The wall clock and the monotonic clock at one moment.
 struct Clocks {
     steady: Instant,
     wall: SystemTime,
@@ -204,14 +204,14 @@ impl Clocks {
         Self { steady: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// Compares how far they have come since.
-    fn judge(&self) -> Finding {
+    /// Compares how far both clocks have advanced since.
+    fn finding(&self) -> Finding {
         const NAME: &str = "local clock";
         let now = Self::read();
         let since = now.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         if since.as_secs() < NEVER_SET {
-            return Finding::new(NAME, Verdict::Failed, "it shows a time long ago")
-                .todo("set it, or let NTP do so: certificates and listings depend on it");
+            return Finding::new(NAME, Verdict::Failed, "the time is far in the past")
+                .hint("set the clock, or use NTP: certificates and listings depend on it");
         }
         let steady = now.steady.duration_since(self.steady);
         let drift = match now.wall.duration_since(self.wall) {
@@ -219,9 +219,9 @@ impl Clocks {
             Err(backwards) => backwards.duration() + steady,
         };
         if drift > DRIFT {
-            let what = format!("it was moved by {} while this ran", short(drift));
-            return Finding::new(NAME, Verdict::Warning, what).todo("find out who sets it by hand; use NTP");
+            let what = format!("it jumped by {} during the checks", short(drift));
+            return Finding::new(NAME, Verdict::Warning, what).hint("do not set the clock manually; use NTP");
         }
-        Finding::ok(NAME, "runs steadily")
+        Finding::ok(NAME, "steady")
     }
 }

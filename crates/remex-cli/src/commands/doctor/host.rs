@@ -1,6 +1,6 @@
-//! What can be asked of any host: limits, memory, space, what its kernel offers.
+//! Checks of any host: limits, memory, disk space, kernel features.
 //!
-//! Reads files below `/proc` and `/sys`, here or through a server. Start at [`look`].
+//! Reads files below `/proc` and `/sys`, locally or through a server. Start at [`check`].
 
 use remex_client::Client;
 
@@ -12,38 +12,38 @@ use crate::{
     },
 };
 
-/// Below this a server with a few clients runs out of descriptors.
-const FEW_FILES: u64 = 1024;
+/// With fewer open files, a server with a few clients runs out of descriptors.
+const MIN_FILES: u64 = 1024;
 
-/// Below this a build runs out of processes.
-const FEW_PROCESSES: u64 = 512;
+/// With fewer processes, a build fails.
+const MIN_PROCESSES: u64 = 512;
 
-/// Below this a watched tree of sources has no room.
-const FEW_WATCHES: u64 = 8192;
+/// With fewer watches, a source tree cannot be watched.
+const MIN_WATCHES: u64 = 8192;
 
-/// Below this several programs that watch get in each other's way.
-const FEW_INSTANCES: u64 = 64;
+/// With fewer instances, several programs cannot watch files at the same time.
+const MIN_INSTANCES: u64 = 64;
 
-/// Below this somebody is going to be killed for want of memory.
-const LITTLE_MEMORY: u64 = 256 << 20;
+/// With less memory, the kernel is likely to kill processes.
+const MIN_MEMORY: u64 = 256 << 20;
 
-/// Below this transfers and builds fail.
-const LITTLE_SPACE: u64 = 256 << 20;
+/// With less disk space, transfers and builds fail.
+const MIN_SPACE: u64 = 256 << 20;
 
-/// The oldest kernel that has all we need.
+/// The oldest supported kernel.
 const OLDEST_KERNEL: (u32, u32) = (5, 9);
 
-/// The highest number with which a server marks its processes.
-const LARGEST_MARK: u64 = i64::MAX as u64;
+/// The largest tag that a server gives its processes.
+const MAX_TAG: u64 = i64::MAX as u64;
 
-/// Where to look.
+/// The host to check.
 pub(super) enum Host<'a> {
     Here,
     There(&'a Client),
 }
 
 impl Host<'_> {
-    /// Reads a file; `None` where it is not there, or may not be read.
+    /// Reads a file; `None` if it is missing or unreadable.
     async fn read(&self, path: &str) -> Option<String> {
         match self {
             Self::Here => std::fs::read_to_string(path).ok(),
@@ -58,7 +58,7 @@ impl Host<'_> {
         self.read(path).await?.trim().parse().ok()
     }
 
-    /// Returns the directory for temporary files and the bytes that are free in it.
+    /// Returns the directory for temporary files, and its free space in bytes.
     async fn temporary(&self) -> (String, Option<u64>) {
         match self {
             Self::Here => {
@@ -78,8 +78,8 @@ impl Host<'_> {
     }
 }
 
-/// Looks at everything.
-pub(super) async fn look(host: &Host<'_>) -> Vec<Finding> {
+/// Runs all checks.
+pub(super) async fn check(host: &Host<'_>) -> Vec<Finding> {
     let limits = host.read("/proc/self/limits").await.unwrap_or_default();
     let (directory, free) = host.temporary().await;
     vec![
@@ -87,16 +87,16 @@ pub(super) async fn look(host: &Host<'_>) -> Vec<Finding> {
         enough(
             "open files",
             limit(&limits, "Max open files"),
-            FEW_FILES,
+            MIN_FILES,
             "raise it with `ulimit -n`, or `LimitNOFILE=` in the unit of the server",
         ),
         enough(
             "processes",
             limit(&limits, "Max processes"),
-            FEW_PROCESSES,
+            MIN_PROCESSES,
             "raise it with `ulimit -u`, or `LimitNPROC=` and `TasksMax=` in the unit of the server",
         ),
-        marks(&limits),
+        tags(&limits),
         memory(host).await,
         space(&directory, free),
         namespaces(host).await,
@@ -104,13 +104,13 @@ pub(super) async fn look(host: &Host<'_>) -> Vec<Finding> {
         enough(
             "inotify watches",
             host.number("/proc/sys/fs/inotify/max_user_watches").await,
-            FEW_WATCHES,
+            MIN_WATCHES,
             "raise it with `sysctl fs.inotify.max_user_watches=524288`",
         ),
         enough(
             "inotify instances",
             host.number("/proc/sys/fs/inotify/max_user_instances").await,
-            FEW_INSTANCES,
+            MIN_INSTANCES,
             "raise it with `sysctl fs.inotify.max_user_instances=512`",
         ),
     ]
@@ -119,48 +119,48 @@ pub(super) async fn look(host: &Host<'_>) -> Vec<Finding> {
 fn kernel(release: Option<&str>) -> Finding {
     const NAME: &str = "kernel";
     let Some(release) = release.map(str::trim) else {
-        return Finding::new(NAME, Verdict::Skipped, "it does not tell its version");
+        return Finding::new(NAME, Verdict::Skipped, "version unknown");
     };
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
     let version = (numbers.next().and_then(Result::ok), numbers.next().and_then(Result::ok));
     match version {
         (Some(major), Some(minor)) if (major, minor) < OLDEST_KERNEL => {
             Finding::new(NAME, Verdict::Failed, format!("Linux {release} is too old"))
-                .todo("update to Linux 5.9 or newer")
+                .hint("update to Linux 5.9 or newer")
         }
         _ => Finding::ok(NAME, format!("Linux {release}")),
     }
 }
 
-fn enough(name: &'static str, found: Option<u64>, wanted: u64, todo: &str) -> Finding {
+fn enough(name: &'static str, found: Option<u64>, wanted: u64, hint: &str) -> Finding {
     match found {
-        None => Finding::new(name, Verdict::Skipped, "the host does not tell"),
+        None => Finding::new(name, Verdict::Skipped, "unknown"),
         Some(u64::MAX) => Finding::ok(name, "no limit"),
         Some(found) if found < wanted => {
-            Finding::new(name, Verdict::Warning, format!("at most {found}, which is not much")).todo(todo)
+            Finding::new(name, Verdict::Warning, format!("at most {found}, which is low")).hint(hint)
         }
         Some(found) => Finding::ok(name, format!("at most {found}")),
     }
 }
 
-/// Judges whether the processes of a server can be marked, so that all of them are found when they are to end.
-fn marks(limits: &str) -> Finding {
-    const NAME: &str = "process marks";
-    const TODO: &str =
+/// Checks whether a server can tag its processes, so that it finds all of them when it ends them.
+fn tags(limits: &str) -> Finding {
+    const NAME: &str = "process tags";
+    const HINT: &str =
         "start the server with `prlimit --locks=unlimited`, or `LimitLOCKS=infinity` in its unit";
     let rows = ["Max file locks", "Max resident set", "Max realtime timeout"];
-    let has_room = |row: &&str| hard_limit(limits, row).is_some_and(|most| most >= LARGEST_MARK);
+    let has_room = |row: &&str| hard_limit(limits, row).is_some_and(|most| most >= MAX_TAG);
     match rows.iter().position(has_room) {
-        _ if limits.is_empty() => Finding::new(NAME, Verdict::Skipped, "the host does not tell"),
-        Some(0) => Finding::ok(NAME, "are kept in the limit on file locks"),
+        _ if limits.is_empty() => Finding::new(NAME, Verdict::Skipped, "unknown"),
+        Some(0) => Finding::ok(NAME, "stored in the limit on file locks"),
         Some(index) => {
-            let what = format!("the hard limit on file locks is too low for them; `{}` is used", rows[index]);
-            Finding::new(NAME, Verdict::Warning, what).todo(TODO)
+            let what = format!("the hard limit on file locks is too low; `{}` is used instead", rows[index]);
+            Finding::new(NAME, Verdict::Warning, what).hint(HINT)
         }
         None => {
-            let what = "the hard limit on file locks is too low for them, and so are the others that could be used: \
-                        what a process leaves behind when it ends, or puts into another session, may live on";
-            Finding::new(NAME, Verdict::Warning, what).todo(TODO)
+            let what = "the hard limit on file locks is too low, and so are the alternatives: descendants that outlive their \
+                        process or move to another session may keep running";
+            Finding::new(NAME, Verdict::Warning, what).hint(HINT)
         }
     }
 }
@@ -169,11 +169,12 @@ async fn memory(host: &Host<'_>) -> Finding {
     const NAME: &str = "memory";
     let table = host.read("/proc/meminfo").await.unwrap_or_default();
     let Some(available) = entry(&table, "MemAvailable:").map(|kib| kib.saturating_mul(1024)) else {
-        return Finding::new(NAME, Verdict::Skipped, "the host does not tell");
+        return Finding::new(NAME, Verdict::Skipped, "unknown");
     };
     let what = format!("{} available", size(available));
-    if available < LITTLE_MEMORY {
-        return Finding::new(NAME, Verdict::Warning, what).todo("end what needs memory, or add some");
+    if available < MIN_MEMORY {
+        return Finding::new(NAME, Verdict::Warning, what)
+            .hint("end processes that use much memory, or add memory");
     }
     Finding::ok(NAME, what)
 }
@@ -181,17 +182,11 @@ async fn memory(host: &Host<'_>) -> Finding {
 fn space(directory: &str, free: Option<u64>) -> Finding {
     const NAME: &str = "temporary files";
     match free {
-        None => Finding::new(
-            NAME,
-            Verdict::Skipped,
-            format!("the host does not tell how much fits into `{directory}`"),
-        ),
-        Some(0) => {
-            Finding::new(NAME, Verdict::Failed, format!("`{directory}` is full")).todo("remove something")
-        }
-        Some(free) if free < LITTLE_SPACE => {
+        None => Finding::new(NAME, Verdict::Skipped, format!("free space in `{directory}` unknown")),
+        Some(0) => Finding::new(NAME, Verdict::Failed, format!("`{directory}` is full")).hint("remove files"),
+        Some(free) if free < MIN_SPACE => {
             Finding::new(NAME, Verdict::Warning, format!("{} free in `{directory}`", size(free)))
-                .todo("remove something, or set TMPDIR to a larger place")
+                .hint("remove files, or set TMPDIR to a directory with more space")
         }
         Some(free) => Finding::ok(NAME, format!("{} free in `{directory}`", size(free))),
     }
@@ -204,23 +199,23 @@ async fn namespaces(host: &Host<'_>) -> Finding {
         (None | Some(0), _) | (_, Some(0)) => "not available",
         _ => "available",
     };
-    Finding::ok("user namespaces", format!("{what}; nothing needs them yet"))
+    Finding::ok("user namespaces", format!("{what}; not required"))
 }
 
 async fn cgroups(host: &Host<'_>) -> Finding {
     let what = match host.read("/sys/fs/cgroup/cgroup.controllers").await {
         Some(controllers) => format!("version 2 ({})", controllers.trim()),
-        None => "no version 2".to_owned(),
+        None => "version 2 not available".to_owned(),
     };
-    Finding::ok("cgroups", format!("{what}; nothing needs them yet"))
+    Finding::ok("cgroups", format!("{what}; not required"))
 }
 
-/// Finds the limit in force in a table such as `/proc/self/limits`; [`u64::MAX`] is none.
+/// Returns the soft limit in a table such as `/proc/self/limits`; [`u64::MAX`] if unlimited.
 fn limit(table: &str, name: &str) -> Option<u64> {
     number_or_none(table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?)
 }
 
-/// Finds the limit up to which the one in force can be raised.
+/// Returns the hard limit.
 fn hard_limit(table: &str, name: &str) -> Option<u64> {
     number_or_none(table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(1)?)
 }
@@ -233,7 +228,7 @@ fn entry(table: &str, name: &str) -> Option<u64> {
     table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
-/// Finds the bytes that are available in the output of `df -P -k`.
+/// Parses the available bytes in the output of `df -P -k`.
 fn available(table: &str) -> Option<u64> {
     let kib: u64 = table.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
     Some(kib.saturating_mul(1024))
@@ -257,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_need_one_limit_with_room() {
+    fn tags_need_one_high_limit() {
         let table = |[locks, resident, time]: [&str; 3]| {
             format!(
                 "Max file locks            unlimited  {locks}  locks\n\
@@ -270,13 +265,13 @@ mod tests {
             (["9223372036854775807", "1", "1"], Verdict::Ok, "file locks"),
             (["1000", "unlimited", "1"], Verdict::Warning, "Max resident set"),
             (["1000", "1", "unlimited"], Verdict::Warning, "Max realtime timeout"),
-            (["1000", "1", "1"], Verdict::Warning, "may live on"),
+            (["1000", "1", "1"], Verdict::Warning, "may keep running"),
         ] {
-            let finding = marks(&table(limits));
+            let finding = tags(&table(limits));
             assert_eq!(finding.verdict, verdict, "{limits:?}");
             assert!(finding.what.contains(part), "{}", finding.what);
         }
-        assert_eq!(marks("").verdict, Verdict::Skipped);
+        assert_eq!(tags("").verdict, Verdict::Skipped);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `remex env add`, `set`, `default` and `remove`: the environments file, changed in one step and only into a good one.
+//! `remex env add`, `set`, `default` and `remove`: atomic, validated changes of the environments file.
 //!
 //! Start at [`EnvironmentsFile`].
 
@@ -28,10 +28,10 @@ use crate::{
 
 pub(super) fn add(flags: &Add) -> Outcome {
     let id = Id::new(flags.name.as_str()).map_err(|error| {
-        Failure::from_library(Kind::Usage, &format!("cannot call an environment `{}`: {error}", flags.name))
+        Failure::from_library(Kind::Usage, &format!("cannot name an environment `{}`: {error}", flags.name))
     })?;
     if id.is_reserved() {
-        let what = format!("cannot call an environment `{id}`: the name has a meaning of its own");
+        let what = format!("cannot name an environment `{id}`: the name is reserved");
         return Err(Failure::usage(what, "choose another name"));
     }
     let settings = &flags.settings;
@@ -63,7 +63,7 @@ pub(super) fn set(flags: &Set) -> Outcome {
     if settings.install {
         let mut known = match address.take() {
             Some(address) => address,
-            None => EnvironmentsFile::open()?.way_of(name)?,
+            None => EnvironmentsFile::open()?.address_of(name)?,
         };
         known.install()?;
         address = Some(known);
@@ -82,13 +82,13 @@ pub(super) fn default(flags: &SetDefault) -> Outcome {
     };
     match name {
         Some(id) if is_new => print::out(format!("`{id}` is the default\n"))?,
-        None if is_new => print::out("commands work on this machine\n")?,
+        None if is_new => print::out("commands use this machine\n")?,
         id => print::out(format!("{}\n", id.unwrap_or_else(Id::local)))?,
     }
     Ok(0)
 }
 
-/// Writes which one is the default, and returns it unless it is this machine.
+/// Sets the default, and returns it unless it is this machine.
 fn change_default(name: Option<&str>) -> Result<Option<Id>, Failure> {
     let mut file = EnvironmentsFile::open()?;
     match name {
@@ -121,20 +121,21 @@ pub(super) fn remove(flags: &Remove) -> Outcome {
     if was_default {
         let default = configured.definitions.default.map_or_else(|| "none".to_owned(), |id| id.to_string());
         print::note(format!(
-            "`{name}` was the default, which is `{default}` now; choose another with `remex env default`"
+            "`{name}` was the default, which is now `{default}`; choose another with `remex env default`"
         ));
     }
     Ok(0)
 }
 
-/// What leads to a server, as the file has it; paths are absolute, because those in the file begin at its directory.
+/// The address of a server, as stored in the file; paths are absolute, because relative ones would start at its
+/// directory.
 enum ServerAddress {
     Url(String),
     Program(Program),
 }
 
 impl ServerAddress {
-    /// Copies this program to where ssh leads, says so, and uses it from now on.
+    /// Copies this program to the ssh host, prints that, and uses the copy from now on.
     fn install(&mut self) -> Result<(), Failure> {
         let Self::Program(program) = self else {
             return Err(Failure::usage(
@@ -175,7 +176,7 @@ impl Settings {
         Ok(Some(ServerAddress::Program(Program { program, args: args.to_vec(), ..Program::default() })))
     }
 
-    /// Writes what was given into an environment, and leaves the rest as it is.
+    /// Applies the given settings to an environment, and keeps the others.
     fn apply(&self, entry: &mut dyn TableLike, address: Option<ServerAddress>) -> Result<(), Failure> {
         match address {
             Some(ServerAddress::Url(url)) => {
@@ -207,7 +208,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Writes the file, and says what it leads to now.
+    /// Writes the file, and prints the new address.
     fn finish(&self, done: &str, id: &Id, mut file: EnvironmentsFile) -> Outcome {
         if self.default {
             file.set_default(id.as_str());
@@ -216,12 +217,12 @@ impl Settings {
         if let Some(definition) = configured.definitions.find(id) {
             print::out(format!("{done} `{id}`: {}\n", text::plain(&definition.target.to_string())))?;
         }
-        print::note(format!("try it with `remex env test {id}`"));
+        print::note(format!("check it with `remex env test {id}`"));
         Ok(0)
     }
 }
 
-/// Gives a key another value; comments stay where they are.
+/// Sets the value of a key; keeps comments.
 fn put(entry: &mut dyn TableLike, key: &str, new: Value) {
     match entry.get_mut(key).and_then(Item::as_value_mut) {
         Some(before) => {
@@ -230,7 +231,7 @@ fn put(entry: &mut dyn TableLike, key: &str, new: Value) {
             *before.decor_mut() = decor;
         }
         None => {
-            // The space before the brace that closes an inline table belongs to its last value.
+            // The space before the closing brace of an inline table belongs to its last value.
             if let Some(last) = entry.iter_mut().last().and_then(|(_, item)| item.as_value_mut())
                 && last
                     .decor()
@@ -250,25 +251,25 @@ fn absolute(path: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::io(&format!("find `{}`", path.display()), &error))?;
     absolute.into_os_string().into_string().map_err(|path| {
         Failure::usage(
-            format!("`{}` is not UTF-8, and the environments file is", path.to_string_lossy()),
+            format!("`{}` is not UTF-8, which the environments file requires", path.to_string_lossy()),
             "rename it",
         )
     })
 }
 
-/// The environments file, open for a change; nobody else changes it meanwhile.
+/// The environments file, locked for a change.
 struct EnvironmentsFile {
     path: PathBuf,
     document: DocumentMut,
-    lines: Lines,
+    lines: LineEndings,
     permissions: Permissions,
-    /// Locked until it is closed.
+    /// The lock, released when this is closed.
     _directory: File,
 }
 
-/// How lines end.
+/// The line endings of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lines {
+enum LineEndings {
     Unix,
     Dos,
 }
@@ -276,26 +277,26 @@ enum Lines {
 impl EnvironmentsFile {
     fn open() -> Result<Self, Failure> {
         let path = environments::file(|name| std::env::var_os(name)).ok_or_else(|| {
-            Failure::usage("nobody knows where your configuration is", "set HOME or XDG_CONFIG_HOME")
+            Failure::usage("no configuration directory is known", "set HOME or XDG_CONFIG_HOME")
         })?;
-        // A link to where the user keeps such files stays one.
+        // Keep a link to the real location of the file.
         let path = match fs::canonicalize(&path) {
             Ok(path) => path,
             Err(_) if path.is_symlink() => {
                 return Err(Failure::new(
-                    format!("cannot change `{}`: it is a link that leads nowhere", path.display()),
-                    "make the file that it leads to, or remove the link",
+                    format!("cannot change `{}`: it is a dangling symbolic link", path.display()),
+                    "create its target, or remove the link",
                 ));
             }
             Err(_) => path,
         };
         let directory = lock(path.parent().unwrap_or(Path::new("/")))?;
         let trouble = |error: &io::Error| Failure::io(&format!("read `{}`", path.display()), error);
-        // A pipe would be waited for.
+        // Opening a FIFO would block.
         if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
             return Err(Failure::new(
-                format!("cannot read `{}`: it is not a file", path.display()),
-                "move it away; `remex env add` makes a new one",
+                format!("cannot read `{}`: it is not a regular file", path.display()),
+                "move it away; `remex env add` creates a new one",
             ));
         }
         let (text, permissions) = match fs::read_to_string(&path) {
@@ -305,10 +306,10 @@ impl EnvironmentsFile {
             }
             Err(error) => return Err(trouble(&error)),
         };
-        let lines = if text.contains("\r\n") { Lines::Dos } else { Lines::Unix };
+        let lines = if text.contains("\r\n") { LineEndings::Dos } else { LineEndings::Unix };
         let text = text.replace("\r\n", "\n");
         let document = text.parse().map_err(|error: toml_edit::TomlError| {
-            // Ours names the line.
+            // The error of our parser names the line.
             match environments::check(&text, &path) {
                 Err(problem) => Failure::from_library(Kind::Failed, &problem.to_string()),
                 Ok(_) => {
@@ -319,13 +320,13 @@ impl EnvironmentsFile {
         Ok(Self { path, document, lines, permissions, _directory: directory })
     }
 
-    /// Adds an environment behind the others, in the form that they have.
+    /// Appends an environment, in the format of the existing ones.
     fn insert(&mut self, entry: &Table) -> Result<(), Failure> {
         match self.document.entry("environments").or_insert_with(|| Item::ArrayOfTables(Default::default())) {
             Item::ArrayOfTables(tables) => {
                 let mut entry = entry.clone();
                 if !tables.is_empty() {
-                    // Comments right below the last environment are about it.
+                    // Comments directly below the last environment belong to it.
                     let trailing = self.document.trailing().as_str().unwrap_or_default().to_owned();
                     let own = trailing.find("\n\n").map_or(trailing.len(), |end| end + 1);
                     let own = if trailing.starts_with('\n') { 0 } else { own };
@@ -359,7 +360,7 @@ impl EnvironmentsFile {
         Ok(())
     }
 
-    /// Returns the environment of a name, to change it.
+    /// Returns the environment with this name, for changes.
     fn entry(&mut self, name: &str) -> Result<&mut dyn TableLike, Failure> {
         let path = self.path.display().to_string();
         let found: Option<&mut dyn TableLike> = match self.document.get_mut("environments") {
@@ -377,8 +378,8 @@ impl EnvironmentsFile {
         found.ok_or_else(|| not_there(name, &path))
     }
 
-    /// Returns what leads to an environment.
-    fn way_of(&mut self, name: &str) -> Result<ServerAddress, Failure> {
+    /// Returns the address of an environment.
+    fn address_of(&mut self, name: &str) -> Result<ServerAddress, Failure> {
         let entry = self.entry(name)?;
         let text = |key| entry.get(key).and_then(Item::as_str).map(str::to_owned);
         let Some(program) = text("program") else {
@@ -401,7 +402,7 @@ impl EnvironmentsFile {
         }
     }
 
-    /// Removes an environment, and tells whether it was there.
+    /// Removes an environment, and returns whether it existed.
     fn take(&mut self, name: &str) -> bool {
         match self.document.get_mut("environments") {
             Some(Item::ArrayOfTables(tables)) => {
@@ -431,7 +432,7 @@ impl EnvironmentsFile {
         }
     }
 
-    /// Changes which one is the default; comments stay where they are.
+    /// Sets the default; keeps comments.
     fn set_default(&mut self, name: &str) {
         if let Some(before) = self.document.get_mut("default").and_then(Item::as_value_mut) {
             let decor = before.decor().clone();
@@ -453,7 +454,7 @@ impl EnvironmentsFile {
         }
     }
 
-    /// Lets there be no default; the comments above and behind it go to what follows.
+    /// Removes the default; its comments move to the next item.
     fn drop_default(&mut self) {
         let next = self.document.iter().skip_while(|(name, _)| *name != "default").nth(1);
         let next = next.map(|(name, item)| (name.to_owned(), item.is_value()));
@@ -490,12 +491,12 @@ impl EnvironmentsFile {
         self.document.get_mut("environments")?.as_array_of_tables_mut()?.get_mut(0)
     }
 
-    /// Puts the new file in place of the old one, if it is a good one and `added` can be used.
+    /// Replaces the file atomically, if the new content is valid and `added` can be used.
     fn save(&self, added: Option<&Id>) -> Result<Configured, Failure> {
         let text = self.document.to_string();
-        // The line that kept the first environment from what is gone.
+        // The empty line between the removed item and the first environment.
         let mut text = text.trim_start_matches('\n').to_owned();
-        if self.lines == Lines::Dos {
+        if self.lines == LineEndings::Dos {
             text = text.replace('\n', "\r\n");
         }
         let text = text.as_str();
@@ -537,7 +538,7 @@ fn is_about(mistake: &DefinitionError, id: &Id) -> bool {
     mistake.environment.as_deref() == Some(id.as_str())
 }
 
-/// Says why an environment is not added; the line it would have had is of no use, for it was never written.
+/// Explains why an environment was not added; omits the line number, because the file was not written.
 fn refused(id: &Id, fault: Option<&DefinitionErrorKind>) -> Failure {
     let why = fault.map(ToString::to_string).unwrap_or_default();
     let failure = Failure::from_library(Kind::Usage, &format!("cannot add `{id}`: {why}"));
@@ -549,7 +550,7 @@ fn refused(id: &Id, fault: Option<&DefinitionErrorKind>) -> Failure {
     }
 }
 
-/// Makes the directory if need be, and waits until nobody else changes what is in it.
+/// Creates the directory if missing, and waits for the lock.
 fn lock(directory: &Path) -> Result<File, Failure> {
     let locked = || {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -560,7 +561,7 @@ fn lock(directory: &Path) -> Result<File, Failure> {
     locked().map_err(|error: io::Error| Failure::io(&format!("lock `{}`", directory.display()), &error))
 }
 
-/// Returns the comments above a table that an empty line sets apart: they are about more than this table.
+/// Returns the comments above a table that an empty line separates: they do not belong to this table alone.
 fn heading(table: &Table) -> Option<String> {
     let prefix = table.decor().prefix()?.as_str()?;
     let (heading, _) = prefix.rsplit_once("\n\n")?;

@@ -1,4 +1,4 @@
-//! `remex env test`.
+//! `remex env test`: checks environments.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(super) async fn run(flags: &Flags) -> Outcome {
         tests.spawn(async move { (index, test(name, endpoint, limit).await) });
     }
     let mut tested = Vec::new();
-    // Whoever answers first is shown first: a server that hangs holds up nobody else's answer.
+    // Results are printed as they arrive, so that a hanging server does not delay the others.
     while let Some(finished) = tests.join_next().await {
         let (index, environment) = finished.map_err(|error| {
             Failure::new(format!("a test ended early: {error}"), "report this as a defect")
@@ -69,10 +69,10 @@ fn all() -> Result<Vec<String>, Failure> {
     Ok(super::entries()?.into_iter().map(|entry| entry.id).collect())
 }
 
-/// A place by its name, or why it cannot be one.
+/// The name of an environment, and its endpoint or why it is invalid.
 type Named = (String, Result<Endpoint, Failure>);
 
-/// Finds the places; one whose token cannot be had is a result like others.
+/// Finds the endpoints; an unreadable token is a result like any other.
 fn endpoints(names: &[String]) -> Result<Vec<Named>, Failure> {
     let named = |name: &String| match Endpoint::named(name) {
         Err(failure) if failure.kind() != Kind::Failed => Err(failure),

@@ -1,38 +1,38 @@
-//! Output cut into lines, each stream by itself.
+//! Splits output into lines, separately for each stream.
 //!
-//! Pure: pieces go in, whole lines come out, whatever the pieces were. Start at [`Lines`].
+//! Pure: chunks in, complete lines out. Start at [`Lines`].
 
 use remex_client::process::{Stream, TimedChunk};
 
-/// A line that is longer than this counts as several, so that nobody's memory depends on a line feed.
+/// Longer lines are split, to bound memory.
 const LINE_BYTES: usize = 1 << 20;
 
-/// One line with its line feed, if it has one.
+/// One line, including its line feed if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) stream: Stream,
-    /// When its first byte was read, in milliseconds since 1970.
+    /// The time of its first byte, in milliseconds since 1970.
     pub(super) at_ms: Option<u64>,
     pub(super) bytes: Vec<u8>,
 }
 
 impl Line {
-    /// Returns it without its line feed, and without the carriage return that a terminal puts before it.
+    /// Returns the line without its line feed and a preceding carriage return.
     pub(super) fn text(&self) -> &[u8] {
         let text = self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes);
         text.strip_suffix(b"\r").unwrap_or(text)
     }
 }
 
-/// Lines that are not complete yet.
+/// Collects incomplete lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// In the order in which they began.
+    /// In the order of their first bytes.
     open: Vec<Line>,
 }
 
 impl Lines {
-    /// Takes a piece of output, and returns the lines that it completes.
+    /// Adds a chunk, and returns the lines that it completes.
     pub(super) fn take(&mut self, piece: &TimedChunk) -> Vec<Line> {
         let mut complete = Vec::new();
         for part in piece.bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -49,7 +49,7 @@ impl Lines {
         complete
     }
 
-    /// Gives out what is left: nothing that follows continues it.
+    /// Returns incomplete lines at the end of the output.
     pub(super) fn finish(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.open)
     }

@@ -1,6 +1,6 @@
-//! Which of the output somebody wants to see.
+//! Selects the output to print.
 //!
-//! Pure: what was read goes in, what is to be printed comes out. Start at [`Selection`].
+//! Pure: output in, items to print out. Start at [`Selection`].
 
 use std::collections::VecDeque;
 
@@ -10,58 +10,58 @@ use remex_client::process::{Stream, TimedChunk};
 use super::lines::{Line, Lines};
 use crate::render::text::utc;
 
-/// What is wanted.
+/// The selection criteria.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
-    /// Nothing that was read before, in milliseconds since 1970.
+pub(super) struct Criteria {
+    /// Only output since this time, in milliseconds since 1970.
     pub(super) since_ms: Option<u64>,
-    /// Nothing that was read later.
+    /// Only output until this time.
     pub(super) until_ms: Option<u64>,
-    /// Lines that match.
+    /// Only lines that match.
     pub(super) pattern: Option<Regex>,
-    /// Of what has been said so far, this many of the last lines.
+    /// Only this many of the last lines so far.
     pub(super) tail: Option<usize>,
-    /// Each line with its time.
+    /// Whether to print the time of each line.
     pub(super) times: bool,
-    /// What each line begins with.
+    /// The prefix of each line.
     pub(super) prefix: Option<String>,
 }
 
-/// Something to print.
+/// An item to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Bytes(Stream, Vec<u8>),
-    /// This much is missing here; `None` when nobody remembers how much.
+    /// Missing output; `None` if the amount is unknown.
     Gap(Option<u64>),
 }
 
-/// Picks what is wanted, in order.
+/// Selects output, in order.
 #[derive(Debug)]
 pub(super) struct Selection {
-    wanted: Wanted,
+    criteria: Criteria,
     lines: Lines,
-    /// The last lines so far, while it is not known whether they are the last.
+    /// The last lines so far, while more may follow.
     held: Option<VecDeque<Line>>,
-    /// What was missing before the oldest of them.
+    /// The gap before the oldest of them.
     gap: Option<Option<u64>>,
 }
 
 impl Selection {
-    pub(super) fn new(wanted: Wanted) -> Self {
-        let held = wanted.tail.map(|_| VecDeque::new());
-        Self { wanted, lines: Lines::default(), held, gap: None }
+    pub(super) fn new(criteria: Criteria) -> Self {
+        let held = criteria.tail.map(|_| VecDeque::new());
+        Self { criteria, lines: Lines::default(), held, gap: None }
     }
 
-    /// Returns what each line begins with.
+    /// Returns the prefix of each line.
     pub(super) fn prefix(&self) -> Option<&str> {
-        self.wanted.prefix.as_deref()
+        self.criteria.prefix.as_deref()
     }
 
-    /// Takes what follows: first what is missing, then what was read behind it.
+    /// Adds output: a gap, then the chunks after it.
     pub(super) fn take(&mut self, gap: Option<Option<u64>>, pieces: Vec<TimedChunk>) -> Vec<Item> {
         let mut items = Vec::new();
         if let Some(bytes) = gap {
-            // Missing output is older than what follows it: nobody asked for it if nobody asked for that.
+            // A gap is older than the chunks after it, so leave it out if they are too old.
             let asked = pieces.first().is_none_or(|piece| self.is_in_time(piece));
             let broken = self.lines.finish();
             self.put(broken, &mut items);
@@ -88,14 +88,14 @@ impl Selection {
         items
     }
 
-    /// Learns that everything said so far was taken; what comes next is new.
+    /// Records that all existing output was added; later output is new.
     pub(super) fn caught_up(&mut self) -> Vec<Item> {
         if self.held.is_none() {
             return Vec::new();
         }
         let mut items = Vec::new();
-        if self.wanted.pattern.is_none() && !self.wanted.times && self.wanted.prefix.is_none() {
-            // From here on bytes go out as they come, so the beginnings of lines go first.
+        if self.criteria.pattern.is_none() && !self.criteria.times && self.criteria.prefix.is_none() {
+            // From here on bytes are printed as they arrive, so flush incomplete lines first.
             let begun = self.lines.finish();
             self.put(begun, &mut items);
         }
@@ -103,7 +103,7 @@ impl Selection {
         items
     }
 
-    /// Learns that nothing follows.
+    /// Records the end of the output.
     pub(super) fn finish(&mut self) -> Vec<Item> {
         let mut items = Vec::new();
         let last = self.lines.finish();
@@ -113,53 +113,53 @@ impl Selection {
     }
 
     fn by_line(&self) -> bool {
-        self.wanted.pattern.is_some()
-            || self.wanted.times
-            || self.wanted.prefix.is_some()
+        self.criteria.pattern.is_some()
+            || self.criteria.times
+            || self.criteria.prefix.is_some()
             || self.held.is_some()
     }
 
     fn is_in_time(&self, piece: &TimedChunk) -> bool {
         let Some(at) = piece.at_ms else { return true };
-        self.wanted.since_ms.is_none_or(|since| at >= since)
-            && self.wanted.until_ms.is_none_or(|until| at <= until)
+        self.criteria.since_ms.is_none_or(|since| at >= since)
+            && self.criteria.until_ms.is_none_or(|until| at <= until)
     }
 
     fn put(&mut self, mut lines: Vec<Line>, items: &mut Vec<Item>) {
-        if let Some(pattern) = &self.wanted.pattern {
+        if let Some(pattern) = &self.criteria.pattern {
             lines.retain(|line| pattern.is_match(line.text()));
         }
-        let (Some(held), Some(most)) = (&mut self.held, self.wanted.tail) else {
-            return items.extend(lines.into_iter().map(|line| item(line, &self.wanted)));
+        let (Some(held), Some(most)) = (&mut self.held, self.criteria.tail) else {
+            return items.extend(lines.into_iter().map(|line| item(line, &self.criteria)));
         };
         held.extend(lines);
         while held.len() > most {
             held.pop_front();
-            // What is missing lies before what is shown.
+            // A gap precedes the lines that are shown.
             self.gap = None;
         }
     }
 
     fn let_go(&mut self, items: &mut Vec<Item>) {
         items.extend(self.gap.take().map(Item::Gap));
-        let wanted = &self.wanted;
-        items.extend(self.held.take().into_iter().flatten().map(|line| item(line, wanted)));
+        let criteria = &self.criteria;
+        items.extend(self.held.take().into_iter().flatten().map(|line| item(line, criteria)));
     }
 }
 
-fn item(line: Line, wanted: &Wanted) -> Item {
-    if !wanted.times && wanted.prefix.is_none() {
+fn item(line: Line, criteria: &Criteria) -> Item {
+    if !criteria.times && criteria.prefix.is_none() {
         return Item::Bytes(line.stream, line.bytes);
     }
-    let mut bytes = wanted.prefix.clone().unwrap_or_default().into_bytes();
-    if wanted.times {
+    let mut bytes = criteria.prefix.clone().unwrap_or_default().into_bytes();
+    if criteria.times {
         let time = line.at_ms.map_or_else(|| "-".to_owned(), |ms| utc(ms.cast_signed()));
         bytes.extend_from_slice(time.as_bytes());
         bytes.push(b' ');
     }
     bytes.extend_from_slice(&line.bytes);
     if !bytes.ends_with(b"\n") {
-        // The next time or name begins a line of its own.
+        // The next timestamp or prefix must start on its own line.
         bytes.push(b'\n');
     }
     Item::Bytes(line.stream, bytes)
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn bytes_go_through_as_they_come() {
-        let mut all = Selection::new(Wanted::default());
+        let mut all = Selection::new(Criteria::default());
         assert_eq!(shown(all.take(None, vec![out(1, "a\nb")])), "a\nb");
         assert_eq!(shown(all.take(Some(Some(7)), vec![out(2, "c")])), "<Some(7) gone>c");
         assert_eq!(shown(all.finish()), "");
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_pattern_sees_whole_lines_and_the_last_one_too() {
         let pattern = Some(Regex::new("^b.*d$").unwrap());
-        let mut matching = Selection::new(Wanted { pattern, ..Wanted::default() });
+        let mut matching = Selection::new(Criteria { pattern, ..Criteria::default() });
         assert_eq!(shown(matching.take(None, vec![out(1, "abd\nb"), out(1, "c")])), "");
         assert_eq!(shown(matching.take(None, vec![out(2, "d\r\nb d")])), "bcd\r\n");
         assert_eq!(shown(matching.finish()), "b d");
@@ -208,32 +208,32 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_held_back_until_they_are_the_last() {
-        let wanted = || Wanted { tail: Some(2), ..Wanted::default() };
-        let mut tail = Selection::new(wanted());
+        let criteria = || Criteria { tail: Some(2), ..Criteria::default() };
+        let mut tail = Selection::new(criteria());
         assert_eq!(shown(tail.take(Some(Some(9)), vec![out(1, "a\nb\nc\nd")])), "");
         assert_eq!(shown(tail.caught_up()), "c\nd");
-        // Later bytes go on in the line that was begun.
+        // Later bytes continue the line.
         assert_eq!(shown(tail.take(None, vec![out(2, "D\ne")])), "D\ne");
-        let mut short = Selection::new(wanted());
+        let mut short = Selection::new(criteria());
         assert_eq!(shown(short.take(Some(Some(9)), vec![out(1, "a\n")])), "");
         assert_eq!(shown(short.finish()), "<Some(9) gone>a\n");
-        let mut none = Selection::new(Wanted { tail: Some(0), ..Wanted::default() });
+        let mut none = Selection::new(Criteria { tail: Some(0), ..Criteria::default() });
         assert_eq!(shown(none.take(None, vec![out(1, "a\nb")])), "");
         assert_eq!(shown(none.caught_up()), "");
     }
 
     #[test]
     fn what_is_older_than_asked_is_left_out_and_so_is_its_gap() {
-        let wanted = || Wanted { since_ms: Some(10), ..Wanted::default() };
-        let mut since = Selection::new(wanted());
+        let criteria = || Criteria { since_ms: Some(10), ..Criteria::default() };
+        let mut since = Selection::new(criteria());
         assert_eq!(shown(since.take(Some(Some(3)), vec![out(9, "old"), out(10, "new")])), "new");
-        let mut since = Selection::new(wanted());
+        let mut since = Selection::new(criteria());
         assert_eq!(shown(since.take(Some(None), vec![out(11, "new")])), "<None gone>new");
     }
 
     #[test]
     fn each_line_has_the_time_when_it_began() {
-        let mut times = Selection::new(Wanted { times: true, ..Wanted::default() });
+        let mut times = Selection::new(Criteria { times: true, ..Criteria::default() });
         assert_eq!(
             shown(times.take(None, vec![out(0, "a"), out(1000, "b\n")])),
             "1970-01-01T00:00:00.000Z ab\n"

@@ -1,4 +1,4 @@
-//! What a server says about itself when it begins: an address for programs, and the way to it for people.
+//! The start-up messages of a server: the address for programs, and instructions for users.
 //!
 //! Start at [`Greeting`].
 
@@ -11,25 +11,25 @@ use remex_rpc::ListenAddress;
 
 use crate::render::text;
 
-/// Who gets which words.
+/// Selects the start-up messages.
 pub(super) struct Greeting {
-    /// Standard output belongs to the protocol.
+    /// Whether standard output carries the protocol.
     pub(super) has_stdio: bool,
     pub(super) token: Token,
 }
 
-/// What WebSocket clients have to present.
+/// The token that WebSocket clients must present.
 pub(super) enum Token {
     Nothing,
-    /// What is in this file.
+    /// The content of this file.
     File(PathBuf),
-    /// What nobody here knows but by its digest.
+    /// Only its digest is known.
     Secret,
 }
 
 impl Greeting {
-    /// Tells where the server listens.
-    #[allow(clippy::print_stderr)] // A person reads it.
+    /// Prints the listen address.
+    #[allow(clippy::print_stderr)] // For the user.
     pub(super) fn say(&self, address: &ListenAddress) -> io::Result<()> {
         if self.has_stdio {
             eprintln!("{address}");
@@ -39,22 +39,22 @@ impl Greeting {
             stdout.flush()?;
         }
         if !io::stderr().is_terminal() {
-            eprintln!("remex listens on {address}");
+            eprintln!("remex is listening on {address}");
             return Ok(());
         }
-        eprintln!("remex listens on {address}; Ctrl-C ends it and everything it started");
-        for line in self.way(address) {
+        eprintln!("remex is listening on {address}; Ctrl-C stops it and everything it started");
+        for line in self.instructions(address) {
             eprintln!("  {line}");
         }
         Ok(())
     }
 
-    /// Returns how to get there, line by line.
-    fn way(&self, address: &ListenAddress) -> Vec<String> {
+    /// Returns instructions for connecting, line by line.
+    fn instructions(&self, address: &ListenAddress) -> Vec<String> {
         let url = url(address);
         let named = |token: &str| {
             vec![
-                "clients need the token, from a file that is theirs alone; give the place a name:".to_owned(),
+                "clients need the token, in a private file; define an environment:".to_owned(),
                 format!("  remex env add there {url} --token-file {token}"),
                 "  remex run --on there -- uname -a".to_owned(),
             ]
@@ -74,7 +74,7 @@ impl Greeting {
     }
 }
 
-/// Returns the address as a client types it; where every address of the machine will do, `HOST` stands for one.
+/// Returns the address for clients; `HOST` stands for any address of this machine.
 fn url(address: &ListenAddress) -> String {
     match address {
         ListenAddress::WebSocket(socket) if socket.ip().is_unspecified() => {
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_way_to_a_server_depends_on_what_it_asks_for() {
         let way = |address: &str, token| {
-            Greeting { has_stdio: false, token }.way(&address.parse().unwrap()).join("\n")
+            Greeting { has_stdio: false, token }.instructions(&address.parse().unwrap()).join("\n")
         };
         let open = way("ws://127.0.0.1:7070", Token::Nothing);
         assert!(open.contains("remex run --on ws://127.0.0.1:7070 -- uname -a"), "{open}");

@@ -1,4 +1,4 @@
-//! Sockets that listened before this program began, as systemd passes them.
+//! Listening sockets passed by systemd.
 //!
 //! Start at [`take`].
 
@@ -7,10 +7,10 @@ use remex_rpc::Inherited;
 
 use crate::render::failure::{Failure, Kind};
 
-/// What tells about them; nothing of it concerns the commands that run here.
+/// The variables that describe them, which are hidden from the processes of the server.
 pub(super) const VARIABLES: [&str; 3] = ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
-/// Takes all of them; must be called before there are other threads, because it changes the environment.
+/// Takes all sockets; must be called before other threads exist, because it changes the environment.
 pub(super) fn take() -> Result<Vec<Inherited>, Failure> {
     let mut passed = ListenFd::from_env();
     if passed.len() == 0 {
@@ -23,7 +23,7 @@ pub(super) fn take() -> Result<Vec<Inherited>, Failure> {
 }
 
 fn socket(passed: &mut ListenFd, index: usize) -> Result<Inherited, Failure> {
-    // Whichever does not fit leaves the socket where it is.
+    // A call for the wrong type leaves the socket in place.
     if let Ok(Some(socket)) = passed.take_unix_listener(index) {
         return Ok(Inherited::Unix(socket));
     }

@@ -1,6 +1,6 @@
-//! The state as a picture. It fits any window; the smaller it is, the less it shows.
+//! Renders the state, in windows of any size; small ones show less.
 //!
-//! Everything that comes from a server or a process is plain text before it gets here. Start at [`screen`].
+//! All text from servers and processes has been stripped of control characters. Start at [`screen`].
 
 use ratatui::{
     Frame,
@@ -10,7 +10,7 @@ use ratatui::{
     widgets::{Cell, Paragraph, Row as Cells, Table, TableState},
 };
 
-use super::state::{Mode, SIGNALS, Seen, State};
+use super::state::{Mode, SIGNALS, Seen, TopState};
 use crate::render::{
     print::Colour,
     text::{age, line, plain, size, width, within},
@@ -29,7 +29,7 @@ a          show or hide what has ended
 ?, h       this help; any key leaves it
 q, Esc     quit; so does Ctrl-C";
 
-/// A column, shown in windows of at least some width.
+/// A column, shown in windows of at least a certain width.
 struct Column {
     title: &'static str,
     width: Constraint,
@@ -38,7 +38,7 @@ struct Column {
 }
 
 const COLUMNS: [Column; 8] = [
-    // These two are as wide as what they show, where there is room for that.
+    // These two are as wide as their content, if there is room.
     Column { title: "NAME", width: Constraint::Min(16), from: 0, cell: |seen, _| plain(&seen.row.name) },
     Column { title: "STATE", width: Constraint::Min(9), from: 0, cell: |seen, _| seen.row.outcome() },
     Column {
@@ -58,7 +58,7 @@ const COLUMNS: [Column; 8] = [
         title: "OUT",
         width: Constraint::Length(7),
         from: 72,
-        cell: |seen, _| size(seen.row.said_bytes()),
+        cell: |seen, _| size(seen.row.output_bytes()),
     },
     Column { title: "AGE", width: Constraint::Length(6), from: 64, cell: |seen, now| age(seen.row.age(now)) },
     Column {
@@ -69,8 +69,8 @@ const COLUMNS: [Column; 8] = [
     },
 ];
 
-/// Draws everything.
-pub(super) fn screen(frame: &mut Frame<'_>, state: &State, now_ms: u64, colour: Colour) {
+/// Draws the whole screen.
+pub(super) fn screen(frame: &mut Frame<'_>, state: &TopState, now_ms: u64, colour: Colour) {
     let area = frame.area();
     let [header, middle, footer] = areas(area);
     frame.render_widget(Paragraph::new(heading(state, colour)), header);
@@ -83,7 +83,7 @@ pub(super) fn screen(frame: &mut Frame<'_>, state: &State, now_ms: u64, colour: 
             last_lines(frame, state, preview);
         }
     }
-    // A question is asked however small the window is.
+    // Questions are shown even in tiny windows.
     let asks = !matches!(state.mode, Mode::List | Mode::Help | Mode::Follow) || state.message.is_some();
     let last = Rect { y: area.y + area.height.saturating_sub(1), height: area.height.min(1), ..area };
     if asks || footer.height > 0 {
@@ -98,31 +98,31 @@ fn areas(area: Rect) -> [Rect; 3] {
         .areas(area)
 }
 
-/// Gives a third to the preview where there is room for one.
+/// Reserves a third for the preview, if there is room.
 fn split(area: Rect) -> [Rect; 2] {
     let preview = if area.height >= 9 { area.height.div_ceil(3) } else { 0 };
     Layout::vertical([Constraint::Fill(1), Constraint::Length(preview)]).areas(area)
 }
 
-fn heading(state: &State, colour: Colour) -> Line<'static> {
+fn heading(state: &TopState, colour: Colour) -> Line<'static> {
     if let Some(trouble) = &state.trouble {
         return Line::styled(trouble.clone(), tone(colour, Color::Red).add_modifier(Modifier::BOLD));
     }
     let (running, ended) = state.counts();
-    let mut text = format!("{}: {running} running, {ended} ended", plain(&state.place));
+    let mut text = format!("{}: {running} running, {ended} exited", plain(&state.server));
     if !state.filter.is_empty() {
         text.push_str(&format!(", filter `{}`", state.filter));
     }
     if state.mode == Mode::Follow {
         let name = state.watched().map(|key| plain(&key.process_id)).unwrap_or_default();
         let stage =
-            state.selected().map_or_else(|| "forgotten by the server".to_owned(), |seen| seen.row.state());
+            state.selected().map_or_else(|| "removed from the server".to_owned(), |seen| seen.row.state());
         text = format!("{name}: {stage}");
     }
     Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
 }
 
-fn table(frame: &mut Frame<'_>, state: &State, area: Rect, now_ms: u64, colour: Colour) {
+fn table(frame: &mut Frame<'_>, state: &TopState, area: Rect, now_ms: u64, colour: Colour) {
     let columns = || COLUMNS.iter().filter(|column| column.from <= area.width);
     let listed = state.listed();
     let widths = widths(&columns().collect::<Vec<_>>(), &listed, area.width, now_ms);
@@ -140,11 +140,11 @@ fn table(frame: &mut Frame<'_>, state: &State, area: Rect, now_ms: u64, colour: 
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(state.index()));
 }
 
-/// Gives names and states the room that is left when the other columns have theirs, and commands some of it.
+/// Distributes the space that the other columns leave to names, states and commands.
 fn widths(columns: &[&Column], listed: &[&Seen], room: u16, now_ms: u64) -> Vec<Constraint> {
-    /// What a command keeps, if it is that long.
+    /// The minimum width of the command column.
     const COMMAND: u16 = 24;
-    /// What stands before a row that is selected or not.
+    /// The width of the selection marker.
     const MARK: u16 = 2;
     let longest = |column: &Column| {
         let widths = listed.iter().map(|seen| width(&(column.cell)(seen, now_ms)));
@@ -168,7 +168,7 @@ fn widths(columns: &[&Column], listed: &[&Seen], room: u16, now_ms: u64) -> Vec<
     columns.iter().map(width).collect()
 }
 
-fn last_lines(frame: &mut Frame<'_>, state: &State, area: Rect) {
+fn last_lines(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     let Some(seen) = state.selected().filter(|_| area.height > 1) else { return };
     let title = format!("── {} ", plain(&seen.row.name));
     let rest = usize::from(area.width).saturating_sub(Span::raw(title.as_str()).width());
@@ -177,8 +177,8 @@ fn last_lines(frame: &mut Frame<'_>, state: &State, area: Rect) {
     frame.render_widget(Text::from_iter(std::iter::once(title).chain(lines)), area);
 }
 
-/// Shows the last of the output; long lines go on in the next row.
-fn output(frame: &mut Frame<'_>, state: &State, area: Rect) {
+/// Draws the last output; wraps long lines.
+fn output(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     let height = usize::from(area.height);
     let rows: Vec<_> =
         state.tail.last(height).iter().flat_map(|line| wrapped(line, usize::from(area.width))).collect();
@@ -204,9 +204,9 @@ fn wrapped(line: &str, width: usize) -> Vec<String> {
     rows
 }
 
-/// Returns the last line; names give way where it would not fit.
-fn foot(state: &State, room: usize) -> String {
-    /// What is shown of a name at least.
+/// Returns the bottom line; shortens names if necessary.
+fn foot(state: &TopState, room: usize) -> String {
+    /// The minimum length of a shortened name.
     const NAME: usize = 8;
     let fitting = |before: &str, name: &str, after: &str| {
         let name = within(name, room.saturating_sub(width(before) + width(after)).max(NAME));
@@ -262,8 +262,8 @@ mod tests {
     use super::*;
     use crate::{commands::top::state::Key, remote::processes::tests::process};
 
-    fn state() -> State {
-        let mut state = State::new("here".to_owned());
+    fn state() -> TopState {
+        let mut state = TopState::new("here".to_owned());
         let start = Instant::now();
         for (second, cpu, said) in [(0, 0, 0), (1, 420, 2048)] {
             let mut build = process("night", "build", Stage::Running);
@@ -271,13 +271,13 @@ mod tests {
             build.entry.resident_bytes = Some(3 << 20);
             build.entry.produced.stdout = said;
             let other = process("night", "\u{1b}[2Jodd", Stage::Running);
-            state.look(vec![build, other], start + Duration::from_secs(second));
+            state.update(vec![build, other], start + Duration::from_secs(second));
         }
         state.tail.take(Stream::Stdout, b"compiling\n\x1b[31mdone\x1b[0m\n");
         state
     }
 
-    fn drawn(state: &State, width: u16, height: u16) -> String {
+    fn drawn(state: &TopState, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| screen(frame, state, 61_000, Colour::Off)).unwrap();
         let text = terminal.backend().to_string();
@@ -286,14 +286,14 @@ mod tests {
 
     #[test]
     fn names_and_states_take_the_room_there_is_and_questions_fit() {
-        let mut state = State::new("here".to_owned());
+        let mut state = TopState::new("here".to_owned());
         let mut row = process("night", "a-process-with-a-long-name-構築", Stage::Closed);
         row.entry.cause = Some(remex_client::process::ExitCause::OutOfMemory);
         row.entry.resident_bytes = Some(0);
         let other = process("night", "b", Stage::Running);
         let key = Key::of(&row);
-        state.look(vec![row, other], Instant::now());
-        // What has ended, too.
+        state.update(vec![row, other], Instant::now());
+        // Also exited processes.
         state.press(KeyCode::Char('a').into());
         let wide = drawn(&state, 120, 10);
         assert!(wide.contains("  a-process-with-a-long-name-構築 out of memory "), "{wide}");

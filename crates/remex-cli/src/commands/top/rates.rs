@@ -1,6 +1,6 @@
-//! How fast things go: the difference between two looks.
+//! Computes CPU and output rates from two consecutive listings.
 //!
-//! Pure: the time of a look is an argument. Start at [`Rates`].
+//! Pure: time is an argument. Start at [`Rates`].
 
 use std::{
     collections::BTreeMap,
@@ -10,16 +10,16 @@ use std::{
 use super::state::Key;
 use crate::remote::processes::Row;
 
-/// How fast one process goes; unknown until it was seen twice.
+/// The rates of one process; unknown until it was listed twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rate {
-    /// 100 is one processor.
+    /// Percent of one CPU.
     pub(super) cpu_percent: Option<f64>,
-    /// Bytes of output in a second.
+    /// Bytes of output per second.
     pub(super) said: Option<u64>,
 }
 
-/// What was seen at the last look.
+/// The values at the last listing.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     last: BTreeMap<Key, Seen>,
@@ -29,15 +29,15 @@ pub(super) struct Rates {
 struct Seen {
     at: Instant,
     cpu_ms: Option<u64>,
-    said_bytes: u64,
+    output_bytes: u64,
 }
 
 impl Rates {
-    /// Compares with the last look; what is no longer there is forgotten.
-    pub(super) fn look(&mut self, rows: &[Row], at: Instant) -> Vec<Rate> {
+    /// Compares with the last listing; removed processes are dropped.
+    pub(super) fn update(&mut self, rows: &[Row], at: Instant) -> Vec<Rate> {
         let last = std::mem::take(&mut self.last);
         let rates = rows.iter().map(|row| {
-            let now = Seen { at, cpu_ms: row.entry.cpu_ms, said_bytes: row.said_bytes() };
+            let now = Seen { at, cpu_ms: row.entry.cpu_ms, output_bytes: row.output_bytes() };
             let key = Key::of(row);
             let rate = last.get(&key).map_or_else(Rate::default, |before| rate(*before, now));
             self.last.insert(key, now);
@@ -48,16 +48,16 @@ impl Rates {
 }
 
 #[allow(clippy::cast_precision_loss)] // Three digits are shown.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Neither negative nor beyond what was said.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Neither negative nor larger than the output.
 fn rate(before: Seen, now: Seen) -> Rate {
     let time = now.at.saturating_duration_since(before.at);
     if time < Duration::from_millis(1) {
         return Rate::default();
     }
     let cpu = before.cpu_ms.zip(now.cpu_ms);
-    // A child that has ended takes its time with it.
+    // CPU time decreases when a child exits.
     let cpu = cpu.map(|(before, now)| now.saturating_sub(before));
-    let said = now.said_bytes.saturating_sub(before.said_bytes);
+    let said = now.output_bytes.saturating_sub(before.output_bytes);
     Rate {
         cpu_percent: cpu.map(|ms| ms as f64 / time.as_secs_f64() / 10.0),
         said: Some((said as f64 / time.as_secs_f64()) as u64),
@@ -78,19 +78,19 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_the_difference_of_two_looks() {
+    fn a_rate_is_the_difference_of_two_listings() {
         let (start, mut rates) = (Instant::now(), Rates::default());
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(rates.look(&[row(Some(100), 10)], at(0)), [Rate::default()]);
+        assert_eq!(rates.update(&[row(Some(100), 10)], at(0)), [Rate::default()]);
         let expected = Rate { cpu_percent: Some(150.0), said: Some(500) };
-        assert_eq!(rates.look(&[row(Some(3_100), 1_010)], at(2_000)), [expected]);
-        // A child that took time has gone; then all have.
+        assert_eq!(rates.update(&[row(Some(3_100), 1_010)], at(2_000)), [expected]);
+        // A child that used CPU time has exited; then all have.
         let expected = Rate { cpu_percent: Some(0.0), said: Some(0) };
-        assert_eq!(rates.look(&[row(Some(50), 1_010)], at(3_000)), [expected]);
+        assert_eq!(rates.update(&[row(Some(50), 1_010)], at(3_000)), [expected]);
         let expected = Rate { cpu_percent: None, said: Some(0) };
-        assert_eq!(rates.look(&[row(None, 1_010)], at(4_000)), [expected]);
-        assert_eq!(rates.look(&[row(None, 1_010)], at(4_000)), [Rate::default()]);
-        assert_eq!(rates.look(&[], at(5_000)), []);
-        assert_eq!(rates.look(&[row(Some(0), 0)], at(6_000)), [Rate::default()]);
+        assert_eq!(rates.update(&[row(None, 1_010)], at(4_000)), [expected]);
+        assert_eq!(rates.update(&[row(None, 1_010)], at(4_000)), [Rate::default()]);
+        assert_eq!(rates.update(&[], at(5_000)), []);
+        assert_eq!(rates.update(&[row(Some(0), 0)], at(6_000)), [Rate::default()]);
     }
 }

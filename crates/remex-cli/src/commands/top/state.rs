@@ -1,6 +1,6 @@
-//! What the screen shows and what keys do to it.
+//! The state of the screen, and how keys change it.
 //!
-//! Pure: looks and keys go in, orders come out, the time is an argument. Start at [`State`].
+//! Pure: listings and keys in, actions out; time is an argument. Start at [`TopState`].
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::{
     render::text::{line, plain},
 };
 
-/// The signals that people send, in the order in which they are offered.
+/// The signals to choose from, in display order.
 pub(super) const SIGNALS: [SignalName; 9] = [
     SignalName::Term,
     SignalName::Int,
@@ -29,7 +29,7 @@ pub(super) const SIGNALS: [SignalName; 9] = [
     SignalName::Cont,
 ];
 
-/// Which process, whatever it is called.
+/// Identifies a process independent of its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) session_id: String,
@@ -42,14 +42,14 @@ impl Key {
     }
 }
 
-/// A process at the last look.
+/// A process in the last listing.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) row: Row,
     pub(super) rate: Rate,
 }
 
-/// What the keys mean now.
+/// The current meaning of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     List,
@@ -57,13 +57,13 @@ pub(super) enum Mode {
     Follow,
     /// A filter is being typed.
     Filter,
-    /// A signal is being chosen, by its place in [`SIGNALS`].
+    /// A signal is being chosen, by its index in [`SIGNALS`].
     Signal {
         key: Key,
         name: String,
         chosen: usize,
     },
-    /// Whether to end a tree is being asked.
+    /// Asks whether to end a tree.
     Kill {
         key: Key,
         name: String,
@@ -71,39 +71,39 @@ pub(super) enum Mode {
     Help,
 }
 
-/// What has to be done elsewhere.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
     Quit,
-    /// Let the shell have the terminal.
+    /// Suspend the program.
     Suspend,
     Signal(Key, String, SignalName),
     KillTree(Key, String),
 }
 
 #[derive(Debug)]
-pub(super) struct State {
-    /// Where the processes are.
-    pub(super) place: String,
+pub(super) struct TopState {
+    /// The name of the server.
+    pub(super) server: String,
     pub(super) mode: Mode,
-    /// What is wrong with the connection.
+    /// The problem with the connection, if any.
     pub(super) trouble: Option<String>,
-    /// What became of the last order.
+    /// The result of the last action.
     pub(super) message: Option<String>,
     pub(super) filter: String,
     pub(super) shows_ended: bool,
-    /// What the selected process has said.
+    /// The last output of the selected process.
     pub(super) tail: Tail,
     rows: Vec<Seen>,
     rates: Rates,
     selected: Option<Key>,
 }
 
-impl State {
-    pub(super) fn new(place: String) -> Self {
+impl TopState {
+    pub(super) fn new(server: String) -> Self {
         Self {
-            place,
+            server,
             mode: Mode::List,
             trouble: None,
             message: None,
@@ -116,15 +116,15 @@ impl State {
         }
     }
 
-    /// Takes what was seen at a time.
-    pub(super) fn look(&mut self, rows: Vec<Row>, at: Instant) {
+    /// Updates the list of processes.
+    pub(super) fn update(&mut self, rows: Vec<Row>, at: Instant) {
         let before = self.index();
-        let rates = self.rates.look(&rows, at);
+        let rates = self.rates.update(&rows, at);
         self.rows = rows.into_iter().zip(rates).map(|(row, rate)| Seen { row, rate }).collect();
         self.keep_selection(before);
     }
 
-    /// Returns the processes that are listed.
+    /// Returns the listed processes.
     pub(super) fn listed(&self) -> Vec<&Seen> {
         let filter = self.filter.to_lowercase();
         let matches = |text: &str| text.to_lowercase().contains(&filter);
@@ -132,13 +132,13 @@ impl State {
         rows.filter(|seen| matches(&seen.row.name) || matches(&line(&seen.row.entry.argv))).collect()
     }
 
-    /// Returns how many run, and how many have ended.
+    /// Returns the number of running and of exited processes.
     pub(super) fn counts(&self) -> (usize, usize) {
         let running = self.rows.iter().filter(|seen| seen.row.is_running()).count();
         (running, self.rows.len() - running)
     }
 
-    /// Returns which of the listed processes is selected.
+    /// Returns the index of the selected process.
     pub(super) fn index(&self) -> Option<usize> {
         let selected = self.selected.as_ref()?;
         self.listed().iter().position(|seen| Key::of(&seen.row) == *selected)
@@ -150,12 +150,12 @@ impl State {
         self.rows.iter().find(|seen| Key::of(&seen.row) == *selected)
     }
 
-    /// Returns whose output is wanted, also when it is no longer known to the server.
+    /// Returns the process whose output is shown, even if the server has removed it.
     pub(super) fn watched(&self) -> Option<&Key> {
         self.selected.as_ref()
     }
 
-    /// Does what a key means.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Action {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
@@ -252,14 +252,14 @@ impl State {
         Action::Nothing
     }
 
-    /// Asks something about the selected process, if it runs.
+    /// Asks a question about the selected process, if it is running.
     fn ask(&mut self, question: impl FnOnce(Key, String) -> Mode) {
         let Some(seen) = self.selected() else { return };
         let name = plain(&seen.row.name);
         if seen.row.is_running() {
             self.mode = question(Key::of(&seen.row), name);
         } else {
-            self.message = Some(format!("{name} has ended"));
+            self.message = Some(format!("{name} has exited"));
         }
     }
 
@@ -271,7 +271,7 @@ impl State {
         self.select(Some(key));
     }
 
-    /// Selects what is where the selection was, if that is no longer listed.
+    /// If the selected process is no longer listed, selects the one at its position.
     fn keep_selection(&mut self, before: Option<usize>) {
         if self.index().is_some() || self.mode == Mode::Follow {
             return;
@@ -301,13 +301,13 @@ mod tests {
         names.iter().map(|name| process("s", name, Stage::Running)).collect()
     }
 
-    fn state(names: &[&str]) -> State {
-        let mut state = State::new("here".to_owned());
-        state.look(rows(names), Instant::now());
+    fn state(names: &[&str]) -> TopState {
+        let mut state = TopState::new("here".to_owned());
+        state.update(rows(names), Instant::now());
         state
     }
 
-    fn press(state: &mut State, keys: &str) -> Action {
+    fn press(state: &mut TopState, keys: &str) -> Action {
         let mut order = Action::Nothing;
         for key in keys.chars() {
             let code = match key {
@@ -320,7 +320,7 @@ mod tests {
         order
     }
 
-    fn selected(state: &State) -> Option<&str> {
+    fn selected(state: &TopState) -> Option<&str> {
         state.selected().map(|seen| seen.row.name.as_str())
     }
 
@@ -331,12 +331,12 @@ mod tests {
         press(&mut state, "jjjj");
         assert_eq!(selected(&state), Some("c"));
         press(&mut state, "k");
-        state.look(rows(&["b", "c", "d"]), Instant::now());
+        state.update(rows(&["b", "c", "d"]), Instant::now());
         assert_eq!((selected(&state), state.index()), (Some("b"), Some(0)));
         press(&mut state, "jj");
-        state.look(rows(&["b", "c"]), Instant::now());
+        state.update(rows(&["b", "c"]), Instant::now());
         assert_eq!(selected(&state), Some("c"));
-        state.look(Vec::new(), Instant::now());
+        state.update(Vec::new(), Instant::now());
         assert_eq!(selected(&state), None);
         assert_eq!(press(&mut state, "jkKs\nf"), Action::Nothing);
         assert_eq!(state.mode, Mode::List);
@@ -347,20 +347,20 @@ mod tests {
         let mut state = state(&["build", "lint"]);
         press(&mut state, "/LIN");
         assert_eq!((selected(&state), state.listed().len()), (Some("lint"), 1));
-        // While it is typed, letters are no orders.
+        // While a filter is typed, letters are not commands.
         assert_eq!(press(&mut state, "qK"), Action::Nothing);
         assert_eq!((selected(&state), state.filter.as_str()), (None, "LINqK"));
         press(&mut state, "\u{1b}/sleep 1\n");
         assert_eq!((state.listed().len(), &state.mode), (2, &Mode::List));
-        // The first takes the filter away, the second leaves.
+        // The first Esc clears the filter, the second quits.
         assert_eq!((press(&mut state, "\u{1b}"), state.filter.as_str()), (Action::Nothing, ""));
         assert_eq!(press(&mut state, "\u{1b}"), Action::Quit);
     }
 
     #[test]
     fn what_has_ended_is_listed_on_demand() {
-        let mut state = State::new("here".to_owned());
-        state.look(
+        let mut state = TopState::new("here".to_owned());
+        state.update(
             vec![process("s", "old", Stage::Closed), process("s", "new", Stage::Running)],
             Instant::now(),
         );
@@ -382,8 +382,8 @@ mod tests {
         assert_eq!(press(&mut state, "s\u{1b}"), Action::Nothing);
         assert_eq!(press(&mut state, "Kn"), Action::Nothing);
         assert_eq!(press(&mut state, "K"), Action::Nothing);
-        // The question is about the process that was selected, whatever happens meanwhile.
-        state.look(rows(&["a"]), Instant::now());
+        // The question refers to the process that was selected when it was asked.
+        state.update(rows(&["a"]), Instant::now());
         assert_eq!(press(&mut state, "y"), Action::KillTree(key, "b".to_owned()));
     }
 
@@ -392,7 +392,7 @@ mod tests {
         let mut state = state(&["a", "b"]);
         press(&mut state, "j\n");
         assert_eq!(state.mode, Mode::Follow);
-        state.look(rows(&["a"]), Instant::now());
+        state.update(rows(&["a"]), Instant::now());
         assert_eq!(state.watched().map(|key| key.process_id.as_str()), Some("b"));
         assert_eq!(press(&mut state, "q"), Action::Nothing);
         assert_eq!((&state.mode, selected(&state)), (&Mode::List, Some("a")));

@@ -1,7 +1,6 @@
-//! The last lines of what a process has said, as plain text.
+//! The last lines of the output of a process, as plain text.
 //!
-//! Pure, and of bounded size. Nothing that a terminal takes for an order comes out: sequences are dropped, a carriage
-//! return begins the line anew. Start at [`Tail`].
+//! Pure, and of bounded size. Control sequences are dropped, and a carriage return restarts the line. Start at [`Tail`].
 
 use std::collections::VecDeque;
 
@@ -12,7 +11,7 @@ use crate::render::text::plain;
 /// More lines than a screen has.
 const LINES: usize = 500;
 
-/// A line that is longer goes on in the next.
+/// Longer lines are split.
 const LINE_BYTES: usize = 4096;
 
 const TAB: usize = 8;
@@ -20,25 +19,25 @@ const TAB: usize = 8;
 #[derive(Debug)]
 pub(super) struct Tail {
     lines: VecDeque<String>,
-    /// The line that has not ended yet.
+    /// The incomplete line.
     open: Vec<u8>,
-    /// Who wrote it.
+    /// The stream it was written to.
     stream: Stream,
-    /// Whether a carriage return came, so that what follows replaces the line.
+    /// Whether the last byte was a carriage return, so that the next one replaces the line.
     has_returned: bool,
-    state: State,
+    state: SequenceState,
 }
 
-/// Where in a control sequence the output is.
+/// The state of the control sequence parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SequenceState {
     Text,
     Escape,
-    /// In a sequence of parameters, which a letter ends.
+    /// In a CSI sequence, which a letter ends.
     Parameters,
-    /// In a title or another text that is not for the screen.
+    /// In an OSC or similar string, such as a window title.
     Hidden,
-    /// Behind an escape in it, which a backslash ends.
+    /// After an escape in such a string, which a backslash ends.
     HiddenEscape,
 }
 
@@ -49,11 +48,11 @@ impl Tail {
             open: Vec::new(),
             stream: Stream::Stdout,
             has_returned: false,
-            state: State::Text,
+            state: SequenceState::Text,
         }
     }
 
-    /// Takes what follows.
+    /// Adds output.
     pub(super) fn take(&mut self, stream: Stream, bytes: &[u8]) {
         if stream != self.stream && !self.open.is_empty() {
             self.end_line();
@@ -64,16 +63,16 @@ impl Tail {
         }
     }
 
-    /// Notes that something is missing here.
+    /// Marks missing output.
     pub(super) fn skip(&mut self) {
         if !self.open.is_empty() {
             self.end_line();
         }
-        self.state = State::Text;
+        self.state = SequenceState::Text;
         self.push("…".to_owned());
     }
 
-    /// Returns at most this many of the last lines, the oldest first.
+    /// Returns at most `count` of the last lines, oldest first.
     pub(super) fn last(&self, count: usize) -> Vec<String> {
         let open = (!self.open.is_empty()).then(|| text(&self.open));
         let whole = count.saturating_sub(usize::from(open.is_some()));
@@ -81,25 +80,25 @@ impl Tail {
         self.lines.iter().skip(from).cloned().chain(open).take(count).collect()
     }
 
-    fn next(&mut self, byte: u8) -> State {
+    fn next(&mut self, byte: u8) -> SequenceState {
         const ESCAPE: u8 = 0x1b;
         match (self.state, byte) {
-            // Whatever it was in, it is cancelled.
-            (_, 0x18 | 0x1a) => State::Text,
-            (State::Text, _) if byte != ESCAPE => {
+            // Cancels any sequence.
+            (_, 0x18 | 0x1a) => SequenceState::Text,
+            (SequenceState::Text, _) if byte != ESCAPE => {
                 self.print(byte);
-                State::Text
+                SequenceState::Text
             }
-            (State::Hidden, ESCAPE) => State::HiddenEscape,
-            (State::Hidden, 0x07) | (State::HiddenEscape, b'\\') => State::Text,
-            (State::Hidden | State::HiddenEscape, _) => State::Hidden,
-            (_, ESCAPE) => State::Escape,
-            (State::Escape, b'[') => State::Parameters,
-            (State::Escape, b']' | b'P' | b'X' | b'^' | b'_') => State::Hidden,
-            // `ESC ( B` and its like: one more comes.
-            (State::Escape, 0x20..=0x2f) => State::Escape,
-            (State::Parameters, 0..=0x3f) => State::Parameters,
-            (..) => State::Text,
+            (SequenceState::Hidden, ESCAPE) => SequenceState::HiddenEscape,
+            (SequenceState::Hidden, 0x07) | (SequenceState::HiddenEscape, b'\\') => SequenceState::Text,
+            (SequenceState::Hidden | SequenceState::HiddenEscape, _) => SequenceState::Hidden,
+            (_, ESCAPE) => SequenceState::Escape,
+            (SequenceState::Escape, b'[') => SequenceState::Parameters,
+            (SequenceState::Escape, b']' | b'P' | b'X' | b'^' | b'_') => SequenceState::Hidden,
+            // `ESC ( B` and similar: one more byte follows.
+            (SequenceState::Escape, 0x20..=0x2f) => SequenceState::Escape,
+            (SequenceState::Parameters, 0..=0x3f) => SequenceState::Parameters,
+            (..) => SequenceState::Text,
         }
     }
 

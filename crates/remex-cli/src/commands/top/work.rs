@@ -1,4 +1,4 @@
-//! What is asked of the server, and what comes back.
+//! Requests to the server, and their results.
 
 use std::time::Duration;
 
@@ -18,57 +18,59 @@ use crate::{
     render::failure::Failure,
 };
 
-/// How long processes get between TERM and KILL.
+/// The grace period between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The most that is read at once, about: more than a screen shows.
+/// The approximate maximum of one read: more than fits on a screen.
 const SHOWN_BYTES: u64 = 32 << 10;
 
-/// The most events that are read at once.
+/// The maximum number of events of one read.
 const SHOWN_EVENTS: u64 = 256;
 
-/// The time between two reads of output that is followed: nobody reads faster.
+/// The time between two reads of followed output: faster updates would not be visible.
 const FRAME: Duration = Duration::from_millis(50);
 
-/// Something that was asked has an answer.
-pub(super) enum Done {
-    Looked(Result<Vec<Row>, Failure>),
+/// The result of a request.
+pub(super) enum RequestResult {
+    Listed(Result<Vec<Row>, Failure>),
     Connected(Result<Client, Failure>),
-    Read(Key, Result<Output, Error>),
+    Read(Key, Result<NewOutput, Error>),
     Acted(String),
 }
 
-/// What a process has said since the last time.
-pub(super) struct Output {
+/// The output of a process since the last read.
+pub(super) struct NewOutput {
     cursor: u64,
-    /// Whether something was left out because it was too much.
+    /// Whether output was skipped because there was too much.
     skipped: bool,
     batch: OutputBatch,
 }
 
-pub(super) async fn look(client: Client) -> Done {
-    Done::Looked(Processes::list(&client).await.map(|processes| processes.rows))
+pub(super) async fn list(client: Client) -> RequestResult {
+    RequestResult::Listed(Processes::list(&client).await.map(|processes| processes.rows))
 }
 
-pub(super) async fn connect(endpoint: Endpoint) -> Done {
+pub(super) async fn connect(endpoint: Endpoint) -> RequestResult {
     let adapt = |options: &mut Options| {
         reconnect::keep_session(options);
-        // The screen has the terminal.
+        // The live view uses the terminal.
         options.prompts = Prompts::Refuse;
     };
-    Done::Connected(endpoint.connect(adapt).await)
+    RequestResult::Connected(endpoint.connect(adapt).await)
 }
 
-pub(super) async fn signal(process: ProcessRef, name: String, signal: SignalName) -> Done {
-    Done::Acted(match process.signal(signal).await {
-        Ok(()) => format!("{signal} sent to {name}"),
+pub(super) async fn signal(process: ProcessRef, name: String, signal: SignalName) -> RequestResult {
+    RequestResult::Acted(match process.signal(signal).await {
+        Ok(()) => format!("sent {signal} to {name}"),
         Err(error) => format!("cannot signal {name}: {error}"),
     })
 }
 
-pub(super) async fn kill(process: ProcessRef, name: String) -> Done {
-    Done::Acted(match process.terminate(Termination::Graceful(GRACE)).await {
-        Ok(()) => format!("TERM sent to {name} and all it started; KILL follows in {} s", GRACE.as_secs()),
+pub(super) async fn kill(process: ProcessRef, name: String) -> RequestResult {
+    RequestResult::Acted(match process.terminate(Termination::Graceful(GRACE)).await {
+        Ok(()) => {
+            format!("sent TERM to {name} and everything it started; KILL follows in {} s", GRACE.as_secs())
+        }
         Err(error) => format!("cannot end {name}: {error}"),
     })
 }
@@ -79,30 +81,30 @@ impl Key {
     }
 }
 
-/// How far the output of one process has been read.
-pub(super) struct Reading {
+/// Reads the output of one process.
+pub(super) struct OutputReader {
     pub(super) key: Key,
-    /// Whether it is time to read again, also after a failure.
+    /// Whether to read again, even after a failure.
     pub(super) is_due: bool,
     has_failed: bool,
     cursor: Option<u64>,
-    /// The read that is under way, and whether it waits for news.
+    /// The read in progress, and whether it waits for output.
     under_way: Option<(AbortHandle, ReadWait)>,
     is_over: bool,
 }
 
-impl Reading {
+impl OutputReader {
     pub(super) fn new(key: Key) -> Self {
         Self { key, is_due: true, has_failed: false, cursor: None, under_way: None, is_over: false }
     }
 
-    /// Starts the next read, unless one is under way or nothing will come.
-    pub(super) fn go_on(
+    /// Starts the next read, unless one is in progress or the output is complete.
+    pub(super) fn start_read(
         &mut self,
         client: &Client,
         follows: bool,
-        said_bytes: u64,
-        work: &mut JoinSet<Done>,
+        output_bytes: u64,
+        work: &mut JoinSet<RequestResult>,
     ) {
         let wait = if follows { ReadWait::Yes } else { ReadWait::No };
         if let Some((read, _)) = self.under_way.take_if(|(_, other)| *other == ReadWait::Yes && !follows) {
@@ -113,12 +115,13 @@ impl Reading {
         }
         self.is_due = false;
         let (key, process, cursor) = (self.key.clone(), self.key.process_ref(client), self.cursor);
-        let read = work.spawn(async move { Done::Read(key, read(&process, cursor, said_bytes, wait).await) });
+        let read = work
+            .spawn(async move { RequestResult::Read(key, read(&process, cursor, output_bytes, wait).await) });
         self.under_way = Some((read, wait));
     }
 
-    /// Takes what came, and shows it.
-    pub(super) fn take(&mut self, read: Result<Output, Error>, tail: &mut Tail) {
+    /// Adds the result of a read to `tail`.
+    pub(super) fn on_read(&mut self, read: Result<NewOutput, Error>, tail: &mut Tail) {
         self.under_way = None;
         self.has_failed = read.is_err();
         match read {
@@ -140,7 +143,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for OutputReader {
     fn drop(&mut self) {
         if let Some((read, _)) = &self.under_way {
             read.abort();
@@ -148,22 +151,22 @@ impl Drop for Reading {
     }
 }
 
-/// Reads what comes after the cursor, but no more of it than a screen shows.
+/// Reads the output after the cursor, but not much more than fits on a screen.
 async fn read(
     process: &ProcessRef,
     cursor: Option<u64>,
-    said_bytes: u64,
+    output_bytes: u64,
     wait: ReadWait,
-) -> Result<Output, Error> {
+) -> Result<NewOutput, Error> {
     if wait == ReadWait::Yes && cursor.is_some() {
         tokio::time::sleep(FRAME).await;
     }
     let newest = process.cursor_before_newest(0).await?;
-    // As long as pieces usually are.
-    let piece_bytes = (said_bytes / newest.max(1)).max(1);
+    // The average length of a chunk.
+    let piece_bytes = (output_bytes / newest.max(1)).max(1);
     let first = newest.saturating_sub((SHOWN_BYTES / piece_bytes).clamp(2, SHOWN_EVENTS));
     let skipped = cursor.is_some_and(|cursor| cursor < first);
     let mut cursor = cursor.unwrap_or(first).max(first);
     let batch = process.read(&mut cursor, wait).await?;
-    Ok(Output { cursor, skipped, batch })
+    Ok(NewOutput { cursor, skipped, batch })
 }

@@ -141,7 +141,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex env set gpu ws://127.0.0.1:7071", ends("changed `gpu`: ws://127.0.0.1:7071")),
     ("remex env default build", ends("`build` is the default")),
     ("remex env default", ends("local")),
-    ("remex env default --unset", ends("commands work on this machine")),
+    ("remex env default --unset", ends("commands use this machine")),
     ("remex env test build", ends("ok       resume")),
     ("remex env test --all", ends("gpu: ws://")),
     ("remex env test build gpu --json", ends("\"ok\":true")),

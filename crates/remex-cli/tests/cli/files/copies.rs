@@ -141,7 +141,7 @@ fn what_is_there_already_is_skipped_and_what_differs_is_copied() {
         "{copied:?}"
     );
     assert!(copied.err.starts_with("remex: 1 file copied, 7B in "), "{copied:?}");
-    assert!(copied.err.ends_with("; 1 file skipped, with the same size and time\n"), "{copied:?}");
+    assert!(copied.err.ends_with("; 1 file skipped with the same size and time\n"), "{copied:?}");
     assert_eq!(tree(&world.there.path("site")), tree(&world.here.path("site")));
 
     // Whoever names a file means its content.
@@ -183,7 +183,7 @@ fn what_is_no_file_is_said_and_the_rest_is_copied() {
     assert_eq!(copied.out, "");
     for part in [
         "remex: cannot copy `missing`: No such file or directory (os error 2)\n",
-        "remex: cannot copy `site/pipe`: it is a pipe, socket or device, and is skipped\n",
+        "remex: cannot copy `site/pipe`: it is a pipe, socket or device, and was skipped\n",
         "remex: cannot copy `site/index`: `build:site/index` is a directory\n  hint: remove it, or copy to another name\n",
     ] {
         assert!(copied.err.contains(part), "{copied:?}");
@@ -297,7 +297,10 @@ fn nothing_is_copied_into_itself_whatever_it_is_called() {
     ] {
         let refused = world.say(&["cp", from, to]);
         assert_eq!(refused.code, Some(1), "{from} {to} {refused:?}");
-        assert!(refused.err.contains("is in it\n  hint: copy to a place outside of it"), "{refused:?}");
+        assert!(
+            refused.err.contains("is inside of it\n  hint: choose a destination outside of it"),
+            "{refused:?}"
+        );
     }
     let refused = world.say(&["cp", "build:site/index", "build:site/"]);
     assert_eq!(
@@ -305,7 +308,7 @@ fn nothing_is_copied_into_itself_whatever_it_is_called() {
         said(
             1,
             "",
-            "remex: cannot copy `build:site/index`: it is `build:site/index` itself\n  hint: copy to another name\n"
+            "remex: cannot copy `build:site/index`: `build:site/index` is the same file\n  hint: copy to another name\n"
         )
     );
     assert_eq!(tree(&world.there.path("site")).len(), 3);
@@ -322,31 +325,32 @@ fn mistakes_are_told_with_what_to_do() {
         (
             &["cp", "site", "site/index", "build:none"][..],
             2,
-            "cannot copy 2 things to `build:none`: there is no such directory".to_owned(),
-            "name a directory that is there, or copy one thing",
+            "cannot copy 2 sources to `build:none`: it does not exist".to_owned(),
+            "choose an existing directory, or copy a single source",
         ),
         (
             &["cp", "site", "build:no/such"],
             1,
-            format!("cannot copy to `build:no/such`: there is no directory `{home}/no`"),
-            "check the path, or make the directory first",
+            format!("cannot copy to `build:no/such`: directory `{home}/no` does not exist"),
+            "check the path, or create the directory first",
         ),
         (
             &["cp", "site/index", "build:none/"],
             1,
-            "cannot copy `site/index`: there is no directory `build:none/`".to_owned(),
-            "make it first, or leave out the slash at the end",
+            "cannot copy `site/index`: directory `build:none/` does not exist".to_owned(),
+            "create it first, or omit the trailing slash",
         ),
         (
             &["cp", "site/index/", "build:"],
             1,
             "cannot copy `site/index/`: it is not a directory".to_owned(),
-            "leave out the slash at the end",
+            "omit the trailing slash",
         ),
         (
             &["cp", "site/index", "site/../site/index", "build:"],
             2,
-            "cannot copy both `site/index` and `site/../site/index`: each would be `build:index`".to_owned(),
+            "cannot copy both `site/index` and `site/../site/index`: both would become `build:index`"
+                .to_owned(),
             "copy one of them to another name",
         ),
         (

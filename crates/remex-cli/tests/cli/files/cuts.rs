@@ -205,7 +205,7 @@ fn when_the_server_is_gone_for_good_the_next_copy_goes_on() {
     let output = child.finished();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(4), "{err}");
-    assert!(err.ends_with("\n  hint: when it is back, the same command goes on where it stopped\n"), "{err}");
+    assert!(err.ends_with("\n  hint: repeat the command to resume once the host is reachable\n"), "{err}");
     let carried = cutter.carried();
     assert_eq!(here.say(&["cp", "image", &to]), said(0, "", ""));
     assert!(cutter.carried() - carried < 32 * MEBIBYTE, "{}", cutter.carried() - carried);
@@ -221,7 +221,7 @@ fn a_long_cut_is_told_once_and_ctrl_c_ends_in_order() {
     let mut screen = Screen::remex(&world.here, &["cp", "image", "build:"]);
     screen.wait_for("remex: connection to build lost; reconnecting\n");
     screen.keys("\u{3}");
-    let shown = screen.wait_for("remex: interrupted; the same command goes on where it stopped");
+    let shown = screen.wait_for("remex: interrupted; repeat the command to resume");
     assert_eq!(screen.end(), Some(130));
     assert!(!shown.contains('%'), "{shown}");
     assert!(cutter.cuts_left() > 0);

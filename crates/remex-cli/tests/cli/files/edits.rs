@@ -52,7 +52,7 @@ fn what_was_not_changed_is_not_written() {
     let before = file.metadata().unwrap().modified().unwrap();
     assert_eq!(edit(&world, "build:notes.txt", "touch \"$1\""), said(0, "", "remex: nothing was changed\n"));
     assert_eq!(file.metadata().unwrap().modified().unwrap(), before);
-    let nothing = said(0, "", "remex: nothing was written, so there is no new file\n");
+    let nothing = said(0, "", "remex: nothing was written, so no file was created\n");
     assert_eq!(edit(&world, "build:new", "true"), nothing);
     assert_eq!(edit(&world, "build:new", ": > \"$1\""), nothing);
     assert!(!world.there.path("new").exists());
@@ -81,7 +81,7 @@ fn two_people_do_not_overwrite_each_other() {
                 1,
                 "",
                 &format!(
-                    "remex: cannot edit `build:notes.txt`: it was changed by someone else in the meantime\n  \
+                    "remex: cannot edit `build:notes.txt`: it has been modified in the meantime\n  \
                      hint: your version is in {kept}; compare the two, then try again\n"
                 )
             )
@@ -102,7 +102,7 @@ fn an_editor_that_fails_changes_nothing() {
             1,
             "",
             "remex: cannot edit `build:notes.txt`: the editor failed (exit status: 3), so nothing was written\n  \
-             hint: save and leave the editor without an error, or name another one in EDITOR\n"
+             hint: save and quit the editor without an error, or set EDITOR to another one\n"
         )
     );
     assert_eq!(kept(&world), Vec::<PathBuf>::new());
@@ -121,10 +121,10 @@ fn what_cannot_be_edited_is_said_before_the_editor_starts() {
         (
             "build:image",
             1,
-            "cannot edit `build:image`: it has 33MiB, and at most 32MiB can be edited\n  \
+            "cannot edit `build:image`: its size is 33MiB, but at most 32MiB can be edited\n  \
              hint: copy it here with `remex cp`, edit it, and copy it back\n",
         ),
-        ("build:site", 1, "cannot edit `build:site`: it is a directory\n  hint: name a file in it\n"),
+        ("build:site", 1, "cannot edit `build:site`: it is a directory\n  hint: name a file\n"),
         ("build:site/", 2, "cannot edit `build:site/`: it names a directory\n  hint: name the file\n"),
     ] {
         assert_eq!(edit(&world, path, "exit 7"), said(code, "", &format!("remex: {err}")));

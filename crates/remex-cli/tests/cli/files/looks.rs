@@ -264,7 +264,7 @@ fn what_was_never_told_of_is_not_told_to_be_removed() {
 fn a_person_reads_changes_one_a_line() {
     let world = World::new();
     let mut screen = Screen::remex(&world.here, &["watch", "build:"]);
-    screen.wait_for("remex: watching `build:`; Ctrl-C ends it");
+    screen.wait_for("remex: watching `build:`; Ctrl-C stops it");
     fs::create_dir(world.there.path("new")).unwrap();
     screen.wait_for("created   /");
     screen.keys("\u{3}");

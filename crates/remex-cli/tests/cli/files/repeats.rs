@@ -54,10 +54,10 @@ fn a_tree_that_failed_is_continued_and_not_copied_into_itself() {
             1,
             "",
             &format!(
-                "remex: cannot copy `{from}/css/pipe`: it is a pipe, socket or device, and is skipped\n  \
-                 hint: copy what is read from it with `remex run`, if that is what you want\n\
-                 remex: everything else is there; `{to}/.remex-part` stays because something was skipped\n  \
-                 hint: remove it if nothing more is to come; until then the same command updates the copy\n"
+                "remex: cannot copy `{from}/css/pipe`: it is a pipe, socket or device, and was skipped\n  \
+                 hint: read it with `remex run` if you want its content\n\
+                 remex: everything else was copied; `{to}/.remex-part` remains because something was skipped\n  \
+                 hint: remove it when the copy is final; until then, repeat the command to update it\n"
             ),
         );
         for _ in 0..2 {
@@ -237,7 +237,7 @@ fn a_full_disk_leaves_what_can_be_continued_and_names_it() {
     assert_eq!(copied.code, Some(0), "{copied:?}");
     assert_eq!(copied.err.matches("os error 28").count(), 5, "{copied:?}");
     let left =
-        "remex: the copy is incomplete; it left `disk/copy/.image.remex-part`, `disk/copy/.remex-part`\n";
+        "remex: the copy is incomplete and left `disk/copy/.image.remex-part`, `disk/copy/.remex-part`\n";
     assert_eq!(copied.err.matches(left).count(), 2, "{copied:?}");
     assert_eq!(copied.err.matches("it left").count(), 2, "{copied:?}");
     // What was there already of the large file is not copied again.

@@ -54,8 +54,8 @@ fn without_a_selected_environment_a_colon_is_refused() {
     let refused = said(
         2,
         "",
-        "remex: `:f` is in the selected environment, and none is selected\n  \
-         hint: choose one with `remex env default` or REMEX_ON, write `ENV:path`, or `./:f` for a file of this machine\n",
+        "remex: cannot use `:f`: no environment is selected\n  \
+         hint: select one with `remex env default` or REMEX_ON, write `ENV:path`, or `./:f` for a file on this machine\n",
     );
     assert_eq!(world.say(&["cat", ":f"]), refused);
     assert_eq!(world.say(&["cp", "f", ":f"]), refused);
