@@ -44,9 +44,9 @@ fn whoever_says_with_an_option_where_files_are_learns_to_write_it_before_them() 
     ] {
         let said = Home::new().say(args);
         let told = if what == "--here" {
-            "a path without `ENV:` is one of this machine"
+            "a path without `ENV:` is on this machine"
         } else {
-            "files are named with their place"
+            "put the environment before the path"
         };
         let expected = format!("remex: unexpected option `{what}`\n  hint: {told}: `{example}`\n");
         assert_eq!((said.code, said.err), (Some(2), expected), "{args:?}");

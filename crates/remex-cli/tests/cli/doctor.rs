@@ -70,7 +70,10 @@ fn problems_are_named_with_what_to_do() {
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.out.contains("problem  runtime directory") && said.out.contains("mode 777"), "{said:?}");
     assert!(said.out.contains("`chmod 700`"), "{said:?}");
-    assert!(said.out.contains("environments.toml:1: there is no environment `nobody`"), "{said:?}");
+    assert!(
+        said.out.contains("environments.toml:1: the default environment `nobody` is not defined"),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn your_own_server_is_looked_at_where_it_runs() {
     let _server = Server::serve(&["--listen", &address]);
     let said = home.say(&["doctor"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.out.contains(&format!("runs at {address}")), "{said:?}");
+    assert!(said.out.contains(&format!("running at {address}")), "{said:?}");
     for name in ["handshake", "round trip", "clock", "resume"] {
         assert!(said.out.contains(&format!("  ok       {name} ")), "{name}: {said:?}");
     }
