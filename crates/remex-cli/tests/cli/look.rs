@@ -392,7 +392,7 @@ fn what_has_ended_is_removed_by_name_or_all_at_once() {
         left.say(&["rm", "broken", "build"]),
         ended(
             1,
-            "remex: cannot remove `build`: it runs\n  hint: end it with `remex kill --tree build` first\n"
+            "remex: cannot remove `build`: it is running\n  hint: end it with `remex kill --tree build` first\n"
         )
     );
     assert_eq!(

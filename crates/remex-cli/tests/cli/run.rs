@@ -359,8 +359,8 @@ fn output_that_cannot_be_written_is_told() {
         }
         assert_eq!(
             said.err,
-            "remex: cannot write the output of the command: No space left on device (os error 28)\n  hint: make room, or \
-             send the output somewhere else\n"
+            "remex: cannot write the output of the command: No space left on device (os error 28)\n  hint: free some space, or \
+             redirect the output elsewhere\n"
         );
     }
 }

@@ -222,7 +222,7 @@ fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
     let said = far.near.say(&["env", "add", "box", &far.url(), "--install"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     let version = env!("CARGO_PKG_VERSION");
-    assert!(said.err.contains(&format!("remex: copied remex {version} (")), "{said:?}");
+    assert!(said.err.contains(&format!("remex: installed remex {version} (")), "{said:?}");
     assert!(
         said.out.starts_with("added `box`: `ssh -p ") && said.out.ends_with(" .local/bin/remex proxy`\n"),
         "{said:?}"
@@ -259,7 +259,10 @@ fn a_machine_that_the_program_is_not_for_is_left_alone() {
     let said = far.near.say(&["env", "add", "box", &far.url(), "--install"]);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.err.contains("cannot install remex: this program is for Linux "), "{said:?}");
-    assert!(said.err.contains("and that is Linux riscv64\n  hint: build remex on that machine"), "{said:?}");
+    assert!(
+        said.err.contains("but the host is Linux riscv64\n  hint: build remex for that host"),
+        "{said:?}"
+    );
     assert!(!far.home.path(".local").exists());
     assert_eq!(fs::read_to_string(far.near.environments()).unwrap(), before);
 }

@@ -48,7 +48,7 @@ fn twenty_thousand_files_arrive_through_five_cuts() {
     let carried = cutter.carried();
     let again = world.say(&["cp", "-v", "many", "build:"]);
     assert!(again.err.contains("0 files copied, 0B in "), "{}", again.err);
-    assert!(again.err.contains("; 20000 files skipped, "), "{}", again.err);
+    assert!(again.err.contains("; 20000 files skipped "), "{}", again.err);
     assert!(cutter.carried() - carried < 8 * MEBIBYTE);
 }
 
