@@ -33,12 +33,12 @@ pub(crate) const MIN_PROGRESS: u64 = 1 << 20;
 pub(crate) struct Budget {
     total: u64,
     /// Shared by threads that hold shares and tasks that wait for one; held briefly.
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
     returned: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct BudgetState {
     /// In bytes; free <= total
     free: u64,
     /// Number of tasks that wait for a share.
@@ -47,7 +47,11 @@ struct State {
 
 impl Budget {
     pub(crate) fn new(bytes: u64) -> Self {
-        Budget { total: bytes, state: Mutex::new(State { free: bytes, waiting: 0 }), returned: Notify::new() }
+        Budget {
+            total: bytes,
+            state: Mutex::new(BudgetState { free: bytes, waiting: 0 }),
+            returned: Notify::new(),
+        }
     }
 
     /// Returns the size of the whole budget.
@@ -105,7 +109,7 @@ impl Budget {
         self.state().waiting
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -281,7 +285,7 @@ mod tests {
         let received = Cell::new(None);
         let slow = budget.too_slow(PERIOD, || received.get());
         tokio::pin!(slow);
-        assert!(tokio::time::timeout(100 * PERIOD, &mut slow).await.is_err(), "nobody waits");
+        assert!(tokio::time::timeout(100 * PERIOD, &mut slow).await.is_err(), "no other task waits");
         let waiting = budget.take(1);
         tokio::pin!(waiting);
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

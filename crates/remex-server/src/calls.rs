@@ -29,7 +29,7 @@ use crate::{
     identity::Identity,
     outbox::{Outbox, Responder, close_code::POLICY},
     process::{Process, StartAt},
-    session::{Listener, Session, SessionRegistry},
+    session::{Session, SessionRegistry, Subscriber},
     watch::Watches,
 };
 
@@ -359,7 +359,7 @@ impl Calls {
         // The answer must precede the first event.
         responder.ok(reply);
         let outbox = Arc::clone(self.context.outbox());
-        self.sessions.attach(&opened.session, Listener { outbox, capabilities: capabilities.clone() });
+        self.sessions.attach(&opened.session, Subscriber { outbox, capabilities: capabilities.clone() });
         self.handshake = Handshake::Answered(Box::new(Ready::new(opened.session, capabilities, limits)));
     }
 
@@ -400,12 +400,12 @@ impl Calls {
         }
         let outbox = Arc::clone(self.context.outbox());
         let Some(ready) = self.handshake.ready_mut() else { return Ok(()) };
-        let listener = Listener { outbox, capabilities: ready.capabilities.clone() };
+        let subscriber = Subscriber { outbox, capabilities: ready.capabilities.clone() };
         let from = |process: &str| match request.from_seq.as_ref().and_then(|from| from.get(process)) {
             Some(seq) => StartAt::After(seq.saturating_sub(1)),
             None => StartAt::Now,
         };
-        session.observe(listener, from);
+        session.observe(subscriber, from);
         ready.observed.retain(|known| !known.has_ended());
         if !ready.observed.iter().any(|known| known.id == session.id) {
             ready.observed.push(session);

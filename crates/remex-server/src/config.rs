@@ -65,7 +65,7 @@ pub enum Trust {
 /// Who may connect over WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Auth {
-    /// Everyone who can reach the port; for loopback only.
+    /// Any client that can reach the port; for loopback only.
     Open,
     /// Clients that present the token with this SHA-256 digest.
     Token([u8; 32]),

@@ -33,7 +33,7 @@ use crate::{
     supervise::supervise,
 };
 
-/// How long a client gets to read what is left when its connection closes.
+/// How long a client has to read pending messages when its connection closes.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// How long requests received before the end of input may take to be answered.
@@ -107,7 +107,7 @@ enum Stop {
     Closed,
     /// The client broke the framing, so the rest cannot be parsed.
     Violation,
-    /// The peer is gone.
+    /// The peer has disconnected.
     Lost,
 }
 
@@ -177,7 +177,7 @@ impl Connection {
                     if let Incoming::Long { max_len } = incoming {
                         // Left over from a blank line: a task must not wait for a share while it holds one.
                         drop(receiving.take());
-                        // The server reads nothing meanwhile, so backpressure reaches the client.
+                        // The server reads nothing while it waits, so backpressure reaches the client.
                         let share = tokio::select! {
                             () = self.outbox.closing() => return Stop::Closed,
                             share = self.sessions.host().incoming().take(max_len as u64) => share,
@@ -494,7 +494,7 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc
             sink.reset_if_idle();
             progress = SendProgress::new();
             tokio::select! {
-                () = outbox.bell() => {}
+                () = outbox.notified() => {}
                 () = tokio::time::sleep(limits.keep_alive), if sink.has_pings() => sink.ping(b""),
             }
             continue;

@@ -79,7 +79,7 @@ impl CallContext {
     }
 
     /// Runs work that continues after its request was answered. If it panics, closing the connection is the
-    /// only way to tell the client.
+    /// only way to notify the client.
     pub(crate) fn spawn_stream(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let outbox = Arc::clone(&self.outbox);
         self.tasks.spawn(async move {

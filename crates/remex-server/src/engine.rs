@@ -59,7 +59,7 @@ pub(crate) struct Engine<A: Audience> {
     pub(crate) spec: Spec,
     pub(crate) tag: Tag,
     /// Shared by the task, which writes the log, and by readers and callers; held briefly.
-    state: Mutex<State<A>>,
+    state: Mutex<ProcessState<A>>,
     /// Graceful terminations in progress. Separate from the state, which is locked when some of them begin;
     /// held briefly.
     graceful_terminations: Mutex<GracefulTerminations>,
@@ -93,7 +93,7 @@ pub(crate) struct Spec {
 
 /// The mutable state of a process.
 #[derive(Debug)]
-pub(crate) struct State<A: Audience> {
+pub(crate) struct ProcessState<A: Audience> {
     lifecycle: Lifecycle,
     /// The child of a start that is not answered yet. If the task panics, it is killed with its tree.
     unannounced_child: Option<Leader>,
@@ -175,7 +175,7 @@ impl<A: Audience> Engine<A> {
             host: Arc::clone(placement.host),
             account: Arc::clone(placement.account),
             tag: placement.tag,
-            state: Mutex::new(State {
+            state: Mutex::new(ProcessState {
                 lifecycle: Lifecycle::Starting(Attempt::default()),
                 unannounced_child: None,
                 requests: VecDeque::new(),
@@ -239,7 +239,7 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Notifies the audience, reads and waits of new events in the log.
-    pub(crate) fn notify(self: &Arc<Self>, state: &mut State<A>) {
+    pub(crate) fn notify(self: &Arc<Self>, state: &mut ProcessState<A>) {
         A::on_events(self, state);
         state.last_notified = Instant::now();
         state.answer_due = false;
@@ -249,7 +249,7 @@ impl<A: Audience> Engine<A> {
     /// Announces output at once after a quiet period or after input, and gathers it while output continues.
     ///
     /// Returns the latest time for the notification if it was deferred.
-    fn announce(self: &Arc<Self>, state: &mut State<A>, now: Instant) -> Option<Instant> {
+    fn announce(self: &Arc<Self>, state: &mut ProcessState<A>, now: Instant) -> Option<Instant> {
         let is_due = state.answer_due
             || now >= state.last_notified + GATHER
             || state.audience.has_large_backlog(&state.log);
@@ -389,18 +389,18 @@ impl<A: Audience> Engine<A> {
     }
 
     /// Returns how much the log may hold now, given what session and server have left.
-    fn budget(&self, state: &State<A>) -> usize {
+    fn budget(&self, state: &ProcessState<A>) -> usize {
         let chunk = self.host.limits().retain.chunk_bytes;
         state.log.footprint().saturating_add(self.account.left()).max(chunk)
     }
 
-    fn charge(&self, state: &mut State<A>) {
+    fn charge(&self, state: &mut ProcessState<A>) {
         let memory = state.log.memory();
         self.account.charge(state.charged, memory);
         state.charged = memory;
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State<A>> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ProcessState<A>> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -412,7 +412,7 @@ impl<A: Audience> Drop for Engine<A> {
     }
 }
 
-impl<A: Audience> State<A> {
+impl<A: Audience> ProcessState<A> {
     /// Returns what must stay in the log.
     fn hold(&mut self, spec: &Spec, limits: &Limits, now: Instant) -> Hold {
         match (self.audience.hold(&mut self.log, spec, limits, now), self.searches.oldest()) {

@@ -1,4 +1,4 @@
-//! File requests: each runs on a thread of its own, in order of arrival where paths of one session overlap.
+//! File requests: each runs on its own thread, in order of arrival where paths of one session overlap.
 //!
 //! Nothing here runs on a worker of the runtime, because any path may lead to a mount that hangs. A call that
 //! hangs blocks its thread and requests for overlapping paths in the same session, and nothing else. Start at
@@ -264,12 +264,12 @@ impl LargeAnswers {
         let permit = Arc::clone(&self.making.share).acquire_many_owned(self.share(bytes)).await;
         self.outbox.room().await;
         let Some(job) = waiting.job.take() else { return };
-        let place = Arc::new(AnswerSlot::default());
-        place.put(permit.ok());
-        let watch = AnswerSlotWatch::new(&self.host, &place);
+        let slot = Arc::new(AnswerSlot::default());
+        slot.put(permit.ok());
+        let watch = AnswerSlotWatch::new(&self.host, &slot);
         let job = move |guards| {
             job(guards);
-            drop(place);
+            drop(slot);
         };
         let job = lock.job(self.host, self.slots, job);
         tokio::pin!(job);
@@ -299,7 +299,7 @@ impl LargeAnswers {
     }
 
     /// Takes a slot for `bytes` if there is room for it now.
-    fn place(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+    fn permit_for(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let has_room = self.outbox.has_room();
         Arc::clone(&self.making.share).try_acquire_many_owned(self.share(bytes)).ok().filter(|_| has_room)
     }
@@ -339,16 +339,16 @@ mod tests {
     use super::*;
     use crate::{
         outbox::{Acks, Shared},
-        tests::{PATIENCE, Site},
+        tests::{PATIENCE, TestServer},
     };
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_cancelled_job_keeps_its_slot_until_it_ends_or_hangs() {
-        let site = Site::new().await;
+        let test = TestServer::new().await;
         let (limits, locks) = (Limits::default(), Arc::new(PathLockQueue::new(8)));
         let outbox = Outbox::new(1, Acks::Lag, Encoding::Json, limits.clone(), Shared::default());
         let large = LargeAnswers {
-            host: Arc::clone(site.server.host()),
+            host: Arc::clone(test.server.host()),
             locks: Arc::clone(&locks),
             outbox: Arc::new(outbox),
             slots: Arc::new(Semaphore::new(8)),
@@ -372,11 +372,11 @@ mod tests {
             let taken = all - share.available_permits();
             assert!(
                 taken == all || cancelled.elapsed() >= HANG_THRESHOLD,
-                "the job goes on, and {taken} places are taken"
+                "the job goes on, and {taken} permits are taken"
             );
             let end = if is_hanging { Some(end) } else { None };
             let free = tokio::time::timeout(PATIENCE, share.acquire_many(u32::try_from(all).unwrap())).await;
-            drop(free.expect("the place is given back"));
+            drop(free.expect("the permit is returned"));
             drop(end);
         }
     }

@@ -73,7 +73,7 @@ impl HttpCalls {
             };
             let mut reply = head(&response);
             let collecting = body::collect(response, &host, &large, &responder);
-            let Collected { bytes, place, share } = match deadline.bound(unreadable, collecting).await {
+            let Collected { bytes, permit, share } = match deadline.bound(unreadable, collecting).await {
                 Ok(collected) => collected,
                 Err(error) => return responder.error(&error),
             };
@@ -86,7 +86,7 @@ impl HttpCalls {
             responder.outbox().room().await;
             let answer = move || {
                 responder.ok_long(reply, AfterSend::Nothing, share);
-                drop(place);
+                drop(permit);
             };
             let _ = host.file_threads().run(answer).await;
         });

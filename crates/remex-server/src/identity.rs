@@ -13,7 +13,7 @@ pub(crate) enum Identity {
     Local,
     /// Clients with the token that has this digest.
     Token([u8; 32]),
-    /// A connection that no one else can make, on stdio or in memory, is its own identity.
+    /// A private connection, on stdio or in memory, is its own identity.
     Own(u64),
 }
 

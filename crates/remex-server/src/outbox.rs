@@ -93,7 +93,7 @@ pub(crate) struct Outbox {
     /// Shared by the reader, the writer, handlers and process tasks; held briefly.
     queue: Mutex<Queue>,
     /// Wakes the writer.
-    bell: Notify,
+    wakeup: Notify,
     /// Wakes a reader that stopped because too much was pending.
     drained: Notify,
     /// Wakes a task that checks whether the client is alive.
@@ -216,7 +216,7 @@ impl Outbox {
                 close_reason: None,
                 closed: false,
             }),
-            bell: Notify::new(),
+            wakeup: Notify::new(),
             drained: Notify::new(),
             alive: Notify::new(),
             closing: Notify::new(),
@@ -274,7 +274,7 @@ impl Outbox {
         }
         queue.answers.push_back(Answer { message, then });
         drop(queue);
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Adds a source to the list of those with pending events.
@@ -287,7 +287,7 @@ impl Outbox {
         }
         queue.ready.push(source, urgency);
         drop(queue);
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Removes a source from that list.
@@ -328,13 +328,13 @@ impl Outbox {
             }
             queue.ready.push_part(part, taken);
         }
-        self.bell.notify_one();
+        self.wakeup.notify_one();
         waiting.await.is_ok()
     }
 
     pub(crate) fn pong(&self, payload: Bytes) {
         self.queue().pong = Some(payload);
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Records that the client has received everything up to mark `mark`.
@@ -343,7 +343,7 @@ impl Outbox {
         for (source, seq) in acknowledged {
             source.acknowledge(self.id, seq);
         }
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Records that the client is alive.
@@ -361,7 +361,7 @@ impl Outbox {
             queue.ping = queue.acks != Acks::Lag;
             queue.ping
         };
-        self.bell.notify_one();
+        self.wakeup.notify_one();
         // A local peer that cannot be pinged closes its socket when it ends, which is noticed soon.
         let silence = if can_answer { silence } else { SOON };
         tokio::select! {
@@ -378,7 +378,7 @@ impl Outbox {
         self.ring_all();
     }
 
-    /// Waits until the connection is to be closed.
+    /// Waits until the connection must be closed.
     pub(crate) async fn closing(&self) {
         loop {
             let closing = self.closing.notified();
@@ -408,7 +408,7 @@ impl Outbox {
     }
 
     fn ring_all(&self) {
-        self.bell.notify_one();
+        self.wakeup.notify_one();
         self.drained.notify_waiters();
         self.closing.notify_waiters();
     }
@@ -522,8 +522,8 @@ impl Outbox {
     }
 
     /// Waits until there may be something to send.
-    pub(crate) async fn bell(&self) {
-        self.bell.notified().await;
+    pub(crate) async fn notified(&self) {
+        self.wakeup.notified().await;
     }
 
     /// Records that the client's side accepted `sent_bytes`, and whether the rest of a message must still be

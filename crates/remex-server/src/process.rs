@@ -22,7 +22,7 @@ use remex_proto::{
 use crate::{
     config::Limits,
     deadlines::{Deadline, Expire},
-    engine::{Audience, Caller, Engine, Outcome, Owner, Spec, State},
+    engine::{Audience, Caller, Engine, Outcome, Owner, ProcessState, Spec},
     outbox::{ConnectionId, Responder},
 };
 use control::Control;
@@ -92,7 +92,7 @@ impl Audience for Followers {
         self.control.hold_ends_at(limits)
     }
 
-    fn on_events(process: &Arc<Process>, state: &mut State<Self>) {
+    fn on_events(process: &Arc<Process>, state: &mut ProcessState<Self>) {
         follow::queue(process, state);
     }
 
@@ -134,7 +134,7 @@ impl Process {
     pub(crate) fn forget_if_settled(self: &Arc<Self>) {
         let Some(owner) = self.owner() else { return };
         let mut state = self.state();
-        let State { audience, log, .. } = &mut *state;
+        let ProcessState { audience, log, .. } = &mut *state;
         audience.overdue = audience.is_awaited(log);
         let is_settled = !audience.overdue;
         drop(state);

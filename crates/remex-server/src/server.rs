@@ -33,7 +33,7 @@ use crate::{
 /// How long a listener that ran out of descriptors waits before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long clients get to read the last messages.
+/// How long clients have to read the last messages.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// Starts and controls processes for remote clients.
@@ -45,10 +45,10 @@ pub struct Server {
     auth: Auth,
     host: Arc<Host>,
     sessions: Arc<SessionRegistry>,
-    /// Kills what is left if the server dies. A mutex, because a graceful shutdown takes it out.
+    /// Kills all remaining processes if the server dies. A mutex, because a graceful shutdown takes it out.
     watchdog: Mutex<Option<Watchdog>>,
     /// Cuts the grace periods of a shutdown short.
-    hurry: CancellationToken,
+    grace_skipped: CancellationToken,
     /// Limits connections from the moment they are accepted.
     connection_permits: Arc<Semaphore>,
 }
@@ -87,7 +87,7 @@ impl Server {
             auth,
             sessions: SessionRegistry::new(&host),
             watchdog: Mutex::new(watchdog.ok()),
-            hurry: CancellationToken::new(),
+            grace_skipped: CancellationToken::new(),
             connection_permits: Arc::new(Semaphore::new(host.limits().connections)),
             host,
         }))
@@ -215,22 +215,22 @@ impl Server {
         tokio::select! {
             () = all_closed => {}
             () = tokio::time::sleep(self.host.limits().shutdown_grace) => {}
-            () = self.hurry.cancelled() => {}
+            () = self.grace_skipped.cancelled() => {}
         }
         let ended = self.end_all(sessions).await;
         self.host.phase().send_replace(Phase::Disconnecting);
         drop(self.sessions.take_all());
         let outboxes = self.sessions.connections().all();
         let deadline = tokio::time::Instant::now() + CLOSE_GRACE;
-        let hurry = self.hurry.clone();
+        let grace_skipped = self.grace_skipped.clone();
         for_all(outboxes, |outbox| {
-            let hurry = hurry.clone();
+            let grace_skipped = grace_skipped.clone();
             async move {
                 // Send the last events before the connection closes, to clients that read them.
                 tokio::select! {
                     () = outbox.all_sent() => {}
                     () = tokio::time::sleep_until(deadline - CLOSE_GRACE / 2) => {}
-                    () = hurry.cancelled() => {}
+                    () = grace_skipped.cancelled() => {}
                 }
                 outbox.request_close(GOING_AWAY, "the server is shutting down");
             }
@@ -240,12 +240,12 @@ impl Server {
         tokio::select! {
             () = self.host.tasks().wait() => {}
             () = tokio::time::sleep_until(deadline) => {}
-            () = self.hurry.cancelled() => {}
+            () = self.grace_skipped.cancelled() => {}
         }
         self.dismiss_watchdog(ended);
     }
 
-    /// Kills everything that was started, including what is left of ended sessions.
+    /// Kills everything that was started, including remaining processes of ended sessions.
     async fn end_all(&self, sessions: Vec<Arc<Session>>) -> Ended {
         let pending = sessions.iter().map(|session| session.abandon()).max();
         let kill = async || Ended::from(tree::kill(&self.everything()).await);
@@ -257,7 +257,7 @@ impl Server {
         })
         .await;
         if pending == Some(PendingStarts::Starts) {
-            // A start in progress may have created a child after the scan, and what was left then may have
+            // A start in progress may have created a child after the scan, and processes that survived it may have
             // ended.
             ended = kill().await;
         }
@@ -294,9 +294,9 @@ impl Server {
         }
     }
 
-    /// Cuts the grace periods of [`Server::shut_down`] short.
-    pub fn hurry(&self) {
-        self.hurry.cancel();
+    /// Makes [`Server::shut_down`] skip the rest of its grace periods.
+    pub fn skip_grace_periods(&self) {
+        self.grace_skipped.cancel();
     }
 
     /// Takes a permit for one more connection, if there is one.

@@ -1,7 +1,7 @@
 //! A session: owns processes and outlives connections.
 //!
 //! The [`SessionRegistry`] decides which connection holds it and when it expires; the session itself knows its
-//! processes and their listeners. Start at [`Session`].
+//! processes and their subscribers. Start at [`Session`].
 
 mod registry;
 mod starts;
@@ -48,7 +48,7 @@ pub(crate) struct Session {
     /// Shared by handlers and process tasks; held briefly.
     processes: Mutex<Processes>,
     /// Shared like `processes`.
-    audience: Mutex<Audience>,
+    subscribers: Mutex<Subscribers>,
     /// Shared like `processes`.
     starts: Mutex<Starts>,
     next_process: AtomicU32,
@@ -68,7 +68,7 @@ struct Processes {
     live: usize,
     /// Closed processes that are still readable, oldest first.
     closed: VecDeque<Arc<Process>>,
-    /// How many of them, from the front, have given up their output to make room.
+    /// How many of them, from the front, have evicted their output to make room.
     drained: usize,
     /// Bytes that they keep besides their output.
     closed_weight: usize,
@@ -84,19 +84,19 @@ pub(crate) enum PendingStarts {
 
 /// The connections that receive the notifications of a session.
 #[derive(Debug, Default)]
-struct Audience {
-    controller: Option<Listener>,
-    observers: Vec<Listener>,
+struct Subscribers {
+    controller: Option<Subscriber>,
+    observers: Vec<Subscriber>,
 }
 
-/// One connection in the audience.
+/// One subscribed connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Listener {
+pub(crate) struct Subscriber {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) capabilities: std::collections::BTreeSet<Capability>,
 }
 
-impl Listener {
+impl Subscriber {
     fn viewer(&self, session_id: Option<&str>) -> Viewer {
         Viewer {
             outbox: Arc::clone(&self.outbox),
@@ -117,7 +117,7 @@ impl Session {
             host: Arc::clone(host),
             account: Arc::new(RetentionAccount::within(host.retention(), limits.session_retain_bytes)),
             processes: Mutex::default(),
-            audience: Mutex::default(),
+            subscribers: Mutex::default(),
             starts: Mutex::default(),
             next_process: AtomicU32::new(0),
             path_locks: Arc::new(PathLockQueue::new(limits.waiting_file_requests)),
@@ -233,14 +233,14 @@ impl Session {
         Ok((process, start))
     }
 
-    /// Makes a connection the controller, unless another has taken the session over meanwhile.
-    fn attach(&self, listener: Listener, is_controller: impl FnOnce(ConnectionId) -> bool) {
+    /// Makes a connection the controller, unless another has taken the session over in the meantime.
+    fn attach(&self, subscriber: Subscriber, is_controller: impl FnOnce(ConnectionId) -> bool) {
         let _changing = self.changing();
-        if !is_controller(listener.outbox.id) {
+        if !is_controller(subscriber.outbox.id) {
             return;
         }
-        let viewer = listener.viewer(None);
-        self.audience().controller = Some(listener);
+        let viewer = subscriber.viewer(None);
+        self.subscribers().controller = Some(subscriber);
         for process in self.all_processes() {
             process.resume(&viewer);
         }
@@ -249,10 +249,10 @@ impl Session {
     pub(crate) fn detach(&self, connection: ConnectionId) {
         let _changing = self.changing();
         {
-            let mut audience = self.audience();
-            let controller = audience.controller.take_if(|listener| listener.outbox.id == connection);
-            if let Some(listener) = controller {
-                listener.outbox.mark_disconnected();
+            let mut subscribers = self.subscribers();
+            let controller = subscribers.controller.take_if(|subscriber| subscriber.outbox.id == connection);
+            if let Some(subscriber) = controller {
+                subscriber.outbox.mark_disconnected();
             }
         }
         for process in self.all_processes() {
@@ -261,13 +261,13 @@ impl Session {
     }
 
     /// Adds a connection as an observer.
-    pub(crate) fn observe(&self, listener: Listener, from: impl Fn(&str) -> StartAt) {
-        let viewer = listener.viewer(Some(&self.id));
-        let connection = listener.outbox.id;
+    pub(crate) fn observe(&self, subscriber: Subscriber, from: impl Fn(&str) -> StartAt) {
+        let viewer = subscriber.viewer(Some(&self.id));
+        let connection = subscriber.outbox.id;
         {
-            let mut audience = self.audience();
-            audience.observers.retain(|known| known.outbox.id != connection);
-            audience.observers.push(listener);
+            let mut subscribers = self.subscribers();
+            subscribers.observers.retain(|known| known.outbox.id != connection);
+            subscribers.observers.push(subscriber);
         }
         for process in self.all_processes() {
             process.follow(&viewer, from(&process.id));
@@ -275,24 +275,24 @@ impl Session {
     }
 
     pub(crate) fn unobserve(&self, connection: ConnectionId) {
-        self.audience().observers.retain(|known| known.outbox.id != connection);
+        self.subscribers().observers.retain(|known| known.outbox.id != connection);
         for process in self.all_processes() {
             process.unfollow(connection);
         }
     }
 
-    /// Sends a notification to all listeners with this capability.
+    /// Sends a notification to all subscribers with this capability.
     fn notify<N: Note + Into<ServerNote>>(&self, capability: Capability, note: impl Fn(Option<String>) -> N) {
-        let send = |listener: &Listener, session_id: Option<String>| {
-            if listener.capabilities.contains(&capability) {
-                listener.outbox.push_note(note(session_id));
+        let send = |subscriber: &Subscriber, session_id: Option<String>| {
+            if subscriber.capabilities.contains(&capability) {
+                subscriber.outbox.push_note(note(session_id));
             }
         };
-        let audience = self.audience();
-        if let Some(controller) = &audience.controller {
+        let subscribers = self.subscribers();
+        if let Some(controller) = &subscribers.controller {
             send(controller, None);
         }
-        for observer in &audience.observers {
+        for observer in &subscribers.observers {
             send(observer, Some(self.id.clone()));
         }
     }
@@ -373,8 +373,8 @@ impl Session {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn audience(&self) -> MutexGuard<'_, Audience> {
-        self.audience.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -437,7 +437,7 @@ impl Owner<Followers> for Session {
             session_id,
             pid,
         });
-        let observers = self.audience().observers.clone();
+        let observers = self.subscribers().observers.clone();
         for observer in observers {
             process.follow(&observer.viewer(Some(&self.id)), StartAt::After(0));
         }
@@ -497,9 +497,10 @@ impl Owner<Followers> for Session {
 
 impl ProcessOwner for Session {
     fn controller(&self, connection: ConnectionId) -> Option<Viewer> {
-        let audience = self.audience();
-        let listener = audience.controller.as_ref().filter(|listener| listener.outbox.id == connection)?;
-        Some(listener.viewer(None))
+        let subscribers = self.subscribers();
+        let subscriber =
+            subscribers.controller.as_ref().filter(|subscriber| subscriber.outbox.id == connection)?;
+        Some(subscriber.viewer(None))
     }
 
     fn forget(&self, process: &Arc<Process>) {

@@ -59,7 +59,7 @@ pub(crate) async fn break_once(mark: &str, name: &str) {
     panic!("a test asked for it");
 }
 
-/// Panics if `name` contains `mark`, so that tests can trigger a panic at a named place.
+/// Panics if `name` contains `mark`, so that tests can trigger a panic at a named point.
 #[cfg(test)]
 pub(crate) fn break_at(mark: &str, name: &str) {
     assert!(!name.contains(mark), "a test asked for it");

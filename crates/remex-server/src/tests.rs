@@ -24,13 +24,13 @@ use crate::{Auth, Config, HostInfo, Limits, Proxies, Server, Trust};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server on a socket of its own.
-pub(crate) struct Site {
+/// A server with its own socket.
+pub(crate) struct TestServer {
     pub(crate) server: Arc<Server>,
     directory: TempDir,
 }
 
-impl Site {
+impl TestServer {
     pub(crate) async fn new() -> Self {
         Self::with(Limits::default()).await
     }
@@ -74,7 +74,9 @@ impl Site {
 
     /// Checks that the server waits for nothing.
     async fn assert_idle(&self) {
-        timeout(PATIENCE, self.server.idle(Duration::ZERO)).await.expect("the server becomes idle");
+        timeout(PATIENCE, self.server.wait_until_idle(Duration::ZERO))
+            .await
+            .expect("the server becomes idle");
     }
 }
 
@@ -92,7 +94,7 @@ impl Client {
 
     /// Returns the next message, or `None` at the end of the connection.
     async fn next(&mut self) -> Option<Value> {
-        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the server says something");
+        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the server sends a message");
         // A reset is an end as well.
         line.ok().flatten().map(|line| serde_json::from_str(&line).unwrap())
     }

@@ -33,12 +33,12 @@ struct Pool {
     max: usize,
     /// Shared by the threads and their callers; held briefly. Callers bound the queue: they wait for the
     /// result, or hold a slot that the work releases.
-    state: Mutex<State>,
-    bell: Condvar,
+    state: Mutex<PoolState>,
+    job_available: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     waiting: VecDeque<Job>,
     threads: usize,
     idle: usize,
@@ -48,7 +48,7 @@ struct State {
 impl Threads {
     /// Creates a pool with its first thread.
     pub(crate) fn new(name: &'static str, max: usize) -> io::Result<Self> {
-        let pool = Arc::new(Pool { name, max, state: Mutex::default(), bell: Condvar::new() });
+        let pool = Arc::new(Pool { name, max, state: Mutex::default(), job_available: Condvar::new() });
         pool.add_thread(&mut pool.state())?;
         Ok(Self { pool })
     }
@@ -86,7 +86,7 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.pool.state().closed = true;
-        self.pool.bell.notify_all();
+        self.pool.job_available.notify_all();
     }
 }
 
@@ -96,7 +96,7 @@ impl Pool {
         state.waiting.push_back(job);
         if state.idle >= state.waiting.len() {
             drop(state);
-            self.bell.notify_one();
+            self.job_available.notify_one();
         } else if state.threads < self.max
             && let Err(error) = self.add_thread(&mut state)
         {
@@ -105,7 +105,7 @@ impl Pool {
         }
     }
 
-    fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+    fn add_thread(self: &Arc<Self>, state: &mut PoolState) -> io::Result<()> {
         let pool = Arc::clone(self);
         thread::Builder::new().name(self.name.to_owned()).spawn(move || pool.work())?;
         state.threads += 1;
@@ -127,7 +127,7 @@ impl Pool {
             }
             state.idle += 1;
             let (woken, waited) =
-                self.bell.wait_timeout(state, KEEP_ALIVE).unwrap_or_else(PoisonError::into_inner);
+                self.job_available.wait_timeout(state, KEEP_ALIVE).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
             if waited.timed_out() && state.waiting.is_empty() && state.threads > 1 {
@@ -137,7 +137,7 @@ impl Pool {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -162,7 +162,7 @@ impl FileThreads {
         Ok(FileThreads { threads: Threads::new("remex-file", FILE_THREADS)? })
     }
 
-    /// Runs `work` on a thread of its own; it continues if the future is dropped.
+    /// Runs `work` on its own thread; it continues if the future is dropped.
     pub(crate) fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, W>
     where
         T: Send + 'static,

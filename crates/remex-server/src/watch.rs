@@ -138,9 +138,9 @@ impl Watches {
             };
             let outbox = Arc::clone(responder.outbox());
             responder.ok(wire::WatchMissingReply { watching: begun.is_some() });
-            let Some(places) = begun else { return };
+            let Some(subscribed) = begun else { return };
             let reporting = async {
-                places.subscription.bell().await;
+                subscribed.subscription.notified().await;
                 outbox.push_part(outbox.part(wire::MissingChanged { watch_id: request.watch_id })).await;
             };
             tokio::select! {
@@ -174,7 +174,7 @@ impl Drop for Subscribed {
 }
 
 /// A watch on a path and everything below it.
-struct Tree {
+struct TreeWatch {
     watched: Subscribed,
     /// With all links resolved.
     root: PathBuf,
@@ -182,7 +182,7 @@ struct Tree {
     name: PathBuf,
 }
 
-impl Tree {
+impl TreeWatch {
     /// Returns a path in the client's spelling.
     fn spell(&self, path: &Path) -> HostPath {
         match path.strip_prefix(&self.root) {
@@ -201,7 +201,7 @@ impl Watch {
         }
     }
 
-    async fn begin_tree(&self, request: &wire::Watch, lock: PathLock) -> Result<Tree, RpcError> {
+    async fn begin_tree(&self, request: &wire::Watch, lock: PathLock) -> Result<TreeWatch, RpcError> {
         let name = native(&request.path)?.to_owned();
         let asked = name.clone();
         let find = move || asked.canonicalize().map_err(|error| io_error(&error, &asked));
@@ -213,15 +213,15 @@ impl Watch {
         let watched = self.subscribe(WatchScope::Tree { root: root.clone(), depth });
         let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&watched.subscription));
         self.on_file_thread(self.slot().await, move || tree::begin(&watcher, &subscription)).await??;
-        Ok(Tree { watched, root, name })
+        Ok(TreeWatch { watched, root, name })
     }
 
     /// Reports changes until the client disconnects.
-    async fn report_changes(&self, tree: &Tree, watch_id: u64, outbox: &Outbox) {
+    async fn report_changes(&self, tree: &TreeWatch, watch_id: u64, outbox: &Outbox) {
         let subscription = &tree.watched.subscription;
         let reporting = async {
             loop {
-                subscription.bell().await;
+                subscription.notified().await;
                 self.settle(subscription).await;
                 let Some(ChangeBatch { changes, overflow }) = subscription.take() else { continue };
                 let changes = changes
@@ -239,13 +239,13 @@ impl Watch {
         }
     }
 
-    /// Waits until events have settled, and scans new directories meanwhile.
+    /// Waits until events have settled, and scans new directories while it waits.
     async fn settle(&self, subscription: &Arc<Subscription>) {
         let latest = Instant::now() + PATIENCE;
         loop {
             self.scan(subscription).await;
             let quiet = latest.min(Instant::now() + QUIET);
-            if tokio::time::timeout_at(quiet, subscription.bell()).await.is_err() {
+            if tokio::time::timeout_at(quiet, subscription.notified()).await.is_err() {
                 return;
             }
             if Instant::now() >= latest {
@@ -276,7 +276,7 @@ impl Watch {
         let slot = self.slot().await;
         let (plan, missing, present) = self.on_file_thread(slot, plan).await.ok()??;
         drop(lock);
-        let watched = self.subscribe(WatchScope::Places(plan.places.clone()));
+        let watched = self.subscribe(WatchScope::Paths(plan.paths.clone()));
         let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&watched.subscription));
         let post = move || {
             // Detects what appeared before the directories were watched.

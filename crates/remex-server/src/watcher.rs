@@ -62,7 +62,7 @@ impl From<&Metadata> for DirectoryId {
 pub(crate) enum WatchError {
     /// It no longer exists.
     NotFound,
-    /// The subscription has ended meanwhile.
+    /// The subscription has ended in the meantime.
     Unsubscribed,
     /// The host or the server watches too much.
     LimitReached(RpcError),
@@ -106,10 +106,10 @@ impl SharedWatcher {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(directory, flags, Mode::empty())
             .map_err(|errno| watch_error(&errno.into(), directory))?;
-        if self.add(subscription, directory, id, &opened)? == Watched::Before {
+        if self.add(subscription, directory, id, &opened)? == WatchedSince::Before {
             return Ok(());
         }
-        // If it was moved meanwhile, it would be watched under its old name without notice.
+        // If it was moved in the meantime, it would be watched under its old name unnoticed.
         let is_there = directory.symlink_metadata().is_ok_and(|metadata| DirectoryId::from(&metadata) == id);
         if !is_there {
             let mut watcher = self.watcher();
@@ -128,17 +128,17 @@ impl SharedWatcher {
         directory: &Path,
         id: DirectoryId,
         opened: &OwnedFd,
-    ) -> Result<Watched, WatchError> {
+    ) -> Result<WatchedSince, WatchError> {
         let mut watcher = self.watcher();
         let stale = match self.registry().add(subscription, directory, id)? {
-            Added::Known => return Ok(Watched::Before),
+            Added::Known => return Ok(WatchedSince::Before),
             Added::New { stale } => stale,
         };
         self.watch(&mut watcher, directory, opened, &stale).map_err(|error| {
             self.forget(&mut watcher, directory, subscription);
             watch_error(&error, directory)
         })?;
-        Ok(Watched::Now)
+        Ok(WatchedSince::Now)
     }
 
     /// Undoes [`Registry::add`] for a subscription.
@@ -223,7 +223,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Since when a directory is watched.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Watched {
+enum WatchedSince {
     Before,
     Now,
 }
@@ -254,7 +254,7 @@ impl Registry {
             if known.id == id {
                 return Ok(Added::Known);
             }
-            // Another directory has taken its place; the event about that follows.
+            // Another directory has replaced it; the event about that follows.
             subscriptions = std::mem::take(&mut known.subscriptions);
             self.forget(path);
             self.stale.push(path.to_owned());
@@ -382,16 +382,16 @@ mod tests {
 
     #[test]
     fn the_permission_to_read_a_directory_is_checked_before_the_lock_is_taken() {
-        let place = tempfile::tempdir().unwrap();
+        let temp = tempfile::tempdir().unwrap();
         let opened = inotify::init(CreateFlags::CLOEXEC).unwrap();
         // Opening with `O_PATH`, which needs no permission, is not such an event.
-        inotify::add_watch(&opened, place.path(), WatchFlags::OPEN).unwrap();
+        inotify::add_watch(&opened, temp.path(), WatchFlags::OPEN).unwrap();
         let watcher = SharedWatcher::default();
-        let subscription = watcher.subscribe(WatchScope::Places(BTreeSet::from([place.path().to_owned()])));
-        let id = DirectoryId::from(&fs::metadata(place.path()).unwrap());
+        let subscription = watcher.subscribe(WatchScope::Paths(BTreeSet::from([temp.path().to_owned()])));
+        let id = DirectoryId::from(&fs::metadata(temp.path()).unwrap());
         thread::scope(|scope| {
             let lock = watcher.watcher();
-            let posting = scope.spawn(|| watcher.watch_directory(&subscription, place.path(), id));
+            let posting = scope.spawn(|| watcher.watch_directory(&subscription, temp.path(), id));
             let events = poll(&mut [PollFd::new(&opened, PollFlags::IN)], Some(&PATIENCE)).unwrap();
             drop(lock);
             posting.join().unwrap().unwrap();

@@ -41,11 +41,11 @@ const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5"
 pub(crate) struct WebClient {
     proxies: Proxies,
     trust: Trust,
-    made: OnceCell<Made>,
+    built: OnceCell<BuiltClients>,
 }
 
 #[derive(Debug)]
-struct Made {
+struct BuiltClients {
     clients: Clients,
     /// Why no URL with this scheme can be requested.
     no_http: Option<RpcError>,
@@ -63,12 +63,12 @@ pub(crate) struct Clients {
 
 impl WebClient {
     pub(crate) fn new(proxies: Proxies, trust: Trust) -> Self {
-        WebClient { proxies, trust, made: OnceCell::new() }
+        WebClient { proxies, trust, built: OnceCell::new() }
     }
 
     /// Returns the clients for a URL; the first call creates them, reading certificates on `files`.
     pub(crate) async fn clients(&self, files: &FileThreads, url: &Url) -> Result<&Clients, RpcError> {
-        let made = self.made.get_or_try_init(|| make(&self.proxies, &self.trust, files)).await?;
+        let made = self.built.get_or_try_init(|| make(&self.proxies, &self.trust, files)).await?;
         let obstacle = if url.scheme() == "https" { &made.no_https } else { &made.no_http };
         match obstacle {
             Some(error) => Err(error.clone()),
@@ -77,7 +77,11 @@ impl WebClient {
     }
 }
 
-async fn make(proxy_settings: &Proxies, trust: &Trust, files: &FileThreads) -> Result<Made, RpcError> {
+async fn make(
+    proxy_settings: &Proxies,
+    trust: &Trust,
+    files: &FileThreads,
+) -> Result<BuiltClients, RpcError> {
     let trust = trust.clone();
     let (tls, no_trust) = files.run(move || tls(&trust)).await??;
     let lookup = Arc::new(Lookup::new()?);
@@ -102,7 +106,7 @@ async fn make(proxy_settings: &Proxies, trust: &Trust, files: &FileThreads) -> R
     };
     let clients = Clients { pooled: client(IDLE_PER_HOST)?, fresh: client(0)? };
     let [no_http, no_https] = obstacles;
-    Ok(Made { clients, no_http, no_https })
+    Ok(BuiltClients { clients, no_http, no_https })
 }
 
 /// Returns the proxies for http and for https.

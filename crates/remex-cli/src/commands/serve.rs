@@ -119,7 +119,7 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
         _ = interrupt.recv() => {}
         () = ended(stdin) => {}
         () = idle(&server, plan.exit_when_idle) => {}
-        () = server.give_memory_back() => {}
+        () = server.return_freed_memory() => {}
     }
     tokio::select! {
         () = server.shut_down() => {}
@@ -128,7 +128,7 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            server.hurry();
+            server.skip_grace_periods();
             std::future::pending::<()>().await;
         } => {}
     }
@@ -156,7 +156,7 @@ fn cannot(action: &str) -> impl Fn(io::Error) -> Failure {
 /// Waits for the idle timeout, if there is one.
 async fn idle(server: &Server, time: Option<Duration>) {
     match time {
-        Some(time) => server.idle(time).await,
+        Some(time) => server.wait_until_idle(time).await,
         None => std::future::pending().await,
     }
 }

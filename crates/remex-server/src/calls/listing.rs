@@ -11,12 +11,12 @@ use crate::{budget::SHORT, engine::NotRead, outbox::Fallible, process::Process, 
 /// The processes of some sessions, oldest first.
 pub(crate) struct ProcessList {
     processes: Vec<(Arc<Session>, Arc<Process>)>,
-    living: HashMap<Tag, Tree>,
+    living: HashMap<Tag, TreeUsage>,
 }
 
 /// Resource use of one process and its descendants.
 #[derive(Default)]
-struct Tree {
+struct TreeUsage {
     cpu: Duration,
     resident_bytes: u64,
     /// In ascending order.
@@ -25,7 +25,7 @@ struct Tree {
 
 impl ProcessList {
     pub(crate) fn new(sessions: &[Arc<Session>], members: &[Member]) -> Self {
-        let mut living = HashMap::<_, Tree>::new();
+        let mut living = HashMap::<_, TreeUsage>::new();
         for member in members {
             if let Some(tag) = member.tag {
                 let tree = living.entry(tag).or_default();
@@ -69,7 +69,7 @@ impl ProcessList {
             written = serde_json::to_writer(Fallible(json), self);
         });
         written.map_err(|_| NotRead::NoMemory)?;
-        // The processes keep running meanwhile, so their numbers may have grown by a few digits.
+        // The processes keep running, so their numbers may have grown by a few digits.
         Ok(json)
     }
 

@@ -119,7 +119,7 @@ impl Calls {
             }
             // A reply may be megabytes, so it is built only when there is room for it.
             let making = responder.outbox().room_for_answer().await;
-            // Read here and not on another thread: output that is streamed and acknowledged meanwhile may be
+            // Read here and not on another thread: output that is streamed and acknowledged in the meantime may be
             // evicted and would become a gap.
             let read = |room: Allowance| {
                 let read = process.read(&request, reader, room.bytes);
@@ -150,7 +150,7 @@ impl Calls {
             Err(error) => return responder.error(&error),
         };
         let is_own = request.session_id.as_deref().is_none_or(|named| named == own.id);
-        let waiter = if is_own { Waiter::Keeping } else { Waiter::Onlooker };
+        let waiter = if is_own { Waiter::Keeping } else { Waiter::Observing };
         let slot = match request.until {
             wire::Until::Output { .. } => match Arc::clone(&self.searches).try_acquire_owned() {
                 Ok(slot) => Some(slot),

@@ -9,7 +9,7 @@ use remex_proto::{
     state::output_log::{Hold, OutputLog},
 };
 
-use super::{Engine, Owner, Spec, State};
+use super::{Engine, Owner, ProcessState, Spec};
 use crate::config::Limits;
 
 /// Readers of a process's log. Part of the engine's state, so its methods run while that is locked.
@@ -27,7 +27,7 @@ pub(crate) trait Audience: fmt::Debug + Send + Sized + 'static {
     fn hold_changes_at(&self, spec: &Spec, limits: &Limits) -> Option<Instant>;
 
     /// Called when the log has new events.
-    fn on_events(engine: &Arc<Engine<Self>>, state: &mut State<Self>);
+    fn on_events(engine: &Arc<Engine<Self>>, state: &mut ProcessState<Self>);
 
     /// Returns whether so much output is pending that the audience must be notified at once.
     fn has_large_backlog(&self, log: &OutputLog) -> bool;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use remex_process::{Leader, Scope};
 use remex_proto::process::{self as wire, ExitCause};
 
-use super::{Audience, Engine, Exit, Lifecycle, Owner as _, Request, Starting, State, task, terminate};
+use super::{
+    Audience, Engine, Exit, Lifecycle, Owner as _, ProcessState, Request, Starting, task, terminate,
+};
 use crate::{
     clock::now_ms,
     supervise::{catch_panic, defect, supervise},
@@ -24,7 +26,7 @@ pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
     if supervise(task::run(starting, Arc::clone(&owner))).await.is_ok() {
         return;
     }
-    // The child died with the task, which held its descriptor; this kills what it left behind.
+    // The child died with the task, which held its descriptor; this kills its remaining descendants.
     if let Some(leader) = process.state().leader() {
         let scope = Scope::Process(process.tag, leader);
         process.host.spawn(async move {
@@ -33,13 +35,13 @@ pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
             }
         });
     }
-    let told = catch_panic(|| process.give_up(&*owner, start_id.as_deref()));
-    if told.is_err() {
+    let answered = catch_panic(|| process.give_up(&*owner, start_id.as_deref()));
+    if answered.is_err() {
         owner.on_broken(&process);
     }
 }
 
-impl<A: Audience> State<A> {
+impl<A: Audience> ProcessState<A> {
     /// Returns the child, if there is one and its task has not ended.
     fn leader(&self) -> Option<Leader> {
         match &self.lifecycle {

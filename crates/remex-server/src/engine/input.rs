@@ -1,4 +1,4 @@
-//! Input on its way to the stdin of a process, in order of arrival.
+//! Input queued for the stdin of a process, in order of arrival.
 
 use std::{collections::VecDeque, ops::Range};
 

@@ -17,7 +17,7 @@ use tokio::io::Interest;
 use super::{coalesce::Buffer, not_a_terminal, watched::Watched};
 use crate::clock::now_ms;
 
-/// More than a terminal can buffer: everything printed before an exit lies within this limit.
+/// More than a terminal can buffer: all output printed before an exit is within this limit.
 const TERMINAL_BYTES: usize = 256 << 10;
 
 /// The default capacity of a pipe, unless its user has too many.
@@ -31,7 +31,7 @@ const WIDE_PIPE_BYTES: usize = 256 << 10;
 pub(super) struct Pipes {
     /// Standard output or the terminal, and standard error; `None` after end of file.
     pub(super) out: [Option<Source>; 2],
-    /// `None` if there is none, it was closed, or the terminal takes its place.
+    /// `None` if there is none, it was closed, or the terminal replaces it.
     pub(super) stdin: Option<Watched>,
     tty: bool,
     room: PipeRoom,
@@ -43,7 +43,7 @@ pub(super) struct Pipes {
 /// Whether the pipes are large enough for the child to keep writing during a read delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PipeRoom {
-    /// Too small: the kernel gives small pipes to a user who has many.
+    /// Too small: the kernel limits the pipe size of a user with many pipes.
     Small,
     Usual,
     /// The pipes were enlarged for a read delay.
@@ -294,18 +294,18 @@ mod tests {
     #[tokio::test]
     async fn a_chatty_child_has_wider_pipes_until_they_are_empty_again() {
         let (mut pipes, child) = pipes();
-        let said = vec![b'x'; PIPE_BYTES + 1];
+        let output = vec![b'x'; PIPE_BYTES + 1];
 
         pipes.widen();
         assert_eq!((sizes(&child), pipes.buffer()), ([WIDE_PIPE_BYTES; 2], Buffer::Pipes(WIDE_PIPE_BYTES)));
 
-        rustix::io::write(&child[0], &said).unwrap();
+        rustix::io::write(&child[0], &output).unwrap();
         pipes.narrow();
         assert_eq!(sizes(&child)[0], WIDE_PIPE_BYTES, "it still holds too much");
 
         let mut log = OutputLog::new(remex_proto::state::output_log::Limits::default());
-        while log.total() < said.len() as u64 {
-            assert!(matches!(pipes.read(0, &mut log, said.len(), true), IoOutcome::Bytes(_)));
+        while log.total() < output.len() as u64 {
+            assert!(matches!(pipes.read(0, &mut log, output.len(), true), IoOutcome::Bytes(_)));
         }
         pipes.narrow();
         assert_eq!((sizes(&child), pipes.buffer()), ([PIPE_BYTES; 2], Buffer::Pipes(PIPE_BYTES)));

@@ -10,7 +10,7 @@ use remex_proto::{
     state::output_log::{Gap, Next, OutputLog, Seq},
 };
 
-use super::{Audience, Engine, State, broken::FAILURE};
+use super::{Audience, Engine, ProcessState, broken::FAILURE};
 use crate::budget::{SHORT, has_memory};
 
 /// The most output that one answer carries, whatever `maxBytes` says.
@@ -50,7 +50,7 @@ impl<A: Audience> Engine<A> {
         &self,
         read: &wire::Read,
         asked: Instant,
-        on_look: impl Fn(&mut State<A>),
+        on_look: impl Fn(&mut ProcessState<A>),
     ) {
         let after = read.after_seq.unwrap_or(0);
         let deadline = asked.checked_add(Duration::from_millis(read.wait_ms.unwrap_or(0)));
@@ -98,7 +98,7 @@ impl<A: Audience> Engine<A> {
     }
 }
 
-impl<A: Audience> State<A> {
+impl<A: Audience> ProcessState<A> {
     /// Returns the available output, unless the answer may need more than `room`.
     pub(crate) fn read(&mut self, read: &wire::Read, room: u64) -> Result<Read, NotRead> {
         let after = read.after_seq.unwrap_or(0);
@@ -162,7 +162,7 @@ fn has_output_after(log: &mut OutputLog, after: Seq) -> bool {
 }
 
 fn reply<A: Audience>(
-    state: &mut State<A>,
+    state: &mut ProcessState<A>,
     after: Seq,
     max_bytes: Option<u64>,
     extent: &Extent,

@@ -2,7 +2,7 @@
 
 use remex_proto::state::output_log::Seq;
 
-use super::{Audience, Engine, State};
+use super::{Audience, Engine, ProcessState};
 
 /// How far the searches have read; output that they have not seen is held for them.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl<'a, A: Audience> Searching<'a, A> {
         self.wake(&state);
     }
 
-    fn wake(&self, state: &State<A>) {
+    fn wake(&self, state: &ProcessState<A>) {
         if state.full {
             self.process.wake.notify_one();
         }

@@ -284,7 +284,7 @@ impl<A: Audience> Runner<A> {
 
     /// Notifies readers of gathered output when it is due.
     ///
-    /// Runs after reading, so that the notification covers everything that has arrived meanwhile.
+    /// Runs after reading, so that the notification covers everything that has arrived in the meantime.
     fn announce_gathered(&mut self) {
         if self.gather_until.is_some_and(|at| Instant::now() >= at) {
             self.gather_until = None;

@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Audience, Caller, Engine, State};
+use super::{Audience, Caller, Engine, ProcessState};
 
 /// Longer than any machine runs, yet short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -40,19 +40,19 @@ pub(super) fn force<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, call
     });
 }
 
-/// Kills the tree of a child that cannot be watched, and waits until it is gone.
+/// Kills the tree of a child that cannot be watched, and waits until it has ended.
 pub(super) async fn unwatched<A: Audience>(process: &Engine<A>, exit: Exit) {
     if let Err(error) = kill(&Scope::Process(process.tag, exit.leader().clone())).await {
         tracing::error!(process = %process.id, error = %error.message, "process tree is still alive after SIGKILL");
     }
 }
 
-/// Sends TERM to the whole tree, and kills what is left of it after `time`.
+/// Sends TERM to the whole tree, and kills the processes that remain after `time`.
 pub(super) fn graceful<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, time: Duration) {
     terminate_gracefully(Scope::Process(process.tag, leader.clone()), process, time);
 }
 
-/// Terminates what is left of the process group of an exited process, so that its streams end.
+/// Terminates the remaining process group of an exited process, so that its streams end.
 pub(super) fn remaining_group<A: Audience>(
     process: &Arc<Engine<A>>,
     pid: Pid,
@@ -62,7 +62,7 @@ pub(super) fn remaining_group<A: Audience>(
     terminate_rest(Scope::Group(process.tag, pid), process, mode, caller);
 }
 
-/// Terminates what is left of an exited process, and answers.
+/// Terminates the remaining processes of an exited process, and answers.
 fn terminate_rest<A: Audience>(
     scope: Scope,
     process: &Arc<Engine<A>>,
@@ -120,7 +120,7 @@ impl<A: Audience> GracefulTermination<'_, A> {
             if let Err(error) = tree::signal(&self.scope, &[Signal::TERM, Signal::CONT]).await {
                 tracing::warn!(process = %self.process.id, %error, "cannot send SIGTERM to the process tree");
             }
-            // Only the wait gives way to a further request, never the kill: requests without end would put it off.
+            // A further request replaces only the wait, never the kill: endless requests could postpone it forever.
             let has_ended = tokio::select! {
                 biased;
                 () = sleep_until(deadline) => false,
@@ -158,7 +158,7 @@ pub(super) async fn kill(scope: &Scope) -> Result<(), RpcError> {
 }
 
 fn not_ended(error: &io::Error) -> RpcError {
-    RpcError::new(ErrorKind::Internal, format!("cannot end the process tree: {error}"))
+    RpcError::new(ErrorKind::Internal, format!("cannot kill the process tree: {error}"))
 }
 
 async fn has_ended(scope: &Scope) -> bool {
@@ -189,7 +189,7 @@ impl<A: Audience> Engine<A> {
         self.until(|state| state.log.is_closed()).await;
     }
 
-    async fn until(&self, holds: impl Fn(&State<A>) -> bool) {
+    async fn until(&self, holds: impl Fn(&ProcessState<A>) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);

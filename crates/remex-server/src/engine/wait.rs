@@ -11,7 +11,7 @@ use remex_proto::{
     },
 };
 
-use super::{Audience, Engine, State, searches::Searching, task::GATHER};
+use super::{Audience, Engine, ProcessState, searches::Searching, task::GATHER};
 
 impl<A: Audience> Engine<A> {
     /// Answers a wait when its condition holds, can no longer hold, or the timeout expires.
@@ -66,7 +66,7 @@ pub(crate) enum Waiter {
     /// Holds output that its search has not seen.
     Keeping,
     /// Holds nothing.
-    Onlooker,
+    Observing,
 }
 
 enum Condition {
@@ -94,7 +94,7 @@ impl Condition {
         })
     }
 
-    fn check<A: Audience>(&mut self, state: &mut State<A>, now: Instant) -> Check {
+    fn check<A: Audience>(&mut self, state: &mut ProcessState<A>, now: Instant) -> Check {
         let newest = state.log.next_seq() - 1;
         if let Condition::Output(search) = self
             && search.has_more(state)
@@ -165,11 +165,11 @@ impl Search {
         None
     }
 
-    fn has_more<A: Audience>(&self, state: &State<A>) -> bool {
+    fn has_more<A: Audience>(&self, state: &ProcessState<A>) -> bool {
         self.cursor.is_none_or(|cursor| state.log.has_next(&cursor))
     }
 
-    fn next_piece<A: Audience>(&mut self, state: &mut State<A>) -> Option<(Seq, Stream, Vec<u8>)> {
+    fn next_piece<A: Audience>(&mut self, state: &mut ProcessState<A>) -> Option<(Seq, Stream, Vec<u8>)> {
         let mut cursor = self.cursor.unwrap_or_else(|| state.log.cursor_after(self.after));
         let piece = loop {
             match state.log.next(&mut cursor) {
@@ -185,7 +185,7 @@ impl Search {
 }
 
 fn waited<A: Audience>(
-    state: &State<A>,
+    state: &ProcessState<A>,
     reason: WaitReason,
     seq: Seq,
     matched: Option<Blob>,

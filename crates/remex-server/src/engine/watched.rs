@@ -17,14 +17,14 @@ const FLOOD_READS: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Watched {
-    state: State,
+    state: Registration,
     interest: Interest,
     /// Consecutive reads with data.
     reads: u32,
 }
 
 #[derive(Debug)]
-enum State {
+enum Registration {
     On(AsyncFd<OwnedFd>),
     Off(OwnedFd),
     /// The runtime refused to watch it again.
@@ -33,14 +33,14 @@ enum State {
 
 impl Watched {
     pub(super) fn new(fd: OwnedFd, interest: Interest) -> io::Result<Self> {
-        Ok(Watched { state: State::On(watch(fd, interest)?), interest, reads: 0 })
+        Ok(Watched { state: Registration::On(watch(fd, interest)?), interest, reads: 0 })
     }
 
     pub(super) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         match &self.state {
-            State::On(fd) => Ok(fd.as_fd()),
-            State::Off(fd) => Ok(fd.as_fd()),
-            State::Lost => Err(io::ErrorKind::NotConnected.into()),
+            Registration::On(fd) => Ok(fd.as_fd()),
+            Registration::Off(fd) => Ok(fd.as_fd()),
+            Registration::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -51,8 +51,8 @@ impl Watched {
         work: impl FnOnce(BorrowedFd<'_>) -> io::Result<R>,
     ) -> io::Result<R> {
         match &self.state {
-            State::On(fd) => fd.try_io(interest, |fd| work(fd.as_fd())),
-            State::Off(_) | State::Lost => work(self.fd()?),
+            Registration::On(fd) => fd.try_io(interest, |fd| work(fd.as_fd())),
+            Registration::Off(_) | Registration::Lost => work(self.fd()?),
         }
     }
 
@@ -66,9 +66,9 @@ impl Watched {
 
     /// Removes the watch.
     pub(super) fn unwatch(&mut self) {
-        if let State::On(_) = self.state {
-            self.state = match std::mem::replace(&mut self.state, State::Lost) {
-                State::On(fd) => State::Off(fd.into_inner()),
+        if let Registration::On(_) = self.state {
+            self.state = match std::mem::replace(&mut self.state, Registration::Lost) {
+                Registration::On(fd) => Registration::Off(fd.into_inner()),
                 other => other,
             };
         }
@@ -81,10 +81,10 @@ impl Watched {
 
     /// Restores the watch before a wait.
     pub(super) fn watch(&mut self) -> io::Result<()> {
-        if let State::Off(_) = self.state
-            && let State::Off(fd) = std::mem::replace(&mut self.state, State::Lost)
+        if let Registration::Off(_) = self.state
+            && let Registration::Off(fd) = std::mem::replace(&mut self.state, Registration::Lost)
         {
-            self.state = State::On(watch(fd, self.interest)?);
+            self.state = Registration::On(watch(fd, self.interest)?);
             self.reads = 0;
         }
         Ok(())
@@ -92,7 +92,7 @@ impl Watched {
 
     /// Waits until the descriptor may be ready.
     pub(super) async fn ready(&self, interest: Interest) {
-        if let State::On(fd) = &self.state
+        if let Registration::On(fd) = &self.state
             && let Ok(mut guard) = fd.ready(interest).await
         {
             guard.retain_ready();

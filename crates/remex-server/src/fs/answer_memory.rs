@@ -36,11 +36,11 @@ pub(super) struct AnswerMemory {
     lane: Arc<Semaphore>,
     budget: Arc<Budget>,
     /// Shared by the thread that reads and the task that watches it; held briefly.
-    state: Mutex<State>,
+    state: Mutex<Reservation>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Reservation {
     taken: Option<Taken>,
     /// Bytes read so far, once reading has begun.
     read: Option<u64>,
@@ -101,7 +101,7 @@ impl AnswerMemory {
         if len <= self.free_len.max(covered) {
             return Ok(());
         }
-        // The file is longer than its metadata said.
+        // The file is longer than its metadata reported.
         let is_covered = match state.taken.as_mut() {
             Some(taken) => taken.share.grow(room_len(MORE)),
             None => {
@@ -140,7 +140,7 @@ impl AnswerMemory {
 
     /// Lets the connection build its next long answer, unless this one is complete.
     ///
-    /// The thread that reads may hang with what it has read; that stays reserved until this value is dropped.
+    /// The reading thread may hang with the bytes read so far; they stay reserved until this value is dropped.
     pub(super) fn give_up(&self) {
         let mut state = self.state();
         state.is_given_up = true;
@@ -159,7 +159,7 @@ impl AnswerMemory {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Reservation> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -178,9 +178,9 @@ impl AsRef<[u8]> for Content {
 }
 
 /// Abandons the answer when its request is dropped.
-pub(super) struct Watched(pub(super) Arc<AnswerMemory>);
+pub(super) struct AbandonOnDrop(pub(super) Arc<AnswerMemory>);
 
-impl Drop for Watched {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         self.0.give_up();
     }

@@ -20,33 +20,33 @@ impl AnswerSlot {
 /// Releases the slot of a job that hangs, even after its request was cancelled.
 pub(super) struct AnswerSlotWatch {
     host: Arc<Host>,
-    place: Weak<AnswerSlot>,
+    slot: Weak<AnswerSlot>,
 }
 
 impl AnswerSlotWatch {
-    pub(super) fn new(host: &Arc<Host>, place: &Arc<AnswerSlot>) -> Self {
-        AnswerSlotWatch { host: Arc::clone(host), place: Arc::downgrade(place) }
+    pub(super) fn new(host: &Arc<Host>, slot: &Arc<AnswerSlot>) -> Self {
+        AnswerSlotWatch { host: Arc::clone(host), slot: Arc::downgrade(slot) }
     }
 
     /// Releases the slot: a job that hangs must not block other answers.
     pub(super) fn give_back(&self) {
-        if let Some(place) = self.place.upgrade() {
-            place.put(None);
+        if let Some(slot) = self.slot.upgrade() {
+            slot.put(None);
         }
     }
 }
 
 impl Drop for AnswerSlotWatch {
     fn drop(&mut self) {
-        if self.place.strong_count() == 0 || Handle::try_current().is_err() {
+        if self.slot.strong_count() == 0 || Handle::try_current().is_err() {
             return;
         }
         // The request was cancelled, but its job continues.
-        let place = std::mem::take(&mut self.place);
+        let slot = std::mem::take(&mut self.slot);
         self.host.spawn(async move {
             tokio::time::sleep(HANG_THRESHOLD).await;
-            if let Some(place) = place.upgrade() {
-                place.put(None);
+            if let Some(slot) = slot.upgrade() {
+                slot.put(None);
             }
         });
     }

@@ -42,7 +42,7 @@ impl FileWork for wire::Copy {
                 let text = "fs/copy requires recursive: true when sourcePath is a directory";
                 return Err(RpcError::new(ErrorKind::InvalidInput, text));
             }
-            _ => Err(Failure::Source),
+            _ => Err(CopyError::Source),
         };
         copied.map(|()| Empty {}).map_err(|failure| failure.describe(destination))
     }
@@ -53,7 +53,7 @@ const COPY_LEN: u64 = 64 << 20;
 
 /// Why a copy failed.
 #[derive(Debug)]
-enum Failure {
+enum CopyError {
     Io(io::Error),
     /// The source cannot be copied.
     Source,
@@ -62,7 +62,7 @@ enum Failure {
     IntoItself,
 }
 
-impl Failure {
+impl CopyError {
     fn describe(&self, destination: &Path) -> RpcError {
         match self {
             Self::Io(error) => io_error(error, destination),
@@ -79,13 +79,13 @@ impl Failure {
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CopyError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<Errno> for Failure {
+impl From<Errno> for CopyError {
     fn from(error: Errno) -> Self {
         Self::Io(error.into())
     }
@@ -99,9 +99,9 @@ pub(super) fn is_within(path: &Path, directory: &Path) -> bool {
 }
 
 /// Copies a directory and its contents, except special files.
-fn copy_tree(source: &Path, destination: &Path, wanted: &CancelCheck) -> Result<(), Failure> {
+fn copy_tree(source: &Path, destination: &Path, wanted: &CancelCheck) -> Result<(), CopyError> {
     if is_within(destination, source) {
-        return Err(Failure::IntoItself);
+        return Err(CopyError::IntoItself);
     }
     let mut source = Descent::new(descent::open(CWD, source, Links::Refuse)?)?;
     std::fs::create_dir_all(destination)?;
@@ -132,10 +132,10 @@ fn copy_entries(
     source: &Descent,
     destination: &Descent,
     wanted: &CancelCheck,
-) -> Result<Vec<CString>, Failure> {
+) -> Result<Vec<CString>, CopyError> {
     // A link in the destination may lead back here: the copy would copy itself without end.
     if destination.passed(source.identity()) {
-        return Err(Failure::IntoItself);
+        return Err(CopyError::IntoItself);
     }
     let (from, to) = (source.current(), destination.current());
     let mut directories = Vec::new();
@@ -146,7 +146,7 @@ fn copy_entries(
             FileType::Directory => directories.push(name.to_owned()),
             _ => {}
         }
-        Ok::<_, Failure>(())
+        Ok::<_, CopyError>(())
     })?;
     Ok(directories)
 }
@@ -156,12 +156,12 @@ fn copy_file<P: Arg + Copy>(
     (from, source): (impl AsFd, P),
     (to, destination): (impl AsFd, P),
     wanted: &CancelCheck,
-) -> Result<(), Failure> {
+) -> Result<(), CopyError> {
     wanted.check()?;
     let found = openat(from, source, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&found)?;
     if file_type(&stat) != FileType::RegularFile {
-        return Err(Failure::Source);
+        return Err(CopyError::Source);
     }
     let mut source = readable(&found, &stat)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
@@ -186,11 +186,11 @@ fn open_destination<P: Arg + Copy>(
     name: P,
     mode: Mode,
     source: &Stat,
-) -> Result<Option<File>, Failure> {
+) -> Result<Option<File>, CopyError> {
     let found = match openat(directory.as_fd(), name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(found) => found,
         Err(Errno::NOENT) => {
-            // A FIFO created there meanwhile does not block, and is refused below.
+            // A FIFO created there in the meantime does not block, and is refused below.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             let created = openat(directory, name, flags, mode)?;
             return Ok(check_destination(&created, source)?.then(|| File::from(created)));
@@ -201,19 +201,19 @@ fn open_destination<P: Arg + Copy>(
 }
 
 /// Checks whether a file may be written; returns `false` if it is the source itself.
-fn check_destination(found: &OwnedFd, source: &Stat) -> Result<bool, Failure> {
+fn check_destination(found: &OwnedFd, source: &Stat) -> Result<bool, CopyError> {
     let stat = fstat(found)?;
     match file_type(&stat) {
         FileType::RegularFile => Ok((stat.st_dev, stat.st_ino) != (source.st_dev, source.st_ino)),
         FileType::Directory => Err(Errno::ISDIR.into()),
-        _ => Err(Failure::Destination),
+        _ => Err(CopyError::Destination),
     }
 }
 
 fn copy_link<P: Arg + Copy>(
     (from, source): (impl AsFd, P),
     (to, destination): (impl AsFd, P),
-) -> Result<(), Failure> {
+) -> Result<(), CopyError> {
     let target = readlinkat(from, source, Vec::new())?;
     symlinkat(&*target, to, destination)?;
     Ok(())

@@ -1,6 +1,6 @@
 //! Walks down and up a directory tree of any depth.
 //!
-//! Directories are held open and entered by name, so a link placed there meanwhile cannot redirect the walk.
+//! Directories are held open and entered by name, so a link created in the meantime cannot redirect the walk.
 //! Only the last few stay open; the others are reached through `..` and recognised by their identity.
 
 use std::{
@@ -74,7 +74,7 @@ impl Descent {
             None => {
                 let directory = parent(&self.current)?;
                 if identify(&directory)? != level.identity {
-                    // The directory was moved meanwhile.
+                    // The directory was moved in the meantime.
                     return Err(Errno::STALE.into());
                 }
                 directory

@@ -48,7 +48,7 @@ impl FileWork for wire::CreateDirectory {
             (Links::Follow, false) => std::fs::create_dir(path),
             (Links::Refuse, true) => create_all_without_links(path),
             (Links::Refuse, false) => nofollow::find(path)
-                .and_then(|place| Ok(mkdirat(&place.directory, &place.name, Mode::from_raw_mode(0o777))?)),
+                .and_then(|parent| Ok(mkdirat(&parent.directory, &parent.name, Mode::from_raw_mode(0o777))?)),
         };
         made.map(|()| Empty {}).map_err(|error| io_error(&error, path))
     }
@@ -66,7 +66,7 @@ fn create_all_without_links(path: &Path) -> io::Result<()> {
         directory = match openat(&directory, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => {
                 match mkdirat(&directory, name, Mode::from_raw_mode(0o777)) {
-                    // Another process may have created it meanwhile.
+                    // Another process may have created it in the meantime.
                     Ok(()) | Err(Errno::EXIST) => openat(&directory, name, flags, Mode::empty())?,
                     Err(error) => return Err(error.into()),
                 }
@@ -193,7 +193,7 @@ impl Page {
         Ok(listing)
     }
 
-    /// Returns an entry; `None` if it has vanished meanwhile.
+    /// Returns an entry; `None` if it has been removed in the meantime.
     fn entry(
         &self,
         directory: impl AsFd,

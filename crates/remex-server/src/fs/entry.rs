@@ -98,8 +98,8 @@ impl FileWork for wire::SetPermissions {
 /// Opens what a path without links names; refuses a link.
 fn entry_itself(path: &Path) -> Result<std::os::fd::OwnedFd, RpcError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let found = nofollow::find(path).and_then(|place| {
-        let entry = openat(&place.directory, &place.name, flags, Mode::empty())?;
+    let found = nofollow::find(path).and_then(|parent| {
+        let entry = openat(&parent.directory, &parent.name, flags, Mode::empty())?;
         let stat = fstat(&entry)?;
         Ok((entry, file_type(&stat)))
     });

@@ -1,7 +1,7 @@
 //! One writer at a time for each directory entry, across all sessions.
 //!
 //! `ifMatch` compares without holding the lock, because that may take long, and writes only if the entry was
-//! not written meanwhile. The lock is held only for the write. An entry is a name in a directory, so all paths
+//! not written in between. The lock is held only for the write. An entry is a name in a directory, so all paths
 //! that lead there through links share one lock. Start at [`DirectoryEntry`].
 
 use std::{
@@ -42,7 +42,7 @@ impl DirectoryEntry {
     ///
     /// If there is none, the operation on the path reports why.
     pub(super) fn at_end(path: &Path, links: Links) -> Self {
-        match replace::place(path, links) {
+        match replace::open_parent(path, links) {
             Ok((directory, name)) => Self::new(directory, &name),
             Err(_) => Self::with_key((0, 0, path.as_os_str().to_owned())),
         }

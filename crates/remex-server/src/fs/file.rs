@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::{
     CancelCheck, FileCalls, FileWork, HANG_THRESHOLD, JobGuards, LargeAnswers, PathAccess, PathLock,
-    answer_memory::{AnswerMemory, Watched},
+    answer_memory::{AbandonOnDrop, AnswerMemory},
     answer_slot::{AnswerSlot, AnswerSlotWatch},
     entry_lock::DirectoryEntry,
     io_error, native,
@@ -56,10 +56,10 @@ impl FileCalls {
             Err(error) => return responder.error(&error),
         };
         let large = self.large(context);
-        let (place, room) = (Arc::new(AnswerSlot::default()), Arc::new(large.room()));
-        let watched = Watched(Arc::clone(&room));
-        let watch = AnswerSlotWatch::new(context.host(), &place);
-        let reading = Reading { request, responder, large: large.clone(), place, room };
+        let (slot, room) = (Arc::new(AnswerSlot::default()), Arc::new(large.room()));
+        let watched = AbandonOnDrop(Arc::clone(&room));
+        let watch = AnswerSlotWatch::new(context.host(), &slot);
+        let reading = Reading { request, responder, large: large.clone(), slot, room };
         let (sender, receiver) = oneshot::channel();
         self.run_job(context, id.clone(), lock, move |guards| {
             if let Some(deferred) = reading.read_now(guards) {
@@ -108,7 +108,7 @@ struct Reading {
     request: wire::ReadFile,
     responder: Responder,
     large: LargeAnswers,
-    place: Arc<AnswerSlot>,
+    slot: Arc<AnswerSlot>,
     room: Arc<AnswerMemory>,
 }
 
@@ -132,7 +132,7 @@ impl Reading {
         };
         drop(guards);
         answer(self.responder, result);
-        self.place.put(None);
+        self.slot.put(None);
         None
     }
 
@@ -143,11 +143,11 @@ impl Reading {
             return Ok(FirstRead::Done(Bytes::from(bytes)));
         }
         let size = size.max(bytes.len() as u64);
-        let Some(permit) = self.large.place(size) else { return Ok(FirstRead::TooLarge(size)) };
+        let Some(permit) = self.large.permit_for(size) else { return Ok(FirstRead::TooLarge(size)) };
         if !self.room.try_take(size) {
             return Ok(FirstRead::TooLarge(size));
         }
-        self.place.put(Some(permit));
+        self.slot.put(Some(permit));
         read_rest(&file, &mut bytes, size, path, &self.room)?;
         Ok(FirstRead::Done(self.room.fill(bytes)))
     }
@@ -183,7 +183,7 @@ fn answer(responder: Responder, result: Result<Bytes, RpcError>) {
     }
 }
 
-/// Reads the beginning. The size may have changed meanwhile, and kernel files report 0.
+/// Reads the beginning. The size may have changed in the meantime, and kernel files report 0.
 fn read_up_to(file: &File, len: u64, size: u64, path: &Path) -> Result<Vec<u8>, RpcError> {
     let mut bytes = Vec::with_capacity(usize::try_from(len.min(size + 1)).unwrap_or(0));
     read_some(file, len, &mut bytes).map_err(|error| io_error(&error, path))?;
@@ -434,7 +434,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(30);
         for read in [b"beginning".len() as u64, 10, 11] {
             while room.read_len() != Some(read) {
-                assert!(Instant::now() < deadline, "{read} bytes were read, and nobody knows");
+                assert!(Instant::now() < deadline, "{read} bytes were read without being counted");
                 thread::yield_now();
             }
             writer.write_all(b".").unwrap();

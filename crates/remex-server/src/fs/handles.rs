@@ -56,11 +56,11 @@ struct Handle {
     path: HostPath,
     mode: OpenMode,
     /// Set when the file is opened; path locks make every use of the handle wait for that.
-    opened: OnceLock<Opened>,
+    opened: OnceLock<OpenFile>,
 }
 
 #[derive(Debug)]
-enum Opened {
+enum OpenFile {
     Reading(File),
     Writing(File),
     /// Taken when the handle is closed.
@@ -261,7 +261,7 @@ struct Opening {
 }
 
 impl Opening {
-    fn done(&self, opened: Opened) {
+    fn done(&self, opened: OpenFile) {
         let _ = self.handle.opened.set(opened);
     }
 }
@@ -275,15 +275,15 @@ impl Drop for Opening {
 }
 
 /// Why a block was not read or written.
-struct Failure {
+struct BlockError {
     error: RpcError,
     /// The handle can no longer be used.
     is_final: bool,
 }
 
-impl From<RpcError> for Failure {
+impl From<RpcError> for BlockError {
     fn from(error: RpcError) -> Self {
-        Failure { error, is_final: false }
+        BlockError { error, is_final: false }
     }
 }
 
@@ -297,14 +297,14 @@ impl Handle {
         Ok(access.and_reads_handle(connection, id))
     }
 
-    fn read(&self, request: &wire::ReadBlock, len: usize) -> Result<wire::Block, Failure> {
+    fn read(&self, request: &wire::ReadBlock, len: usize) -> Result<wire::Block, BlockError> {
         let path = native(&self.path)?;
         let file = match self.opened.get() {
-            Some(Opened::Reading(file)) => file,
-            Some(Opened::Writing(_) | Opened::Replacing(_)) => return Err(wrong_kind(path).into()),
+            Some(OpenFile::Reading(file)) => file,
+            Some(OpenFile::Writing(_) | OpenFile::Replacing(_)) => return Err(wrong_kind(path).into()),
             None => return Err(unknown(&request.handle_id).into()),
         };
-        let failed = |error| Failure { error: io_error(&error, path), is_final: true };
+        let failed = |error| BlockError { error: io_error(&error, path), is_final: true };
         let mut chunk = Vec::with_capacity(len);
         while chunk.len() < len {
             let offset =
@@ -322,17 +322,19 @@ impl Handle {
         Ok(wire::Block { chunk: Blob::from(chunk), eof })
     }
 
-    fn write(&self, request: &wire::WriteBlock) -> Result<(), Failure> {
+    fn write(&self, request: &wire::WriteBlock) -> Result<(), BlockError> {
         let path = native(&self.path)?;
         let end = request.offset.checked_add(request.chunk.len() as u64);
         if end.is_none_or(|end| i64::try_from(end).is_err()) {
             let message = "file write range exceeds the signed 64-bit file offset limit";
             return Err(RpcError::new(ErrorKind::InvalidInput, message).into());
         }
-        let failed = |error: io::Error| Failure { error: io_error(&error, path), is_final: true };
+        let failed = |error: io::Error| BlockError { error: io_error(&error, path), is_final: true };
         match self.opened.get() {
-            Some(Opened::Writing(file)) => file.write_all_at(&request.chunk, request.offset).map_err(failed),
-            Some(Opened::Replacing(replacement)) => {
+            Some(OpenFile::Writing(file)) => {
+                file.write_all_at(&request.chunk, request.offset).map_err(failed)
+            }
+            Some(OpenFile::Replacing(replacement)) => {
                 let mut replacement = lock(replacement);
                 let Some(new) = &*replacement else { return Err(unknown(&request.handle_id).into()) };
                 let written = new.file().write_all_at(&request.chunk, request.offset);
@@ -342,14 +344,14 @@ impl Handle {
                 }
                 written.map_err(failed)
             }
-            Some(Opened::Reading(_)) => Err(wrong_kind(path).into()),
+            Some(OpenFile::Reading(_)) => Err(wrong_kind(path).into()),
             None => Err(unknown(&request.handle_id).into()),
         }
     }
 
-    /// Moves the new contents into place.
+    /// Commits the new contents.
     fn commit(&self) -> Result<(), RpcError> {
-        let Some(Opened::Replacing(replacement)) = self.opened.get() else { return Ok(()) };
+        let Some(OpenFile::Replacing(replacement)) = self.opened.get() else { return Ok(()) };
         let path = native(&self.path)?;
         let Some(replacement) = lock(replacement).take() else {
             let message = format!(
@@ -366,20 +368,22 @@ impl Handle {
     }
 }
 
-fn open(request: &wire::Open) -> Result<Opened, RpcError> {
+fn open(request: &wire::Open) -> Result<OpenFile, RpcError> {
     let (path, mode) = (native(&request.path)?, open::create_mode(request.create_mode)?);
     match request.mode {
-        OpenMode::Read => Ok(Opened::Reading(open::for_reading(path, Links::Follow)?.0)),
+        OpenMode::Read => Ok(OpenFile::Reading(open::for_reading(path, Links::Follow)?.0)),
         OpenMode::Replace if request.atomic => {
-            Ok(Opened::Replacing(Mutex::new(Some(Replacement::begin(path, Links::Follow, mode)?))))
+            Ok(OpenFile::Replacing(Mutex::new(Some(Replacement::begin(path, Links::Follow, mode)?))))
         }
         OpenMode::Replace => {
             let file = open::for_writing(path, Links::Follow, OFlags::WRONLY, mode)?;
             file.set_len(0).map_err(|error| io_error(&error, path))?;
-            Ok(Opened::Writing(file))
+            Ok(OpenFile::Writing(file))
         }
-        OpenMode::Write if request.exclusive => Ok(Opened::Writing(open::exclusively(path, mode)?)),
-        OpenMode::Write => Ok(Opened::Writing(open::for_writing(path, Links::Follow, OFlags::WRONLY, mode)?)),
+        OpenMode::Write if request.exclusive => Ok(OpenFile::Writing(open::exclusively(path, mode)?)),
+        OpenMode::Write => {
+            Ok(OpenFile::Writing(open::for_writing(path, Links::Follow, OFlags::WRONLY, mode)?))
+        }
     }
 }
 

@@ -22,7 +22,7 @@ impl FileWork for wire::GetMetadata {
             Links::Follow => of_target(path).map_err(|error| io_error(&error.into(), path)),
             Links::Refuse => {
                 let metadata = nofollow::find(path)
-                    .and_then(|place| Ok(of_entry(&place.directory, &place.name)?))
+                    .and_then(|parent| Ok(of_entry(&parent.directory, &parent.name)?))
                     .map_err(|error| io_error(&error, path))?;
                 if metadata.is_symlink { Err(nofollow::refusal(path)) } else { Ok(metadata) }
             }

@@ -1,4 +1,4 @@
-//! Resolving paths without following symbolic links, not even ones created meanwhile.
+//! Resolving paths without following symbolic links, not even ones created in the meantime.
 
 use std::{
     ffi::{OsStr, OsString},

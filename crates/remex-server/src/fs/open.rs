@@ -65,15 +65,15 @@ pub(super) fn for_writing(path: &Path, links: Links, access: OFlags, mode: Mode)
     reopen(&found.descriptor, access).map_err(|error| io_error(&error, path))
 }
 
-/// Creates a file that did not exist a moment ago, or opens what was created meanwhile, unless `access`
+/// Creates a file that did not exist a moment ago, or opens one created in the meantime, unless `access`
 /// excludes that.
 pub(super) fn create(path: &Path, links: Links, access: OFlags, mode: Mode) -> Result<File, RpcError> {
-    // A FIFO created there meanwhile does not block, and is refused below.
+    // A FIFO created there in the meantime does not block, and is refused below.
     let flags = access | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let created = match links {
         Links::Follow => openat(CWD, path, flags, mode).map_err(io::Error::from),
         Links::Refuse => nofollow::find(path)
-            .and_then(|place| Ok(openat(&place.directory, &place.name, flags | OFlags::NOFOLLOW, mode)?)),
+            .and_then(|parent| Ok(openat(&parent.directory, &parent.name, flags | OFlags::NOFOLLOW, mode)?)),
     };
     let descriptor = created.map_err(|error| io_error(&error, path))?;
     check_writable(&stat(&descriptor, path)?, path, links)?;
@@ -141,8 +141,8 @@ fn look(path: &Path, links: Links) -> Result<Found, RpcError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let descriptor = match links {
         Links::Follow => openat(CWD, path, flags, Mode::empty()).map_err(io::Error::from),
-        Links::Refuse => nofollow::find(path).and_then(|place| {
-            Ok(openat(&place.directory, &place.name, flags | OFlags::NOFOLLOW, Mode::empty())?)
+        Links::Refuse => nofollow::find(path).and_then(|parent| {
+            Ok(openat(&parent.directory, &parent.name, flags | OFlags::NOFOLLOW, Mode::empty())?)
         }),
     };
     let descriptor = descriptor.map_err(|error| io_error(&error, path))?;
@@ -166,7 +166,7 @@ fn check(stat: &Stat, path: &Path, links: Links) -> Result<(), RpcError> {
     }
 }
 
-/// Opens what `descriptor` refers to; no other file can have taken its place.
+/// Opens what `descriptor` refers to; no other file can have replaced it.
 pub(super) fn reopen(descriptor: &impl AsFd, access: OFlags) -> io::Result<File> {
     let link = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
     Ok(File::from(openat(CWD, link, access | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?))

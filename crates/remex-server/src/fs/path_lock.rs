@@ -463,7 +463,7 @@ mod tests {
         let second = lock(&locks, Access::Write, &["/a"]);
         let third = lock(&locks, Access::Write, &["/a"]);
         drop(second);
-        assert!(!third.is_acquired(), "one that was cancelled lets nobody pass");
+        assert!(!third.is_acquired(), "a cancelled request lets no other pass");
         drop(first);
         assert!(third.is_acquired());
     }

@@ -42,18 +42,18 @@ impl FileWork for wire::Remove {
             return Err(RpcError::new(ErrorKind::InvalidInput, "path must name an entry")
                 .with_hint("the root and `..` cannot be removed; name what is in them"));
         }
-        let found = place(path, links).and_then(|place| {
-            let stat = statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?;
-            Ok((place, file_type(&stat)))
+        let found = open_parent(path, links).and_then(|parent| {
+            let stat = statat(&parent.directory, &parent.name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok((parent, file_type(&stat)))
         });
         let removed = match found {
             Ok((_, FileType::Symlink)) if links == Links::Refuse => return Err(nofollow::refusal(path)),
-            Ok((place, FileType::Directory)) if recursive => remove_tree(&place, wanted),
-            Ok((place, FileType::Directory)) => {
-                unlinkat(&place.directory, &place.name, AtFlags::REMOVEDIR).map_err(io::Error::from)
+            Ok((parent, FileType::Directory)) if recursive => remove_tree(&parent, wanted),
+            Ok((parent, FileType::Directory)) => {
+                unlinkat(&parent.directory, &parent.name, AtFlags::REMOVEDIR).map_err(io::Error::from)
             }
-            Ok((place, _)) => DirectoryEntry::new(&place.directory, &place.name)
-                .write(|| unlinkat(&place.directory, &place.name, AtFlags::empty()))
+            Ok((parent, _)) => DirectoryEntry::new(&parent.directory, &parent.name)
+                .write(|| unlinkat(&parent.directory, &parent.name, AtFlags::empty()))
                 .map_err(io::Error::from),
             Err(error) => Err(error),
         };
@@ -66,8 +66,8 @@ impl FileWork for wire::Remove {
     }
 }
 
-/// Opens the directory that contains what is to be removed.
-fn place(path: &Path, links: Links) -> io::Result<OpenParent> {
+/// Opens the directory that contains the entry to remove.
+fn open_parent(path: &Path, links: Links) -> io::Result<OpenParent> {
     if links == Links::Refuse {
         return nofollow::find(path);
     }
@@ -84,16 +84,16 @@ struct Level {
     directories: Vec<CString>,
 }
 
-/// How often the removal of a tree restarts if others change it meanwhile.
+/// How often the removal of a tree restarts if others change it concurrently.
 const ATTEMPTS: usize = 100;
 
 /// Removes a directory and its contents.
-fn remove_tree(place: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
+fn remove_tree(parent: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
     for _ in 0..ATTEMPTS {
-        match try_remove_tree(place, wanted) {
+        match try_remove_tree(parent, wanted) {
             // Another process has removed a part; the next attempt shows whether anything is left.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?;
+                statat(&parent.directory, &parent.name, AtFlags::SYMLINK_NOFOLLOW)?;
             }
             removed => return removed,
         }
@@ -101,9 +101,9 @@ fn remove_tree(place: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
     Err(Errno::BUSY.into())
 }
 
-fn try_remove_tree(place: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
-    let name = CString::new(place.name.as_bytes())?;
-    let mut descent = Descent::new(descent::open(&place.directory, &*name, Links::Refuse)?)?;
+fn try_remove_tree(parent: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
+    let name = CString::new(parent.name.as_bytes())?;
+    let mut descent = Descent::new(descent::open(&parent.directory, &*name, Links::Refuse)?)?;
     let mut levels = vec![Level { name, directories: remove_files(descent.current())? }];
     while let Some(level) = levels.last_mut() {
         wanted.check()?;
@@ -117,7 +117,7 @@ fn try_remove_tree(place: &OpenParent, wanted: &CancelCheck) -> io::Result<()> {
         }
         let Some(emptied) = levels.pop() else { break };
         if levels.is_empty() {
-            unlinkat(&place.directory, &*emptied.name, AtFlags::REMOVEDIR)?;
+            unlinkat(&parent.directory, &*emptied.name, AtFlags::REMOVEDIR)?;
         } else {
             descent.leave()?;
             ignore_missing(unlinkat(descent.current(), &*emptied.name, AtFlags::REMOVEDIR))?;

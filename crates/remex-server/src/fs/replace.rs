@@ -55,7 +55,7 @@ impl Replacement {
     /// Starts to replace the regular file at `path`, or to create it with `mode`.
     pub(super) fn begin(path: &Path, links: Links, mode: Mode) -> Result<Self, RpcError> {
         let failed = |error: io::Error| io_error(&error, path);
-        let (directory, name) = place(path, links).map_err(failed)?;
+        let (directory, name) = open_parent(path, links).map_err(failed)?;
         let predecessor = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
                 open::check_writable(&stat, path, links)?;
@@ -154,10 +154,10 @@ impl Drop for Replacement {
 }
 
 /// Returns the directory and name of the file to replace, after following all links if they are followed.
-pub(super) fn place(path: &Path, links: Links) -> io::Result<(OwnedFd, OsString)> {
+pub(super) fn open_parent(path: &Path, links: Links) -> io::Result<(OwnedFd, OsString)> {
     if links == Links::Refuse {
-        let place = nofollow::find(path)?;
-        return Ok((place.directory, place.name));
+        let parent = nofollow::find(path)?;
+        return Ok((parent.directory, parent.name));
     }
     let mut path = path.to_owned();
     for _ in 0..=MAX_LINKS {

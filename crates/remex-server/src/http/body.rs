@@ -72,7 +72,7 @@ impl Body {
         Ok(Some(part))
     }
 
-    /// Appends chunks that have already arrived or are on their way through the HTTP client.
+    /// Appends chunks that have already arrived or are buffered in the HTTP client.
     async fn gather(&mut self, first: Bytes) -> Bytes {
         let (mut more, mut pauses) = (Vec::new(), 0);
         while first.len().max(more.len()) < PART && self.end.is_none() {
@@ -109,7 +109,7 @@ async fn if_ready<T>(future: impl Future<Output = T>) -> Option<T> {
 /// A collected body, with its share of the memory for answers.
 pub(super) struct Collected {
     pub(super) bytes: Vec<u8>,
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    pub(super) permit: Option<OwnedSemaphorePermit>,
     pub(super) share: Option<Share>,
 }
 
@@ -125,11 +125,11 @@ pub(super) async fn collect(
 ) -> Result<Collected, RpcError> {
     let (limit, period) = (host.limits().http_body_bytes, host.limits().slow_transfer);
     let answers = host.answers();
-    let told = response.content_length().unwrap_or(0);
-    let Some(told) = usize::try_from(told).ok().filter(|told| *told <= limit) else {
+    let declared = response.content_length().unwrap_or(0);
+    let Some(declared) = usize::try_from(declared).ok().filter(|declared| *declared <= limit) else {
         return Err(too_long(limit));
     };
-    let mut body = Collected { bytes: Vec::with_capacity(told.min(SMALL)), place: None, share: None };
+    let mut body = Collected { bytes: Vec::with_capacity(declared.min(SMALL)), permit: None, share: None };
     let received = AtomicU64::new(0);
     let collecting = async {
         loop {
@@ -142,12 +142,14 @@ pub(super) async fn collect(
             if len > limit {
                 return Err(too_long(limit));
             }
-            if len > SMALL && body.place.is_none() {
-                body.place = Arc::clone(large).acquire_owned().await.ok();
+            if len > SMALL && body.permit.is_none() {
+                body.permit = Arc::clone(large).acquire_owned().await.ok();
                 // Reserved all at once, so that no task waits for more while holding some.
-                let most = if told > 0 { told } else { limit };
+                let most = if declared > 0 { declared } else { limit };
                 body.share = responder.share(answers, most.max(len) as u64, STREAM_IT).await?;
-                body.bytes.try_reserve_exact(told.max(len) - body.bytes.len()).map_err(|_| no_memory())?;
+                body.bytes
+                    .try_reserve_exact(declared.max(len) - body.bytes.len())
+                    .map_err(|_| no_memory())?;
             }
             body.bytes.try_reserve(chunk.len()).map_err(|_| no_memory())?;
             body.bytes.extend_from_slice(&chunk);

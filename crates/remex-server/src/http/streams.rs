@@ -35,10 +35,10 @@ pub(crate) struct HttpCalls {
 /// Streams by id, from their request to their last frame.
 ///
 /// Shared by the reader and the tasks of the streams; held briefly.
-type ActiveStreams = Mutex<HashMap<String, Active>>;
+type ActiveStreams = Mutex<HashMap<String, ActiveStream>>;
 
 #[derive(Debug)]
-struct Active {
+struct ActiveStream {
     call: RequestId,
     /// The number of the stream on this connection.
     number: u64,
@@ -88,7 +88,7 @@ impl HttpCalls {
         request_id: &str,
         call: RequestId,
         pace: BodyPace,
-    ) -> Result<Reserved, RpcError> {
+    ) -> Result<ReservedStream, RpcError> {
         if request_id.len() > self.max_id_bytes {
             let message = format!("http/request requestId is longer than {} bytes", self.max_id_bytes);
             return Err(RpcError::new(ErrorKind::InvalidParams, message));
@@ -109,21 +109,21 @@ impl HttpCalls {
         }
         let cancel = CancellationToken::new();
         self.count += 1;
-        let (consumed, told) = watch::channel(0);
+        let (consumed, reported) = watch::channel(0);
         let stream =
-            Active { call, number: self.count, is_answered: false, cancel: cancel.clone(), consumed };
+            ActiveStream { call, number: self.count, is_answered: false, cancel: cancel.clone(), consumed };
         active.insert(request_id.to_owned(), stream);
-        Ok(Reserved {
+        Ok(ReservedStream {
             active: Arc::clone(&self.active),
             request_id: Some(request_id.to_owned()),
             cancel,
-            window: BodyWindow { pace, told },
+            window: BodyWindow { pace, reported },
         })
     }
 }
 
 /// A stream id reserved on this connection.
-pub(super) struct Reserved {
+pub(super) struct ReservedStream {
     active: Arc<ActiveStreams>,
     /// Taken when the last frame is sent.
     request_id: Option<String>,
@@ -143,7 +143,7 @@ pub(crate) enum BodyPace {
 /// Tracks how much of a body the client has consumed.
 struct BodyWindow {
     pace: BodyPace,
-    told: watch::Receiver<u64>,
+    reported: watch::Receiver<u64>,
 }
 
 impl BodyWindow {
@@ -151,12 +151,13 @@ impl BodyWindow {
     async fn open(&mut self, seq: u64) {
         if self.pace == BodyPace::Consumer {
             // The sender lives as long as the stream.
-            let _ = self.told.wait_for(|consumed| seq <= consumed.saturating_add(flow::WINDOW_PARTS)).await;
+            let _ =
+                self.reported.wait_for(|consumed| seq <= consumed.saturating_add(flow::WINDOW_PARTS)).await;
         }
     }
 }
 
-impl Reserved {
+impl ReservedStream {
     /// Returns the token that is cancelled with the stream.
     pub(super) fn cancelled(&self) -> CancellationToken {
         self.cancel.clone()
@@ -239,7 +240,7 @@ impl Reserved {
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedStream {
     fn drop(&mut self) {
         if let Some(request_id) = &self.request_id {
             lock(&self.active).remove(request_id);
@@ -247,6 +248,6 @@ impl Drop for Reserved {
     }
 }
 
-fn lock(active: &ActiveStreams) -> MutexGuard<'_, HashMap<String, Active>> {
+fn lock(active: &ActiveStreams) -> MutexGuard<'_, HashMap<String, ActiveStream>> {
     active.lock().unwrap_or_else(PoisonError::into_inner)
 }

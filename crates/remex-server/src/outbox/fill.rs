@@ -9,7 +9,7 @@ use remex_proto::flow;
 
 use super::{
     Acks, AfterSend, Answer, CloseReason, Outbox, Queue, SEND_BYTES, SentRead, Sink, Source,
-    in_flight::THROTTLE_TIME, ready::Turn, sink::QueuedMessage,
+    in_flight::THROTTLE_TIME, ready::BulkItem, sink::QueuedMessage,
 };
 
 /// Bytes that one flooding source may send before the next one's turn.
@@ -52,8 +52,8 @@ impl Outbox {
                 queue = self.fill_output(queue, source, sink);
             } else if queue.in_flight.has_room(|| self.shared.throttle.is_due(self.id)) {
                 match queue.ready.take_bulk() {
-                    Some(Turn::Source(source)) => queue = self.fill_output(queue, source, sink),
-                    Some(Turn::Part(part, taken)) => {
+                    Some(BulkItem::Source(source)) => queue = self.fill_output(queue, source, sink),
+                    Some(BulkItem::Part(part, taken)) => {
                         if queue.acks != Acks::Lag {
                             queue.in_flight.add_part(part.size());
                         }

@@ -23,7 +23,7 @@ const DELIVERIES: usize = 16 << 10;
 pub(super) struct InFlight<S: ?Sized> {
     last_mark: u64,
     /// Sent since the last mark.
-    open: Stretch<S>,
+    open: SentRange<S>,
     /// Unacknowledged marks, oldest first.
     marks: VecDeque<Mark<S>>,
     /// A mark could not be set because too many are outstanding.
@@ -46,11 +46,11 @@ struct Mark<S: ?Sized> {
     set_at: Instant,
     /// The window was full when the mark was set.
     window_full: bool,
-    before: Stretch<S>,
+    before: SentRange<S>,
 }
 
 #[derive(Debug)]
-struct Stretch<S: ?Sized> {
+struct SentRange<S: ?Sized> {
     bytes: usize,
     /// The newest event of each source in it. Does not keep a source alive.
     sources: HashMap<SourceKey, (Weak<S>, Seq)>,
@@ -58,9 +58,9 @@ struct Stretch<S: ?Sized> {
     has_parts: bool,
 }
 
-impl<S: ?Sized> Default for Stretch<S> {
+impl<S: ?Sized> Default for SentRange<S> {
     fn default() -> Self {
-        Stretch { bytes: 0, sources: HashMap::new(), has_parts: false }
+        SentRange { bytes: 0, sources: HashMap::new(), has_parts: false }
     }
 }
 
@@ -68,7 +68,7 @@ impl<S: ?Sized> Default for InFlight<S> {
     fn default() -> Self {
         InFlight {
             last_mark: 0,
-            open: Stretch::default(),
+            open: SentRange::default(),
             marks: VecDeque::new(),
             mark_due: false,
             bytes: 0,
@@ -271,14 +271,14 @@ mod tests {
     use super::*;
 
     /// A connection whose acknowledgements take the round trip plus the time to read what is in flight.
-    struct Path {
+    struct SimulatedPath {
         window: SendWindow,
         now: Instant,
     }
 
-    impl Path {
+    impl SimulatedPath {
         fn new() -> Self {
-            Path { window: SendWindow::default(), now: Instant::now() }
+            SimulatedPath { window: SendWindow::default(), now: Instant::now() }
         }
 
         /// Floods for `seconds` with this `round_trip`, to a client that reads `rate` bytes per second.
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_window_opens_over_a_long_round_trip_and_closes_for_a_slow_client() {
-        let mut path = Path::new();
+        let mut path = SimulatedPath::new();
         path.flood(5, Duration::from_millis(50), FAST);
         assert_eq!(path.window.bytes, LARGEST_WINDOW);
         path.flood(120, Duration::from_millis(50), 1 << 20);
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_window_opens_when_the_round_trip_becomes_longer() {
-        let mut path = Path::new();
+        let mut path = SimulatedPath::new();
         path.flood(1, Duration::from_micros(100), FAST);
         path.flood(60, Duration::from_millis(50), FAST);
         assert_eq!(path.window.bytes, LARGEST_WINDOW);
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_slow_client_is_never_mistaken_for_a_long_round_trip() {
-        let mut path = Path::new();
+        let mut path = SimulatedPath::new();
         path.flood(1, Duration::from_micros(100), FAST);
         for _ in 0..100 {
             path.flood(6, Duration::from_micros(100), 1 << 20);

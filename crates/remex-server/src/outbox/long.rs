@@ -76,15 +76,15 @@ impl LongMessage {
     /// Creates an answer whose result is the base64 of `blob` between two texts.
     pub(super) fn around(id: &RequestId, around: [&str; 2], blob: Blob) -> Self {
         let mut json = Vec::with_capacity(128);
-        let mut place = 0;
+        let mut offset = 0;
         message::write_result_with(&mut json, id, |json| {
             json.extend_from_slice(around[0].as_bytes());
-            place = json.len();
+            offset = json.len();
             json.extend_from_slice(around[1].as_bytes());
         });
         let len = json.len() + blob::encoded_len(blob.len());
         LongMessage {
-            blobs: VecDeque::from([(place, blob)]),
+            blobs: VecDeque::from([(offset, blob)]),
             len,
             left: len,
             ..LongMessage::text(json, None)
@@ -108,11 +108,11 @@ impl LongMessage {
         reply.for_each_blob(&mut |blob| blobs.push_back((0, std::mem::take(blob))));
         let json = json_of(id, &reply)?;
         drop(reply);
-        let (mut place, mut len) = (0, json.len());
+        let (mut offset, mut len) = (0, json.len());
         for ((start, blob), member) in blobs.iter_mut().zip(R::MEMBERS.iter().cycle()) {
-            place += find(&json[place..], member.as_bytes()) + member.len();
+            offset += find(&json[offset..], member.as_bytes()) + member.len();
             // Between the quotes of an empty string.
-            *start = place - 1;
+            *start = offset - 1;
             len += blob::encoded_len(blob.len());
         }
         Ok(LongMessage { blobs, len, left: len, ..LongMessage::text(json, share) })
@@ -129,7 +129,7 @@ impl LongMessage {
 
     /// Encodes the next piece; returns `false` after the last one.
     pub(super) fn encode(&mut self, buffer: &mut SendBuffer) -> bool {
-        let text_end = self.blobs.front().map_or(self.json.len(), |(place, _)| *place);
+        let text_end = self.blobs.front().map_or(self.json.len(), |(offset, _)| *offset);
         if self.written < text_end {
             let end = text_end.min(self.written + PIECE_LEN);
             buffer.append(|bytes| bytes.extend_from_slice(&self.json[self.written..end]));

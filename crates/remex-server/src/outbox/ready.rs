@@ -26,9 +26,9 @@ enum Bulk {
     Part(QueuedMessage, oneshot::Sender<()>),
 }
 
-/// What is next among floods.
+/// The next source or part among floods.
 #[derive(Debug)]
-pub(super) enum Turn<S: ?Sized> {
+pub(super) enum BulkItem<S: ?Sized> {
     Source(Arc<S>),
     /// A part of a stream, and a sender to report that it was taken.
     Part(QueuedMessage, oneshot::Sender<()>),
@@ -65,13 +65,13 @@ impl<S: ?Sized> Ready<S> {
     }
 
     /// Takes the next flood in turn.
-    pub(super) fn take_bulk(&mut self) -> Option<Turn<S>> {
+    pub(super) fn take_bulk(&mut self) -> Option<BulkItem<S>> {
         while let Some(next) = self.bulk.pop_front() {
             match next {
-                Bulk::Part(part, taken) => return Some(Turn::Part(part, taken)),
+                Bulk::Part(part, taken) => return Some(BulkItem::Part(part, taken)),
                 Bulk::Source(key) => {
                     if let Some(source) = self.sources.remove(&key) {
-                        return Some(Turn::Source(source));
+                        return Some(BulkItem::Source(source));
                     }
                 }
             }
@@ -116,7 +116,7 @@ mod tests {
         ready.withdraw(&sources[2]);
         assert_eq!(ready.take_fresh().as_deref(), Some(&1));
         assert!(ready.take_fresh().is_none());
-        assert!(matches!(ready.take_bulk(), Some(Turn::Source(source)) if *source == 3));
+        assert!(matches!(ready.take_bulk(), Some(BulkItem::Source(source)) if *source == 3));
         assert!(ready.take_bulk().is_none() && ready.is_empty());
     }
 

@@ -15,11 +15,11 @@ const EVENT_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 struct Fake {
     name: &'static str,
-    told: Mutex<Told>,
+    state: Mutex<FakeState>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct FakeState {
     sent: Seq,
     events: Seq,
     acknowledged: Seq,
@@ -30,28 +30,28 @@ struct Told {
 
 impl Fake {
     fn new(name: &'static str, events: Seq) -> Arc<Self> {
-        Arc::new(Fake { name, told: Mutex::new(Told { events, ..Told::default() }) })
+        Arc::new(Fake { name, state: Mutex::new(FakeState { events, ..FakeState::default() }) })
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, FakeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Source for Fake {
     fn open(self: Arc<Self>, _outbox: &Outbox) {
-        self.told().opened += 1;
+        self.state().opened += 1;
     }
 
     fn deliver(self: Arc<Self>, _to: ConnectionId, _acks: Acks, sink: &mut Sink, quota: usize) -> Delivery {
-        let mut told = self.told();
-        let mut delivery = Delivery { wants_mark: told.asks_at_once, ..Delivery::default() };
-        while told.sent < told.events && delivery.sent_bytes < quota {
-            told.sent += 1;
+        let mut state = self.state();
+        let mut delivery = Delivery { wants_mark: state.asks_at_once, ..Delivery::default() };
+        while state.sent < state.events && delivery.sent_bytes < quota {
+            state.sent += 1;
             let output = process::Output {
                 process_id: self.name.to_owned(),
                 session_id: None,
-                seq: told.sent,
+                seq: state.sent,
                 stream: process::Stream::Stdout,
                 chunk: Bytes::from_static(&[0; EVENT_BYTES]).into(),
             };
@@ -59,14 +59,14 @@ impl Source for Fake {
             delivery.bytes += EVENT_BYTES;
             delivery.sent_bytes += EVENT_BYTES;
         }
-        delivery.up_to = (delivery.bytes > 0).then_some(told.sent);
-        delivery.more = (told.sent < told.events).then_some(Urgency::Bulk);
+        delivery.up_to = (delivery.bytes > 0).then_some(state.sent);
+        delivery.more = (state.sent < state.events).then_some(Urgency::Bulk);
         delivery
     }
 
     fn acknowledge(&self, _connection: ConnectionId, seq: Seq) {
-        let mut told = self.told();
-        told.acknowledged = told.acknowledged.max(seq);
+        let mut state = self.state();
+        state.acknowledged = state.acknowledged.max(seq);
     }
 
     fn acknowledge_unasked(&self, connection: ConnectionId, seq: Seq) {
@@ -74,7 +74,7 @@ impl Source for Fake {
     }
 
     fn on_answered(&self, _connection: ConnectionId, seq: Seq) {
-        self.told().answered = seq;
+        self.state().answered = seq;
     }
 
     fn cancel_input(&self, _is_cancelled: &dyn Fn(&Responder) -> bool) -> bool {
@@ -109,14 +109,14 @@ impl Wire {
     /// Fills the send buffer once and sends it.
     fn step(&mut self) -> Vec<Sent> {
         assert_eq!(self.outbox.fill(&mut self.sink), None);
-        let Sink::Memory { values, .. } = &mut self.sink else { unreachable!("it was made so") };
+        let Sink::Memory { values, .. } = &mut self.sink else { unreachable!("the sink is in memory") };
         let mut sent = Vec::new();
         while let Some(value) = values.pop() {
             sent.push(match value {
                 ToClient::Note(ServerNote::ProcessOutput(output)) => Sent::Event(output.process_id),
                 ToClient::Note(ServerNote::FlowMark(mark)) => Sent::Mark(mark.mark),
                 ToClient::Answer { id, .. } => Sent::Answer(id),
-                other => panic!("nobody asked for {other:?}"),
+                other => panic!("unexpected {other:?}"),
             });
         }
         sent
@@ -218,7 +218,7 @@ fn a_flood_stops_at_the_window_and_goes_on_when_it_is_acknowledged() {
     wire.outbox.acknowledged(u64::MAX);
     assert_eq!(wire.drain(), [], "a mark that was never set acknowledges nothing");
     wire.acknowledge_all(&first);
-    assert_eq!(flood.told().acknowledged, events);
+    assert_eq!(flood.state().acknowledged, events);
     assert!(!wire.drain().is_empty());
 }
 
@@ -227,7 +227,7 @@ fn a_mark_acknowledges_only_what_was_sent_before_it() {
     let mut wire = Wire::new();
     let (first, second) = (Fake::new("first", 3), Fake::new("second", 4));
     for source in [&first, &second] {
-        source.told().asks_at_once = true;
+        source.state().asks_at_once = true;
         wire.ready(source, Urgency::Fresh);
     }
     let sent = wire.drain();
@@ -235,9 +235,9 @@ fn a_mark_acknowledges_only_what_was_sent_before_it() {
         sent.iter().filter_map(|sent| if let Sent::Mark(mark) = sent { Some(*mark) } else { None }).collect();
     assert_eq!(marks.len(), 2, "{sent:?}");
     wire.outbox.acknowledged(marks[0]);
-    assert_eq!((first.told().acknowledged, second.told().acknowledged), (3, 0));
+    assert_eq!((first.state().acknowledged, second.state().acknowledged), (3, 0));
     wire.outbox.acknowledged(marks[1]);
-    assert_eq!((first.told().acknowledged, second.told().acknowledged), (3, 4));
+    assert_eq!((first.state().acknowledged, second.state().acknowledged), (3, 4));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn answers_keep_their_order_and_a_source_opens_after_the_answer_to_its_start() {
         AfterSend::Delivered { source: Arc::clone(&read) as _, up_to: 9, acknowledges: 9, wants_mark: true };
     third.ok_then(Empty {}, delivered);
     first.ok(Empty {});
-    assert_eq!((started.told().opened, read.told().answered), (0, 0), "nothing is on its way yet");
+    assert_eq!((started.state().opened, read.state().answered), (0, 0), "nothing is on its way yet");
     let sent = wire.drain();
     let answers = [2, 3].map(|id| Sent::Answer(request_id(id)));
     assert_eq!(sent.iter().filter(|sent| matches!(sent, Sent::Answer(_))).count(), 3);
@@ -260,9 +260,9 @@ fn answers_keep_their_order_and_a_source_opens_after_the_answer_to_its_start() {
         answers.iter().collect::<Vec<_>>()
     );
     assert_eq!(sent.last(), Some(&Sent::Answer(request_id(1))));
-    assert_eq!((started.told().opened, read.told().answered), (1, 9));
+    assert_eq!((started.state().opened, read.state().answered), (1, 9));
     wire.acknowledge_all(&sent);
-    assert_eq!(read.told().acknowledged, 9);
+    assert_eq!(read.state().acknowledged, 9);
 }
 
 #[test]
@@ -275,11 +275,7 @@ fn a_source_dropped_midway_is_forgotten_and_frees_its_window() {
     assert_eq!(Arc::strong_count(&gone), 1, "nothing keeps it");
     drop(gone);
     wire.ready(&kept, Urgency::Bulk);
-    assert_eq!(
-        events_of(&wire.drain()),
-        BTreeMap::new(),
-        "what is on its way counts until it is acknowledged"
-    );
+    assert_eq!(events_of(&wire.drain()), BTreeMap::new(), "output in flight counts until it is acknowledged");
     wire.acknowledge_all(&sent);
     assert_eq!(events_of(&wire.drain()).keys().copied().collect::<Vec<_>>(), ["kept"]);
 }

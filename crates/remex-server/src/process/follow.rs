@@ -11,7 +11,7 @@ use remex_proto::{
 
 use super::{Followers, Process, window::StreamWindow};
 use crate::{
-    engine::State,
+    engine::ProcessState,
     outbox::{Acks, ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
 };
 
@@ -135,12 +135,13 @@ impl Source for Process {
             return delivery;
         };
         if state.audience.follows[index].controls && state.log.is_closed() {
-            let State { log, audience, .. } = &mut *state;
+            let ProcessState { log, audience, .. } = &mut *state;
             audience.note_abandoned(log);
         }
         loop {
             delivery.sent_bytes = sink.len() - before;
-            let State { log, exit, audience: Followers { id_json, follows, losses, .. }, .. } = &mut *state;
+            let ProcessState { log, exit, audience: Followers { id_json, follows, losses, .. }, .. } =
+                &mut *state;
             let follow = &mut follows[index];
             follow.pass_over_read(log);
             if !follow.has_room(log) {
@@ -278,7 +279,7 @@ impl Process {
         self.follow_in(&mut self.state(), viewer, from);
     }
 
-    fn follow_in(self: &Arc<Self>, state: &mut State<Followers>, viewer: &Viewer, from: StartAt) {
+    fn follow_in(self: &Arc<Self>, state: &mut ProcessState<Followers>, viewer: &Viewer, from: StartAt) {
         let cursor = match from {
             StartAt::Now => state.log.newest(),
             StartAt::After(seq) => state.log.cursor_after(seq),
@@ -343,7 +344,13 @@ impl Process {
     }
 
     /// Records what was sent; what the controller was sent is held until it is acknowledged.
-    fn account(&self, state: &mut State<Followers>, index: usize, acks: Acks, delivery: &mut Delivery) {
+    fn account(
+        &self,
+        state: &mut ProcessState<Followers>,
+        index: usize,
+        acks: Acks,
+        delivery: &mut Delivery,
+    ) {
         let retain = self.spec.retain_bytes;
         let follow = &mut state.audience.follows[index];
         if delivery.bytes == 0 {
@@ -375,7 +382,7 @@ impl Process {
     /// Records that the client of `connection` has consumed everything up to `seq`, which opens its window.
     pub(crate) fn consumed(self: &Arc<Self>, connection: ConnectionId, seq: Seq) {
         let mut guard = self.state();
-        let State { log, audience: Followers { follows, control, .. }, .. } = &mut *guard;
+        let ProcessState { log, audience: Followers { follows, control, .. }, .. } = &mut *guard;
         let seq = seq.min(log.next_seq() - 1);
         if !control.is(connection) || !control.consume(seq) {
             return;
@@ -402,8 +409,8 @@ impl Process {
 }
 
 /// Adds the process to the list of each connection that it has events for.
-pub(super) fn queue(process: &Arc<Process>, state: &mut State<Followers>) {
-    let State { log, audience, .. } = state;
+pub(super) fn queue(process: &Arc<Process>, state: &mut ProcessState<Followers>) {
+    let ProcessState { log, audience, .. } = state;
     for follow in audience.follows.iter_mut().filter(|follow| follow.is_due(log)) {
         follow.queued = true;
         follow.outbox.ready(Arc::clone(process) as _, urgency(log.behind(&follow.cursor)));

@@ -6,7 +6,7 @@ use remex_proto::{process as wire, state::output_log::Seq};
 
 use super::{Followers, Process};
 use crate::{
-    engine::{NotRead, Read, State},
+    engine::{NotRead, ProcessState, Read},
     outbox::{AfterSend, ConnectionId},
 };
 
@@ -46,8 +46,8 @@ impl Process {
         Ok((reply, AfterSend::Delivered { source: Arc::clone(self) as _, up_to, acknowledges, wants_mark }))
     }
 
-    fn note_read(&self, state: &mut State<Followers>, reader: Option<ConnectionId>, after: Seq) {
-        let State { audience: Followers { control, .. }, log, .. } = &mut *state;
+    fn note_read(&self, state: &mut ProcessState<Followers>, reader: Option<ConnectionId>, after: Seq) {
+        let ProcessState { audience: Followers { control, .. }, log, .. } = &mut *state;
         if reader.is_some_and(|connection| control.is(connection)) {
             control.reads(after, log.next_seq() - 1, Instant::now());
             if state.is_full() {

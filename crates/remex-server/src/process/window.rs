@@ -129,7 +129,7 @@ mod tests {
         stream(&mut window, &mut log, &mut cursor);
         print(&mut log, 40, CHUNK);
         log.evict(Hold::Nothing, WINDOW);
-        assert_eq!(stream(&mut window, &mut log, &mut cursor), 4, "the gap is not told yet");
+        assert_eq!(stream(&mut window, &mut log, &mut cursor), 4, "the gap is not reported yet");
         window.consume(log.cursor_after(4));
         assert_eq!(stream(&mut window, &mut log, &mut cursor), 44);
     }

@@ -10,24 +10,24 @@ use crate::host::Phase;
 /// How long the server must be quiet before freed memory is returned: the next request may need it again.
 const QUIET: Duration = Duration::from_secs(2);
 /// The longest wait for a quiet period.
-const LONGEST_UNREST: Duration = Duration::from_secs(60);
+const MAX_WAIT_FOR_QUIET: Duration = Duration::from_secs(60);
 
 impl Server {
     /// Returns freed memory to the host shortly after activity, until the server shuts down.
     ///
-    /// For programs that are only a server: it affects the memory of the whole program.
-    pub async fn give_memory_back(&self) {
+    /// For dedicated server programs: it affects the memory of the whole program.
+    pub async fn return_freed_memory(&self) {
         let (mut activity, mut phase) = (self.host.activity(), self.host.phase().subscribe());
-        let give_back = async {
+        let trim = async {
             // The sender lives as long as the server.
             while activity.changed().await.is_ok() {
-                let latest = Instant::now() + LONGEST_UNREST;
+                let latest = Instant::now() + MAX_WAIT_FOR_QUIET;
                 while timeout_at(latest.min(Instant::now() + QUIET), activity.changed()).await.is_ok() {}
                 self.host.compute().run(remex_process::trim_heap).await;
             }
         };
         tokio::select! {
-            () = give_back => {}
+            () = trim => {}
             _ = phase.wait_for(|phase| *phase > Phase::Serving) => {}
         }
     }
@@ -37,7 +37,7 @@ impl Server {
     ///
     /// A server is busy while it has connections, processes that are not forgotten, or detached sessions with
     /// an expiry. A session without processes that is kept until the server ends does not count.
-    pub async fn idle(&self, time: Duration) {
+    pub async fn wait_until_idle(&self, time: Duration) {
         let mut activity = self.host.activity();
         loop {
             activity.borrow_and_update();

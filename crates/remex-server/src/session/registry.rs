@@ -19,7 +19,7 @@ use remex_proto::{
     },
 };
 
-use super::{Listener, Session};
+use super::{Session, Subscriber};
 use crate::{
     clock::steady_ms,
     host::{Host, Phase},
@@ -117,9 +117,10 @@ impl SessionRegistry {
         }
     }
 
-    /// Makes a connection the controller of a session, unless another has taken the session over meanwhile.
-    pub(crate) fn attach(&self, session: &Session, listener: Listener) {
-        session.attach(listener, |connection| self.is_controller(&session.id, connection));
+    /// Makes a connection the controller of a session, unless another has taken the session over in the
+    /// meantime.
+    pub(crate) fn attach(&self, session: &Session, subscriber: Subscriber) {
+        session.attach(subscriber, |connection| self.is_controller(&session.id, connection));
     }
 
     /// Creates a new session or resumes an existing one.
@@ -128,7 +129,7 @@ impl SessionRegistry {
         request: &Initialize,
         identity: &Identity,
         connection: ConnectionId,
-    ) -> Result<Opened, RpcError> {
+    ) -> Result<OpenedSession, RpcError> {
         let on_detach = self.on_detach(request, identity);
         match request.resume_session_id.session() {
             None => self.create_session(request, identity, connection, on_detach),
@@ -174,7 +175,7 @@ impl SessionRegistry {
         identity: &Identity,
         connection: ConnectionId,
         on_detach: OnDetach,
-    ) -> Result<Opened, RpcError> {
+    ) -> Result<OpenedSession, RpcError> {
         let mut sessions = self.sessions();
         self.check_serving(&sessions)?;
         if sessions.by_id.len() >= self.host.limits().sessions {
@@ -203,7 +204,7 @@ impl SessionRegistry {
         let session = Arc::new(Session::new(id.clone(), number, &self.host));
         sessions.by_id.insert(id, Arc::clone(&session));
         tracing::info!(session = %session.id, connection, "session created");
-        Ok(Opened { session, resumed: false, on_detach })
+        Ok(OpenedSession { session, resumed: false, on_detach })
     }
 
     async fn resume_session(
@@ -213,7 +214,7 @@ impl SessionRegistry {
         identity: &Identity,
         connection: ConnectionId,
         on_detach: Option<OnDetach>,
-    ) -> Result<Opened, RpcError> {
+    ) -> Result<OpenedSession, RpcError> {
         let takeover = if request.takeover == Some(true) { Takeover::Yes } else { Takeover::No };
         loop {
             let (holder, session) = {
@@ -237,10 +238,12 @@ impl SessionRegistry {
                     .map_or(OnDetach::Keep, |known| known.on_detach);
                 drop(sessions);
                 match outcome {
-                    ResumeOutcome::Attached => return Ok(Opened { session, resumed: true, on_detach }),
+                    ResumeOutcome::Attached => {
+                        return Ok(OpenedSession { session, resumed: true, on_detach });
+                    }
                     ResumeOutcome::TookOver { previous } => {
                         self.disconnect(&session, previous, wire::TAKEN_OVER);
-                        return Ok(Opened { session, resumed: true, on_detach });
+                        return Ok(OpenedSession { session, resumed: true, on_detach });
                     }
                     ResumeOutcome::NameTaken => return Err(name_taken(request)),
                     ResumeOutcome::Unknown => return Err(unknown_session(wanted)),
@@ -408,7 +411,7 @@ impl Sessions {
 }
 
 /// A session that a connection now holds.
-pub(crate) struct Opened {
+pub(crate) struct OpenedSession {
     pub(crate) session: Arc<Session>,
     pub(crate) resumed: bool,
     pub(crate) on_detach: OnDetach,

@@ -16,7 +16,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::{Client, PATIENCE, Site, start_params};
+use super::{Client, PATIENCE, TestServer, start_params};
 use crate::{
     Limits,
     budget::Budget,
@@ -35,7 +35,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-impl Site {
+impl TestServer {
     /// Waits until a task waits for a share of the memory for answers.
     async fn until_an_answer_waits(&self) {
         until("an answer waits for room", || self.server.host().answers().waiting() == 1).await;
@@ -72,14 +72,14 @@ fn len_of(chunks: &Value) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_reads_and_snapshots_wait_for_memory_and_short_ones_do_not() {
-    let site = Site::new().await;
-    let (mut client, mut other) = (site.client().await, site.client().await);
+    let test = TestServer::new().await;
+    let (mut client, mut other) = (test.client().await, test.client().await);
     client.produce("p", 3 * MIB).await;
     other.produce("p", 500_000).await;
     for method in ["process/read", "process/snapshot"] {
-        let all = site.server.host().answers().try_take(site.server.host().answers().total()).unwrap();
+        let all = test.server.host().answers().try_take(test.server.host().answers().total()).unwrap();
         client.ask(method, method, json!({"processId": "p"})).await;
-        site.until_an_answer_waits().await;
+        test.until_an_answer_waits().await;
         let read = json!({"processId": "p", "maxBytes": 400_000});
         assert!(len_of(&other.call("process/read", read).await.unwrap()["chunks"]) > 300_000);
         // Short reads succeed, even on the same connection and of the same process.
@@ -92,52 +92,52 @@ async fn long_reads_and_snapshots_wait_for_memory_and_short_ones_do_not() {
             _ => answer["stdout"].as_str().unwrap().len() / 4 * 3 + "full\n".len(),
         };
         assert_eq!(len, 3 * MIB + "full\n".len());
-        site.until_all_is_free("the room of an answer that was sent is free", site.server.host().answers())
+        test.until_all_is_free("the room of an answer that was sent is free", test.server.host().answers())
             .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_and_a_disconnect_end_the_wait_for_memory() {
-    let site = Site::new().await;
-    let mut client = site.connect().await;
+    let test = TestServer::new().await;
+    let mut client = test.connect().await;
     let hello = json!({"clientName": "test", "detachTtlMs": 1, "capabilities": ["cancel"]});
     client.call("initialize", hello).await.unwrap();
     client.send(json!({"method": "initialized", "params": {}})).await;
     client.produce("p", 3 * MIB).await;
-    let all = site.server.host().answers().try_take(site.server.host().answers().total()).unwrap();
+    let all = test.server.host().answers().try_take(test.server.host().answers().total()).unwrap();
     client.ask("read", "process/read", json!({"processId": "p"})).await;
-    site.until_an_answer_waits().await;
+    test.until_an_answer_waits().await;
     client.send(json!({"method": "request/cancel", "params": {"id": "read"}})).await;
     assert_eq!(client.outcome(&json!("read")).await.unwrap_err()["data"]["kind"], "cancelled");
-    until("nobody waits", || site.server.host().answers().waiting() == 0).await;
+    until("nobody waits", || test.server.host().answers().waiting() == 0).await;
     client.ask("read", "process/read", json!({"processId": "p"})).await;
-    site.until_an_answer_waits().await;
+    test.until_an_answer_waits().await;
     drop(client);
-    until("nobody waits", || site.server.host().answers().waiting() == 0).await;
+    until("nobody waits", || test.server.host().answers().waiting() == 0).await;
     drop(all);
-    site.until_all_is_free("nothing is kept for who is gone", site.server.host().answers()).await;
+    test.until_all_is_free("nothing is kept for a disconnected client", test.server.host().answers()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_keeps_its_memory_until_the_client_reads_it() {
-    let site = Site::new().await;
-    let mut client = site.client().await;
+    let test = TestServer::new().await;
+    let mut client = test.client().await;
     client.produce("p", 3 * MIB).await;
     client.ask("read", "process/read", json!({"processId": "p"})).await;
-    let answers = site.server.host().answers();
+    let answers = test.server.host().answers();
     until("the answer has its room", || answers.free() < answers.total()).await;
     // The socket buffers less than that.
     client.ask("status", "environment/status", json!({})).await;
     assert!(answers.total() - answers.free() >= 3 * MIB as u64);
     assert_eq!(len_of(&client.outcome(&json!("read")).await.unwrap()["chunks"]), 3 * MIB + "full\n".len());
-    site.until_all_is_free("the client has taken it", answers).await;
+    test.until_all_is_free("the client has taken it", answers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_longer_than_the_budget_is_built_alone() {
-    let site = Site::with(Limits { answer_bytes: 2 * MIB, ..Limits::default() }).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(Limits { answer_bytes: 2 * MIB, ..Limits::default() }).await;
+    let mut client = test.client().await;
     client.produce("p", 3 * MIB).await;
     let read = client.call("process/read", json!({"processId": "p"})).await.unwrap();
     assert_eq!(len_of(&read["chunks"]), 3 * MIB + "full\n".len());
@@ -152,12 +152,12 @@ async fn a_client_that_does_not_read_its_long_answer_is_disconnected_when_others
         stalled_writer: Duration::from_secs(3600),
         ..Limits::default()
     };
-    let site = Site::with(limits).await;
-    let (mut silent, mut other) = (site.client().await, site.client().await);
+    let test = TestServer::with(limits).await;
+    let (mut silent, mut other) = (test.client().await, test.client().await);
     silent.produce("p", 3 * MIB).await;
     other.produce("p", 3 * MIB).await;
     silent.ask("read", "process/read", json!({"processId": "p"})).await;
-    let answers = site.server.host().answers();
+    let answers = test.server.host().answers();
     until("the answer has its room", || answers.free() < answers.total()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(answers.free() < answers.total(), "as long as nobody waits, it may take its time");
@@ -165,10 +165,10 @@ async fn a_client_that_does_not_read_its_long_answer_is_disconnected_when_others
     assert_eq!(len_of(&read["chunks"]), 3 * MIB + "full\n".len());
     let rest = async { while let Ok(Some(_)) = silent.lines.next_line().await {} };
     tokio::time::timeout(PATIENCE, rest).await.expect("the connection is closed");
-    site.until_all_is_free("nothing is kept for who is gone", answers).await;
+    test.until_all_is_free("nothing is kept for a disconnected client", answers).await;
 }
 
-/// Serves one body, and pauses after `sent` bytes until it is told to continue.
+/// Serves one body, and pauses after `sent` bytes until it is signalled to continue.
 async fn web(len: usize, sent: usize) -> (String, tokio::sync::oneshot::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -191,13 +191,13 @@ fn get(url: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_body_waits_for_memory_and_is_complete() {
-    let site = Site::new().await;
-    let mut client = site.client().await;
+    let test = TestServer::new().await;
+    let mut client = test.client().await;
     let (url, go_on) = web(5 * MIB + 1, 2 * MIB).await;
     drop(go_on);
-    let all = site.server.host().answers().try_take(site.server.host().answers().total()).unwrap();
+    let all = test.server.host().answers().try_take(test.server.host().answers().total()).unwrap();
     client.ask("get", "http/request", get(&url)).await;
-    site.until_an_answer_waits().await;
+    test.until_an_answer_waits().await;
     let (short, go_on) = web(MIB / 2, 0).await;
     drop(go_on);
     let answer = client.call("http/request", get(&short)).await.unwrap();
@@ -205,19 +205,19 @@ async fn a_long_body_waits_for_memory_and_is_complete() {
     drop(all);
     let answer = client.outcome(&json!("get")).await.unwrap();
     assert_eq!(answer["bodyBase64"].as_str().unwrap().len(), (5 * MIB + 1).div_ceil(3) * 4);
-    site.until_all_is_free("the body is sent", site.server.host().answers()).await;
+    test.until_all_is_free("the body is sent", test.server.host().answers()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_body_fails_when_others_wait_for_its_memory() {
     let limits =
         Limits { answer_bytes: 6 * MIB, slow_transfer: Duration::from_millis(200), ..Limits::default() };
-    let site = Site::with(limits).await;
-    let (mut client, mut other) = (site.client().await, site.client().await);
+    let test = TestServer::with(limits).await;
+    let (mut client, mut other) = (test.client().await, test.client().await);
     other.produce("p", 3 * MIB).await;
     let (url, _never) = web(5 * MIB, 2 * MIB).await;
     client.ask("get", "http/request", get(&url)).await;
-    until("the body has room", || site.server.host().answers().free() < MIB as u64 + 1).await;
+    until("the body has room", || test.server.host().answers().free() < MIB as u64 + 1).await;
     let read = other.call("process/read", json!({"processId": "p"})).await.unwrap();
     assert_eq!(len_of(&read["chunks"]), 3 * MIB + "full\n".len());
     let error = client.outcome(&json!("get")).await.unwrap_err();
@@ -228,17 +228,17 @@ async fn a_stalled_body_fails_when_others_wait_for_its_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_list_of_processes_waits_for_memory_and_is_complete() {
-    let site = Site::new().await;
-    let (mut client, mut other) = (site.client().await, site.client().await);
+    let test = TestServer::new().await;
+    let (mut client, mut other) = (test.client().await, test.client().await);
     for number in 0..50 {
         let argv = ["/bin/sleep", "1000", &"x".repeat(30_000)];
         let start =
             json!({"processId": format!("p{number}"), "argv": argv, "cwd": "/", "env": {}, "tty": false});
         client.call("process/start", start).await.unwrap();
     }
-    let all = site.server.host().answers().try_take(site.server.host().answers().total()).unwrap();
+    let all = test.server.host().answers().try_take(test.server.host().answers().total()).unwrap();
     client.ask("list", "process/list", json!({})).await;
-    site.until_an_answer_waits().await;
+    test.until_an_answer_waits().await;
     assert_eq!(other.call("process/list", json!({})).await.unwrap(), json!({"processes": []}));
     drop(all);
     let listed = client.outcome(&json!("list")).await.unwrap();
@@ -249,13 +249,13 @@ async fn a_long_list_of_processes_waits_for_memory_and_is_complete() {
     expected.sort_unstable();
     assert_eq!(ids, expected);
     assert!(listed.is_sorted_by_key(|entry| entry["startedAtMs"].as_u64()));
-    site.until_all_is_free("the list is sent", site.server.host().answers()).await;
+    test.until_all_is_free("the list is sent", test.server.host().answers()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_longer_than_the_budget_fails_with_advice() {
-    let site = Site::with(Limits { answer_bytes: MIB, ..Limits::default() }).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(Limits { answer_bytes: MIB, ..Limits::default() }).await;
+    let mut client = test.client().await;
     for number in 0..40 {
         let argv = ["/bin/sleep", "1000", &"x".repeat(30_000)];
         let start =
@@ -275,8 +275,8 @@ async fn a_list_longer_than_the_budget_fails_with_advice() {
 async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_lost() {
     const WRITES: usize = 12;
     const WRITE_BYTES: usize = 3 * MIB / 4;
-    let site = Site::with(Limits { server_request_bytes: 4 * MIB, ..Limits::default() }).await;
-    let (mut hog, mut client) = (site.client().await, site.client().await);
+    let test = TestServer::with(Limits { server_request_bytes: 4 * MIB, ..Limits::default() }).await;
+    let (mut hog, mut client) = (test.client().await, test.client().await);
     // It reads its input only after the signal.
     hog.start("p", "trap 'cat | wc -c; exit' TERM; echo ready; sleep 1000 & wait").await.unwrap();
     hog.note("process/output", "p").await;
@@ -288,11 +288,11 @@ async fn writes_that_wait_for_children_are_bounded_over_the_server_and_none_is_l
         }
         hog
     });
-    let requests = site.server.sessions().connections().request_load();
+    let requests = test.server.sessions().connections().request_load();
     until("there is no room for more requests", || !requests.admits(usize::MAX)).await;
     assert!(
         tokio::time::timeout(Duration::from_millis(500), &mut sending).await.is_err(),
-        "the server has taken everything although nobody reads it"
+        "the server has accepted everything although no client reads it"
     );
     // A connection with little in progress is still served, and can resolve the situation.
     client.start("p", "cat").await.unwrap();
@@ -321,23 +321,23 @@ async fn half_a_long_message_does_not_block_other_clients() {
         slow_transfer: Duration::from_millis(200),
         ..Limits::default()
     };
-    let site = Site::with(limits).await;
-    let (mut silent, mut client, mut other) = (site.client().await, site.client().await, site.client().await);
+    let test = TestServer::with(limits).await;
+    let (mut silent, mut client, mut other) = (test.client().await, test.client().await, test.client().await);
     silent.writer.write_all(&vec![b'x'; 2 * MIB]).await.unwrap();
-    let incoming = site.server.host().incoming();
+    let incoming = test.server.host().incoming();
     until("the message has its memory", || incoming.free() == 0).await;
     // While nothing else waits, it may take its time.
-    let told = tokio::time::timeout(Duration::from_secs(1), silent.lines.next_line()).await;
-    assert!(told.is_err(), "{told:?}");
+    let message = tokio::time::timeout(Duration::from_secs(1), silent.lines.next_line()).await;
+    assert!(message.is_err(), "{message:?}");
     client.start("p", "exec cat >/dev/null").await.unwrap();
     let write = json!({"processId": "p", "chunk": "A".repeat(2 * MIB)});
     let writing = tokio::spawn(async move {
         client.call("process/write", write).await.unwrap();
         client
     });
-    // A client that sends short messages is served meanwhile.
+    // A client that sends short messages is still served.
     other.call("environment/status", json!({})).await.unwrap();
-    let complaint = silent.next().await.expect("it is told why");
+    let complaint = silent.next().await.expect("the server reports why");
     assert_eq!(
         (&complaint["id"], &complaint["error"]["data"]["kind"]),
         (&json!(-1), &json!("limitExceeded"))
@@ -351,7 +351,7 @@ async fn half_a_long_message_does_not_block_other_clients() {
     silent.assert_ends().await;
     let mut client = tokio::time::timeout(PATIENCE, writing).await.expect("the write is taken").unwrap();
     client.call("environment/status", json!({})).await.unwrap();
-    site.until_all_is_free("nothing is being received", incoming).await;
+    test.until_all_is_free("nothing is being received", incoming).await;
 }
 
 /// A WebSocket client that has started a message and then sends pings without end.
@@ -393,15 +393,15 @@ async fn pings_within_half_a_long_message_do_not_keep_its_memory() {
         slow_transfer: Duration::from_millis(200),
         ..Limits::default()
     };
-    let site = Site::with(limits).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(limits).await;
+    let mut client = test.client().await;
     let framing = Framing::WebSocket(Role::Server);
     let reader = FrameReader::new(Box::new(Pinging::within_a_message(2 * MIB)), framing, 4 * MIB);
     let writer = Box::new(tokio::io::sink());
     let transport = Transport::Wire { reader, writer, framing, source: Source::WebSocket };
     let link = Link { transport, identity: Identity::Local };
-    let serving = tokio::spawn(connection::run(Arc::clone(site.server.sessions()), link));
-    until("the message has its memory", || site.server.host().incoming().free() == 0).await;
+    let serving = tokio::spawn(connection::run(Arc::clone(test.server.sessions()), link));
+    until("the message has its memory", || test.server.host().incoming().free() == 0).await;
     client.start("p", "exec cat >/dev/null").await.unwrap();
     let write = json!({"processId": "p", "chunk": "A".repeat(2 * MIB)});
     client.call("process/write", write).await.unwrap();
@@ -411,14 +411,14 @@ async fn pings_within_half_a_long_message_do_not_keep_its_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_blank_line_keeps_no_memory() {
     let limits = Limits { slow_transfer: Duration::from_millis(200), ..Limits::default() };
-    let site = Site::with(limits).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(limits).await;
+    let mut client = test.client().await;
     for _ in 0..2 {
         client.writer.write_all(&vec![b' '; 2 * MIB]).await.unwrap();
-        let incoming = site.server.host().incoming();
+        let incoming = test.server.host().incoming();
         until("the line has its memory", || incoming.free() < incoming.total()).await;
         client.writer.write_all(b"\n").await.unwrap();
-        site.until_all_is_free("the line is over", incoming).await;
+        test.until_all_is_free("the line is over", incoming).await;
     }
     client.call("environment/status", json!({})).await.unwrap();
 }
@@ -426,10 +426,10 @@ async fn a_long_blank_line_keeps_no_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn long_messages_of_many_clients_at_once_all_arrive() {
     let limits = Limits { message_bytes: 4 * MIB, incoming_bytes: 8 * MIB, ..Limits::default() };
-    let site = Site::with(limits).await;
+    let test = TestServer::with(limits).await;
     let mut writing = tokio::task::JoinSet::new();
     for _ in 0..8 {
-        let mut client = site.client().await;
+        let mut client = test.client().await;
         writing.spawn(async move {
             client.start("p", "exec cat >/dev/null").await.unwrap();
             for _ in 0..3 {
@@ -441,5 +441,5 @@ async fn long_messages_of_many_clients_at_once_all_arrive() {
     while let Some(written) = tokio::time::timeout(PATIENCE, writing.join_next()).await.expect("all arrive") {
         written.unwrap();
     }
-    site.until_all_is_free("nothing is being received", site.server.host().incoming()).await;
+    test.until_all_is_free("nothing is being received", test.server.host().incoming()).await;
 }

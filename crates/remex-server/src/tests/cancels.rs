@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{Client, PATIENCE, Site, start_params};
+use super::{Client, PATIENCE, TestServer, start_params};
 
-impl Site {
+impl TestServer {
     async fn client_with(&self, capabilities: &[&str]) -> Client {
         let mut client = self.connect().await;
         let hello = json!({"clientName": "test", "detachTtlMs": 1, "capabilities": capabilities});
@@ -56,12 +56,12 @@ fn line_to(process_id: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_is_used_again_after_a_cancel_gets_the_answer_to_the_second_request() {
-    let site = Site::new().await;
-    let mut client = site.client_with(&["cancel"]).await;
+    let test = TestServer::new().await;
+    let mut client = test.client_with(&["cancel"]).await;
     client.start("p", "head -c 300000 /dev/zero; echo full; read line").await.unwrap();
     client.wait_for("p", "full").await;
     let wait = json!({"id": "read", "method": "process/wait", "params": {"processId": "p", "until": "exit"}});
-    site.cancel_large_read(&mut client, "p", Some(wait)).await;
+    test.cancel_large_read(&mut client, "p", Some(wait)).await;
     client.send(json!({"id": "go", "method": "process/write", "params": line_to("p")})).await;
     let waited = client.outcome(&json!("read")).await.unwrap();
     assert_eq!(waited["reason"], "exit", "{waited}");
@@ -69,15 +69,15 @@ async fn an_id_that_is_used_again_after_a_cancel_gets_the_answer_to_the_second_r
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_of_a_cancelled_read_is_streamed_or_reported_as_lost() {
-    let site = Site::new().await;
-    let mut client = site.client_with(&["cancel", "consumed"]).await;
+    let test = TestServer::new().await;
+    let mut client = test.client_with(&["cancel", "consumed"]).await;
     let script = "head -c 500000 /dev/zero; echo full; read line; head -c 2000000 /dev/zero; echo end";
     let mut start = start_params("p", script);
     start["output"] = json!({"overflow": "evict", "retainBytes": 600_000});
     client.call("process/start", start).await.unwrap();
     // More than is streamed to a client that consumes nothing.
     client.wait_for("p", "full").await;
-    site.cancel_large_read(&mut client, "p", None).await;
+    test.cancel_large_read(&mut client, "p", None).await;
     client.call("process/write", line_to("p")).await.unwrap();
     client.wait_for("p", "end").await;
 
@@ -103,11 +103,11 @@ async fn output_of_a_cancelled_read_is_streamed_or_reported_as_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_one_answer_is_built_at_a_time_however_many_reads_are_cancelled() {
-    let site = Site::new().await;
-    let mut client = site.client_with(&["cancel"]).await;
+    let test = TestServer::new().await;
+    let mut client = test.client_with(&["cancel"]).await;
     client.start("p", "head -c 300000 /dev/zero; echo full; read line").await.unwrap();
     client.wait_for("p", "full").await;
-    let threads = site.server.host().compute().threads();
+    let threads = test.server.host().compute().threads();
     let _busy = threads.keep_busy();
     for _ in 0..20 {
         client.send(json!({"id": "read", "method": "process/read", "params": {"processId": "p"}})).await;

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::{Site, start_params};
+use super::{TestServer, start_params};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_can_be_forgotten_as_soon_as_its_close_is_announced() {
-    let site = Site::new().await;
-    let mut client = site.client().await;
+    let test = TestServer::new().await;
+    let mut client = test.client().await;
     for number in 0..200 {
         let id = format!("p{number}");
         client.start(&id, "exit").await.unwrap();
@@ -20,8 +20,8 @@ async fn a_process_can_be_forgotten_as_soon_as_its_close_is_announced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_controller_receives_everything_of_a_process_that_another_client_forgot() {
-    let site = Site::new().await;
-    let (mut holder, mut other) = (site.client().await, site.client().await);
+    let test = TestServer::new().await;
+    let (mut holder, mut other) = (test.client().await, test.client().await);
     // More than the socket buffers, and less than the log retains.
     holder.call("process/start", start_params("p", "head -c 700000 /dev/zero")).await.unwrap();
     let everything = json!({"scope": "identity"});

@@ -12,10 +12,10 @@ use remex_proto::Blob;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use serde_json::{Value, json};
 
-use super::{Client, PATIENCE, Site, start_params};
+use super::{Client, PATIENCE, TestServer, start_params};
 use crate::{Limits, identity::Identity};
 
-impl Site {
+impl TestServer {
     /// Opens a connection, completes the handshake, and also returns the session id.
     async fn client_and_session(&self) -> (Client, Value) {
         let mut client = self.connect().await;
@@ -50,8 +50,8 @@ fn kind(error: &Value) -> &str {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn open_processes_of_a_session_are_limited_and_the_next_is_refused() {
-    let site = Site::with(Limits { processes: 3, ..Limits::default() }).await;
-    let (mut client, mut other) = (site.client().await, site.client().await);
+    let test = TestServer::with(Limits { processes: 3, ..Limits::default() }).await;
+    let (mut client, mut other) = (test.client().await, test.client().await);
     for id in ["a", "b", "c"] {
         client.start(id, "read line").await.unwrap();
     }
@@ -74,9 +74,9 @@ async fn open_processes_of_a_session_are_limited_and_the_next_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_limited_and_the_next_is_refused() {
-    let site = Site::with(Limits { sessions: 2, ..Limits::default() }).await;
-    let (first, _second) = (site.client().await, site.client().await);
-    let mut third = site.connect().await;
+    let test = TestServer::with(Limits { sessions: 2, ..Limits::default() }).await;
+    let (first, _second) = (test.client().await, test.client().await);
+    let mut third = test.connect().await;
     let wish = json!({"clientName": "test"});
     let error = third.call("initialize", wish.clone()).await.unwrap_err();
     assert_eq!(kind(&error), "limitExceeded", "{error}");
@@ -87,16 +87,16 @@ async fn sessions_are_limited_and_the_next_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_are_limited_and_the_next_is_dropped() {
-    let site = Site::with(Limits { connections: 2, ..Limits::default() }).await;
-    let (_first, second) = (site.client().await, site.client().await);
-    site.connect().await.assert_ends().await;
+    let test = TestServer::with(Limits { connections: 2, ..Limits::default() }).await;
+    let (_first, second) = (test.client().await, test.client().await);
+    test.connect().await.assert_ends().await;
     second.assert_works().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn start_ids_are_limited_and_new_ones_are_refused() {
-    let site = Site::with(Limits { start_ids: 2, ..Limits::default() }).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(Limits { start_ids: 2, ..Limits::default() }).await;
+    let mut client = test.client().await;
     let start = |id: &str| {
         json!({
             "processId": id, "startId": id, "argv": ["/bin/true"], "cwd": "/", "env": {}, "tty": false,
@@ -113,8 +113,8 @@ async fn start_ids_are_limited_and_new_ones_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_oldest_of_many_closed_processes_is_forgotten() {
-    let site = Site::with(Limits { closed_processes: 2, ..Limits::default() }).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(Limits { closed_processes: 2, ..Limits::default() }).await;
+    let mut client = test.client().await;
     for id in ["a", "b", "c"] {
         client.start(id, "echo").await.unwrap();
         client.note("process/closed", id).await;
@@ -130,15 +130,15 @@ async fn the_oldest_of_many_closed_processes_is_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_forgotten_early_releases_its_memory_at_once() {
-    let site = Site::with(Limits { closed_processes: 1, ..Limits::default() }).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(Limits { closed_processes: 1, ..Limits::default() }).await;
+    let mut client = test.client().await;
     let mut forgotten = Weak::new();
     for id in ["a", "b"] {
         let mut start = start_params(id, "echo; read line");
         start["output"] = json!({"retainMs": 3_600_000});
         client.call("process/start", start).await.unwrap();
         if id == "a" {
-            let [session] = &site.server.sessions().all_of(&Identity::Local)[..] else {
+            let [session] = &test.server.sessions().all_of(&Identity::Local)[..] else {
                 panic!("one session")
             };
             forgotten = Arc::downgrade(&session.process(id).unwrap());
@@ -156,8 +156,8 @@ async fn a_process_forgotten_early_releases_its_memory_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_processes_keep_limited_metadata_and_the_oldest_is_forgotten() {
-    let site = Site::with(Limits { closed_bytes: 1_000, ..Limits::default() }).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(Limits { closed_bytes: 1_000, ..Limits::default() }).await;
+    let mut client = test.client().await;
     for id in ["a", "b", "c"] {
         let mut start = start_params(id, "echo");
         start["labels"] = json!({"purpose": "x".repeat(400)});
@@ -175,8 +175,8 @@ async fn closed_processes_keep_limited_metadata_and_the_oldest_is_forgotten() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_process_is_retained_no_longer_than_the_maximum_whatever_the_client_asks_for() {
     let closed_ttl_max = Duration::from_millis(1);
-    let site = Site::with(Limits { closed_ttl_max, ..Limits::default() }).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(Limits { closed_ttl_max, ..Limits::default() }).await;
+    let mut client = test.client().await;
     let mut start = start_params("p", "echo");
     start["output"] = json!({"retainMs": 3_600_000});
     client.call("process/start", start).await.unwrap();
@@ -194,12 +194,12 @@ async fn a_closed_process_is_retained_no_longer_than_the_maximum_whatever_the_cl
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retained_output_of_all_sessions_is_limited_and_the_rest_is_evicted() {
-    let site = Site::with(Limits { server_retain_bytes: 512 << 10, ..Limits::default() }).await;
+    let test = TestServer::with(Limits { server_retain_bytes: 512 << 10, ..Limits::default() }).await;
     let mut gaps = Vec::new();
     // All of them stay connected, each with its own session.
     let mut clients = Vec::new();
     for _ in 0..2 {
-        let mut client = site.client().await;
+        let mut client = test.client().await;
         let mut start = start_params("p", "head -c 400000 /dev/zero; echo full; read line");
         start["output"] = json!({"overflow": "evict"});
         client.call("process/start", start).await.unwrap();
@@ -217,8 +217,8 @@ async fn retained_output_of_all_sessions_is_limited_and_the_rest_is_evicted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn write_ids_are_limited_and_the_oldest_is_forgotten() {
-    let site = Site::with(Limits { write_ids: 2, ..Limits::default() }).await;
-    let mut client = site.client().await;
+    let test = TestServer::with(Limits { write_ids: 2, ..Limits::default() }).await;
+    let mut client = test.client().await;
     let long = |id: &str| id.repeat(100);
     // The ids have 64 bytes each on average, so only one of the long ones is remembered.
     let rounds = [
@@ -245,8 +245,8 @@ async fn write_ids_are_limited_and_the_oldest_is_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waits_for_output_of_a_connection_are_limited_and_the_next_is_refused() {
-    let site = Site::with(Limits { output_waits: 2, ..Limits::default() }).await;
-    let (mut client, mut other) = (site.client().await, site.client().await);
+    let test = TestServer::with(Limits { output_waits: 2, ..Limits::default() }).await;
+    let (mut client, mut other) = (test.client().await, test.client().await);
     client.start("p", "cat").await.unwrap();
     let wait = |text: &str| json!({"processId": "p", "until": {"output": {"regex": text}}});
     for (id, text) in [("first", "one"), ("second", "two")] {
@@ -272,16 +272,16 @@ async fn waits_for_output_of_a_connection_are_limited_and_the_next_is_refused() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_is_not_read_while_too_many_request_bytes_wait() {
-    let site = Site::with(Limits { waiting_request_bytes: 100_000, ..Limits::default() }).await;
-    let (mut client, session) = site.client_and_session().await;
+    let test = TestServer::with(Limits { waiting_request_bytes: 100_000, ..Limits::default() }).await;
+    let (mut client, session) = test.client_and_session().await;
     // It reads its input only after the signal. More is written than may stay unread, and more than may wait.
     client.start("p", "trap 'cat > /dev/null; exit' TERM; echo ready; sleep 1000 & wait").await.unwrap();
     client.note("process/output", "p").await;
     let write = json!({"processId": "p", "chunk": Blob(Bytes::from(vec![b'x'; 2 << 20])), "writeId": "1"});
     client.send(json!({"id": "write", "method": "process/write", "params": write})).await;
     client.send(json!({"id": "status", "method": "environment/status", "params": {}})).await;
-    // Other connections are served meanwhile; one of them ends the wait.
-    let mut other = site.client().await;
+    // Other connections are still served; one of them ends the wait.
+    let mut other = test.client().await;
     other.start("p", "true").await.unwrap();
     other.note("process/closed", "p").await;
     let signal = json!({"processId": "p", "sessionId": session, "signal": "TERM"});
@@ -291,9 +291,9 @@ async fn a_connection_is_not_read_while_too_many_request_bytes_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_requests_of_a_connection_are_limited_and_the_next_waits() {
-    let site = Site::with(Limits { concurrent_requests: 1, ..Limits::default() }).await;
-    let mut client = site.client().await;
-    let threads = site.server.host().compute().threads();
+    let test = TestServer::with(Limits { concurrent_requests: 1, ..Limits::default() }).await;
+    let mut client = test.client().await;
+    let threads = test.server.host().compute().threads();
     let busy = threads.keep_busy();
     client.send(json!({"id": "list", "method": "process/list", "params": {}})).await;
     let deadline = Instant::now() + PATIENCE;
@@ -303,7 +303,7 @@ async fn concurrent_requests_of_a_connection_are_limited_and_the_next_waits() {
     }
     client.send(json!({"id": "start", "method": "process/start", "params": start_params("p", "true")})).await;
     // A start on another connection does not wait, and would be no faster.
-    let mut other = site.client().await;
+    let mut other = test.client().await;
     other.start("p", "true").await.unwrap();
     other.note("process/closed", "p").await;
     drop(busy);
@@ -312,9 +312,9 @@ async fn concurrent_requests_of_a_connection_are_limited_and_the_next_waits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_answers_of_a_connection_are_limited_and_the_next_waits() {
-    let site = Site::with(Limits { making_bytes: 1 << 20, ..Limits::default() }).await;
-    let mut client = site.client().await;
-    let (large, empty) = (site.directory.path().join("large"), site.directory.path().join("empty"));
+    let test = TestServer::with(Limits { making_bytes: 1 << 20, ..Limits::default() }).await;
+    let mut client = test.client().await;
+    let (large, empty) = (test.directory.path().join("large"), test.directory.path().join("empty"));
     fs::create_dir(&large).unwrap();
     fs::create_dir(&empty).unwrap();
     for number in 0..10_000 {
@@ -337,8 +337,8 @@ async fn large_answers_of_a_connection_are_limited_and_the_next_waits() {
 async fn one_answer_carries_at_most_16_mib_of_output_whatever_the_client_asks_for() {
     const PRODUCED: usize = 17 << 20;
     const MOST: usize = 16 << 20;
-    let site = Site::new().await;
-    let mut client = site.client().await;
+    let test = TestServer::new().await;
+    let mut client = test.client().await;
     let mut start = start_params("p", &format!("head -c {PRODUCED} /dev/zero"));
     start["output"] = json!({"overflow": "evict", "retainBytes": 32 << 20});
     client.call("process/start", start).await.unwrap();
@@ -362,8 +362,8 @@ async fn one_answer_carries_at_most_16_mib_of_output_whatever_the_client_asks_fo
 
 #[tokio::test(flavor = "multi_thread")]
 async fn graceful_terminations_of_one_process_share_a_task_with_the_earliest_deadline() {
-    let site = Site::new().await;
-    let mut client = site.client().await;
+    let test = TestServer::new().await;
+    let mut client = test.client().await;
     client.start("deaf", "trap '' TERM; echo ready; read line; sleep 1000").await.unwrap();
     client.note("process/output", "deaf").await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -384,13 +384,13 @@ async fn graceful_terminations_of_one_process_share_a_task_with_the_earliest_dea
 
 #[tokio::test(flavor = "multi_thread")]
 async fn graceful_terminations_without_end_do_not_put_off_the_kill() {
-    let site = Site::new().await;
-    let (mut client, session) = site.client_and_session().await;
+    let test = TestServer::new().await;
+    let (mut client, session) = test.client_and_session().await;
     client.start("deaf", "trap '' TERM; echo ready; read line; sleep 1000").await.unwrap();
     client.note("process/output", "deaf").await;
     let mut pests = tokio::task::JoinSet::new();
     for _ in 0..8 {
-        let mut pest = site.client().await;
+        let mut pest = test.client().await;
         let terminate =
             json!({"processId": "deaf", "sessionId": session, "mode": {"graceful": {"timeoutMs": 0}}});
         pests.spawn(async move { while pest.call("process/terminate", terminate.clone()).await.is_ok() {} });

@@ -1,4 +1,4 @@
-//! Panics at named places: only what they occur in ends, with an error.
+//! Panics at named points: only what they occur in ends, with an error.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{PATIENCE, Site, start_params};
+use super::{PATIENCE, TestServer, start_params};
 use crate::{
     engine::broken::FAILURE,
     supervise::{Panicked, catch_panic, supervise},
@@ -24,9 +24,9 @@ fn fifo(path: &Path) -> Receiver {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_whose_task_panics_is_killed_with_its_tree_and_reported() {
-    let site = Site::new().await;
-    let mut client = site.client().await;
-    let left = site.directory.path().join("left");
+    let test = TestServer::new().await;
+    let mut client = test.client().await;
+    let left = test.directory.path().join("left");
     let mut alive = fifo(&left);
     let script = format!("exec 3<>{0}; setsid sleep 1000 & exec 3>&-; echo begun; wait", left.display());
     client.start("a!task", &script).await.unwrap();
@@ -43,26 +43,26 @@ async fn a_process_whose_task_panics_is_killed_with_its_tree_and_reported() {
     assert_eq!(timeout(PATIENCE, gone).await.expect("the tree is killed").unwrap(), 0);
 
     client.assert_works().await;
-    site.assert_idle().await;
+    test.assert_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_panics_is_an_error_and_leaves_nothing() {
-    let site = Site::new().await;
-    let mut client = site.client().await;
+    let test = TestServer::new().await;
+    let mut client = test.client().await;
     for id in ["a!start", "b!start"] {
         let error = client.start(id, "sleep 1000").await.unwrap_err();
         assert_eq!(error["data"]["kind"], "internal", "{error}");
     }
     client.assert_works().await;
-    site.assert_idle().await;
+    test.assert_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_panics_after_the_spawn_kills_its_tree() {
-    let site = Site::new().await;
-    let mut client = site.client().await;
-    let (left, ready) = (site.directory.path().join("left"), site.directory.path().join("ready"));
+    let test = TestServer::new().await;
+    let mut client = test.client().await;
+    let (left, ready) = (test.directory.path().join("left"), test.directory.path().join("ready"));
     let mut alive = fifo(&left);
     let script = format!(
         "exec 3<>{}; setsid sh -c ': >{}; exec sleep 1000' & exec 3>&-; wait",
@@ -72,41 +72,41 @@ async fn a_start_that_panics_after_the_spawn_kills_its_tree() {
     let error = client.start(&format!("a!once {}", ready.display()), &script).await.unwrap_err();
     assert_eq!(error["data"]["kind"], "internal", "{error}");
     let gone = alive.read_u8();
-    timeout(PATIENCE, gone).await.expect("the tree is killed").expect_err("nobody writes");
+    timeout(PATIENCE, gone).await.expect("the tree is killed").expect_err("no process writes");
     client.assert_works().await;
-    site.assert_idle().await;
+    test.assert_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_panics_ends_its_connection_and_no_other() {
-    let site = Site::new().await;
-    let (mut first, second) = (site.client().await, site.client().await);
+    let test = TestServer::new().await;
+    let (mut first, second) = (test.client().await, test.client().await);
     // Answer and output may be due together; then the answer is not sent either.
     let start = start_params("a!deliver", "echo; sleep 1000");
     first.send(json!({"id": "start", "method": "process/start", "params": start})).await;
     first.end().await;
     second.assert_works().await;
     // Although the client has not closed the connection.
-    site.assert_idle().await;
+    test.assert_idle().await;
     drop(first);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_panics_in_the_reader_ends_its_connection_and_no_other() {
-    let site = Site::new().await;
-    let (mut first, second) = (site.client().await, site.client().await);
+    let test = TestServer::new().await;
+    let (mut first, second) = (test.client().await, test.client().await);
     let error = first.start("a!request", "true").await.unwrap_err();
     assert_eq!(error["data"]["kind"], "internal", "{error}");
     first.end().await;
     second.assert_works().await;
-    site.assert_idle().await;
+    test.assert_idle().await;
     drop(first);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_id_whose_request_panicked_is_forgotten() {
-    let site = Site::new().await;
-    let mut first = site.connect().await;
+    let test = TestServer::new().await;
+    let mut first = test.connect().await;
     let session = first
         .call("initialize", json!({"clientName": "test", "resumeSessionId": null}))
         .await
@@ -120,15 +120,15 @@ async fn a_start_id_whose_request_panicked_is_forgotten() {
     };
     first.call("process/start", start("a!request")).await.unwrap_err();
     first.assert_ends().await;
-    let mut heir = site.connect().await;
+    let mut heir = test.connect().await;
     let resume =
         json!({"clientName": "test", "resumeSessionId": session, "takeover": true, "detachTtlMs": 1});
     heir.call("initialize", resume).await.unwrap();
     heir.send(json!({"method": "initialized", "params": {}})).await;
-    let started = heir.call("process/start", start("b")).await.expect("the id belongs to nobody");
+    let started = heir.call("process/start", start("b")).await.expect("the id is free");
     assert_eq!(started["replayed"], false);
     heir.assert_works().await;
-    site.assert_idle().await;
+    test.assert_idle().await;
 }
 
 #[tokio::test]

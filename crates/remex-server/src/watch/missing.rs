@@ -16,7 +16,7 @@ pub(super) const PATHS: usize = 1024;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The first missing component of each missing path, and the existing path.
-    pub(super) places: BTreeSet<PathBuf>,
+    pub(super) paths: BTreeSet<PathBuf>,
     /// The directories that lead to them.
     pub(super) directories: BTreeMap<PathBuf, DirectoryId>,
 }
@@ -27,22 +27,22 @@ impl Plan {
         if missing.is_empty() {
             return None;
         }
-        let mut plan = Plan { places: BTreeSet::new(), directories: BTreeMap::new() };
+        let mut plan = Plan { paths: BTreeSet::new(), directories: BTreeMap::new() };
         for path in missing {
-            let place = plan.approach(path).filter(|place| matches!(metadata(place), Ok(None)))?;
-            plan.places.insert(place);
+            let reached = plan.approach(path).filter(|reached| matches!(metadata(reached), Ok(None)))?;
+            plan.paths.insert(reached);
         }
         if let Some(present) = present {
-            let place = plan.approach(present).filter(|place| place == present)?;
-            metadata(&place).ok()??;
-            plan.places.insert(place);
+            let reached = plan.approach(present).filter(|reached| reached == present)?;
+            metadata(&reached).ok()??;
+            plan.paths.insert(reached);
         }
         Some(plan)
     }
 
     /// Watches the directories; returns `false` if a required one cannot be watched.
     pub(super) fn watch_directory(&self, watcher: &SharedWatcher, subscription: &Arc<Subscription>) -> bool {
-        let matters = |directory: &Path| self.places.iter().any(|place| place.parent() == Some(directory));
+        let matters = |directory: &Path| self.paths.iter().any(|reached| reached.parent() == Some(directory));
         self.directories.iter().all(|(directory, id)| {
             match watcher.watch_directory(subscription, directory, *id) {
                 Ok(()) => true,
@@ -60,25 +60,25 @@ impl Plan {
     ///
     /// Returns `None` if a file is in the way, or a link, which could point elsewhere later.
     fn approach(&mut self, path: &Path) -> Option<PathBuf> {
-        let mut place = PathBuf::new();
+        let mut reached = PathBuf::new();
         let mut parts = path.components().peekable();
         while let Some(part) = parts.next() {
             match part {
-                Component::RootDir | Component::Normal(_) => place.push(part),
+                Component::RootDir | Component::Normal(_) => reached.push(part),
                 Component::CurDir | Component::ParentDir | Component::Prefix(_) => return None,
             }
             if parts.peek().is_none() {
                 break;
             }
-            match metadata(&place).ok()? {
+            match metadata(&reached).ok()? {
                 Some(metadata) if metadata.is_dir() => {
-                    self.directories.insert(place.clone(), DirectoryId::from(&metadata));
+                    self.directories.insert(reached.clone(), DirectoryId::from(&metadata));
                 }
                 Some(_) => return None,
                 None => break,
             }
         }
-        Some(place)
+        Some(reached)
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
         let at = |paths: &[&str]| -> Vec<PathBuf> { paths.iter().map(|path| top.join(path)).collect() };
 
         let plan = Plan::make(&at(&["x/y/z", "d/e", "x"]), Some(&top.join("f"))).unwrap();
-        assert_eq!(plan.places, at(&["d/e", "f", "x"]).into_iter().collect());
+        assert_eq!(plan.paths, at(&["d/e", "f", "x"]).into_iter().collect());
         let ways: BTreeSet<PathBuf> = plan.directories.into_keys().collect();
         assert!(ways.contains(Path::new("/")) && ways.contains(&top) && ways.contains(&top.join("d")));
 

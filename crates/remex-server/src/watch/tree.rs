@@ -17,7 +17,7 @@ use crate::{
 /// Whether entries found during a scan are new to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Discovery {
-    /// The client knows them, or is told to rescan everything.
+    /// The client knows them, or is asked to rescan everything.
     Known,
     New,
 }

@@ -59,7 +59,7 @@ struct Names {
 }
 
 impl Watcher {
-    /// Creates a watcher that calls `on_notice` on a thread of its own.
+    /// Creates a watcher that calls `on_notice` on its own thread.
     pub(super) fn new(on_notice: impl FnMut(Notice<'_>) + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
@@ -239,11 +239,11 @@ mod tests {
 
     /// Watches a directory again as soon as it is back, before the thread has read all events.
     fn a_directory_that_comes_back_stays_watched(go_and_come_back: impl FnOnce(&Path)) {
-        let place = tempfile::tempdir().unwrap();
-        let (top, directory) = (place.path().to_owned(), place.path().join("d"));
+        let temp = tempfile::tempdir().unwrap();
+        let (top, directory) = (temp.path().to_owned(), temp.path().join("d"));
         fs::create_dir(&directory).unwrap();
         let itself = Arc::new(OnceLock::<Weak<Watcher>>::new());
-        let (tell, heard) = mpsc::channel();
+        let (tell, notices) = mpsc::channel();
         let (go, gate) = mpsc::channel::<()>();
         let watcher = Watcher::new({
             let (itself, top) = (Arc::clone(&itself), top.clone());
@@ -266,7 +266,8 @@ mod tests {
         go_and_come_back(&directory);
         go.send(()).unwrap();
         fs::write(top.join("after"), "").unwrap();
-        let wait_for = |path: PathBuf| while heard.recv_timeout(PATIENCE).expect("it is told") != path {};
+        let wait_for =
+            |path: PathBuf| while notices.recv_timeout(PATIENCE).expect("the change is reported") != path {};
         wait_for(top.join("after"));
         for number in 0..20 {
             let path = directory.join(number.to_string());

@@ -90,7 +90,7 @@ impl PendingChanges {
     /// Returns the removals that have not been verified.
     ///
     /// The kernel reports the removal of a directory twice, and the second report may arrive when another one
-    /// has taken its place.
+    /// has replaced it.
     pub(crate) fn unverified_removals(&self) -> Vec<UnverifiedRemoval> {
         self.changes
             .iter()
@@ -113,13 +113,13 @@ impl PendingChanges {
     pub(crate) fn take(&mut self) -> Option<ChangeBatch> {
         let verified = self.verified;
         let is_told = |change: &Change| change.kind != ChangeKind::Removed || change.at <= verified;
-        let (told, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        let (batch, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.changes).into_iter().partition(|(_, change)| is_told(change));
         self.path_bytes = kept.keys().map(|path| path.as_os_str().len()).sum();
         self.changes = kept;
-        let changes: Vec<_> = told.into_iter().map(|(path, change)| (path, change.kind)).collect();
-        let told = ChangeBatch { changes, overflow: std::mem::take(&mut self.overflow) };
-        (told.overflow || !told.changes.is_empty()).then_some(told)
+        let changes: Vec<_> = batch.into_iter().map(|(path, change)| (path, change.kind)).collect();
+        let batch = ChangeBatch { changes, overflow: std::mem::take(&mut self.overflow) };
+        (batch.overflow || !batch.changes.is_empty()).then_some(batch)
     }
 
     fn forget_below(&mut self, path: &Path) {
@@ -149,16 +149,16 @@ mod tests {
     use super::*;
     use ChangeKind::{Created, Modified, Removed};
 
-    fn told(events: &[(&str, ChangeKind)]) -> Vec<(String, ChangeKind)> {
+    fn changes(events: &[(&str, ChangeKind)]) -> Vec<(String, ChangeKind)> {
         let mut pending = PendingChanges::default();
         for (path, kind) in events {
             pending.note(Path::new(path), *kind);
         }
         pending.confirm(&pending.unverified_removals());
-        let told = pending.take().expect("something happened");
-        assert!(!told.overflow);
-        assert_eq!(pending.take(), None, "nothing is told twice");
-        told.changes.into_iter().map(|(path, kind)| (path.display().to_string(), kind)).collect()
+        let batch = pending.take().expect("something happened");
+        assert!(!batch.overflow);
+        assert_eq!(pending.take(), None, "nothing is reported twice");
+        batch.changes.into_iter().map(|(path, kind)| (path.display().to_string(), kind)).collect()
     }
 
     #[test]
@@ -174,16 +174,16 @@ mod tests {
         ];
         for (kinds, result) in results {
             let events: Vec<_> = kinds.iter().map(|kind| ("/a", *kind)).collect();
-            assert_eq!(told(&events), [("/a".to_owned(), result)], "{kinds:?}");
+            assert_eq!(changes(&events), [("/a".to_owned(), result)], "{kinds:?}");
         }
     }
 
     #[test]
     fn a_removal_or_creation_covers_everything_below() {
         let events = [("/d/x", Modified), ("/d/y/z", Created), ("/d-", Modified), ("/d", Removed)];
-        assert_eq!(told(&events), [("/d".to_owned(), Removed), ("/d-".to_owned(), Modified)]);
+        assert_eq!(changes(&events), [("/d".to_owned(), Removed), ("/d-".to_owned(), Modified)]);
         let events = [("/d/x", Removed), ("/d", Removed), ("/d", Created), ("/d/y", Created)];
-        assert_eq!(told(&events), [("/d".to_owned(), Created), ("/d/y".to_owned(), Created)]);
+        assert_eq!(changes(&events), [("/d".to_owned(), Created), ("/d/y".to_owned(), Created)]);
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         pending.confirm(&removals);
         assert_eq!(pending.take(), None);
         pending.confirm(&pending.unverified_removals());
-        assert_eq!(pending.take().map(|told| told.changes.len()), Some(2));
+        assert_eq!(pending.take().map(|batch| batch.changes.len()), Some(2));
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
         pending.note(Path::new("/later"), Created);
         assert_eq!(pending.take(), Some(ChangeBatch { changes: Vec::new(), overflow: true }));
         pending.note(Path::new("/later"), Created);
-        assert_eq!(pending.take().map(|told| told.changes.len()), Some(1));
+        assert_eq!(pending.take().map(|batch| batch.changes.len()), Some(1));
         pending.note(Path::new(&"x".repeat(PATH_BYTES + 1)), Created);
         assert_eq!(pending.take(), Some(ChangeBatch { changes: Vec::new(), overflow: true }));
     }

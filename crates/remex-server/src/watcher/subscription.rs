@@ -22,7 +22,7 @@ pub(crate) enum WatchScope {
         depth: Depth,
     },
     /// Paths for which any event is reported, once.
-    Places(BTreeSet<PathBuf>),
+    Paths(BTreeSet<PathBuf>),
 }
 
 /// How far below its root a watch reaches.
@@ -49,7 +49,7 @@ pub(crate) struct Subscription {
     /// Held briefly.
     seen: Mutex<Seen>,
     /// Wakes the watch's task.
-    bell: Notify,
+    wakeup: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -73,17 +73,17 @@ pub(crate) struct Rescan {
 
 impl Subscription {
     pub(crate) fn new(scope: WatchScope) -> Self {
-        Subscription { scope, seen: Mutex::default(), bell: Notify::new() }
+        Subscription { scope, seen: Mutex::default(), wakeup: Notify::new() }
     }
 
     /// Records an event if the watch covers it.
     pub(crate) fn on_event(&self, event: Event<'_>) {
         let mut seen = self.seen();
         match &self.scope {
-            WatchScope::Places(places) => {
+            WatchScope::Paths(paths) => {
                 let goes_above = event.kind == ChangeKind::Removed
-                    && places.iter().any(|place| place.starts_with(event.path));
-                if !goes_above && !places.contains(event.path) {
+                    && paths.iter().any(|path| path.starts_with(event.path));
+                if !goes_above && !paths.contains(event.path) {
                     return;
                 }
                 seen.pending.note(event.path, event.kind);
@@ -107,7 +107,7 @@ impl Subscription {
             }
         }
         drop(seen);
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Records that events were lost.
@@ -116,7 +116,7 @@ impl Subscription {
         seen.is_lost = true;
         seen.pending.overflow();
         drop(seen);
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// Records that a part cannot be watched: from now on, every report is incomplete.
@@ -132,8 +132,8 @@ impl Subscription {
     }
 
     /// Waits until there may be changes.
-    pub(crate) async fn bell(&self) {
-        self.bell.notified().await;
+    pub(crate) async fn notified(&self) {
+        self.wakeup.notified().await;
     }
 
     /// Takes what must be scanned; `None` if there is nothing.
