@@ -23,7 +23,7 @@ const RSS_TOLERANCE_BYTES: u64 = 1024 * 1024;
 /// Dropping it before the child has exited kills the child (not its tree) and reaps it in the background.
 #[derive(Debug)]
 pub struct Exit {
-    state: State,
+    state: ExitState,
     leader: Leader,
     inherited_rss_bytes: u64,
     /// Keeps the thread that created the child alive: its end would trigger the parent-death signal.
@@ -32,7 +32,7 @@ pub struct Exit {
 }
 
 #[derive(Debug)]
-enum State {
+enum ExitState {
     Running(AsyncFd<OwnedFd>),
     Ended(ExitStatus),
 }
@@ -75,7 +75,7 @@ impl Exit {
         inherited_rss_bytes: u64,
         thread: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { state: State::Running(pidfd), leader, inherited_rss_bytes, thread }
+        Self { state: ExitState::Running(pidfd), leader, inherited_rss_bytes, thread }
     }
 
     /// Returns the process by its pid, which is invalid once the exit status was returned.
@@ -88,8 +88,8 @@ impl Exit {
     pub async fn wait(&mut self) -> ExitStatus {
         loop {
             let pidfd = match &self.state {
-                State::Running(pidfd) => pidfd,
-                State::Ended(status) => return *status,
+                ExitState::Running(pidfd) => pidfd,
+                ExitState::Ended(status) => return *status,
             };
             match pidfd.readable().await {
                 Ok(mut ready) => {
@@ -106,8 +106,8 @@ impl Exit {
     /// Returns the exit status, or `None` while the process runs.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         let pidfd = match &self.state {
-            State::Running(pidfd) => pidfd,
-            State::Ended(status) => return Some(*status),
+            ExitState::Running(pidfd) => pidfd,
+            ExitState::Ended(status) => return Some(*status),
         };
         let status = match self.leader.reap(pidfd.as_fd()) {
             Ok(None) => return None,
@@ -118,7 +118,7 @@ impl Exit {
             }
         };
         // Closes the descriptor now instead of when the value is dropped.
-        self.state = State::Ended(status);
+        self.state = ExitState::Ended(status);
         Some(status)
     }
 
@@ -128,8 +128,8 @@ impl Exit {
     /// `PermissionDenied` if the process now belongs to another user.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match &self.state {
-            State::Running(pidfd) => sys::pidfd_signal(pidfd.as_fd(), signal),
-            State::Ended(_) => Ok(()),
+            ExitState::Running(pidfd) => sys::pidfd_signal(pidfd.as_fd(), signal),
+            ExitState::Ended(_) => Ok(()),
         }
     }
 
@@ -146,7 +146,7 @@ impl Exit {
 
 impl Drop for Exit {
     fn drop(&mut self) {
-        if let State::Running(pidfd) = std::mem::replace(&mut self.state, State::Ended(LOST)) {
+        if let ExitState::Running(pidfd) = std::mem::replace(&mut self.state, ExitState::Ended(LOST)) {
             end(&self.leader, pidfd.into_inner());
         }
     }

@@ -32,7 +32,7 @@ pub struct Initialize {
 }
 
 impl Initialize {
-    /// Tells which dialect the client speaks, from the members it sent.
+    /// Returns the dialect that the client speaks, judging by the members it sent.
     pub fn dialect(&self) -> Dialect {
         let asks_for_more = self.capabilities.is_some()
             || self.takeover.is_some()
@@ -41,7 +41,7 @@ impl Initialize {
         if self.resume_session_id.is_absent() && !asks_for_more { Dialect::V0 } else { Dialect::Current }
     }
 
-    /// Tells whether the client asked for `capability`.
+    /// Returns whether the client requested `capability`.
     pub fn wants(&self, capability: Capability) -> bool {
         self.capabilities.as_ref().is_some_and(|wanted| wanted.contains(&capability))
     }

@@ -95,8 +95,8 @@ fn parse(bytes: &[u8], accept: &str) -> Parsed<Result<(), ConnectError>> {
     let mut response = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(len) = response.parse(bytes)? else { return Ok(None) };
     let headers = Headers(response.headers);
-    let upgraded = headers.lists("Connection", "upgrade")
-        && headers.lists("Upgrade", "websocket")
+    let upgraded = headers.has_word("Connection", "upgrade")
+        && headers.has_word("Upgrade", "websocket")
         && headers.only("Sec-WebSocket-Accept") == Some(accept)
         // No extension was requested, so none may be granted.
         && !headers.contains("Sec-WebSocket-Extensions")

@@ -30,7 +30,7 @@ pub struct FrameReader {
     io: ReadHalf,
     decoder: FrameDecoder,
     max_message_len: usize,
-    state: State,
+    state: ReaderState,
     /// The length from which a message is announced.
     long_len: usize,
     /// Whether the current message was announced.
@@ -89,7 +89,7 @@ enum FrameDecoder {
 }
 
 #[derive(PartialEq)]
-enum State {
+enum ReaderState {
     Open,
     /// The input has ended; an unterminated last line may be left.
     Draining,
@@ -109,7 +109,7 @@ impl FrameReader {
             io,
             decoder,
             max_message_len,
-            state: State::Open,
+            state: ReaderState::Open,
             long_len: usize::MAX,
             is_announced: false,
         }
@@ -135,7 +135,7 @@ impl FrameReader {
 
     /// Returns whether the peer has closed its sending side; with line framing, the last message may then be incomplete.
     pub fn has_ended(&self) -> bool {
-        self.state != State::Open
+        self.state != ReaderState::Open
     }
 
     /// Waits for the next item. After the end it always returns the end again.
@@ -144,13 +144,13 @@ impl FrameReader {
     pub async fn next(&mut self) -> Incoming {
         loop {
             let found = match self.state {
-                State::Open => self.decoder.next(self.max_message_len),
-                State::Draining => Some(self.decoder.finish(self.max_message_len)),
-                State::Ended => Some(Incoming::End),
+                ReaderState::Open => self.decoder.next(self.max_message_len),
+                ReaderState::Draining => Some(self.decoder.finish(self.max_message_len)),
+                ReaderState::Ended => Some(Incoming::End),
             };
             if let Some(incoming) = found {
                 if self.is_last(&incoming) {
-                    self.state = State::Ended;
+                    self.state = ReaderState::Ended;
                 }
                 // Control frames may come between the fragments of a message.
                 if !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_)) {
@@ -164,18 +164,18 @@ impl FrameReader {
                 return Incoming::Long { max_len };
             }
             match self.read().await {
-                Ok(0) => self.state = State::Draining,
+                Ok(0) => self.state = ReaderState::Draining,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
                     self.is_announced = false;
                     match &mut self.decoder {
                         FrameDecoder::Lines(framer) => framer.skip_unfinished(),
-                        FrameDecoder::WebSocket(_) => self.state = State::Ended,
+                        FrameDecoder::WebSocket(_) => self.state = ReaderState::Ended,
                     }
                     return Incoming::NoMemory { received };
                 }
                 Err(error) => {
-                    self.state = State::Ended;
+                    self.state = ReaderState::Ended;
                     return Incoming::Failed(error);
                 }
             }
@@ -187,7 +187,7 @@ impl FrameReader {
     /// Closing a socket with unread bytes resets the connection, and the peer may lose the last messages. To end a
     /// connection early, send them, shut down the sending side, then call this with a timeout.
     pub async fn discard(&mut self) {
-        self.state = State::Ended;
+        self.state = ReaderState::Ended;
         while matches!(self.read_scratch(|_, _| {}).await, Ok(len) if len > 0) {}
     }
 

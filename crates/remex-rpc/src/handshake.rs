@@ -221,7 +221,7 @@ fn decide<T>(
 
 /// Returns the value of `Sec-WebSocket-Accept` for a valid upgrade.
 fn upgrade(headers: &Headers<'_>, http_version: Option<u8>) -> Result<String, Answer> {
-    let asked = headers.lists("Connection", "upgrade") && headers.lists("Upgrade", "websocket");
+    let asked = headers.has_word("Connection", "upgrade") && headers.has_word("Upgrade", "websocket");
     if !asked || http_version != Some(1) {
         return Err(Answer::NOT_AN_UPGRADE);
     }

@@ -69,7 +69,7 @@ impl<'a> Headers<'a> {
     }
 
     /// Returns whether a comma-separated field contains this word, ignoring case.
-    pub(crate) fn lists(&self, name: &str, word: &str) -> bool {
+    pub(crate) fn has_word(&self, name: &str, word: &str) -> bool {
         let mut words = self.all(name).flat_map(|value| value.split(|&byte| byte == b','));
         words.any(|found| found.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
     }

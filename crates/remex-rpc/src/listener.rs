@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_somebody_listens_on_is_left_alone() {
+    async fn a_socket_with_a_listening_server_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let (path, address) = unix_address(&directory);
         let first = Listener::bind(&address).await.unwrap();

@@ -68,7 +68,7 @@ pub enum Offer {
 #[derive(Debug)]
 pub struct StdinLedger {
     limits: Limits,
-    state: State,
+    state: LedgerState,
     queued: u64,
     /// Oldest first; holds the same ids as `known`.
     order: VecDeque<Arc<str>>,
@@ -77,7 +77,7 @@ pub struct StdinLedger {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum LedgerState {
     Open,
     Closed,
 }
@@ -94,7 +94,7 @@ impl StdinLedger {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            state: State::Open,
+            state: LedgerState::Open,
             queued: 0,
             order: VecDeque::new(),
             known: HashMap::new(),
@@ -109,7 +109,7 @@ impl StdinLedger {
             Some(Progress::Bytes(accepted)) => write.accepted.max(*accepted).min(write.len),
             None => write.accepted.min(write.len),
         };
-        if self.state == State::Closed {
+        if self.state == LedgerState::Closed {
             return Offer::Closed;
         }
         let most = self.limits.queue_bytes.max(1);
@@ -135,7 +135,7 @@ impl StdinLedger {
 
     /// Stops accepting writes; queued bytes are still delivered.
     pub fn close(&mut self) {
-        self.state = State::Closed;
+        self.state = LedgerState::Closed;
     }
 
     /// Records that the child no longer reads, and returns the number of queued bytes it never got.
@@ -151,7 +151,7 @@ impl StdinLedger {
 
     /// Returns whether [`close`](Self::close) or [`fail`](Self::fail) was called.
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == LedgerState::Closed
     }
 
     fn remember(&mut self, id: Option<&str>, progress: Progress) {
@@ -275,7 +275,7 @@ mod tests {
                     prop_assert_eq!(progress[usize::from(id)], len_of(id), "what is acknowledged was queued");
                 }
                 prop_assert!(queued <= LIMITS.queue_bytes, "the cap holds for a write of any length");
-                prop_assert!(line.is_empty() || queued > 0, "nobody waits while nothing is queued");
+                prop_assert!(line.is_empty() || queued > 0, "no write waits while nothing is queued");
                 prop_assert_eq!(ledger.queued(), queued);
                 prop_assert_eq!(ledger.is_closed(), closed);
                 prop_assert_eq!(ledger.order.len(), ledger.known.len());

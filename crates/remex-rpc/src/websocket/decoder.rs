@@ -35,7 +35,7 @@ const IDLE_CAPACITY: usize = 1024;
 pub struct Decoder {
     role: Role,
     max_message_len: usize,
-    state: State,
+    state: DecoderState,
     /// Received bytes; those from `consumed` on are not decoded yet.
     input: Vec<u8>,
     /// consumed <= input.len()
@@ -124,7 +124,7 @@ impl Violation {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum DecoderState {
     Head,
     Payload(Payload),
     Finished,
@@ -146,7 +146,7 @@ impl Decoder {
         Decoder {
             role,
             max_message_len,
-            state: State::Head,
+            state: DecoderState::Head,
             input: Vec::new(),
             consumed: 0,
             message: Vec::new(),
@@ -157,7 +157,7 @@ impl Decoder {
 
     /// Adds received bytes. Take all events before adding more, or the input accumulates.
     pub fn push(&mut self, bytes: &[u8]) {
-        if !matches!(self.state, State::Finished) {
+        if !matches!(self.state, DecoderState::Finished) {
             self.input.extend_from_slice(bytes);
         }
     }
@@ -170,7 +170,7 @@ impl Decoder {
     ///
     /// If memory cannot be allocated.
     pub(crate) fn direct_room(&mut self) -> Result<Option<Limit<&mut Vec<u8>>>, TryReserveError> {
-        let State::Payload(Payload { remaining, .. }) = self.state else { return Ok(None) };
+        let DecoderState::Payload(Payload { remaining, .. }) = self.state else { return Ok(None) };
         if remaining < DIRECT_LEN {
             return Ok(None);
         }
@@ -186,8 +186,12 @@ impl Decoder {
     pub(crate) fn unfinished_len(&self) -> (usize, usize) {
         let received = self.message.len();
         match self.state {
-            State::Payload(Payload { remaining, last: true, .. }) => (received, self.settled + remaining),
-            State::Payload(_) | State::Head | State::Finished => (received, self.max_message_len),
+            DecoderState::Payload(Payload { remaining, last: true, .. }) => {
+                (received, self.settled + remaining)
+            }
+            DecoderState::Payload(_) | DecoderState::Head | DecoderState::Finished => {
+                (received, self.max_message_len)
+            }
         }
     }
 
@@ -210,8 +214,11 @@ impl Decoder {
         }
         self.consumed += head.len;
         self.fragmented |= !head.last;
-        self.state =
-            State::Payload(Payload { remaining: head.payload_len as usize, key: head.key, last: head.last });
+        self.state = DecoderState::Payload(Payload {
+            remaining: head.payload_len as usize,
+            key: head.key,
+            last: head.last,
+        });
         Found::Progress
     }
 
@@ -239,10 +246,10 @@ impl Decoder {
         self.settled = self.message.len();
 
         if payload.remaining > 0 {
-            self.state = State::Payload(payload);
+            self.state = DecoderState::Payload(payload);
             return Found::Nothing;
         }
-        self.state = State::Head;
+        self.state = DecoderState::Head;
         if !payload.last {
             return Found::Progress;
         }
@@ -264,7 +271,7 @@ impl Decoder {
     }
 
     fn finish(&mut self) {
-        self.state = State::Finished;
+        self.state = DecoderState::Finished;
         self.input = Vec::new();
         self.message = Vec::new();
     }
@@ -277,9 +284,9 @@ impl Iterator for Decoder {
     fn next(&mut self) -> Option<Event> {
         loop {
             let found = match self.state {
-                State::Head => self.head(),
-                State::Payload(payload) => self.payload(payload),
-                State::Finished => return None,
+                DecoderState::Head => self.head(),
+                DecoderState::Payload(payload) => self.payload(payload),
+                DecoderState::Finished => return None,
             };
             match found {
                 Found::Event(event) => {
