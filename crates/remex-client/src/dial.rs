@@ -23,9 +23,7 @@ pub(crate) async fn dial(target: &Target, prompts: Prompts) -> Result<Link, Erro
     match target {
         Target::WebSocket(websocket) => dial_websocket(websocket).await,
         Target::Unix(path) => {
-            let stream = UnixStream::connect(path)
-                .await
-                .map_err(|error| unreachable(&target.to_string(), unix_reason(path, &error)))?;
+            let stream = UnixStream::connect(path).await.map_err(|error| unix_error(target, path, &error))?;
             let (reader, writer) = stream.into_split();
             Ok(Link::lines(Box::new(reader), Box::new(writer)))
         }
@@ -39,14 +37,20 @@ pub(crate) async fn dial(target: &Target, prompts: Prompts) -> Result<Link, Erro
 
 async fn dial_websocket(websocket: &WebSocket) -> Result<Link, Error> {
     let WebSocket { url: address, bearer } = websocket;
-    let wrong = |reason: String| Error::Address { address: address.clone(), reason };
-    let url = Url::parse(address).map_err(|reason| wrong(reason.to_owned()))?;
+    let invalid = |reason: String, hint: &str| Error::Address {
+        address: address.clone(),
+        reason,
+        hint: hint.to_owned(),
+    };
+    let url = Url::parse(address).map_err(|error| invalid(error.reason.to_owned(), error.hint))?;
     let addresses: Vec<_> = lookup_host((url.host, url.port))
         .await
-        .map_err(|error| unreachable(address, name_reason(url.host, &error)))?
+        .map_err(|error| {
+            let reason = format!("cannot resolve host `{}` ({error})", url.host);
+            unreachable(address, reason, "check the name and the network")
+        })?
         .collect();
-    let stream =
-        TcpStream::connect(&*addresses).await.map_err(|error| unreachable(address, tcp_reason(&error)))?;
+    let stream = TcpStream::connect(&*addresses).await.map_err(|error| tcp_error(address, &error))?;
     let target = remex_rpc::Target {
         host: url.authority,
         path: &url.path,
@@ -58,60 +62,42 @@ async fn dial_websocket(websocket: &WebSocket) -> Result<Link, Error> {
         Err(ConnectError::Refused { status: status @ (401 | 403) }) => {
             Err(Error::Unauthorized { target: address.clone(), status, presented: bearer.is_some() })
         }
-        Err(error @ ConnectError::InvalidTarget { .. }) => Err(wrong(error.to_string())),
-        Err(error) => Err(unreachable(address, handshake_reason(&error))),
+        Err(error @ ConnectError::InvalidTarget { .. }) => Err(invalid(error.message(), error.hint())),
+        Err(error) => Err(unreachable(address, error.message(), error.hint())),
     }
 }
 
-fn name_reason(host: &str, error: &io::Error) -> String {
-    format!("cannot resolve host `{host}` ({error}); check the name and the network")
-}
-
-fn tcp_reason(error: &io::Error) -> String {
-    match error.kind() {
+fn tcp_error(address: &str, error: &io::Error) -> Error {
+    let (reason, hint) = match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "connection refused; start `remex serve` or check the port".to_owned()
+            ("connection refused".to_owned(), "start `remex serve` or check the port")
         }
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            "no route to host; check the address and the network".to_owned()
+            ("no route to host".to_owned(), "check the address and the network")
         }
         io::ErrorKind::TimedOut => {
-            "connection timed out; check the address, the network and firewalls".to_owned()
+            ("connection timed out".to_owned(), "check the address, the network and firewalls")
         }
-        _ => format!("{error}; check the address and the network"),
-    }
-}
-
-fn handshake_reason(error: &ConnectError) -> String {
-    let advice = match error {
-        ConnectError::Refused { status: 300..=399 } => "; the server has moved: ask for its new address",
-        ConnectError::Refused { status: 500..=599 } => {
-            "; it is starting, shutting down or overloaded: try again later"
-        }
-        ConnectError::Refused { .. } => "; check the host and the path",
-        ConnectError::Closed => "; check that a remex server listens there, and check its log",
-        ConnectError::Failed(_) => "; try again",
-        // Their messages already contain a hint.
-        ConnectError::NotWebSocket | ConnectError::InvalidTarget { .. } => "",
+        _ => (error.to_string(), "check the address and the network"),
     };
-    format!("{error}{advice}")
+    unreachable(address, reason, hint)
 }
 
-fn unix_reason(path: &Path, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => format!(
-            "no such socket; start `remex serve --listen unix://{}` or check the path",
-            path.display()
+fn unix_error(target: &Target, path: &Path, error: &io::Error) -> Error {
+    let (reason, hint) = match error.kind() {
+        io::ErrorKind::NotFound => {
+            let hint = format!("start `remex serve --listen unix://{}` or check the path", path.display());
+            return unreachable(&target.to_string(), "no such socket", hint);
+        }
+        io::ErrorKind::ConnectionRefused => (
+            "connection refused: nothing listens there, or it is not a socket".to_owned(),
+            "start `remex serve` or check the path",
         ),
-        io::ErrorKind::ConnectionRefused => {
-            "connection refused: nothing listens there, or it is not a socket; start `remex serve` or check the path".to_owned()
-        }
-        io::ErrorKind::PermissionDenied => {
-            "permission denied; run as the user of the server".to_owned()
-        }
+        io::ErrorKind::PermissionDenied => ("permission denied".to_owned(), "run as the user of the server"),
         // The only check before the system call.
-        io::ErrorKind::InvalidInput => "the path is too long for a socket; use a shorter path".to_owned(),
-        io::ErrorKind::WouldBlock => "too many connections are waiting; try again".to_owned(),
-        _ => format!("{error}; check the path"),
-    }
+        io::ErrorKind::InvalidInput => ("the path is too long for a socket".to_owned(), "use a shorter path"),
+        io::ErrorKind::WouldBlock => ("too many connections are waiting".to_owned(), "try again"),
+        _ => (error.to_string(), "check the path"),
+    };
+    unreachable(&target.to_string(), reason, hint)
 }

@@ -255,7 +255,7 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
         }
         Err(HandshakeError::Closed(reason)) => Err(match &mut link.child {
             Some(child) => child.exit_error().await,
-            None => Error::Unreachable { target: core.target.to_string(), reason },
+            None => disconnected(core, reason),
         }),
         Err(HandshakeError::Malformed { what, line }) => Err(match &link.child {
             Some(child) => child.unexpected_output_error(&line),
@@ -424,7 +424,7 @@ async fn receive(core: &Core, reader: &mut FrameReader) -> Error {
 }
 
 fn disconnected(core: &Core, reason: String) -> Error {
-    Error::Unreachable { target: core.target.to_string(), reason }
+    Error::Unreachable { target: core.target.to_string(), reason, hint: None }
 }
 
 async fn receive_values(core: &Core, receiver: &mut tokio::sync::mpsc::Receiver<ToClient>) -> Error {

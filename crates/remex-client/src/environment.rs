@@ -11,7 +11,7 @@ mod parse;
 
 pub use definition::{Definition, Definitions, Local};
 pub use definition_error::{
-    DefinitionError, DefinitionErrorKind, DefinitionErrors, InvalidVariable, ValueType,
+    DefinitionError, DefinitionErrorKind, DefinitionErrors, FileError, InvalidVariable, ValueType,
 };
 pub use draft::Draft;
 pub use environments::{Environment, Environments};

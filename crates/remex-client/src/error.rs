@@ -2,7 +2,7 @@
 //!
 //! Start at [`Error`].
 
-use std::{fmt, io, time::Duration};
+use std::{borrow::Cow, fmt, io, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
 
@@ -28,15 +28,19 @@ pub enum Error {
     Address {
         /// As given.
         address: String,
-        /// What is wrong, and what is valid.
+        /// What is wrong with it.
         reason: String,
+        /// What is valid.
+        hint: String,
     },
     /// The server cannot be reached, or is not a remex server.
     Unreachable {
         /// The address of the server.
         target: String,
-        /// Why the connection failed, and what to do.
+        /// Why the connection failed.
         reason: String,
+        /// What to do about it.
+        hint: Option<String>,
     },
     /// The server requires a token, or rejected the one presented.
     Unauthorized {
@@ -115,7 +119,12 @@ pub enum Error {
     /// An agent refused a call.
     Agent(Refusal),
     /// The arguments of the call are invalid.
-    Usage(String),
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What to do about it.
+        hint: String,
+    },
 }
 
 /// Why a session is lost.
@@ -178,9 +187,7 @@ impl Error {
         }
     }
 
-    /// Returns what failed and why, without what to do about it.
-    ///
-    /// Reasons that come as text ([`Error::Address`], [`Error::Unreachable`], [`Error::Usage`]) may still end with that.
+    /// Returns what failed and why, without what to do about it: [`Error::what`] and [`Error::why`] in one sentence.
     ///
     /// ```
     /// use remex_client::Error;
@@ -190,9 +197,24 @@ impl Error {
     /// assert_eq!(error.hint(), Some("check, then try again"));
     /// ```
     pub fn message(&self) -> String {
+        match self.why() {
+            Some(why) => format!("{}: {why}", self.what()),
+            None => self.what(),
+        }
+    }
+
+    /// Returns what failed; for errors without a separate cause, also why.
+    ///
+    /// ```
+    /// let error = remex_client::Target::parse("wss://host").unwrap_err();
+    /// assert_eq!(error.what(), "cannot use `wss://host` as a server");
+    /// assert_eq!(error.why().as_deref(), Some("TLS is not supported yet"));
+    /// assert_eq!(error.hint(), Some("use a tunnel such as `ssh -L` and `ws://`"));
+    /// ```
+    pub fn what(&self) -> String {
         match self {
-            Error::Address { address, reason } => format!("cannot use `{address}` as a server: {reason}"),
-            Error::Unreachable { target, reason } => format!("cannot connect to {target}: {reason}"),
+            Error::Address { address, .. } => format!("cannot use `{address}` as a server"),
+            Error::Unreachable { target, .. } => format!("cannot connect to {target}"),
             Error::Unauthorized { target, status, presented } => {
                 let what = if *presented { "refused the token" } else { "requires a token" };
                 format!("{target} {what} (status {status})")
@@ -201,15 +223,15 @@ impl Error {
                 format!("{program} exited before it responded ({status}){}", said(stderr))
             }
             Error::TimedOut { what, after } => format!("{what} timed out after {after:?}"),
-            Error::Refused(error) => error.to_string(),
+            Error::Refused(error) => error.message.clone(),
             Error::TooLong { method, bytes, limit } => {
                 format!("`{method}` needs a message of {bytes} bytes, but the server accepts at most {limit}")
             }
             Error::Interrupted { method } => {
                 format!("the connection was lost during `{method}`, so it is unknown whether it took effect")
             }
-            Error::Lost(loss) => loss.message(),
-            Error::Protocol { what } => format!("protocol error: {what}"),
+            Error::Lost(loss) => loss.what(),
+            Error::Protocol { .. } => "protocol error".to_owned(),
             Error::Gap { bytes } => {
                 format!("{} of output were dropped before they were read", amount(*bytes))
             }
@@ -217,13 +239,26 @@ impl Error {
                 "{bytes} bytes of a body were not read in time, and this server does not support backpressure"
             ),
             Error::Changed { path } => format!("`{path}` changed during the transfer"),
-            Error::Local { action, message, .. } => format!("cannot {action}: {message}"),
-            Error::Agent(refusal) => refusal.to_string(),
-            Error::Usage(text) => text.clone(),
+            Error::Local { action, .. } => format!("cannot {action}"),
+            Error::Agent(refusal) => refusal.message(),
+            Error::Usage { message, .. } => message.clone(),
         }
     }
 
-    /// Returns what to do about it, if that is known apart from the message.
+    /// Returns why it failed, if that is known apart from what failed.
+    ///
+    /// See [`Error::what`] for an example.
+    pub fn why(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Error::Address { reason, .. } | Error::Unreachable { reason, .. } => Some(reason.into()),
+            Error::Local { message, .. } => Some(message.into()),
+            Error::Protocol { what } => Some(what.into()),
+            Error::Lost(loss) => loss.why(),
+            _ => None,
+        }
+    }
+
+    /// Returns what to do about it, if that is known.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -235,22 +270,20 @@ impl Error {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Refused(error) => error.hint.as_deref(),
+            Error::Agent(refusal) => refusal.hint(),
+            Error::Address { hint, .. } | Error::Usage { hint, .. } => Some(hint),
+            Error::Unreachable { hint, .. } => hint.as_deref(),
             Error::Unauthorized { presented: true, .. } => Some("check the bearer token"),
             Error::Unauthorized { presented: false, .. } => Some("present a bearer token"),
             Error::TimedOut { .. } => Some("raise the timeout, or check what is blocking it"),
             Error::TooLong { .. } => Some("send it in parts, or use `upload` for a file"),
             Error::Interrupted { .. } => Some("check, then try again"),
-            Error::Lost(loss) => loss.hint(),
+            Error::Lost(loss) => Some(loss.hint()),
             Error::Protocol { .. } => Some("check that this is a remex server, and its version"),
             Error::Gap { .. } => Some("retain more output, or read it sooner"),
             Error::Overrun { .. } => Some("read the body sooner"),
             Error::Changed { .. } => Some("try again when nothing writes to it"),
-            Error::Address { .. }
-            | Error::Unreachable { .. }
-            | Error::ProgramEnded { .. }
-            | Error::Local { .. }
-            | Error::Agent(_)
-            | Error::Usage(_) => None,
+            Error::ProgramEnded { .. } | Error::Local { .. } => None,
         }
     }
 
@@ -263,52 +296,59 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message())?;
-        match (self, self.hint()) {
-            // The server's hint is not part of its message.
-            (Error::Refused(_), _) | (_, None) => Ok(()),
-            (_, Some(hint)) => write!(f, "; {hint}"),
-        }
+        self.hint().map_or(Ok(()), |hint| write!(f, "; {hint}"))
     }
 }
 
 impl SessionLost {
-    fn message(&self) -> String {
+    fn what(&self) -> String {
         match self {
             SessionLost::Closed => "the client is closed".to_owned(),
-            SessionLost::Forgotten { message } => format!(
-                "the session no longer exists on the server ({message}): it expired, was ended, or the server restarted"
-            ),
-            SessionLost::ReconnectTimedOut { after, last } => {
-                format!("the connection was lost and could not be re-established within {after:?}: {last}")
+            SessionLost::Forgotten { message } => {
+                format!("the session no longer exists on the server ({message})")
+            }
+            SessionLost::ReconnectTimedOut { after, .. } => {
+                format!("the connection was lost and could not be re-established within {after:?}")
             }
             SessionLost::TakenOver => "another client took over the session".to_owned(),
             SessionLost::Stopped => {
                 "the connection task stopped because its runtime shut down or it panicked".to_owned()
             }
-            SessionLost::Protocol { what } => format!("repeated protocol errors: {what}"),
-            SessionLost::Rejected(error) => {
-                format!("the server rejected the client when it reconnected: {error}")
-            }
+            SessionLost::Protocol { .. } => "repeated protocol errors".to_owned(),
+            SessionLost::Rejected(_) => "the server rejected the client when it reconnected".to_owned(),
         }
     }
 
-    fn hint(&self) -> Option<&'static str> {
-        Some(match self {
-            SessionLost::Closed
-            | SessionLost::Forgotten { .. }
-            | SessionLost::ReconnectTimedOut { .. }
-            | SessionLost::Stopped
-            | SessionLost::Rejected(_) => "connect again",
+    fn why(&self) -> Option<Cow<'_, str>> {
+        match self {
+            SessionLost::Forgotten { .. } => Some("it expired, was ended, or the server restarted".into()),
+            SessionLost::ReconnectTimedOut { last: cause, .. } | SessionLost::Rejected(cause) => {
+                Some(cause.message().into())
+            }
+            SessionLost::Protocol { what } => Some(what.into()),
+            SessionLost::Closed | SessionLost::TakenOver | SessionLost::Stopped => None,
+        }
+    }
+
+    fn hint(&self) -> &str {
+        match self {
+            SessionLost::ReconnectTimedOut { last: cause, .. } | SessionLost::Rejected(cause) => {
+                cause.hint().unwrap_or("connect again")
+            }
+            SessionLost::Closed | SessionLost::Forgotten { .. } | SessionLost::Stopped => "connect again",
             SessionLost::TakenOver => "it continues there",
             SessionLost::Protocol { .. } => "check that this is a remex server, and its version",
-        })
+        }
     }
 }
 
 impl fmt::Display for SessionLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message())?;
-        self.hint().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+        f.write_str(&self.what())?;
+        if let Some(why) = self.why() {
+            write!(f, ": {why}")?;
+        }
+        write!(f, "; {}", self.hint())
     }
 }
 
@@ -351,8 +391,13 @@ impl From<Error> for io::Error {
 }
 
 /// Creates an error for a server that cannot be reached.
-pub(crate) fn unreachable(target: &str, reason: impl Into<String>) -> Error {
-    Error::Unreachable { target: target.to_owned(), reason: reason.into() }
+pub(crate) fn unreachable(target: &str, reason: impl Into<String>, hint: impl Into<String>) -> Error {
+    Error::Unreachable { target: target.to_owned(), reason: reason.into(), hint: Some(hint.into()) }
+}
+
+/// Creates an error for invalid arguments of a call.
+pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Error {
+    Error::Usage { message: message.into(), hint: hint.into() }
 }
 
 /// Returns the standard error of a program as an addition to a message.

@@ -174,11 +174,9 @@ impl Prompt {
             PromptState::Refused(PromptRefusal::NoTerminal) => "and the terminal cannot be used",
             _ => "which is not allowed here",
         };
-        let reason = format!(
-            "it prompts on the terminal, {why}; run {} once at a terminal and answer the prompt",
-            self.login_command
-        );
-        unreachable(&self.target, reason)
+        let reason = format!("it prompts on the terminal, {why}");
+        let hint = format!("run {} once at a terminal and answer the prompt", self.login_command);
+        unreachable(&self.target, reason, hint)
     }
 
     /// Waits for a state; `None` after `limit`.
@@ -250,7 +248,7 @@ pub(crate) async fn start(
     prompts: Prompts,
 ) -> Result<(ReadHalf, WriteHalf, Child), Error> {
     let target = program.to_string();
-    let failed = |error| unreachable(&target, reason(program, &error));
+    let failed = |error| start_error(&target, program, &error);
     let command = command(program);
     let login_command = program.ssh_login().map_or_else(
         || target.clone(),
@@ -312,11 +310,8 @@ impl Child {
             }
             None => unreachable(
                 &self.target,
-                format!(
-                    "it closed its output without a response; check that it serves on its standard streams, \
-                     such as `remex serve --listen stdio`{}",
-                    said(&stderr)
-                ),
+                format!("it closed its output without a response{}", said(&stderr)),
+                "check that it serves on its standard streams, such as `remex serve --listen stdio`",
             ),
         }
     }
@@ -328,10 +323,8 @@ impl Child {
         let rest = if shown.chars().count() == QUOTED { "…" } else { "" };
         unreachable(
             &self.target,
-            format!(
-                "it printed `{shown}{rest}` instead of a JSON response; make shell start-up files there, such as \
-                 `.bashrc`, print only in interactive shells"
-            ),
+            format!("it printed `{shown}{rest}` instead of a JSON response"),
+            "make shell start-up files there, such as `.bashrc`, print only in interactive shells",
         )
     }
 
@@ -361,24 +354,23 @@ fn command(program: &Program) -> process::Command {
 }
 
 /// Explains why a program did not start, and what to do.
-fn reason(program: &Program, error: &io::Error) -> String {
+fn start_error(target: &str, program: &Program, error: &io::Error) -> Error {
     let name = &program.program;
     if let Some(cwd) = program.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        return format!(
-            "the working directory `{}` does not exist; create it, or choose another",
-            cwd.display()
-        );
+        let reason = format!("the working directory `{}` does not exist", cwd.display());
+        return unreachable(target, reason, "create it, or choose another");
     }
-    match error.kind() {
+    let (reason, hint) = match error.kind() {
         io::ErrorKind::NotFound if name.contains('/') => {
-            format!("program `{name}` or its interpreter not found; check the path")
+            (format!("program `{name}` or its interpreter not found"), "check the path")
         }
         io::ErrorKind::NotFound => {
-            format!("program `{name}` not found in the PATH; install it, or give its absolute path")
+            (format!("program `{name}` not found in the PATH"), "install it, or give its absolute path")
         }
         io::ErrorKind::PermissionDenied => {
-            format!("permission denied to run `{name}`; make it executable, or check its owner")
+            (format!("permission denied to run `{name}`"), "make it executable, or check its owner")
         }
-        _ => format!("`{name}` did not start: {error}; try to run it by hand"),
-    }
+        _ => (format!("`{name}` did not start: {error}"), "try to run it by hand"),
+    };
+    unreachable(target, reason, hint)
 }

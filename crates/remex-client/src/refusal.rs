@@ -41,7 +41,6 @@ impl fmt::Display for Handle {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The process does not exist, or it finished and was removed to make room.
-    #[error("process {handle} does not exist, or no longer; {}", listed(open))]
     Unknown {
         /// The requested handle.
         handle: Handle,
@@ -49,33 +48,72 @@ pub enum Refusal {
         open: Vec<Handle>,
     },
     /// Too many processes are running.
-    #[error("{open} processes are running, which is the maximum; terminate one, or wait until one ends")]
     Full {
         /// How many are running.
         open: usize,
     },
     /// The process has ended; its output is still available.
-    #[error("process {handle} has already ended; write nothing to it to get the rest of its output")]
     Ended {
         /// The process.
         handle: Handle,
     },
     /// The process was started without input.
-    #[error(
-        "process {handle} accepts no input, and nothing was written; start it with piped input or a terminal"
-    )]
     NoInput {
         /// The process.
         handle: Handle,
     },
     /// The input was already closed.
-    #[error(
-        "the input of process {handle} is already closed, and nothing was written; start it again to send more"
-    )]
     InputEnded {
         /// The process.
         handle: Handle,
     },
+}
+
+impl Refusal {
+    /// Returns what was refused and why, without what to do about it.
+    ///
+    /// ```
+    /// use remex_client::agent::Refusal;
+    ///
+    /// let refusal = Refusal::Full { open: 64 };
+    /// assert_eq!(refusal.message(), "64 processes are running, which is the maximum");
+    /// assert_eq!(refusal.hint(), Some("terminate one, or wait until one ends"));
+    /// ```
+    pub fn message(&self) -> String {
+        match self {
+            Self::Unknown { handle, open } => {
+                format!("process {handle} does not exist, or no longer; {}", listed(open))
+            }
+            Self::Full { open } => format!("{open} processes are running, which is the maximum"),
+            Self::Ended { handle } => format!("process {handle} has already ended"),
+            Self::NoInput { handle } => {
+                format!("process {handle} accepts no input, and nothing was written")
+            }
+            Self::InputEnded { handle } => {
+                format!("the input of process {handle} is already closed, and nothing was written")
+            }
+        }
+    }
+
+    /// Returns what to do about it, if anything can be done.
+    ///
+    /// See [`Refusal::message`] for an example.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Unknown { .. } => None,
+            Self::Full { .. } => Some("terminate one, or wait until one ends"),
+            Self::Ended { .. } => Some("write nothing to it to get the rest of its output"),
+            Self::NoInput { .. } => Some("start it with piped input or a terminal"),
+            Self::InputEnded { .. } => Some("start it again to send more"),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())?;
+        self.hint().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+    }
 }
 
 fn listed(open: &[Handle]) -> String {

@@ -115,11 +115,13 @@ impl Target {
     /// assert!(matches!(Target::parse("http://host"), Err(Error::Address { .. })));
     /// ```
     pub fn parse(address: &str) -> Result<Self, Error> {
-        let wrong =
-            |reason: &str| Err(Error::Address { address: without_user(address), reason: reason.to_owned() });
+        let invalid = |reason: &str, hint: &str| {
+            let (reason, hint) = (reason.to_owned(), hint.to_owned());
+            Err(Error::Address { address: without_user(address), reason, hint })
+        };
         if let Some(path) = address.strip_prefix("unix://").or_else(|| address.strip_prefix("unix:")) {
             return if path.is_empty() {
-                wrong("the path of the socket is missing")
+                invalid("the path of the socket is missing", "write `unix:///path`")
             } else {
                 Ok(Self::unix(path))
             };
@@ -128,10 +130,10 @@ impl Target {
             return Ok(Self::unix(address));
         }
         if !address.starts_with("ws://") && !address.starts_with("wss://") {
-            return wrong("not a server address; use `ws://host:port`, `unix:///path` or `/path`");
+            return invalid("not a server address", "use `ws://host:port`, `unix:///path` or `/path`");
         }
-        if let Err(reason) = Url::parse(address) {
-            return wrong(reason);
+        if let Err(error) = Url::parse(address) {
+            return invalid(error.reason, error.hint);
         }
         Ok(Self::WebSocket(WebSocket { url: address.to_owned(), bearer: None }))
     }

@@ -19,17 +19,35 @@ pub(crate) struct Url<'a> {
     pub(crate) path: String,
 }
 
+/// Why a text is not a WebSocket address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InvalidUrl {
+    pub(crate) reason: &'static str,
+    /// What to write instead.
+    pub(crate) hint: &'static str,
+}
+
+const HOST_AND_PORT: &str = "write `ws://host:port`";
+const IPV6: &str = "write `ws://[::1]:4000`";
+
+fn invalid<T>(reason: &'static str, hint: &'static str) -> Result<T, InvalidUrl> {
+    Err(InvalidUrl { reason, hint })
+}
+
 impl<'a> Url<'a> {
-    /// Parses an address; the error says what is wrong and what is valid.
-    pub(crate) fn parse(url: &'a str) -> Result<Self, &'static str> {
+    /// Parses an address.
+    pub(crate) fn parse(url: &'a str) -> Result<Self, InvalidUrl> {
         if url.starts_with("wss://") {
-            return Err("TLS is not supported yet; use a tunnel such as `ssh -L` and `ws://`");
+            return invalid("TLS is not supported yet", "use a tunnel such as `ssh -L` and `ws://`");
         }
         let Some(rest) = url.strip_prefix("ws://") else {
-            return Err("it does not begin with `ws://`; write `ws://host:port`");
+            return invalid("it does not begin with `ws://`", HOST_AND_PORT);
         };
         if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("it contains white space or characters that an address cannot have");
+            return invalid(
+                "it contains white space or characters that an address cannot have",
+                "remove or percent-encode them",
+            );
         }
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         // A fragment is never sent to the server.
@@ -52,26 +70,26 @@ pub(crate) fn without_user(address: &str) -> String {
     }
 }
 
-fn split(authority: &str) -> Result<(&str, u16), &'static str> {
+fn split(authority: &str) -> Result<(&str, u16), InvalidUrl> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
-        let (host, port) = rest
-            .split_once(']')
-            .ok_or("the closing bracket of the IPv6 address is missing; write `ws://[::1]:4000`")?;
+        let Some((host, port)) = rest.split_once(']') else {
+            return invalid("the closing bracket of the IPv6 address is missing", IPV6);
+        };
         let number = host.split('%').next().unwrap_or_default();
         if number.parse::<Ipv6Addr>().is_err() || !(port.is_empty() || port.starts_with(':')) {
-            return Err(
-                "the brackets do not contain an IPv6 address, or something other than a port follows them; \
-                        write `ws://[::1]:4000`",
+            return invalid(
+                "the brackets do not contain an IPv6 address, or something other than a port follows them",
+                IPV6,
             );
         }
         (host, port.get(1..).unwrap_or_default())
     } else if authority.matches(':').count() > 1 && !authority.contains('@') {
-        return Err("an IPv6 address needs brackets; write `ws://[::1]:4000`");
+        return invalid("an IPv6 address needs brackets", IPV6);
     } else {
         authority.split_once(':').unwrap_or((authority, ""))
     };
     if host.is_empty() || authority.contains('@') {
-        return Err("the host is missing, or preceded by a user name; write `ws://host:port`");
+        return invalid("the host is missing, or preceded by a user name", HOST_AND_PORT);
     }
     let port = match port {
         "" => DEFAULT_PORT,
@@ -79,7 +97,7 @@ fn split(authority: &str) -> Result<(&str, u16), &'static str> {
         _ => 0,
     };
     if port == 0 {
-        return Err("the port is not a number from 1 to 65535; write `ws://host:port`");
+        return invalid("the port is not a number from 1 to 65535", HOST_AND_PORT);
     }
     Ok((host, port))
 }
@@ -125,8 +143,8 @@ mod tests {
             ("ws://ho st", "white space"),
             ("ws://host/\r\nX: y", "white space"),
         ] {
-            let reason = Url::parse(url).unwrap_err();
-            assert!(reason.contains(part), "{url}: {reason}");
+            let InvalidUrl { reason, hint } = Url::parse(url).unwrap_err();
+            assert!(format!("{reason}; {hint}").contains(part), "{url}: {reason}; {hint}");
         }
     }
 }

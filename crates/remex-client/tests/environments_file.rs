@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use remex_client::{
     Program, Target, WebSocket,
-    environment::{Definition, DefinitionErrors, Definitions, Draft, Id, Local},
+    environment::{Definition, DefinitionErrors, Definitions, Draft, FileError, Id, Local},
 };
 
 #[test]
@@ -314,7 +314,7 @@ fn tokens_come_from_their_files_without_the_white_space() {
 #[test]
 fn a_token_file_without_a_token_is_named() {
     let told = |answer: fn() -> io::Result<String>| {
-        parse(TOKENS).unwrap().with_tokens(|_| answer()).unwrap_err().to_string()
+        parse(TOKENS).unwrap().with_tokens(|_| Ok(answer()?)).unwrap_err().to_string()
     };
     assert_eq!(
         told(|| Err(io::Error::new(io::ErrorKind::NotFound, "no such file"))),
@@ -412,6 +412,6 @@ fn parse(text: &str) -> Result<Draft, DefinitionErrors> {
     Definitions::parse(text, Path::new("etc/environments.toml"))
 }
 
-fn no_files(_: &Path) -> io::Result<String> {
-    Err(io::Error::other("no file was expected"))
+fn no_files(_: &Path) -> Result<String, FileError> {
+    Err(io::Error::other("no file was expected").into())
 }

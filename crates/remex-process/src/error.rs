@@ -83,12 +83,25 @@ impl StartError {
             _ => Other,
         }
     }
-}
 
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Returns what failed and why, without what to do about it.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let program = Path::new(&self.program).display();
         let reason = io::Error::from_raw_os_error(self.errno);
-        let remedy = match self.kind() {
+        match self.stage {
+            Stage::Cwd => format!("cannot start `{program}` in `{}`: {reason}", self.cwd.display()),
+            Stage::Queue => format!(
+                "cannot start `{program}`: too many starts hang on file systems that do not respond ({reason})"
+            ),
+            _ => format!("cannot start `{program}`: {reason}"),
+        }
+    }
+
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self.kind() {
             StartErrorKind::ProgramNotFound => {
                 "check its name, `PATH` in the given environment, and the interpreter if it is a script"
             }
@@ -100,21 +113,20 @@ impl fmt::Display for StartError {
             StartErrorKind::TooManyDescriptors => {
                 "end some processes, or raise the limit on open files or terminals"
             }
-            StartErrorKind::TooManyHungStarts => {
-                "too many starts hang on file systems that do not answer: terminate them, or repair the file systems"
-            }
+            StartErrorKind::TooManyHungStarts => "terminate the starts that hang, or repair the file systems",
             StartErrorKind::InvalidInput if self.stage == Stage::Input => {
                 "remove the NUL byte from the arguments, the environment or the paths"
             }
             StartErrorKind::InvalidInput => "pass fewer or shorter arguments and variables",
             StartErrorKind::Aborted => "start it again",
             StartErrorKind::Other => "check the host's limits and logs",
-        };
-        write!(f, "cannot start `{}`", Path::new(&self.program).display())?;
-        if self.stage == Stage::Cwd {
-            write!(f, " in `{}`", self.cwd.display())?;
         }
-        write!(f, ": {reason}; {remedy}")
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.message(), self.hint())
     }
 }
 

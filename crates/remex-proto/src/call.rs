@@ -229,7 +229,7 @@ notes! {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// No such method or notification.
-    #[error("unknown method `{method}`; check its spelling and the version of the server")]
+    #[error("unknown method `{method}`")]
     UnknownMethod {
         /// The name that was sent.
         method: String,

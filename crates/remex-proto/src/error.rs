@@ -2,6 +2,8 @@
 //!
 //! Start at [`RpcError`].
 
+use std::fmt;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct as _};
 
 /// The message is malformed, out of order, or names something that does not exist.
@@ -22,15 +24,14 @@ const MAX_MESSAGE_LEN: usize = 4096;
 
 /// The error of a call: what failed, why, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
 pub struct RpcError {
     /// One of the codes of this module, unless the server is not remex.
     pub code: i64,
-    /// The text for people.
+    /// What failed and why, for people.
     pub message: String,
     /// The kind for programs: `data.kind`.
     pub kind: ErrorKind,
-    /// What to do about it, if the base dialect fixes the message: `data.hint`.
+    /// What to do about it, for people: `data.hint`.
     pub hint: Option<String>,
 }
 
@@ -54,6 +55,13 @@ impl RpcError {
     /// Adds what to do about it.
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl fmt::Display for RpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
     }
 }
 

@@ -23,18 +23,36 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// Why a text is not a [`ListenAddress`]; each carries the text.
+/// Why a text is not a [`ListenAddress`]; each variant contains the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}; {}", self.message(), self.hint())]
 pub enum AddressError {
-    /// `ws://` without an IP address and a port behind it.
-    #[error("invalid websocket --listen URL `{0}`; expected `ws://IP:PORT`")]
+    /// `ws://` is not followed by an IP address and a port.
     InvalidWebSocket(String),
-    /// `unix://` without an absolute path behind it.
-    #[error("invalid unix --listen URL `{0}`; expected `unix:///path`")]
+    /// `unix://` is not followed by an absolute path.
     InvalidUnix(String),
     /// Anything else.
-    #[error("unsupported --listen URL `{0}`; expected `ws://IP:PORT` or `stdio` or `unix:///path`")]
     Unsupported(String),
+}
+
+impl AddressError {
+    /// Returns what is wrong, without what is valid.
+    pub fn message(&self) -> String {
+        match self {
+            Self::InvalidWebSocket(url) => format!("invalid websocket --listen URL `{url}`"),
+            Self::InvalidUnix(url) => format!("invalid unix --listen URL `{url}`"),
+            Self::Unsupported(url) => format!("unsupported --listen URL `{url}`"),
+        }
+    }
+
+    /// Returns what is valid.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::InvalidWebSocket(_) => "expected `ws://IP:PORT`",
+            Self::InvalidUnix(_) => "expected `unix:///path`",
+            Self::Unsupported(_) => "expected `ws://IP:PORT` or `stdio` or `unix:///path`",
+        }
+    }
 }
 
 impl FromStr for ListenAddress {

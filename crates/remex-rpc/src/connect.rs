@@ -28,28 +28,53 @@ pub struct Target<'a> {
 
 /// Why a connection did not become a WebSocket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}; {}", self.message(), self.hint())]
 pub enum ConnectError {
     /// The host, path or token contains characters that a request cannot contain.
-    #[error("the {part} contains white space or control characters; remove them")]
     InvalidTarget {
         /// `host`, `path` or `token`.
         part: &'static str,
     },
     /// The server responded, but did not upgrade the connection.
-    #[error("the server refused the WebSocket with status {status}")]
     Refused {
         /// The HTTP status: 401 means that a token is required, 404 that the path is wrong.
         status: u16,
     },
     /// The response is not HTTP, or not a valid upgrade.
-    #[error("the server does not speak WebSocket; check the address")]
     NotWebSocket,
     /// The server closed the connection before it responded.
-    #[error("the server closed the connection during the handshake")]
     Closed,
     /// The connection failed.
-    #[error("the connection failed during the handshake: {0}")]
     Failed(io::ErrorKind),
+}
+
+impl ConnectError {
+    /// Returns what failed and why, without what to do about it.
+    pub fn message(&self) -> String {
+        match self {
+            Self::InvalidTarget { part } => format!("the {part} contains white space or control characters"),
+            Self::Refused { status } => format!("the server refused the WebSocket with status {status}"),
+            Self::NotWebSocket => "the server does not speak WebSocket".to_owned(),
+            Self::Closed => "the server closed the connection during the handshake".to_owned(),
+            Self::Failed(kind) => format!("the connection failed during the handshake: {kind}"),
+        }
+    }
+
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::InvalidTarget { .. } => "remove them",
+            Self::Refused { status: 401 | 403 } => "check the token",
+            Self::Refused { status: 300..=399 } => "the server has moved: ask for its new address",
+            Self::Refused { status: 500..=599 } => {
+                "it is starting, shutting down or overloaded: try again later"
+            }
+            Self::Refused { .. } => "check the host and the path",
+            Self::NotWebSocket => "check the address",
+            Self::Closed => "check that a remex server listens there, and check its log",
+            Self::Failed(_) => "try again",
+        }
+    }
 }
 
 /// Upgrades a new connection to WebSocket.

@@ -53,40 +53,67 @@ pub enum Accepted {
     },
 }
 
-/// Why nothing listens.
+/// Why a server cannot listen on an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}; {}", self.message(), self.hint())]
 pub enum BindError {
-    /// Standard input and output are there already.
-    #[error("cannot listen on `stdio`: it is one connection, not a place that accepts connections")]
+    /// Standard input and output are one connection and accept none.
     Stdio,
-    /// Another server answers there.
-    #[error("cannot listen on `{address}`: another server listens there; end it or choose another path")]
+    /// Another server listens on the socket.
     InUse {
-        /// The address asked for.
+        /// The requested address.
         address: ListenAddress,
     },
-    /// Something that is not a socket has that name.
-    #[error(
-        "cannot listen on `{address}`: a file that is not a socket is there; remove it or choose another path"
-    )]
+    /// The path exists and is not a socket.
     Occupied {
-        /// The address asked for.
+        /// The requested address.
         address: ListenAddress,
     },
-    /// The kernel wants shorter paths.
-    #[error("cannot listen on `{address}`: the path is too long for a socket; choose a shorter directory")]
+    /// The path is longer than the kernel allows for a socket.
     PathTooLong {
-        /// The address asked for.
+        /// The requested address.
         address: ListenAddress,
     },
     /// The operating system refused.
-    #[error("cannot listen on `{address}`: {}", reason(*kind))]
     Failed {
-        /// The address asked for.
+        /// The requested address.
         address: ListenAddress,
-        /// What the operating system said.
+        /// The error of the operating system.
         kind: io::ErrorKind,
     },
+}
+
+impl BindError {
+    /// Returns what failed and why, without what to do about it.
+    pub fn message(&self) -> String {
+        let (address, why) = match self {
+            Self::Stdio => (&ListenAddress::Stdio, "it is one connection and accepts no others".to_owned()),
+            Self::InUse { address } => (address, "another server listens there".to_owned()),
+            Self::Occupied { address } => (address, "the path exists and is not a socket".to_owned()),
+            Self::PathTooLong { address } => (address, "the path is too long for a socket".to_owned()),
+            Self::Failed { address, kind } => (address, refusal(*kind)),
+        };
+        format!("cannot listen on `{address}`: {why}")
+    }
+
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Stdio => "serve it as a connection, or listen on `ws://IP:PORT` or `unix:///path`",
+            Self::InUse { .. } => "end it, or choose another path",
+            Self::Occupied { .. } => "remove the file, or choose another path",
+            Self::PathTooLong { .. } => "choose a shorter directory",
+            Self::Failed { kind, .. } => match kind {
+                io::ErrorKind::NotFound => "create the directory, or choose another",
+                io::ErrorKind::NotADirectory => "choose another path",
+                io::ErrorKind::PermissionDenied => "choose another directory, or a port above 1023",
+                io::ErrorKind::AddrNotAvailable => "use one of its own addresses, such as 127.0.0.1",
+                io::ErrorKind::StorageFull => "make room, or choose another directory",
+                io::ErrorKind::ReadOnlyFilesystem => "choose another directory",
+                _ => "choose another address",
+            },
+        }
+    }
 }
 
 impl Listener {
@@ -182,24 +209,16 @@ impl Listener {
     }
 }
 
-/// Says what it means that the operating system refused, and what to do.
-fn reason(kind: io::ErrorKind) -> String {
+/// Returns why the operating system refused an address.
+fn refusal(kind: io::ErrorKind) -> String {
     match kind {
-        io::ErrorKind::NotFound => "there is no such directory; make it, or choose another".to_owned(),
-        io::ErrorKind::NotADirectory => "a part of the path is no directory; choose another path".to_owned(),
-        io::ErrorKind::PermissionDenied => {
-            "this user may not listen there; choose another directory, or a port above 1023".to_owned()
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            "this host has no such address; use one of its own, such as 127.0.0.1".to_owned()
-        }
-        io::ErrorKind::StorageFull => {
-            "the file system is full; make room, or choose another directory".to_owned()
-        }
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "the file system cannot be written; choose another directory".to_owned()
-        }
-        other => format!("{other}; choose another address"),
+        io::ErrorKind::NotFound => "no such directory".to_owned(),
+        io::ErrorKind::NotADirectory => "a part of the path is not a directory".to_owned(),
+        io::ErrorKind::PermissionDenied => "this user may not listen there".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "this host has no such address".to_owned(),
+        io::ErrorKind::StorageFull => "the file system is full".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
+        other => other.to_string(),
     }
 }
 

@@ -395,8 +395,9 @@ impl Calls {
         if session.id == own.id {
             return Err(RpcError::new(
                 ErrorKind::InvalidParams,
-                "cannot observe the session that this connection controls; it already receives its notifications",
-            ));
+                "cannot observe the session that this connection controls",
+            )
+            .with_hint("it already receives the notifications of that session"));
         }
         let outbox = Arc::clone(self.context.outbox());
         let Some(ready) = self.handshake.ready_mut() else { return Ok(()) };

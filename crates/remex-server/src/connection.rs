@@ -33,6 +33,9 @@ use crate::{
     supervise::supervise,
 };
 
+/// Hint for a message that the server has no memory for.
+const SEND_LESS: &str = "send less at once, or try again later";
+
 /// How long a client has to read pending messages when its connection closes.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
@@ -271,7 +274,7 @@ impl Connection {
                     ErrorKind::LimitExceeded,
                     format!("the server has no memory for a request of {len} bytes"),
                 );
-                self.outbox.push_error(&id, &error.with_hint("send less at once, or try again later"));
+                self.outbox.push_error(&id, &error.with_hint(SEND_LESS));
             }
             Parsed::Request { id, call } => {
                 let responder = Responder::new(&self.outbox, id.clone(), len);
@@ -303,36 +306,38 @@ impl Connection {
     }
 
     fn too_long(&self, limit: usize, source: Source) -> Option<Stop> {
-        let message = format!("message is longer than {limit} bytes; send it in several");
+        let message = format!("message is longer than {limit} bytes");
+        let error = RpcError::new(ErrorKind::LimitExceeded, message).with_hint("send it in several");
         if source == Source::WebSocket {
-            self.outbox.request_close(TOO_LONG, message);
+            self.outbox.request_close(TOO_LONG, error.to_string());
             return Some(Stop::Violation);
         }
-        self.complain(&RpcError::new(ErrorKind::LimitExceeded, message));
+        self.complain(&error);
         None
     }
 
     fn no_memory(&self, source: Source) -> Option<Stop> {
-        let message =
-            "the server has no memory for a message of this length; send less at once, or try again later";
+        let message = "the server has no memory for a message of this length";
+        let error = RpcError::new(ErrorKind::LimitExceeded, message).with_hint(SEND_LESS);
         if source == Source::WebSocket {
-            self.outbox.request_close(TRY_AGAIN, message);
+            self.outbox.request_close(TRY_AGAIN, error.to_string());
             return Some(Stop::Violation);
         }
-        self.complain(&RpcError::new(ErrorKind::LimitExceeded, message));
+        self.complain(&error);
         None
     }
 
     /// Closes a connection that reserves memory for a message that does not arrive.
     fn on_slow_message(&self, period: Duration, source: Source) -> Stop {
         let message = format!(
-            "received less than 1 MiB of a long message in {period:?} while other connections waited for memory; send shorter messages"
+            "received less than 1 MiB of a long message in {period:?} while other connections waited for memory"
         );
         tracing::debug!(connection = self.outbox.id, error = message, "connection closed");
+        let error = RpcError::new(ErrorKind::LimitExceeded, message).with_hint("send shorter messages");
         if source != Source::WebSocket {
-            self.complain(&RpcError::new(ErrorKind::LimitExceeded, message.as_str()));
+            self.complain(&error);
         }
-        self.outbox.request_close(TRY_AGAIN, message);
+        self.outbox.request_close(TRY_AGAIN, error.to_string());
         Stop::Violation
     }
 

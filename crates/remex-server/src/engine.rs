@@ -461,14 +461,12 @@ pub(crate) fn unknown_process(id: &str) -> RpcError {
 }
 
 fn not_a_terminal(id: &str) -> RpcError {
-    let message = format!("cannot resize process `{id}`: it runs on pipes; start it with `tty`");
-    RpcError::new(ErrorKind::NotATerminal, message)
+    let message = format!("cannot resize process `{id}`: it runs on pipes");
+    RpcError::new(ErrorKind::NotATerminal, message).with_hint("start it with `tty`")
 }
 
 fn no_end_of_input(id: &str) -> RpcError {
-    let message = format!(
-        "process `{id}` runs on a terminal, which has no end of input; \
-         write its end-of-file character (usually 0x04) instead"
-    );
+    let message = format!("process `{id}` runs on a terminal, which has no end of input");
     RpcError::new(ErrorKind::NotSupported, message)
+        .with_hint("write its end-of-file character (usually 0x04) instead")
 }

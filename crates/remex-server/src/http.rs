@@ -198,19 +198,29 @@ impl ExchangeDeadline {
     ) -> Result<T, RpcError> {
         // Timers are never early and may be a little late; with no time left, nothing must be sent.
         if self.at.is_some_and(|at| at <= Instant::now()) {
-            return Err(late(&self.to_string()));
+            return Err(self.error(late));
         }
         tokio::select! {
-            () = self.passed() => Err(late(&self.to_string())),
+            () = self.passed() => Err(self.error(late)),
             done = work => done,
+        }
+    }
+
+    fn error(&self, late: fn(&str) -> RpcError) -> RpcError {
+        match self.timeout_ms {
+            Some(ms) => late(&format!("timed out after {ms} ms")).with_hint(ALLOW_MORE_TIME),
+            None => late("timed out"),
         }
     }
 }
 
+const ALLOW_MORE_TIME: &str = "allow more with `timeoutMs`, or leave it out";
+
+/// The whole sentence, for the last frame of a stream, which has no field for a hint.
 impl fmt::Display for ExchangeDeadline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.timeout_ms {
-            Some(ms) => write!(f, "timed out after {ms} ms; allow more with `timeoutMs`, or leave it out"),
+            Some(ms) => write!(f, "timed out after {ms} ms; {ALLOW_MORE_TIME}"),
             None => f.write_str("timed out"),
         }
     }

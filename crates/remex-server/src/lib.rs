@@ -50,4 +50,4 @@ mod tests;
 pub use remex_process::{raise_file_limit, return_large_blocks};
 
 pub use config::{Auth, Config, HostInfo, Limits, Proxies, Trust};
-pub use server::{ListenError, Server};
+pub use server::{CreateError, Server};

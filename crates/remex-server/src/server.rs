@@ -53,12 +53,24 @@ pub struct Server {
     connection_permits: Arc<Semaphore>,
 }
 
-/// Why a server cannot be created.
+/// Why a server cannot be created: the host has no thread or descriptor left for it.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot start the threads that start processes: {0}; raise the limits on threads and descriptors")]
-pub struct ListenError(io::Error);
+#[error("{}; {}", self.message(), self.hint())]
+pub struct CreateError(io::Error);
 
-impl From<io::Error> for ListenError {
+impl CreateError {
+    /// Returns what failed and why, without what to do about it.
+    pub fn message(&self) -> String {
+        format!("cannot start the threads that start processes: {}", self.0)
+    }
+
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        "raise the limits on threads and descriptors"
+    }
+}
+
+impl From<io::Error> for CreateError {
     fn from(error: io::Error) -> Self {
         // Not as its source: the message contains it already.
         Self(error)
@@ -71,7 +83,7 @@ impl Server {
     /// # Errors
     ///
     /// If the host cannot create the threads that start processes.
-    pub fn new(config: Config) -> Result<Arc<Self>, ListenError> {
+    pub fn new(config: Config) -> Result<Arc<Self>, CreateError> {
         let tags = Tags::new();
         // Started first, while there is little memory to share with it.
         let watchdog = Watchdog::start(&tags).inspect_err(|error| {

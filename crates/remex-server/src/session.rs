@@ -203,17 +203,19 @@ impl Session {
         let (process, start) = Process::prepare(request, placement, followers)?;
         let _changing = self.changing();
         let Some(viewer) = self.controller(controller) else {
-            let message =
-                "the session is no longer attached to this connection; resume it to start processes";
-            return Err(RpcError::new(ErrorKind::SessionAttached, message));
+            let message = "the session is no longer attached to this connection";
+            return Err(
+                RpcError::new(ErrorKind::SessionAttached, message).with_hint("resume it to start processes")
+            );
         };
         process.controlled_by(&viewer);
         let mut processes = self.processes();
         if processes.ended || self.host.is_stopping() {
             return Err(RpcError::new(
                 ErrorKind::ShuttingDown,
-                "the server or the session is ending; nothing new is started",
-            ));
+                "the server or the session is ending and starts nothing new",
+            )
+            .with_hint("connect to another server, or start a new session"));
         }
         if let Some(known) = processes.by_id.get(&process.id) {
             let mismatch = known.spec.start_id.is_some() && process.spec.start_id.is_some();
@@ -223,9 +225,8 @@ impl Session {
             ));
         }
         if processes.live >= limits.processes {
-            let message =
-                format!("session has {} processes, which is its limit; end some first", processes.live);
-            return Err(RpcError::new(ErrorKind::TooManyProcesses, message));
+            let message = format!("session has {} processes, which is its limit", processes.live);
+            return Err(RpcError::new(ErrorKind::TooManyProcesses, message).with_hint("end some first"));
         }
         process.set_live(true);
         processes.live += 1;
@@ -332,8 +333,8 @@ impl Session {
             return Ok(());
         }
         let live = self.processes().live;
-        let message = format!("{live} processes of the session are still alive; check them on the host");
-        Err(RpcError::new(ErrorKind::Internal, message))
+        let message = format!("{live} processes of the session are still alive");
+        Err(RpcError::new(ErrorKind::Internal, message).with_hint("check them on the host"))
     }
 
     /// Refuses new starts and kills running processes. Does not reach processes that have left their group.

@@ -38,8 +38,8 @@ pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
 
 /// Returns the answer to a request whose handler panicked.
 pub(crate) fn defect() -> RpcError {
-    RpcError::new(ErrorKind::Internal, "request handler panicked; see the server's log")
-        .with_hint("this is a defect of the server; report it with the log")
+    RpcError::new(ErrorKind::Internal, "request handler panicked")
+        .with_hint("this is a defect of the server; report it with the server's log")
 }
 
 fn log(payload: &(dyn Any + Send)) -> Panicked {

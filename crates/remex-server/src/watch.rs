@@ -88,15 +88,14 @@ impl Watches {
         let trees = &mut self.trees;
         trees.retain(|_, end| !end.is_cancelled());
         if trees.contains_key(&watch_id) {
-            let message =
-                format!("watch id {watch_id} is in use; end it with `fs/unwatch`, or choose another");
-            return Err(RpcError::new(ErrorKind::IdInUse, message));
+            return Err(RpcError::new(ErrorKind::IdInUse, format!("watch id {watch_id} is in use"))
+                .with_hint("end it with `fs/unwatch`, or choose another"));
         }
         if trees.len() >= limit {
-            let message = format!(
-                "this connection already has {limit} watches, which is the limit; end some with `fs/unwatch`"
+            let message = format!("this connection already has {limit} watches, which is the limit");
+            return Err(
+                RpcError::new(ErrorKind::LimitExceeded, message).with_hint("end some with `fs/unwatch`")
             );
-            return Err(RpcError::new(ErrorKind::LimitExceeded, message));
         }
         let end = CancellationToken::new();
         trees.insert(watch_id, end.clone());

@@ -125,8 +125,12 @@ fn proxies(proxies: &Proxies) -> [Result<Option<Proxy>, RpcError>; 2] {
         };
         let made = check_scheme(url).and_then(|()| make(url).map_err(causes));
         let cannot = "with which the server was started, cannot be used";
-        made.map(|proxy| Some(proxy.no_proxy(none.clone())))
-            .map_err(|why| failed(&format!("the proxy in `{variable}`, {cannot}: {why}")))
+        made.map(|proxy| Some(proxy.no_proxy(none.clone()))).map_err(|why| {
+            let schemes = PROXY_SCHEMES.join(", ");
+            failed(&format!("the proxy in `{variable}`, {cannot}: {why}")).with_hint(format!(
+                "set `{variable}` to a URL with one of the schemes {schemes}, and restart the server"
+            ))
+        })
     };
     [named("http_proxy", http, |url| Proxy::http(url)), named("https_proxy", https, |url| Proxy::https(url))]
 }
@@ -135,7 +139,7 @@ fn proxies(proxies: &Proxies) -> [Result<Option<Proxy>, RpcError>; 2] {
 fn check_scheme(proxy: &str) -> Result<(), String> {
     match proxy.split_once("://") {
         Some((scheme, _)) if !PROXY_SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme)) => {
-            Err(format!("its scheme is `{scheme}`; use {}", PROXY_SCHEMES.join(", ")))
+            Err(format!("its scheme is `{scheme}`"))
         }
         _ => Ok(()),
     }

@@ -4,13 +4,16 @@
 
 use std::{
     ffi::OsString,
+    fmt,
     fs::File,
     io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use remex_client::environment::{DefinitionError, DefinitionErrors, Definitions, Id, InvalidVariable};
+use remex_client::environment::{
+    DefinitionError, DefinitionErrors, Definitions, FileError, Id, InvalidVariable,
+};
 
 /// The variables that may contain an address, in the order of precedence.
 const VARIABLES: [&str; 2] = ["REMEX_URL", "CODEX_EXEC_SERVER_URL"];
@@ -54,19 +57,15 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
     /// Something in the file is ignored, or does not work.
-    #[error("{0}")]
     File(DefinitionError),
     /// The token of an environment cannot be read; the other environments are not affected.
-    #[error("{0}")]
     Token(DefinitionError),
     /// A file that contains a token is readable by other users.
-    #[error("`{}` contains a token and is readable by other users; run `chmod 600` on it, or use `auth_bearer_token_file`", path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
     },
     /// A variable is ignored, because the file takes precedence.
-    #[error("{variable} is ignored, because `{}` exists; add its address to the file, or remove the file", path.display())]
     Replaced {
         /// The variable.
         variable: &'static str,
@@ -74,7 +73,6 @@ pub enum Warning {
         path: PathBuf,
     },
     /// The environments file of Codex is not read.
-    #[error("`{}` is not read; copy or link it to `{}` to use it", codex.display(), ours.display())]
     CodexFile {
         /// The file of Codex.
         codex: PathBuf,
@@ -83,23 +81,82 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// Returns what is unexpected, without what to do about it.
+    pub fn message(&self) -> String {
+        match self {
+            Self::File(error) | Self::Token(error) => error.message(),
+            Self::Exposed { path } => {
+                format!("`{}` contains a token and is readable by other users", path.display())
+            }
+            Self::Replaced { variable, path } => {
+                format!("{variable} is ignored, because `{}` exists", path.display())
+            }
+            Self::CodexFile { codex, .. } => format!("`{}` is not read", codex.display()),
+        }
+    }
+
+    /// Returns what to do about it, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::File(error) | Self::Token(error) => error.hint(),
+            Self::Exposed { .. } => Some("run `chmod 600` on it, or use `auth_bearer_token_file`".to_owned()),
+            Self::Replaced { .. } => Some("add its address to the file, or remove the file".to_owned()),
+            Self::CodexFile { ours, .. } => {
+                Some(format!("copy or link it to `{}` to use it", ours.display()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())?;
+        self.hint().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+    }
+}
+
 /// Why the environments cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
-    /// The file cannot be read.
+pub enum Error {
+    /// The file cannot be read, or is not safe to use.
     #[error("cannot read `{}`: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
-        error: io::Error,
+        error: FileError,
     },
     /// The file has errors.
     #[error("{0}")]
-    Mistakes(#[from] DefinitionErrors),
+    Invalid(#[from] DefinitionErrors),
     /// A variable has an invalid value.
     #[error("{0}")]
     Variable(#[from] InvalidVariable),
+}
+
+impl Error {
+    /// Returns what failed and why, without what to do about it.
+    ///
+    /// Several errors in one file are one line each, with what to do about it.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Unreadable { path, error } => {
+                format!("cannot read `{}`: {}", path.display(), error.message)
+            }
+            Self::Invalid(errors) => errors.message(),
+            Self::Variable(error) => error.message(),
+        }
+    }
+
+    /// Returns what to do about it, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unreadable { error, .. } => error.hint.clone(),
+            Self::Invalid(errors) => errors.hint(),
+            Self::Variable(error) => Some(error.hint.clone()),
+        }
+    }
 }
 
 /// Returns the environments that the user has configured; `env` returns the value of a variable.
@@ -114,7 +171,7 @@ pub enum Problem {
 ///
 /// # Errors
 ///
-/// [`Problem`], also when a file is unsafe to use: see [`read`].
+/// [`Error`], also when a file is unsafe to use: see [`read`].
 ///
 /// ```
 /// use remex::environments::{Source, configured};
@@ -123,7 +180,7 @@ pub enum Problem {
 /// assert_eq!(found.source, Source::Variable("REMEX_URL"));
 /// assert_eq!(found.definitions.default.unwrap().as_str(), "remote");
 /// ```
-pub fn configured(env: impl Fn(&str) -> Option<OsString>) -> Result<Configured, Problem> {
+pub fn configured(env: impl Fn(&str) -> Option<OsString>) -> Result<Configured, Error> {
     let ours = file(&env);
     let env = |name: &str| env(name).filter(|value| !value.is_empty());
     let home = env("HOME").map(PathBuf::from);
@@ -176,7 +233,7 @@ pub fn file(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// [`Problem`] when the environments file cannot be read, is refused, or has errors. An error in a token file affects
+/// [`Error`] when the environments file cannot be read, is refused, or has errors. An error in a token file affects
 /// only one environment: see [`Configured::token_error`].
 ///
 /// ```
@@ -189,8 +246,8 @@ pub fn file(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 /// fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
 /// assert_eq!(read(&path).unwrap().definitions.environments.len(), 1);
 /// ```
-pub fn read(path: &Path) -> Result<Configured, Problem> {
-    let unreadable = |error| Problem::Unreadable { path: path.to_owned(), error };
+pub fn read(path: &Path) -> Result<Configured, Error> {
+    let unreadable = |error| Error::Unreadable { path: path.to_owned(), error };
     let (text, access) = contents(path).map_err(unreadable)?;
     access.allows_programs().map_err(unreadable)?;
     checked(&text, path, &access)
@@ -214,7 +271,7 @@ pub fn read(path: &Path) -> Result<Configured, Problem> {
 /// fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
 /// assert!(token(&path).is_err());
 /// ```
-pub fn token(path: &Path) -> io::Result<String> {
+pub fn token(path: &Path) -> Result<String, FileError> {
     let (token, access) = contents(path)?;
     access.allows_token().map(|()| token.trim().to_owned())
 }
@@ -225,7 +282,7 @@ pub fn token(path: &Path) -> io::Result<String> {
 ///
 /// # Errors
 ///
-/// [`Problem`] when the text has errors.
+/// [`Error`] when the text has errors.
 ///
 /// ```
 /// use std::path::Path;
@@ -235,11 +292,11 @@ pub fn token(path: &Path) -> io::Result<String> {
 /// assert!(check("[[environments]]\nid = 'dev'\nurl = 'ws://dev:4000'\n", path).is_ok());
 /// assert!(check("default = 'dev'", path).unwrap_err().to_string().starts_with("environments.toml:1: "));
 /// ```
-pub fn check(text: &str, path: &Path) -> Result<Configured, Problem> {
+pub fn check(text: &str, path: &Path) -> Result<Configured, Error> {
     checked(text, path, &Access { owner: Owner::User, mode: 0o600 })
 }
 
-fn checked(text: &str, path: &Path, access: &Access) -> Result<Configured, Problem> {
+fn checked(text: &str, path: &Path, access: &Access) -> Result<Configured, Error> {
     let mut draft = Definitions::parse(text, path)?;
     let mut warnings: Vec<_> = std::mem::take(&mut draft.warnings).into_iter().map(Warning::File).collect();
     if draft.has_token() && access.others_can_read() {
@@ -258,16 +315,16 @@ fn is_there(path: &Path) -> bool {
         .is_err_and(|error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
 }
 
-fn contents(path: &Path) -> io::Result<(String, Access)> {
+fn contents(path: &Path) -> Result<(String, Access), FileError> {
     // Opening a FIFO would block.
     if !path.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        return Err(refusal(io::ErrorKind::InvalidInput, "it is not a regular file", "name a regular file"));
     }
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     let mut text = String::new();
     if file.take(MAX_FILE_LEN + 1).read_to_string(&mut text)? as u64 > MAX_FILE_LEN {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than 1 MiB; check the path"));
+        return Err(refusal(io::ErrorKind::InvalidData, "it is longer than 1 MiB", "check the path"));
     }
     let owner = match metadata.uid() {
         uid if uid == rustix::process::geteuid().as_raw() => Owner::User,
@@ -291,26 +348,28 @@ enum Owner {
 }
 
 impl Access {
-    fn allows_programs(&self) -> io::Result<()> {
+    fn allows_programs(&self) -> Result<(), FileError> {
         if self.owner == Owner::Other {
-            return Err(refusal(
-                "it belongs to another user, who could make it run programs; take ownership with `chown`",
+            return Err(denied(
+                "it belongs to another user, who could make it run programs",
+                "take ownership with `chown`",
             ));
         }
         if self.others_can_write() {
-            return Err(refusal(
-                "other users can write to it, and could make it run programs; run `chmod go-w` on it",
+            return Err(denied(
+                "other users can write to it, and could make it run programs",
+                "run `chmod go-w` on it",
             ));
         }
         Ok(())
     }
 
-    fn allows_token(&self) -> io::Result<()> {
+    fn allows_token(&self) -> Result<(), FileError> {
         if self.others_can_write() {
-            return Err(refusal("other users can write to it; run `chmod 600` on it"));
+            return Err(denied("other users can write to it", "run `chmod 600` on it"));
         }
         if self.others_can_read() && self.owner == Owner::User {
-            return Err(refusal("other users can read it; run `chmod 600` on it, and change the token"));
+            return Err(denied("other users can read it", "run `chmod 600` on it, and change the token"));
         }
         Ok(())
     }
@@ -324,8 +383,12 @@ impl Access {
     }
 }
 
-fn refusal(reason: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, reason)
+fn denied(message: &str, hint: &str) -> FileError {
+    refusal(io::ErrorKind::PermissionDenied, message, hint)
+}
+
+fn refusal(kind: io::ErrorKind, message: &str, hint: &str) -> FileError {
+    FileError { kind, message: message.to_owned(), hint: Some(hint.to_owned()) }
 }
 
 #[cfg(test)]

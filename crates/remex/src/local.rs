@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use remex_client::{Link, Target};
 use remex_rpc::memory::{self, ClientEnd};
-use remex_server::{Config, ListenError, Server};
+use remex_server::{Config, CreateError, Server};
 
 /// A server in this process: messages are passed as values, without a socket or another program.
 ///
@@ -53,7 +53,7 @@ impl Local {
     /// assert_eq!(local.target().to_string(), "this machine");
     /// # Ok(()) }
     /// ```
-    pub fn here() -> Result<Self, ListenError> {
+    pub fn here() -> Result<Self, CreateError> {
         Self::new(crate::config_from_env())
     }
 
@@ -73,7 +73,7 @@ impl Local {
     /// assert_eq!(output.stdout, b"no home\n");
     /// # Ok(()) }
     /// ```
-    pub fn new(config: Config) -> Result<Self, ListenError> {
+    pub fn new(config: Config) -> Result<Self, CreateError> {
         Ok(Self { server: Arc::new(OwnedServer { server: Server::new(config)? }) })
     }
 

@@ -84,8 +84,8 @@ fn explain(error: &Error) -> Failure {
             if !argument.starts_with('-') && ["remex env add", "remex env set"].contains(&&*command) {
                 help.push_str("; put a program such as `ssh HOST remex proxy` after `--`");
             }
-            if let Some(todo) = path_syntax_hint(&command, argument) {
-                return Failure::usage(format!("unexpected option `{argument}`"), todo);
+            if let Some(hint) = path_syntax_hint(&command, argument) {
+                return Failure::usage(format!("unexpected option `{argument}`"), hint);
             }
             let noun = if argument.starts_with('-') { "option" } else { "argument" };
             let suggested = words(ContextKind::SuggestedArg).first().copied();
@@ -94,8 +94,8 @@ fn explain(error: &Error) -> Failure {
         ErrorKind::InvalidSubcommand => {
             let typed = word(ContextKind::InvalidSubcommand);
             let meant = nearest(&command, typed).map(|name| format!("{command} {name}"));
-            let todo = format!("`{command} --help` lists the commands");
-            Failure::usage(suggesting(format!("unknown command `{typed}`"), meant.as_deref()), todo)
+            let hint = format!("`{command} --help` lists the commands");
+            Failure::usage(suggesting(format!("unknown command `{typed}`"), meant.as_deref()), hint)
         }
         ErrorKind::MissingRequiredArgument => {
             let missing: Vec<_> =
@@ -121,8 +121,8 @@ fn explain(error: &Error) -> Failure {
             let source = error.source();
             let what = format!("cannot use `{}` as `{argument}`", word(ContextKind::InvalidValue));
             match source.and_then(|source| source.downcast_ref::<InvalidArg>()) {
-                Some(invalid) => Failure::usage(format!("{what}: {}", invalid.why), invalid.hint.as_str()),
-                None => Failure::usage(format!("{what}: {}", source.map(reason).unwrap_or_default()), help),
+                Some(invalid) => Failure::usage(what, invalid.hint.as_str()).because(invalid.why.as_str()),
+                None => Failure::usage(what, help).because(source.map(reason).unwrap_or_default()),
             }
         }
         ErrorKind::ArgumentConflict => {

@@ -53,11 +53,9 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     };
     connections.close().await;
     outcome.map_err(|failure| match failure.kind() {
-        Kind::Unreachable if report.has_begun() => Failure::of(
-            Kind::Unreachable,
-            failure.what(),
-            "repeat the command to resume once the host is reachable",
-        ),
+        Kind::Unreachable if report.has_begun() => {
+            failure.with_hint("repeat the command to resume once the host is reachable")
+        }
         _ => failure,
     })
 }
@@ -69,12 +67,10 @@ async fn copy(flags: &Flags, connections: &mut Connections, report: &Arc<Report>
         let remote_path = connections.reach(arg, move |text| teller.note(text)).await?;
         if remote_path.at.client.welcome().server.name.is_empty() {
             return Err(Failure::new(
-                format!(
-                    "cannot copy with `{}`: its server is not remex, and does not support renames and hashes",
-                    text::plain(&arg.shown())
-                ),
+                format!("cannot copy with `{}`", text::plain(&arg.shown())),
                 "run `remex serve` there",
-            ));
+            )
+            .because("its server is not remex, and does not support renames and hashes"));
         }
         remote_paths.push(remote_path);
     }

@@ -70,7 +70,7 @@ async fn there(endpoint: &Endpoint, limit: Duration) -> Result<Vec<Finding>, Fai
             Ok(found) => report.findings.extend(found),
             Err(_) => report.findings.push(
                 Finding::new("host", Verdict::Failed, "timed out")
-                    .hint("raise `--timeout`, or find out what blocks the server"),
+                    .with_hint("raise `--timeout`, or find out what blocks the server"),
             ),
         }
     }

@@ -48,7 +48,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         }
         Err(failure) if copy.differs_from(before.as_deref()) => {
             let kept = format!("your version is in {}; compare the two, then try again", copy.file.display());
-            Err(Failure::of(failure.kind(), failure.what(), kept))
+            Err(failure.with_hint(kept))
         }
         Err(failure) => {
             copy.remove();

@@ -56,9 +56,10 @@ fn kill_mode(flags: &Flags) -> Result<KillMode, Failure> {
         (true, None | Some(SignalName::Term)) => Ok(KillMode::Tree(Termination::Graceful(flags.grace))),
         (true, Some(SignalName::Kill)) => Ok(KillMode::Tree(Termination::Kill)),
         (true, Some(other)) => Err(Failure::usage(
-            format!("cannot send {other} to a whole tree: `--tree` supports only TERM and KILL"),
+            format!("cannot send {other} to a whole tree"),
             "omit `--tree` to signal the process and its group",
-        )),
+        )
+        .because("`--tree` supports only TERM and KILL")),
     }
 }
 
@@ -70,22 +71,19 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
         KillMode::Signal(signal) if row.is_running() => {
             match process.signal(signal).await {
                 Err(error) if ProcessRef::is_forgotten(&error) => {
-                    return Err(Failure::new(
-                        format!("cannot kill `{name}`: it has already exited"),
-                        "see `remex ps`",
-                    ));
+                    return Err(Failure::new(format!("cannot kill `{name}`"), "see `remex ps`")
+                        .because("it has already exited"));
                 }
                 sent => sent?,
             }
             Ok(format!("sent {signal} to {}", row.described()))
         }
-        KillMode::Signal(_) if row.is_alive() => Err(Failure::new(
-            format!(
-                "cannot signal `{name}`: it has exited ({outcome}), but processes it started are still running{}",
+        KillMode::Signal(_) if row.is_alive() => {
+            Err(Failure::new(format!("cannot signal `{name}`"), "add `--tree` to end them").because(format!(
+                "it has exited ({outcome}), but processes it started are still running{}",
                 pids(&row.entry.living_pids)
-            ),
-            "add `--tree` to end them",
-        )),
+            )))
+        }
         KillMode::Tree(mode) if row.is_alive() => {
             match process.terminate_tree(mode).await {
                 // Its session has ended, and the tree with it.
@@ -101,7 +99,8 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
             }
             Ok(format!("ended {name}{}", pids(&row.entry.living_pids)))
         }
-        _ => Err(Failure::new(format!("cannot kill `{name}`: it has exited ({outcome})"), "see `remex ps`")),
+        _ => Err(Failure::new(format!("cannot kill `{name}`"), "see `remex ps`")
+            .because(format!("it has exited ({outcome})"))),
     }
 }
 

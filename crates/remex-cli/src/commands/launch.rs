@@ -137,12 +137,12 @@ impl Launch<'_> {
                 .any(|row| row.entry.session_id == holder.session_id && runs(row.entry.state));
         if busy {
             let _ = client.end().await;
-            return Err(Failure::new(
-                format!("cannot start `{name}`: a process with that name is already running"),
-                format!(
-                    "choose another `--name`, attach to it with `remex attach {name}`, or end it with `remex kill --tree {name}`"
-                ),
-            ));
+            let hint = format!(
+                "choose another `--name`, attach to it with `remex attach {name}`, or end it with `remex kill --tree \
+                 {name}`"
+            );
+            let failure = Failure::new(format!("cannot start `{name}`"), hint);
+            return Err(failure.because("a process with that name is already running"));
         }
         client.end_session(holder.session_id).await?;
         Ok(client.end().await?)
@@ -183,12 +183,11 @@ impl Launch<'_> {
         command.input(self.input).retain(self.retain()).start().await.map_err(|error| {
             let failure = Failure::from(error);
             match program.to_str() {
-                Some(line) if failure.kind() == Kind::ProgramNotFound && is_line(line, args) => {
-                    failure.hint(format!(
+                Some(line) if failure.kind() == Kind::ProgramNotFound && is_line(line, args) => failure
+                    .with_hint(format!(
                         "it is not run through a shell: remove the quotes, or use `sh -c {}`",
                         text::quoted(line)
-                    ))
-                }
+                    )),
                 _ => failure,
             }
         })
@@ -215,7 +214,8 @@ impl Launch<'_> {
             return Ok(there.map(OsString::from));
         }
         let here = std::env::current_dir().map_err(|error| {
-            Failure::io("determine the current directory", &error).hint("change to an existing directory")
+            Failure::io("determine the current directory", &error)
+                .with_hint("change to an existing directory")
         })?;
         let directory = self.cwd.as_ref().map_or_else(|| here.clone(), |path| here.join(expand_home(path)));
         Ok(Some(directory.into_os_string()))
@@ -252,9 +252,10 @@ fn is_line(program: &str, args: &[OsString]) -> bool {
 pub(crate) fn cannot_detach(endpoint: &str) -> Failure {
     Failure::of(
         Kind::Failed,
-        format!("cannot keep processes running on {endpoint}: its server ends them with the connection"),
+        format!("cannot keep processes running on {endpoint}"),
         "use `remex proxy` instead of `remex serve --listen stdio` as its program, or connect to a socket",
     )
+    .because("its server ends them with the connection")
 }
 
 fn own_env() -> Vec<(String, String)> {

@@ -66,7 +66,8 @@ async fn all(
     }
     while let Some(ended) = following.join_next().await {
         ended.unwrap_or_else(|error| {
-            Err(Failure::new(format!("printing the output ended early: {error}"), "report this as a defect"))
+            Err(Failure::new("printing the output ended early", "report this as a defect")
+                .because(error.to_string()))
         })?;
     }
     Ok(())

@@ -154,7 +154,7 @@ impl Printer<'_> {
                     page.push(b',');
                 }
                 let text = serde_json::to_string(&entry.listed()).map_err(|error| {
-                    Failure::new(format!("cannot print JSON: {error}"), "report this as a defect")
+                    Failure::new("cannot print JSON", "report this as a defect").because(error.to_string())
                 })?;
                 page.extend_from_slice(text.as_bytes());
             } else {

@@ -34,7 +34,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         everywhere().await?
     } else {
         let Some(endpoint) = flags.on.find(DefaultEndpoint::RunningUserServer).await? else {
-            print::note(user_server::not_running().await.what());
+            print::note(user_server::not_running().await.message());
             return print(flags, &[]).map(|()| 0);
         };
         if !flags.quiet && !flags.format.json {
@@ -73,10 +73,8 @@ async fn everywhere() -> Result<(Vec<Listed>, u8), Failure> {
     let (mut rows, mut code) = (Vec::new(), 0);
     for (name, look) in looks {
         let listed = look.await.unwrap_or_else(|error| {
-            Err(Failure::new(
-                format!("listing the processes ended early: {error}"),
-                "report this as a defect",
-            ))
+            Err(Failure::new("listing the processes ended early", "report this as a defect")
+                .because(error.to_string()))
         });
         match listed {
             Ok(listed) => rows.extend(listed),

@@ -12,8 +12,8 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let row = processes.find(&flags.name)?;
-    let cannot = |why: &str, todo: &str| {
-        Err(Failure::new(format!("cannot resize `{}`: {why}", plain(&row.name)), todo))
+    let cannot = |why: &str, hint: &str| {
+        Err(Failure::new(format!("cannot resize `{}`", plain(&row.name)), hint).because(why))
     };
     if !row.entry.tty {
         return cannot("it has no terminal", "start it with `remex run -t`");

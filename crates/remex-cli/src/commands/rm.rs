@@ -32,9 +32,10 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         let why =
             if row.is_running() { "it is running" } else { "a process it started keeps its output open" };
         return Err(Failure::new(
-            format!("cannot remove `{name}`: {why}"),
+            format!("cannot remove `{name}`"),
             format!("end it with `remex kill --tree {name}` first"),
-        ));
+        )
+        .because(why));
     }
     remove(&processes, &rows).await?;
     let _ = client.end().await;
@@ -43,7 +44,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 
 pub(crate) async fn prune(flags: &Prune) -> Outcome {
     let Some(endpoint) = flags.on.find(DefaultEndpoint::RunningUserServer).await? else {
-        print::note(user_server::not_running().await.what());
+        print::note(user_server::not_running().await.message());
         return Ok(0);
     };
     let client = endpoint.connect(|_| {}).await?;

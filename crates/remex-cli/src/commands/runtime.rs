@@ -29,5 +29,5 @@ pub(crate) fn build(builder: &mut Builder, exit_code: u8) -> Result<Runtime, Fai
 }
 
 fn no_runtime(error: &dyn Display) -> Failure {
-    Failure::new(format!("cannot start the runtime: {error}"), NO_ROOM)
+    Failure::new("cannot start the runtime", NO_ROOM).because(error.to_string())
 }

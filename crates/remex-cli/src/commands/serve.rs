@@ -50,7 +50,7 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     let (passed, named): (Vec<_>, Vec<_>) = flags.listen.iter().partition(|url| *url == "systemd");
     let addresses = named.iter().map(|url| ListenAddress::from_str(url)).collect::<Result<Vec<_>, _>>();
-    let addresses = addresses.map_err(|error| Failure::from_library(Kind::Usage, &error.to_string()))?;
+    let addresses = addresses.map_err(|error| Failure::usage(error.message(), error.hint()))?;
     match flags.background {
         None => {}
         Some(Background::Fork) => return fork(),
@@ -94,8 +94,7 @@ fn fork() -> Result<(), Failure> {
 }
 
 async fn serve(plan: Plan) -> Result<(), Failure> {
-    let server =
-        Server::new(plan.config).map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?;
+    let server = Server::new(plan.config).map_err(|error| Failure::new(error.message(), error.hint()))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot("wait for SIGTERM"))?;
     // A handler keeps the signal from killing the server: exceeding the limit is then an ordinary write error.
     let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).map_err(cannot("wait for SIGXFSZ"))?;
@@ -140,7 +139,7 @@ async fn listeners(addresses: &[ListenAddress], inherited: Vec<Inherited>) -> Re
     let mut listeners = Vec::new();
     for address in addresses.iter().filter(|address| **address != ListenAddress::Stdio) {
         let bound = Listener::bind(address).await;
-        listeners.push(bound.map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?);
+        listeners.push(bound.map_err(|error| Failure::new(error.message(), error.hint()))?);
     }
     for socket in inherited {
         listeners.push(Listener::adopt(socket).map_err(cannot("listen on a socket from systemd"))?);
@@ -150,7 +149,7 @@ async fn listeners(addresses: &[ListenAddress], inherited: Vec<Inherited>) -> Re
 
 /// Returns a function that converts an I/O error to a failure.
 fn cannot(action: &str) -> impl Fn(io::Error) -> Failure {
-    move |error| Failure::bare(Kind::Failed, format!("cannot {action}: {error}"))
+    move |error| Failure::bare(Kind::Failed, format!("cannot {action}")).because(error.to_string())
 }
 
 /// Waits for the idle timeout, if there is one.
@@ -236,11 +235,10 @@ fn config(flags: &Flags, auth: Auth) -> Config {
 fn check_exposure(socket: &SocketAddr, auth: &Auth) -> Result<(), Failure> {
     if *auth == Auth::Open && !socket.ip().is_loopback() {
         return Err(Failure::usage(
-            format!(
-                "cannot listen on ws://{socket} without authentication: anyone who can reach it could run commands here"
-            ),
+            format!("cannot listen on ws://{socket} without authentication"),
             "add `--ws-auth capability-token --ws-token-file PATH`, or listen on 127.0.0.1",
-        ));
+        )
+        .because("anyone who can reach it could run commands here"));
     }
     Ok(())
 }
@@ -282,14 +280,14 @@ fn digest(hex: &str) -> Result<[u8; 32], Failure> {
 fn token(path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let shown = path.display();
-        let todo = match error.kind() {
+        let hint = match error.kind() {
             io::ErrorKind::NotFound => {
                 let file = crate::render::text::quoted(&shown.to_string());
                 format!("make one with `(umask 077 && head -c 32 /dev/urandom | base64 > {file})`, or check the path")
             }
             _ => "check the path and its permissions".to_owned(),
         };
-        Failure::new(format!("cannot read the token file `{shown}`: {error}"), todo)
+        Failure::new(format!("cannot read the token file `{shown}`"), hint).because(error.to_string())
     })?;
     let token = text.trim();
     if token.is_empty() {
@@ -303,7 +301,8 @@ fn token(path: &Path) -> Result<String, Failure> {
 
 fn start_log(filter: &str) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| {
-        Failure::usage(format!("`--log {filter}` is not a filter: {error}"), "use a level such as `info`")
+        Failure::usage(format!("`--log {filter}` is not a filter"), "use a level such as `info`")
+            .because(error.to_string())
     })?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
     Ok(())

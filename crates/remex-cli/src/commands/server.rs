@@ -98,10 +98,8 @@ async fn stop(flags: &Stop) -> Outcome {
     if !running.is_empty() && !flags.force {
         let names = running.join(", ");
         if !confirm::is_possible() {
-            return Err(Failure::new(
-                format!("cannot stop your remex server: {names} would end with it"),
-                "add `--force` to end them",
-            ));
+            return Err(Failure::new("cannot stop your remex server", "add `--force` to end them")
+                .because(format!("{names} would end with it")));
         }
         if !confirm::ask(&format!("{names} will end with your remex server; stop it?")).await {
             return Err(Failure::new(

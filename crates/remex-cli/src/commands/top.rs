@@ -53,10 +53,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
-        return Err(Failure::usage(
-            "cannot show a live view: standard input and output are not a terminal",
-            "use `remex ps`, in scripts with `--json`",
-        ));
+        return Err(Failure::usage("cannot show a live view", "use `remex ps`, in scripts with `--json`")
+            .because("standard input and output are not a terminal"));
     }
     let mut signals = Signals::listen()?;
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
@@ -378,7 +376,7 @@ impl Top {
     }
 
     fn fail(&mut self, failure: &Failure) {
-        self.state.trouble = Some(format!("connection lost; retrying: {}", failure.what()));
+        self.state.trouble = Some(format!("connection lost; retrying: {}", failure.message()));
     }
 }
 

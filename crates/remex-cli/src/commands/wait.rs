@@ -46,7 +46,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         let mut ended = Vec::new();
         for (row, waiting) in rows.into_iter().zip(waiting) {
             let end = waiting.await.map_err(|error| {
-                Failure::new(format!("a wait ended early: {error}"), "report this as a defect")
+                Failure::new("a wait ended early", "report this as a defect").because(error.to_string())
             })?;
             ended.push((row, end?));
         }

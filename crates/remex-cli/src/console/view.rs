@@ -491,9 +491,10 @@ impl Broken {
         match self {
             Self::NobodyReads => Ok(Ending::OutputClosed),
             Self::Failed(reason) => Err(Failure::new(
-                format!("cannot write the output of the command: {reason}"),
+                "cannot write the output of the command",
                 "free some space, or redirect the output elsewhere",
-            )),
+            )
+            .because(reason.to_string())),
         }
     }
 }

@@ -19,7 +19,7 @@ use remex::{
 };
 use remex_client::{
     Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target,
-    environment::{DefinitionErrorKind, Id, Local as Includes},
+    environment::{Id, Local as Includes},
 };
 
 use crate::{
@@ -128,7 +128,7 @@ pub(crate) async fn default_endpoint(otherwise: DefaultEndpoint) -> Result<Optio
 impl Endpoint {
     /// Creates a server in this process; must be called within a runtime.
     pub(crate) fn in_process() -> Result<Self, Failure> {
-        let local = Local::here().map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?;
+        let local = Local::here().map_err(|error| Failure::new(error.message(), error.hint()))?;
         Ok(Self {
             name: "local".to_owned(),
             kind: EndpointKind::InProcess,
@@ -151,20 +151,14 @@ impl Endpoint {
     pub(crate) fn named_with_token(word: &str, token_file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = token_file else { return Self::named(word) };
         let token = token(path).map_err(|error| {
-            let what = format!("cannot use the token file `{}`: {error}", path.display());
-            let failure = Failure::from_library(Kind::Usage, &what);
-            if failure.todo().is_some() {
-                failure
-            } else {
-                failure.hint("use your own file that contains only the token")
-            }
+            Failure::bare(Kind::Usage, format!("cannot use the token file `{}`", path.display()))
+                .because(error.message)
+                .with_hint(error.hint.as_deref().unwrap_or("use your own file that contains only the token"))
         })?;
         let mut endpoint = Self::named_with(word, TokenFrom::Elsewhere)?;
         let Target::WebSocket(socket) = &mut endpoint.target else {
-            return Err(Failure::usage(
-                format!("`{word}` does not use a token: only `ws://` addresses do"),
-                "omit `--token-file`",
-            ));
+            return Err(Failure::usage(format!("`{word}` does not use a token"), "omit `--token-file`")
+                .because("only `ws://` addresses do"));
         };
         socket.bearer = Some(token);
         Ok(endpoint)
@@ -188,7 +182,7 @@ impl Endpoint {
         let environments = configured_environments()?;
         let id = Id::new(word).map_err(|_| {
             let what = format!("`{word}` is neither the name of an environment nor an address");
-            let todo = if word.contains(':') {
+            let hint = if word.contains(':') {
                 format!("write `ws://{word}` for a server, or a name from `remex env list`")
             } else {
                 format!(
@@ -196,7 +190,7 @@ impl Endpoint {
                      `ws://host:port` for a server, or a name from `remex env list`"
                 )
             };
-            Failure::usage(what, todo)
+            Failure::usage(what, hint)
         })?;
         let token_error = environments.token_error(&id);
         tell(environments.warnings.iter().filter(|warning| match warning {
@@ -205,14 +199,13 @@ impl Endpoint {
             _ => true,
         }));
         if let Some(token_error) = token_error.filter(|_| token == TokenFrom::Environment) {
-            let failure = Failure::from_library(Kind::Failed, &token_error.to_string());
-            return Err(match &token_error.kind {
-                DefinitionErrorKind::TokenFile { .. } if failure.todo().is_none() => failure.hint(format!(
+            let hint = token_error.hint().unwrap_or_else(|| {
+                format!(
                     "write the token to that file, or choose another one with `remex env set {id} --token-file \
                      PATH`"
-                )),
-                _ => failure,
+                )
             });
+            return Err(Failure::new(token_error.message(), hint));
         }
         if id == Id::local() && environments.definitions.local == Includes::Included {
             return Self::in_process();
@@ -252,16 +245,12 @@ impl Endpoint {
             return Ok(rest.to_owned());
         }
         let base = base.ok_or_else(|| {
-            Failure::usage(
-                format!("cannot resolve `{path}`: the server does not report its working directory"),
-                "give an absolute path",
-            )
+            Failure::usage(format!("cannot resolve `{path}`"), "give an absolute path")
+                .because("the server does not report its working directory")
         })?;
         let base = base.native().ok().and_then(|base| base.to_str()).ok_or_else(|| {
-            Failure::usage(
-                format!("cannot resolve `{path}`: the working directory of the server is not UTF-8"),
-                "give an absolute path",
-            )
+            Failure::usage(format!("cannot resolve `{path}`"), "give an absolute path")
+                .because("the working directory of the server is not UTF-8")
         })?;
         let joined = Path::new(base).join(rest);
         Ok(joined.display().to_string())
@@ -345,12 +334,12 @@ impl Endpoint {
         match status.as_str() {
             SSH_FAILED => {
                 login.args.push("true".to_owned());
-                let todo =
+                let hint =
                     format!("run {login} at a terminal; once that works without a prompt, this works too");
-                Failure::of(Kind::Unreachable, error.to_string(), todo)
+                Failure::from(error).with_hint(hint)
             }
             NO_SUCH_COMMAND => {
-                let todo = match Id::new(self.name.as_str()) {
+                let hint = match Id::new(self.name.as_str()) {
                     Ok(id) => format!("install remex there with `remex env set {id} --install`"),
                     Err(_) => {
                         "install remex there with `remex env add NAME ssh://… --install`, and use NAME \
@@ -358,7 +347,7 @@ impl Endpoint {
                             .to_owned()
                     }
                 };
-                Failure::of(Kind::Unreachable, error.to_string(), todo)
+                Failure::from(error).with_hint(hint)
             }
             _ => error.into(),
         }
@@ -375,17 +364,14 @@ impl Endpoint {
                 .to_owned(),
         };
         let is_limit_of_environment = is_connecting || matches!(self.target, Target::Program(_));
-        let todo = match Id::new(self.name.as_str()) {
+        let hint = match Id::new(self.name.as_str()) {
             Ok(id) if is_limit_of_environment && !id.is_reserved() => {
                 format!("{check}; `remex env set {id} --connect-timeout 30s` allows more time")
             }
             _ => check,
         };
-        Failure::of(
-            Kind::Unreachable,
-            format!("cannot connect to `{}`: {why} took longer than {after:?}", text::plain(&self.name)),
-            todo,
-        )
+        Failure::of(Kind::Unreachable, format!("cannot connect to `{}`", text::plain(&self.name)), hint)
+            .because(format!("{why} took longer than {after:?}"))
     }
 
     /// Connects, and returns the original error.
@@ -435,7 +421,7 @@ pub(crate) fn is_environment(word: &str) -> bool {
 
 fn configured_environments() -> Result<Configured, Failure> {
     configured(|name| std::env::var_os(name))
-        .map_err(|error| Failure::from_library(Kind::Usage, &error.to_string()))
+        .map_err(|error| Failure::bare(Kind::Usage, error.message()).with_hint_if_known(error.hint()))
 }
 
 /// Prints warnings, each one once.

@@ -246,12 +246,10 @@ impl RemotePath {
             let base = at.base.as_ref().ok_or_else(|| {
                 Failure::of(
                     Kind::Failed,
-                    format!(
-                        "cannot resolve `{}`: the server does not report its home directory",
-                        arg.shown()
-                    ),
+                    format!("cannot resolve `{}`", arg.shown()),
                     "give an absolute path",
                 )
+                .because("the server does not report its home directory")
             })?;
             if trimmed.is_empty() { base.clone() } else { base.join(OsStr::from_bytes(trimmed)) }
         };
@@ -283,8 +281,8 @@ impl RemotePath {
             Failure::from(error).context(&format!("cannot {action} `{}`", text::plain(&self.shown)));
         let is_plain = self.at.is_here && !self.shown.contains(['/', ':']);
         if failure.kind() == Kind::NotFound && is_plain && endpoint::is_environment(&self.shown) {
-            let todo = format!("`{0}` is an environment; did you mean `{0}:`?", self.shown);
-            return failure.hint(todo);
+            let hint = format!("`{0}` is an environment; did you mean `{0}:`?", self.shown);
+            return failure.with_hint(hint);
         }
         failure
     }

@@ -144,8 +144,8 @@ fn not_connected(error: &Error, failure: &Failure) -> Vec<Finding> {
         "check the address and the network, and that the server is running; `remex serve` starts one"
     };
     let name = if spoke { "handshake" } else { "reachable" };
-    let failed = Finding { hint: None, ..Finding::failed(name, failure) };
-    let failed = failed.hint(failure.todo().filter(|_| !token).unwrap_or(hint));
+    let hint = failure.hint().filter(|_| !token).unwrap_or(hint);
+    let failed = Finding::failed(name, failure).with_hint(hint);
     if spoke { vec![Finding::ok("reachable", ""), failed] } else { vec![failed] }
 }
 
@@ -158,7 +158,7 @@ fn handshake(client: &Client) -> Finding {
     let what = format!("{} {}", server.name, server.version);
     if server.name == "remex" && server.version != ours {
         return Finding::new("handshake", Verdict::Warning, format!("{what}, but this program is {ours}"))
-            .hint("install the same version on both sides; only common features work");
+            .with_hint("install the same version on both sides; only common features work");
     }
     Finding::ok("handshake", what)
 }
@@ -203,15 +203,15 @@ impl Checks<'_> {
 async fn evaluate(check: Check, deadline: Instant, outcome: impl Future<Output = CheckOutcome>) -> Finding {
     let start = Instant::now();
     if start >= deadline {
-        return Finding::new(check.name, Verdict::Failed, "no time left").hint("raise `--timeout`");
+        return Finding::new(check.name, Verdict::Failed, "no time left").with_hint("raise `--timeout`");
     }
     match timeout_at(deadline, outcome).await {
         Err(_) => Finding::new(check.name, Verdict::Failed, "timed out")
             .took(start.elapsed())
-            .hint("raise `--timeout`, or find out what blocks the server"),
+            .with_hint("raise `--timeout`, or find out what blocks the server"),
         Ok(Err(failure)) => {
             let finding = Finding::failed(check.name, &failure).took(start.elapsed());
-            if finding.hint.is_some() { finding } else { finding.hint(check.hint) }
+            if finding.hint.is_some() { finding } else { finding.with_hint(check.hint) }
         }
         Ok(Ok(result)) => {
             let took =

@@ -177,10 +177,8 @@ impl Processes {
             )),
             _ => {
                 let names: Vec<_> = running.iter().map(|row| plain(&row.name)).collect();
-                Err(Failure::usage(
-                    format!("several processes are running: {}", names.join(", ")),
-                    "name one of them",
-                ))
+                Err(Failure::usage("several processes are running", "name one of them")
+                    .because(names.join(", ")))
             }
         }
     }
@@ -262,15 +260,15 @@ fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
         return Err(Failure::usage("the name of a process is empty", "give a name from `remex ps`"));
     }
     let best = rows.iter().filter_map(|row| row.match_rank(word)).min();
-    let mut fitting: Vec<_> =
+    let mut matching: Vec<_> =
         rows.iter().filter(|row| best.is_some() && row.match_rank(word) == best).collect();
     // Prefer running processes.
-    if fitting.iter().any(|row| row.is_running()) {
-        fitting.retain(|row| row.is_running());
-    } else if fitting.iter().any(|row| row.is_alive()) {
-        fitting.retain(|row| row.is_alive());
+    if matching.iter().any(|row| row.is_running()) {
+        matching.retain(|row| row.is_running());
+    } else if matching.iter().any(|row| row.is_alive()) {
+        matching.retain(|row| row.is_alive());
     }
-    match fitting[..] {
+    match matching[..] {
         [row] => Ok(row),
         [] => Err(Failure::of(
             Kind::NotFound,
@@ -278,7 +276,7 @@ fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
             "see `remex ps --all`; exited processes are removed after some time",
         )),
         _ => {
-            let names: Vec<_> = fitting.iter().map(|row| plain(&row.name)).collect();
+            let names: Vec<_> = matching.iter().map(|row| plain(&row.name)).collect();
             Err(Failure::usage(
                 format!("`{}` could be any of {}", plain(word), names.join(", ")),
                 "type more of its name",
@@ -375,9 +373,7 @@ pub(crate) mod tests {
     }
 
     fn found<'a>(rows: &'a [Row], word: &str) -> Result<&'a str, (Kind, String)> {
-        find(rows, word)
-            .map(|row| row.name.as_str())
-            .map_err(|failure| (failure.kind(), failure.what().to_owned()))
+        find(rows, word).map(|row| row.name.as_str()).map_err(|failure| (failure.kind(), failure.message()))
     }
 
     #[test]

@@ -40,16 +40,18 @@ pub(crate) fn target(address: &str) -> Result<Target, Failure> {
             // It may contain a password.
             let shown = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("…@{host}"));
             Failure::usage(
-                format!("cannot use `ssh://{shown}` as a server: {why}"),
+                format!("cannot use `ssh://{shown}` as a server"),
                 "use `ssh://user@host:port`; user and port are optional",
             )
+            .because(why)
         })?)),
         None => Target::parse(address).map_err(|error| match error {
             Error::Address { address: shown, .. } if !is_known(address) => Failure::usage(
-                format!("cannot use `{shown}` as a server: not a server address"),
+                format!("cannot use `{shown}` as a server"),
                 "use `ssh://user@host` for an ssh host, or `ws://host:port` or `unix:///path` for a \
                  server",
-            ),
+            )
+            .because("not a server address"),
             error => error.into(),
         }),
     }
@@ -112,10 +114,8 @@ pub(crate) fn use_installed(program: &mut Program) -> Result<(), Failure> {
 }
 
 fn no_ssh(program: &Program) -> Failure {
-    Failure::usage(
-        format!("cannot install remex: {program} is not `ssh HOST remex proxy`"),
-        "copy the program to the host by other means",
-    )
+    Failure::usage("cannot install remex", "copy the program to the host by other means")
+        .because(format!("{program} is not `ssh HOST remex proxy`"))
 }
 
 /// Installs this program on the host of an ssh command line, and returns a summary.
@@ -152,9 +152,10 @@ pub(crate) fn install(program: &Program) -> Result<String, Failure> {
     if !output.status.success() {
         return Err(Failure::of(
             Kind::Unreachable,
-            format!("cannot install remex: {login} failed ({})", output.status),
+            "cannot install remex",
             format!("run {login} by hand and check its output"),
-        ));
+        )
+        .because(format!("{login} failed ({})", output.status)));
     }
     let said = String::from_utf8_lossy(&output.stdout);
     outcome(&said, len)
@@ -190,24 +191,27 @@ fn outcome(said: &str, len: u64) -> Result<String, Failure> {
             format!("this is {ours}; try again"),
         )),
         ("machine", there) => Err(Failure::new(
-            format!(
-                "cannot install remex: this program is for {}, but the host is {}",
-                machine(),
-                text::plain(there)
-            ),
+            "cannot install remex",
             "build remex for that host, and copy it to a directory in its PATH",
-        )),
+        )
+        .because(format!(
+            "this program is for {}, but the host is {}",
+            machine(),
+            text::plain(there)
+        ))),
         ("damaged", _) => {
             Err(Failure::new("the program was damaged in transit, and was removed", "try again"))
         }
         ("broken", why) => Err(Failure::new(
-            format!("this program does not run on that host: {}", text::plain(why)),
+            "this program does not run on that host",
             "install a static build (`scripts/static`), or build remex on that host",
-        )),
+        )
+        .because(text::plain(why))),
         _ => Err(Failure::new(
-            "cannot install remex: the installation script printed no result",
+            "cannot install remex",
             "check that the host has `sh`, `uname`, `cat` and `sha256sum`",
-        )),
+        )
+        .because("the installation script printed no result")),
     }
 }
 
@@ -281,7 +285,7 @@ mod tests {
         let done = format!("Welcome!\nremex-install done remex {}\n", env!("CARGO_PKG_VERSION"));
         assert!(outcome(&done, 1024).unwrap().starts_with("copied remex "));
         assert!(outcome("remex-install present\n", 0).unwrap().contains("is there already"));
-        let wrong = |said: &str| outcome(said, 0).unwrap_err().what().to_owned();
+        let wrong = |said: &str| outcome(said, 0).unwrap_err().message();
         assert!(wrong("remex-install machine Linux riscv64").ends_with("and that is Linux riscv64"));
         assert!(wrong("remex-install done remex 0.0.0").ends_with("says that it is `remex 0.0.0`"));
         assert!(wrong("remex-install broken no such library").ends_with("no such library"));

@@ -69,9 +69,10 @@ impl Socket {
             return Ok(());
         }
         Err(Failure::new(
-            format!("cannot trust `{}`: it is not a private directory of yours", directory.display()),
+            format!("cannot trust `{}`", directory.display()),
             "remove it, or `chmod 700` it if it is yours",
-        ))
+        )
+        .because("it is not a private directory of yours"))
     }
 }
 
@@ -144,32 +145,35 @@ pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
     }
     Err(Failure::of(
         Kind::Failed,
-        "cannot find the process of your remex server: its socket was created by systemd or another program",
+        "cannot find the process of your remex server",
         "stop its unit, such as with `systemctl --user stop remex.service`",
-    ))
+    )
+    .because("its socket was created by systemd or another program"))
 }
 
 /// Returns the failure for a server that does not respond.
 pub(crate) async fn not_answering(socket: &Socket, error: Error) -> Failure {
     let failure = Failure::from(error);
-    let why = failure.what();
+    let why = failure.message();
     match process(socket).await {
         Ok(pid) => {
             let pid = pid.as_raw_nonzero();
             Failure::of(
                 Kind::Unreachable,
-                format!("your remex server (pid {pid}) does not respond: {why}"),
+                format!("your remex server (pid {pid}) does not respond"),
                 format!(
                     "if it is suspended, `kill -CONT {pid}` resumes it; `kill -KILL {pid}` ends it and everything \
                      that runs on it"
                 ),
             )
+            .because(why)
         }
         Err(_) => Failure::of(
             Kind::Unreachable,
-            format!("your remex server at `{}` does not respond: {why}", socket.path.display()),
+            format!("your remex server at `{}` does not respond", socket.path.display()),
             "try again; if that does not help, restart its unit or kill its process",
-        ),
+        )
+        .because(why),
     }
 }
 
@@ -183,8 +187,9 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     // Serialize concurrent starts.
     let lock = socket.clone();
     let held = tokio::task::spawn_blocking(move || self::lock(&lock)).await;
-    let _held =
-        held.map_err(|error| Failure::new(format!("cannot start your remex server: {error}"), "try again"))??;
+    let _held = held.map_err(|error| {
+        Failure::new("cannot start your remex server", "try again").because(error.to_string())
+    })??;
     let found = probe(socket.clone()).await?;
     if let ServerStatus::Died = found {
         print::note(DIED);
@@ -193,7 +198,7 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
         let starting = socket.clone();
         let started = tokio::task::spawn_blocking(move || start(&starting)).await;
         started.map_err(|error| {
-            Failure::new(format!("cannot start your remex server: {error}"), "try again")
+            Failure::new("cannot start your remex server", "try again").because(error.to_string())
         })??;
     }
     Ok(socket)
@@ -205,13 +210,10 @@ async fn probe(socket: Socket) -> Result<ServerStatus, Failure> {
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound => Ok(ServerStatus::Nothing),
             io::ErrorKind::ConnectionRefused => Ok(ServerStatus::Died),
-            io::ErrorKind::InvalidInput => Err(Failure::new(
-                format!(
-                    "cannot use your remex server: its socket path is too long: `{}`",
-                    socket.path.display()
-                ),
-                "set XDG_RUNTIME_DIR to a shorter path",
-            )),
+            io::ErrorKind::InvalidInput => {
+                Err(Failure::new("cannot use your remex server", "set XDG_RUNTIME_DIR to a shorter path")
+                    .because(format!("its socket path is too long: `{}`", socket.path.display())))
+            }
             _ => {
                 let action = format!("connect to your remex server at `{}`", socket.path.display());
                 Err(Failure::io(&action, &error))
@@ -266,9 +268,6 @@ fn start(socket: &Socket) -> Result<(), Failure> {
     }
     let said = fs::read_to_string(&log).unwrap_or_default();
     let reason = said.lines().next().unwrap_or("it logged nothing; its disk may be full");
-    Err(Failure::of(
-        Kind::Unreachable,
-        format!("your remex server did not start: {}", reason.trim_start_matches("remex: ")),
-        format!("see `{}`", log.display()),
-    ))
+    Err(Failure::of(Kind::Unreachable, "your remex server did not start", format!("see `{}`", log.display()))
+        .because(reason.trim_start_matches("remex: ")))
 }

@@ -1,45 +1,47 @@
-//! What went wrong, for a person: one line what and why, one line what to do; and the exit code for a script.
+//! Errors for people: one line with what failed and why, one line with what to do; and the exit codes.
 //!
 //! Start at [`Failure`].
 
-use std::io;
+use std::{borrow::Cow, io};
 
 use remex_client::{Error, ErrorKind, SessionLost};
 
 use crate::render::print;
 
-/// Why a command could not do its work.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What failed and why; empty when there is nobody left to tell.
+    /// What failed; empty when nothing is to be printed.
     what: String,
-    /// What to do.
-    todo: Option<String>,
+    /// Why, if it is known apart from what failed.
+    why: Option<String>,
+    /// What to do about it.
+    hint: Option<String>,
     kind: Kind,
-    /// The server's word, if it was the server.
+    /// The error kind, if the server refused a call.
     refusal: Option<ErrorKind>,
     /// Why the session is lost, if it is.
     loss: Option<SessionLost>,
 }
 
-/// What scripts tell failures apart by.
+/// The kind of a failure, which determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Anything that is none of the others.
+    /// Any other failure.
     Failed,
-    /// What was typed makes no sense.
+    /// The command line is invalid.
     Usage,
-    /// There is no such process, environment or file.
+    /// A process, an environment or a file does not exist.
     NotFound,
-    /// No connection came about, or it was lost for good.
+    /// The server could not be reached, or the connection was lost for good.
     Unreachable,
-    /// The program is not there.
+    /// The program does not exist.
     ProgramNotFound,
-    /// The program is there and cannot be run.
+    /// The program exists but cannot be executed.
     NotExecutable,
-    /// Whoever read the output has gone.
+    /// The reader of the output closed it.
     BrokenPipe,
-    /// A signal came; the exit code says which.
+    /// A signal ended the command; contains the exit code.
     Signalled(u8),
 }
 
@@ -78,76 +80,73 @@ impl std::fmt::Display for InvalidArg {
 impl std::error::Error for InvalidArg {}
 
 impl Failure {
-    pub(crate) fn new(what: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self::of(Kind::Failed, what, todo)
+    pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::of(Kind::Failed, what, hint)
     }
 
-    pub(crate) fn of(kind: Kind, what: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self { what: what.into(), todo: Some(todo.into()), kind, refusal: None, loss: None }
+    pub(crate) fn of(kind: Kind, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::bare(kind, what).with_hint(hint)
     }
 
-    pub(crate) fn usage(what: impl Into<String>, todo: impl Into<String>) -> Self {
-        Self::of(Kind::Usage, what, todo)
+    pub(crate) fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::of(Kind::Usage, what, hint)
     }
 
-    /// Makes one without a hint.
+    /// Creates a failure without a hint.
     pub(crate) fn bare(kind: Kind, what: impl Into<String>) -> Self {
-        Self { what: what.into(), todo: None, kind, refusal: None, loss: None }
+        Self { what: what.into(), why: None, hint: None, kind, refusal: None, loss: None }
     }
 
-    /// Makes one of the text of a library error that has its hint in it: `what failed: why; what to do`.
-    ///
-    /// Only for errors whose type does not offer the parts.
-    pub(crate) fn from_library(kind: Kind, text: &str) -> Self {
-        match text.rsplit_once("; ") {
-            Some((what, todo)) => Self::of(kind, what, todo),
-            None => Self::bare(kind, text),
-        }
-    }
-
-    /// Makes one of a signal that ended us; a shell says the rest.
+    /// Creates the failure of a command that a signal ended; prints nothing.
     pub(crate) fn signalled(code: u8) -> Self {
-        Self { what: String::new(), todo: None, kind: Kind::Signalled(code), refusal: None, loss: None }
+        Self::bare(Kind::Signalled(code), "")
     }
 
-    /// Makes one of a failed system call on this side.
+    /// Creates a failure from a local system call.
     pub(crate) fn io(action: &str, error: &io::Error) -> Self {
         let kind = match error.kind() {
-            io::ErrorKind::BrokenPipe => {
-                return Self {
-                    what: String::new(),
-                    todo: None,
-                    kind: Kind::BrokenPipe,
-                    refusal: None,
-                    loss: None,
-                };
-            }
+            io::ErrorKind::BrokenPipe => return Self::bare(Kind::BrokenPipe, ""),
             io::ErrorKind::NotFound => Kind::NotFound,
             _ => Kind::Failed,
         };
-        let is_full = error.kind() == io::ErrorKind::StorageFull;
-        let todo = is_full.then(|| "make room there, or use another place".to_owned());
-        Self { what: format!("cannot {action}: {error}"), todo, kind, refusal: None, loss: None }
+        let failure = Self::bare(kind, format!("cannot {action}")).because(error.to_string());
+        match error.kind() {
+            io::ErrorKind::StorageFull => failure.with_hint("make room there, or use another place"),
+            _ => failure,
+        }
     }
 
-    /// Makes one of a thread that the host has no room for.
+    /// Creates the failure of a thread that the host has no room for.
     pub(crate) fn no_thread(purpose: &str, error: &io::Error) -> Self {
-        Self::new(format!("cannot start the thread that {purpose}: {error}"), NO_ROOM)
+        Self::new(format!("cannot start the thread that {purpose}"), NO_ROOM).because(error.to_string())
     }
 
-    /// Says what to do instead of what it said before.
-    pub(crate) fn hint(mut self, todo: impl Into<String>) -> Self {
-        self.todo = Some(todo.into());
+    /// Adds why it failed.
+    pub(crate) fn because(mut self, why: impl Into<String>) -> Self {
+        self.why = Some(why.into());
         self
     }
 
-    /// Puts what was tried in front.
-    pub(crate) fn context(mut self, tried: &str) -> Self {
-        self.what = format!("{tried}: {}", self.what);
+    /// Replaces the hint.
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
         self
     }
 
-    /// Makes a plain failure of one about something that is not there, for what nobody asked for by its name.
+    /// Sets the hint to one that may be unknown.
+    pub(crate) fn with_hint_if_known(mut self, hint: Option<String>) -> Self {
+        self.hint = hint;
+        self
+    }
+
+    /// Makes this failure the reason why `what` failed.
+    pub(crate) fn context(mut self, what: &str) -> Self {
+        self.why = Some(self.message());
+        self.what = what.to_owned();
+        self
+    }
+
+    /// Turns `NotFound` into a plain failure, for something that the user did not ask for by its name.
     pub(crate) fn on_the_way(mut self) -> Self {
         if self.kind == Kind::NotFound {
             self.kind = Kind::Failed;
@@ -155,7 +154,7 @@ impl Failure {
         self
     }
 
-    /// Returns the stable word of a refusal by the server.
+    /// Returns the error kind of a refusal by the server.
     pub(crate) fn refusal(&self) -> Option<ErrorKind> {
         self.refusal
     }
@@ -169,24 +168,27 @@ impl Failure {
         self.kind
     }
 
-    /// Returns what failed and why, in one line.
-    pub(crate) fn what(&self) -> &str {
-        &self.what
+    /// Returns what failed and why, in one sentence.
+    pub(crate) fn message(&self) -> String {
+        match &self.why {
+            Some(why) => format!("{}: {why}", self.what),
+            None => self.what.clone(),
+        }
     }
 
     /// Returns what to do about it.
-    pub(crate) fn todo(&self) -> Option<&str> {
-        self.todo.as_deref()
+    pub(crate) fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 
-    /// Says it on stderr, once.
+    /// Prints it on stderr.
     pub(crate) fn print(&self) {
         if matches!(self.kind, Kind::BrokenPipe | Kind::Signalled(_)) {
             return;
         }
-        print::note(&self.what);
-        if let Some(todo) = &self.todo {
-            print::aside(&format!("  hint: {todo}"));
+        print::note(self.message());
+        if let Some(hint) = &self.hint {
+            print::aside(&format!("  hint: {hint}"));
         }
     }
 
@@ -216,7 +218,7 @@ impl Kind {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::Address { .. } | Error::Usage(_) => Kind::Usage,
+            Error::Address { .. } | Error::Usage { .. } => Kind::Usage,
             Error::Unreachable { .. }
             | Error::Unauthorized { .. }
             | Error::ProgramEnded { .. }
@@ -234,59 +236,49 @@ impl From<Error> for Failure {
                 _ => Kind::Failed,
             },
         };
-        if let Error::ProgramEnded { program, .. } = &error {
-            let todo = format!("run {program} by hand and see what it says");
-            return Self::of(kind, error.to_string(), todo);
-        }
-        if let Error::Unauthorized { target, presented, .. } = &error {
-            let todo = if *presented {
+        let mut failure = Self::bare(kind, error.what());
+        failure.why = error.why().map(Cow::into_owned);
+        failure.refusal = error.refusal();
+        failure.hint = match &error {
+            Error::ProgramEnded { program, .. } => Some(format!("run {program} by hand and see what it says")),
+            Error::Unauthorized { presented: true, .. } => Some(
                 "compare it with the token of the server, which is in the file that its `--ws-token-file` names"
-                    .to_owned()
-            } else {
-                format!(
-                    "give the token beside `--on` with `--token-file PATH`, or to an environment with `remex env \
-                     add NAME {target} --token-file PATH`"
-                )
-            };
-            return Self::of(kind, error.message(), todo);
-        }
-        if let Error::Lost(SessionLost::Forgotten { message }) = error {
-            let failure = Self::of(
-                kind,
-                "the server no longer knows this session: it was restarted, or the session was ended or away too long",
-                "what ran in the session has ended; start it again",
-            );
-            return Self { loss: Some(SessionLost::Forgotten { message }), ..failure };
-        }
-        let failure = match (&error, error.hint()) {
-            (_, Some(hint)) => Self::of(kind, error.message(), hint),
-            (
-                Error::Address { .. }
-                | Error::Unreachable { .. }
-                | Error::Refused(_)
-                | Error::Usage(_)
-                | Error::Lost(_)
-                | Error::Agent(_),
-                None,
-            ) => Self::from_library(kind, &error.message()),
-            (_, None) => Self::bare(kind, error.message()),
+                    .to_owned(),
+            ),
+            Error::Unauthorized { presented: false, target, .. } => Some(format!(
+                "give the token beside `--on` with `--token-file PATH`, or to an environment with `remex env \
+                 add NAME {target} --token-file PATH`"
+            )),
+            _ => error.hint().map(str::to_owned),
         };
-        Self { refusal: error.refusal(), ..failure }
+        if let Error::Lost(loss @ SessionLost::Forgotten { .. }) = error {
+            failure.what = "the server no longer knows this session".to_owned();
+            failure.why = Some("it was restarted, or the session was ended or away too long".to_owned());
+            failure.hint = Some("what ran in the session has ended; start it again".to_owned());
+            failure.loss = Some(loss);
+        }
+        failure
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use remex_proto::RpcError;
+
     use super::*;
 
     #[test]
-    fn the_hint_of_a_library_is_told_apart() {
-        let failure = Failure::from_library(Kind::Failed, "cannot listen: it is in use; choose another port");
-        assert_eq!(
-            (failure.what(), failure.todo()),
-            ("cannot listen: it is in use", Some("choose another port"))
-        );
-        let failure = Failure::from_library(Kind::Failed, "no remedy");
-        assert_eq!((failure.what(), failure.todo()), ("no remedy", None));
+    fn a_context_makes_the_failure_its_reason() {
+        let failure = Failure::new("cannot listen", "choose another port").because("it is in use");
+        let failure = failure.context("cannot serve; and more");
+        assert_eq!(failure.message(), "cannot serve; and more: cannot listen: it is in use");
+        assert_eq!(failure.hint(), Some("choose another port"));
+    }
+
+    #[test]
+    fn a_semicolon_in_a_message_is_not_a_hint() {
+        let message = "fs/readDirectory returned 60000 entries; limit is 50000";
+        let failure = Failure::from(Error::from(RpcError::new(ErrorKind::LimitExceeded, message)));
+        assert_eq!((failure.message().as_str(), failure.hint()), (message, None));
     }
 }

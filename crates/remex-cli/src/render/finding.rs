@@ -24,7 +24,6 @@ pub(crate) struct Finding {
     /// The details, or why it failed.
     pub(crate) what: String,
     /// What to do about it.
-    #[serde(rename = "todo")]
     pub(crate) hint: Option<String>,
 }
 
@@ -49,12 +48,12 @@ impl Finding {
     }
 
     pub(crate) fn failed(name: &'static str, failure: &Failure) -> Self {
-        let mut finding = Self::new(name, Verdict::Failed, failure.what());
-        finding.hint = failure.todo().map(str::to_owned);
+        let mut finding = Self::new(name, Verdict::Failed, failure.message());
+        finding.hint = failure.hint().map(str::to_owned);
         finding
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }

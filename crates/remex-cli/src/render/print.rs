@@ -36,8 +36,9 @@ pub(crate) fn out(text: impl AsRef<[u8]>) -> Result<(), Failure> {
 
 /// Prints a listing as one line of JSON; `listing` is a struct, whose members follow `version`.
 pub(crate) fn json(listing: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(&Versioned { version: JSON_VERSION, listing })
-        .map_err(|error| Failure::new(format!("cannot print JSON: {error}"), "report this as a defect"))?;
+    let text = serde_json::to_string(&Versioned { version: JSON_VERSION, listing }).map_err(|error| {
+        Failure::new("cannot print JSON", "report this as a defect").because(error.to_string())
+    })?;
     out(text + "\n")
 }
 

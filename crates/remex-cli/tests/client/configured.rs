@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex::environments::{Configured, Problem, Source, Warning, configured};
+use remex::environments::{Configured, Error, Source, Warning, configured};
 use remex_client::{
     Target,
     environment::{Definitions, Id},
@@ -92,7 +92,7 @@ fn a_file_that_cannot_be_read_is_an_error_and_not_as_good_as_none() {
     assert_eq!(told(&home), format!("cannot read `{}`: it is not a regular file", path.display()));
     fs::remove_dir(&path).unwrap();
     std::os::unix::fs::symlink("nowhere", &path).unwrap();
-    assert!(matches!(home.configured(), Err(Problem::Unreadable { .. })));
+    assert!(matches!(home.configured(), Err(Error::Unreadable { .. })));
 }
 
 #[test]
@@ -184,7 +184,7 @@ impl Home {
         path
     }
 
-    fn configured(&self) -> Result<Configured, Problem> {
+    fn configured(&self) -> Result<Configured, Error> {
         configured(|name| self.variables.get(name).cloned())
     }
 }

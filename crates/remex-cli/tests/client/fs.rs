@@ -66,7 +66,7 @@ async fn whole_files_are_written_as_asked_and_read_back() {
         assert_eq!(&fs.read(place.uri("a")).await.unwrap()[..], b"three");
         let missing = fs.read(place.path("b")).await.unwrap_err();
         assert_eq!(missing.refusal(), Some(ErrorKind::NotFound));
-        assert!(matches!(fs.read("a/b").await, Err(Error::Usage(_))));
+        assert!(matches!(fs.read("a/b").await, Err(Error::Usage { .. })));
     }
 }
 
@@ -243,7 +243,7 @@ async fn an_upload_keeps_the_permissions_of_what_it_replaces() {
     fs.upload_with(&b"newer"[..], &path, Permissions::Set(0o600), |_| {}).await.unwrap();
     assert_eq!((place.read("real/file"), mode()), ("newer".to_owned(), 0o600));
     let refused = fs.upload(&b"x"[..], place.path("real"), |_| {}).await;
-    assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Usage { .. })), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,7 +267,7 @@ async fn an_upload_replaces_regular_files_only() {
     for name in ["new/", "new/."] {
         let path = format!("{}/{name}", place.path("").display());
         let refused = fs.upload(&b"x"[..], path.as_str(), |_| {}).await.unwrap_err();
-        assert!(matches!(&refused, Error::Usage(text) if text.contains("name the file")), "{refused}");
+        assert!(matches!(&refused, Error::Usage { hint, .. } if hint == "name the file"), "{refused}");
     }
     assert_eq!(place.names(""), ["pipe", "socket"]);
 }
@@ -345,7 +345,7 @@ async fn a_tree_replaces_programs_that_run_and_links_that_lead_away() {
     place.write("tree/directory/file", "x");
     place.link("../there", "up/directory");
     let refused = fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await.unwrap_err();
-    assert!(matches!(&refused, Error::Usage(text) if text.contains("link")), "{refused}");
+    assert!(matches!(&refused, Error::Usage { message, .. } if message.contains("link")), "{refused}");
     assert_eq!(place.names("there"), ["outside"]);
 }
 

@@ -427,8 +427,9 @@ fn a_connection_has_128_streams_and_a_clear_word_for_the_next() {
         open(&client, &web.url("/"), &number.to_string());
     }
     let error = client.call("http/request", params(&web.url("/"), "more")).expect_err("that is one too many");
-    let message = "this connection already has 128 HTTP streams, which is the limit; wait until one ends";
-    assert_eq!(error, json!({"code": -32600, "message": message, "data": {"kind": "limitExceeded"}}));
+    let data = json!({"kind": "limitExceeded", "hint": "wait until one ends"});
+    let message = "this connection already has 128 HTTP streams, which is the limit";
+    assert_eq!(error, json!({"code": -32600, "message": message, "data": data}));
     let short = Web::answering(web_answer(200, &[], "ok"));
     let buffered = with(params(&short.url("/"), "b"), json!({"streamResponse": false}));
     assert_eq!(client.call("http/request", buffered).expect("buffered requests still go")["status"], 200);

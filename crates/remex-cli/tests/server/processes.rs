@@ -514,6 +514,11 @@ fn a_failed_start_that_is_repeated_fails_again_without_a_try() {
     let start = with(start_params("p", &[&missing]), json!({"startId": "s"}));
     let error = client.call("process/start", start.clone()).unwrap_err();
     assert_eq!(error["data"]["kind"], "programNotFound");
+    let hint = error["data"]["hint"].as_str().expect("the error has a hint");
+    assert!(
+        hint.starts_with("check its name") && !error["message"].as_str().unwrap_or(hint).contains(hint),
+        "{error}"
+    );
     fs::copy("/bin/true", &missing).unwrap();
     assert_eq!(client.call("process/start", start).unwrap_err(), error);
     assert_eq!(run(&client, "p", &[&missing], json!({"startId": "t"})).exit_code(), 0, "the id is free");

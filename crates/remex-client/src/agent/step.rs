@@ -5,18 +5,19 @@
 use std::{str::FromStr, time::Duration};
 
 use super::{Handle, TruncatedText};
-use crate::{Error, process::Exit};
+use crate::{Error, error::usage, process::Exit};
 
 impl FromStr for Handle {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |_| {
-            Error::Usage(format!(
-                "`{text}` is not a process handle; give the number that starting the process returned"
-            ))
+        let invalid = |_| {
+            usage(
+                format!("`{text}` is not a process handle"),
+                "give the number that starting the process returned",
+            )
         };
-        text.trim().parse().map(Self).map_err(wrong)
+        text.trim().parse().map(Self).map_err(invalid)
     }
 }
 

@@ -94,7 +94,7 @@ impl Core {
             }
             ToClient::Note(note) => self.on_notification(note),
             ToClient::Close { reason } => {
-                return Err(Error::Unreachable { target: self.target.to_string(), reason });
+                return Err(Error::Unreachable { target: self.target.to_string(), reason, hint: None });
             }
         }
         Ok(())

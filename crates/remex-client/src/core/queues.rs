@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     ConnectionState, Error,
-    error::is_unknown_process,
+    error::{is_unknown_process, usage},
     event_queue::{EventQueue, QueueAction},
 };
 
@@ -25,10 +25,8 @@ impl Core {
             return Err(loss.clone().into());
         }
         if state.queues.contains_key(&queue.id) {
-            return Err(Error::Usage(format!(
-                "this client already has a handle on process `{}`; clone it",
-                queue.id
-            )));
+            let message = format!("this client already has a handle on process `{}`", queue.id);
+            return Err(usage(message, "clone it"));
         }
         state.unfollowed.remove(&queue.id);
         state.queues.insert(queue.id.clone(), Arc::clone(queue));

@@ -41,11 +41,12 @@ async fn failure(target: &Target) -> Error {
     error
 }
 
+/// Returns the reason and the hint, with a semicolon between them.
 async fn reason(target: &Target) -> String {
     match failure(target).await {
-        Error::Unreachable { target: named, reason } => {
+        Error::Unreachable { target: named, reason, hint } => {
             assert_eq!(named, target.to_string());
-            reason
+            format!("{reason}; {}", hint.unwrap())
         }
         other => panic!("{other:?}"),
     }
@@ -108,8 +109,9 @@ async fn an_invalid_address_or_token_is_refused_before_connecting() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
     let target = Target::WebSocket(WebSocket { url: url.clone(), bearer: Some(format!("{TOKEN}\nX: y")) });
-    let reason = "the token contains white space or control characters; remove them".to_owned();
-    assert_eq!(failure(&target).await, Error::Address { address: url, reason });
+    let reason = "the token contains white space or control characters".to_owned();
+    let hint = "remove them".to_owned();
+    assert_eq!(failure(&target).await, Error::Address { address: url, reason, hint });
 }
 
 #[tokio::test]
@@ -146,7 +148,7 @@ async fn a_custom_target_is_used() {
     let target = Target::custom("here", || async { Ok(Link::memory(memory::link().0)) });
     assert!(matches!(dial(&target, Prompts::Refuse).await.unwrap().transport, Transport::Memory(_)));
 
-    let down = || Error::Usage("down".to_owned());
+    let down = || crate::error::usage("down", "wait");
     let target = Target::custom("there", move || async move { Err(down()) });
     assert_eq!(failure(&target).await, down());
 }

@@ -61,7 +61,7 @@ pub struct Definitions {
 /// use remex_client::environment::{Definitions, Local};
 ///
 /// let draft = Definitions::parse("include_local = false", Path::new("environments.toml")).unwrap();
-/// let definitions = draft.with_tokens(|path| std::fs::read_to_string(path)).unwrap();
+/// let definitions = draft.with_tokens(|path| Ok(std::fs::read_to_string(path)?)).unwrap();
 /// assert_eq!(definitions.local, Local::Excluded);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,10 +121,9 @@ impl Definitions {
         if value.eq_ignore_ascii_case("none") {
             return Ok(Self::nothing());
         }
-        let target = Target::parse(value).map_err(|error| InvalidVariable {
-            variable: variable.to_owned(),
-            value: without_user(value),
-            reason: reason(error),
+        let target = Target::parse(value).map_err(|error| {
+            let (reason, hint) = reason_and_hint(error);
+            InvalidVariable { variable: variable.to_owned(), value: without_user(value), reason, hint }
         })?;
         let remote = Definition { id: Id::remote(), target, connect_timeout: None, initialize_timeout: None };
         Ok(Self { default: Some(Id::remote()), local: Local::Included, environments: vec![remote] })
@@ -144,11 +143,11 @@ impl Definitions {
     }
 }
 
-/// Returns what is wrong with an address, without the address, because that may contain a password.
-pub(super) fn reason(error: Error) -> String {
+/// Returns what is wrong with an address and what is valid, without the address, because that may contain a password.
+pub(super) fn reason_and_hint(error: Error) -> (String, String) {
     match error {
-        Error::Address { reason, .. } => reason,
-        other => other.to_string(),
+        Error::Address { reason, hint, .. } => (reason, hint),
+        other => (other.message(), other.hint().unwrap_or_default().to_owned()),
     }
 }
 

@@ -30,7 +30,6 @@ pub struct DefinitionErrors(pub Vec<DefinitionError>);
 /// assert!(matches!(errors.0[0].kind, DefinitionErrorKind::UnknownDefault { .. }));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {}{kind}", file.display(), subject(environment.as_deref()))]
 pub struct DefinitionError {
     /// The file, as passed to the parser.
     pub file: PathBuf,
@@ -46,13 +45,11 @@ pub struct DefinitionError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionErrorKind {
     /// The file is not TOML.
-    #[error("{message}; correct the TOML")]
     Syntax {
         /// The message of the TOML parser.
         message: String,
     },
     /// A value has the wrong type.
-    #[error("`{key}` is not {expected}; write `{key} = {}`", expected.example())]
     Type {
         /// The key.
         key: &'static str,
@@ -60,10 +57,8 @@ pub enum DefinitionErrorKind {
         expected: ValueType,
     },
     /// `environments` is not a list of tables.
-    #[error("`environments` is not a list of tables; begin each environment with `[[environments]]`")]
     NoTables,
     /// An unknown key, which is ignored.
-    #[error("unknown key {} is ignored; {}", quoted(key), remedy(*meant))]
     UnknownKey {
         /// The key.
         key: String,
@@ -71,48 +66,36 @@ pub enum DefinitionErrorKind {
         meant: Option<&'static str>,
     },
     /// A value is empty.
-    #[error("`{key}` is empty; give it a value, or remove it")]
     Empty {
         /// The key.
         key: &'static str,
     },
     /// A value contains a NUL byte, which the operating system does not accept.
-    #[error("`{key}` contains a NUL byte; remove it")]
     Zero {
         /// The key.
         key: &'static str,
     },
     /// A path starts with `~`.
-    #[error(
-        "`{key}` starts with `~`, which is not expanded; write an absolute path, or one relative to the directory of this file"
-    )]
     Tilde {
         /// The key.
         key: &'static str,
     },
     /// An environment has no id.
-    #[error("an environment has no id; add `id = \"…\"`")]
     NoId,
     /// An environment has an invalid id.
-    #[error("{0}")]
     Id(InvalidId),
     /// An environment has the id `local` or `none`.
-    #[error("the ids `local` and `none` are reserved; rename it")]
     Reserved,
     /// Two environments have the same id.
-    #[error("the id is already used in line {first}; rename one of them")]
     Duplicate {
         /// The line of the first one.
         first: usize,
     },
     /// An environment has no server.
-    #[error("`url` or `program` is missing; add one of them")]
     NoServer,
     /// An environment has two servers.
-    #[error("both `url` and `program` are set; keep one of them")]
     TwoServers,
     /// A key is valid only with another one.
-    #[error("`{key}` is valid only with `{with}`; remove it")]
     Misplaced {
         /// The key.
         key: &'static str,
@@ -120,71 +103,73 @@ pub enum DefinitionErrorKind {
         with: &'static str,
     },
     /// A URL is invalid.
-    #[error("cannot use {} as a server: {reason}", quoted(url))]
     Url {
         /// As written, without the user and password.
         url: String,
-        /// What is wrong, and what is valid.
+        /// What is wrong with it.
         reason: String,
+        /// What is valid.
+        hint: String,
     },
     /// A URL is not supported yet. The environment is kept, and fails when it is used.
-    #[error(
-        "{} needs TLS, which is not supported yet; use a tunnel such as `ssh -L` and `ws://`",
-        quoted(url)
-    )]
     Tls {
         /// As written, without the user and password.
         url: String,
     },
     /// The name of a variable is invalid.
-    #[error("`env` contains the invalid variable name {}; rename it", quoted(name))]
     Variable {
         /// The name.
         name: String,
     },
     /// A timeout is invalid.
-    #[error("`{key}` is not a positive number of seconds; write `5` or `0.5`, or remove it")]
     Seconds {
         /// The key.
         key: &'static str,
     },
     /// An environment has two tokens.
-    #[error("both `auth_bearer_token` and `auth_bearer_token_file` are set; keep one of them")]
     TwoTokens,
     /// A token is set for a server that does not use one.
-    #[error("a unix socket does not use a token; remove it")]
     SocketToken,
     /// A token contains characters that a header cannot contain.
-    #[error("the token contains white space or invalid characters; check it")]
     Token,
     /// A token file is empty.
-    #[error("the token file `{}` is empty; write the token to it", path.display())]
     EmptyTokenFile {
         /// The file.
         path: PathBuf,
     },
     /// A token file cannot be used.
-    #[error("cannot use the token file `{}`: {message}", path.display())]
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// The kind of failure, for programs.
-        kind: io::ErrorKind,
-        /// The failure, for people.
-        message: String,
+        /// Why.
+        error: FileError,
     },
     /// The default is not defined.
-    #[error(
-        "the default environment {} is not defined; use the id of an environment, `local` or `none`",
-        quoted(default)
-    )]
     UnknownDefault {
         /// As written.
         default: String,
     },
     /// `local` is the default, but excluded.
-    #[error("`local` is the default, but `include_local` is false; make it true, or choose another default")]
     ExcludedDefault,
+}
+
+/// Why a file cannot be read, or is unsafe to use.
+///
+/// ```
+/// use std::io;
+/// use remex_client::environment::FileError;
+///
+/// let error = FileError::from(io::Error::from(io::ErrorKind::NotFound));
+/// assert_eq!((error.kind, error.hint), (io::ErrorKind::NotFound, None));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct FileError {
+    /// The kind of failure, for programs.
+    pub kind: io::ErrorKind,
+    /// The failure, for people.
+    pub message: String,
+    /// What to do about it, if that is known.
+    pub hint: Option<String>,
 }
 
 /// The type of a value.
@@ -209,14 +194,31 @@ pub enum ValueType {
 /// assert_eq!((error.variable.as_str(), error.value.as_str()), ("REMEX_URL", "ftp://host"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{variable}: cannot use {} as a server: {reason}", quoted(value))]
+#[error("{}; {}", self.message(), self.hint)]
 pub struct InvalidVariable {
     /// The variable.
     pub variable: String,
     /// Its value, without the user and password.
     pub value: String,
-    /// What is wrong, and what is valid.
+    /// What is wrong with it.
     pub reason: String,
+    /// What is valid.
+    pub hint: String,
+}
+
+impl InvalidVariable {
+    /// Returns what is wrong, without what is valid.
+    ///
+    /// ```
+    /// use remex_client::environment::Definitions;
+    ///
+    /// let error = Definitions::from_url(Some("wss://host"), "REMEX_URL").unwrap_err();
+    /// assert_eq!(error.message(), "REMEX_URL: cannot use `wss://host` as a server: TLS is not supported yet");
+    /// assert_eq!(error.hint, "use a tunnel such as `ssh -L` and `ws://`");
+    /// ```
+    pub fn message(&self) -> String {
+        format!("{}: cannot use {} as a server: {}", self.variable, quoted(&self.value), self.reason)
+    }
 }
 
 impl ValueType {
@@ -241,7 +243,138 @@ impl fmt::Display for ValueType {
     }
 }
 
+impl DefinitionError {
+    /// Returns where the error is and what is wrong, without what to do about it.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use remex_client::environment::Definitions;
+    ///
+    /// let error = Definitions::parse("default = ''", Path::new("environments.toml")).unwrap_err().0.remove(0);
+    /// assert_eq!(error.message(), "environments.toml:1: `default` is empty");
+    /// assert_eq!(error.hint().as_deref(), Some("give it a value, or remove it"));
+    /// ```
+    pub fn message(&self) -> String {
+        let Self { file, line, environment, kind } = self;
+        let subject =
+            environment.as_ref().map_or_else(String::new, |id| format!("environment {}: ", quoted(id)));
+        format!("{}:{line}: {subject}{}", file.display(), kind.message())
+    }
+
+    /// Returns what to do about it, if that is known.
+    ///
+    /// See [`DefinitionError::message`] for an example.
+    pub fn hint(&self) -> Option<String> {
+        self.kind.hint()
+    }
+}
+
+impl fmt::Display for DefinitionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())?;
+        self.hint().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+    }
+}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> Self {
+        Self { kind: error.kind(), message: error.to_string(), hint: None }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+    }
+}
+
+impl fmt::Display for DefinitionErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())?;
+        self.hint().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+    }
+}
+
 impl DefinitionErrorKind {
+    /// Returns what is wrong, without what to do about it.
+    ///
+    /// ```
+    /// use remex_client::environment::DefinitionErrorKind;
+    ///
+    /// let kind = DefinitionErrorKind::NoId;
+    /// assert_eq!(kind.message(), "an environment has no id");
+    /// assert_eq!(kind.hint().as_deref(), Some("add `id = \"…\"`"));
+    /// ```
+    pub fn message(&self) -> String {
+        match self {
+            Self::Syntax { message } => message.clone(),
+            Self::Type { key, expected } => format!("`{key}` is not {expected}"),
+            Self::NoTables => "`environments` is not a list of tables".to_owned(),
+            Self::UnknownKey { key, .. } => format!("unknown key {} is ignored", quoted(key)),
+            Self::Empty { key } => format!("`{key}` is empty"),
+            Self::Zero { key } => format!("`{key}` contains a NUL byte"),
+            Self::Tilde { key } => format!("`{key}` starts with `~`, which is not expanded"),
+            Self::NoId => "an environment has no id".to_owned(),
+            Self::Id(error) => error.message(),
+            Self::Reserved => "the ids `local` and `none` are reserved".to_owned(),
+            Self::Duplicate { first } => format!("the id is already used in line {first}"),
+            Self::NoServer => "`url` or `program` is missing".to_owned(),
+            Self::TwoServers => "both `url` and `program` are set".to_owned(),
+            Self::Misplaced { key, with } => format!("`{key}` is valid only with `{with}`"),
+            Self::Url { url, reason, .. } => format!("cannot use {} as a server: {reason}", quoted(url)),
+            Self::Tls { url } => format!("{} needs TLS, which is not supported yet", quoted(url)),
+            Self::Variable { name } => {
+                format!("`env` contains the invalid variable name {}", quoted(name))
+            }
+            Self::Seconds { key } => format!("`{key}` is not a positive number of seconds"),
+            Self::TwoTokens => "both `auth_bearer_token` and `auth_bearer_token_file` are set".to_owned(),
+            Self::SocketToken => "a unix socket does not use a token".to_owned(),
+            Self::Token => "the token contains white space or invalid characters".to_owned(),
+            Self::EmptyTokenFile { path } => format!("the token file `{}` is empty", path.display()),
+            Self::TokenFile { path, error } => {
+                format!("cannot use the token file `{}`: {}", path.display(), error.message)
+            }
+            Self::UnknownDefault { default } => {
+                format!("the default environment {} is not defined", quoted(default))
+            }
+            Self::ExcludedDefault => "`local` is the default, but `include_local` is false".to_owned(),
+        }
+    }
+
+    /// Returns what to do about it, if that is known.
+    ///
+    /// See [`DefinitionErrorKind::message`] for an example.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Syntax { .. } => "correct the TOML",
+            Self::Type { key, expected } => return Some(format!("write `{key} = {}`", expected.example())),
+            Self::NoTables => "begin each environment with `[[environments]]`",
+            Self::UnknownKey { meant: Some(meant), .. } => return Some(format!("did you mean `{meant}`?")),
+            Self::UnknownKey { meant: None, .. } => {
+                "check the spelling, unless the key is for another program"
+            }
+            Self::Empty { .. } => "give it a value, or remove it",
+            Self::Tilde { .. } => "write an absolute path, or one relative to the directory of this file",
+            Self::NoId => "add `id = \"…\"`",
+            Self::Id(error) => error.hint(),
+            Self::Reserved | Self::Variable { .. } => "rename it",
+            Self::Duplicate { .. } => "rename one of them",
+            Self::NoServer => "add one of them",
+            Self::TwoServers | Self::TwoTokens => "keep one of them",
+            Self::Zero { .. } | Self::Misplaced { .. } | Self::SocketToken => "remove it",
+            Self::Url { hint, .. } => hint,
+            Self::Tls { .. } => "use a tunnel such as `ssh -L` and `ws://`",
+            Self::Seconds { .. } => "write `5` or `0.5`, or remove it",
+            Self::Token => "check it",
+            Self::EmptyTokenFile { .. } => "write the token to it",
+            Self::TokenFile { error, .. } => return error.hint.clone(),
+            Self::UnknownDefault { .. } => "use the id of an environment, `local` or `none`",
+            Self::ExcludedDefault => "make it true, or choose another default",
+        };
+        Some(hint.to_owned())
+    }
+
     /// Returns whether the file can be used despite this error.
     ///
     /// ```
@@ -256,6 +389,35 @@ impl DefinitionErrorKind {
     }
 }
 
+impl DefinitionErrors {
+    /// Returns what is wrong: a single error without what to do about it, several errors on one line each.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use remex_client::environment::Definitions;
+    ///
+    /// let errors = Definitions::parse("default = ''", Path::new("environments.toml")).unwrap_err();
+    /// assert_eq!(errors.message(), "environments.toml:1: `default` is empty");
+    /// assert_eq!(errors.hint().as_deref(), Some("give it a value, or remove it"));
+    /// ```
+    pub fn message(&self) -> String {
+        match self.0.as_slice() {
+            [error] => error.message(),
+            _ => self.to_string(),
+        }
+    }
+
+    /// Returns what to do about a single error, if that is known; of several errors each line says it.
+    ///
+    /// See [`DefinitionErrors::message`] for an example.
+    pub fn hint(&self) -> Option<String> {
+        match self.0.as_slice() {
+            [error] => error.hint(),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for DefinitionErrors {
     /// Writes one line for each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -267,17 +429,6 @@ impl fmt::Display for DefinitionErrors {
 }
 
 impl std::error::Error for DefinitionErrors {}
-
-fn subject(environment: Option<&str>) -> String {
-    environment.map_or_else(String::new, |id| format!("environment {}: ", quoted(id)))
-}
-
-fn remedy(meant: Option<&str>) -> String {
-    match meant {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None => "check the spelling, unless the key is for another program".to_owned(),
-    }
-}
 
 /// Quotes a text of the user, shortened to one line.
 fn quoted(text: &str) -> String {

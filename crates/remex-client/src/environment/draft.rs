@@ -2,12 +2,9 @@
 //!
 //! Start at [`Draft`].
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use super::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Definitions};
+use super::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Definitions, FileError};
 use crate::Target;
 
 /// The result of [`Definitions::parse`]: everything except the tokens stored in separate files.
@@ -84,7 +81,7 @@ impl Draft {
     /// ```
     pub fn with_tokens(
         self,
-        read: impl FnMut(&Path) -> io::Result<String>,
+        read: impl FnMut(&Path) -> Result<String, FileError>,
     ) -> Result<Definitions, DefinitionErrors> {
         let (definitions, errors) = self.with_readable_tokens(read);
         if errors.is_empty() { Ok(definitions) } else { Err(DefinitionErrors(errors)) }
@@ -100,13 +97,13 @@ impl Draft {
     ///
     /// let text = "environments = [{ id = 'dev', url = 'ws://dev', auth_bearer_token_file = 'gone' }]";
     /// let draft = Definitions::parse(text, Path::new("environments.toml")).unwrap();
-    /// let (definitions, errors) = draft.with_readable_tokens(|_| Err(io::ErrorKind::NotFound.into()));
+    /// let (definitions, errors) = draft.with_readable_tokens(|_| Err(io::Error::from(io::ErrorKind::NotFound).into()));
     /// assert_eq!(definitions.environments.len(), 1);
     /// assert_eq!(errors[0].environment.as_deref(), Some("dev"));
     /// ```
     pub fn with_readable_tokens(
         self,
-        mut read: impl FnMut(&Path) -> io::Result<String>,
+        mut read: impl FnMut(&Path) -> Result<String, FileError>,
     ) -> (Definitions, Vec<DefinitionError>) {
         let mut definitions = self.definitions;
         let mut errors = Vec::new();
@@ -130,12 +127,10 @@ pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn token(path: &Path, text: io::Result<String>) -> Result<String, DefinitionErrorKind> {
+fn token(path: &Path, text: Result<String, FileError>) -> Result<String, DefinitionErrorKind> {
     let path = path.to_owned();
     match text {
-        Err(error) => {
-            Err(DefinitionErrorKind::TokenFile { path, kind: error.kind(), message: error.to_string() })
-        }
+        Err(error) => Err(DefinitionErrorKind::TokenFile { path, error }),
         Ok(text) if text.trim().is_empty() => Err(DefinitionErrorKind::EmptyTokenFile { path }),
         Ok(text) if is_token(text.trim()) => Ok(text.trim().to_owned()),
         Ok(_) => Err(DefinitionErrorKind::Token),

@@ -27,16 +27,43 @@ pub struct Id(String);
 /// assert_eq!(Id::new("x".repeat(65)), Err(InvalidId::TooLong));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{}; {}", self.message(), self.hint())]
 pub enum InvalidId {
     /// It is empty.
-    #[error("the id is empty; choose a name")]
     Empty,
     /// It is too long.
-    #[error("the id is longer than {max} characters; shorten it", max = Id::MAX_LEN)]
     TooLong,
     /// It contains an invalid character.
-    #[error("an id may contain only ASCII letters, digits, `-` and `_`; rename it")]
     Characters,
+}
+
+impl InvalidId {
+    /// Returns what is wrong, without what to do about it.
+    ///
+    /// ```
+    /// use remex_client::environment::InvalidId;
+    ///
+    /// assert_eq!(InvalidId::TooLong.message(), "the id is longer than 64 characters");
+    /// assert_eq!(InvalidId::TooLong.hint(), "shorten it");
+    /// ```
+    pub fn message(self) -> String {
+        match self {
+            Self::Empty => "the id is empty".to_owned(),
+            Self::TooLong => format!("the id is longer than {} characters", Id::MAX_LEN),
+            Self::Characters => "an id may contain only ASCII letters, digits, `-` and `_`".to_owned(),
+        }
+    }
+
+    /// Returns what to do about it.
+    ///
+    /// See [`InvalidId::message`] for an example.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::Empty => "choose a name",
+            Self::TooLong => "shorten it",
+            Self::Characters => "rename it",
+        }
+    }
 }
 
 impl Id {

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::{
     Definition, DefinitionError, DefinitionErrorKind, DefinitionErrors, Definitions, Draft, Id, Local,
     ValueType,
-    definition::reason,
+    definition::reason_and_hint,
     draft::{TokenFile, is_token},
 };
 use crate::{Program, Target, WebSocket, url::without_user};
@@ -73,7 +73,7 @@ impl Definitions {
     /// connect_timeout_sec = 2.5
     /// "#;
     /// let draft = Definitions::parse(text, Path::new("environments.toml")).unwrap();
-    /// let definitions = draft.with_tokens(|path| std::fs::read_to_string(path)).unwrap();
+    /// let definitions = draft.with_tokens(|path| Ok(std::fs::read_to_string(path)?)).unwrap();
     /// assert_eq!(definitions.default.unwrap().as_str(), "dev");
     ///
     /// let errors = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
@@ -264,7 +264,8 @@ impl<'a> Reader<'a> {
                 Some(Target::WebSocket(WebSocket { url: url.to_owned(), bearer: None }))
             }
             Err(error) => {
-                self.fail(at, DefinitionErrorKind::Url { url: without_user(url), reason: reason(error) })
+                let (reason, hint) = reason_and_hint(error);
+                self.fail(at, DefinitionErrorKind::Url { url: without_user(url), reason, hint })
             }
         }
     }

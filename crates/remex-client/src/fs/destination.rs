@@ -8,7 +8,9 @@ use super::{
     handle::RetryBudget,
     is_not_found, path,
 };
-use crate::{Client, Error, core::random_word};
+use crate::{Client, Error, core::random_word, error::usage};
+
+const NAME_THE_FILE: &str = "name the file";
 
 /// The number of links that the kernel follows.
 const MAX_LINKS: usize = 40;
@@ -28,7 +30,7 @@ impl Destination {
     /// Checks that an existing entry may be replaced by a file.
     fn check(path: &HostPath, there: &Metadata) -> Result<(), Error> {
         if there.is_directory {
-            return Err(Error::Usage(format!("cannot upload to `{path}`: it is a directory; name the file")));
+            return Err(usage(format!("cannot upload to `{path}`: it is a directory"), NAME_THE_FILE));
         }
         if there.is_file {
             return Ok(());
@@ -47,9 +49,7 @@ impl Fs {
     ) -> Result<Destination, Error> {
         let text = asked.to_string();
         if text.ends_with('/') || text.ends_with("/.") {
-            return Err(Error::Usage(format!(
-                "cannot upload to `{asked}`: it names a directory; name the file"
-            )));
+            return Err(usage(format!("cannot upload to `{asked}`: it names a directory"), NAME_THE_FILE));
         }
         let set = match permissions {
             Permissions::Set(mode) => Some(mode),
@@ -71,9 +71,7 @@ impl Fs {
                 None => return Ok(Destination { asked, path, mode: set }),
             }
         }
-        Err(Error::Usage(format!(
-            "cannot upload to `{asked}`: too many levels of symbolic links; name the file"
-        )))
+        Err(usage(format!("cannot upload to `{asked}`: too many levels of symbolic links"), NAME_THE_FILE))
     }
 
     /// Returns the target of a dangling link.
@@ -115,7 +113,7 @@ pub(super) struct Temporary {
 impl Temporary {
     pub(super) fn beside(client: &Client, destination: &HostPath) -> Result<Self, Error> {
         let path = path::sibling(path::native(destination)?, &random_word()).ok_or_else(|| {
-            Error::Usage(format!("cannot upload to `{destination}`: it has no file name; name the file"))
+            usage(format!("cannot upload to `{destination}`: it has no file name"), NAME_THE_FILE)
         })?;
         Ok(Self { client: client.clone(), path: path.into(), is_moved: false })
     }

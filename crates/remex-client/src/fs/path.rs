@@ -10,7 +10,7 @@ use remex_proto::HostPath;
 use sha2::{Digest as _, Sha256};
 
 use super::DirectoryEntry;
-use crate::Error;
+use crate::{Error, error::usage};
 
 /// A path on the remote host: a string, a [`Path`], or a [`HostPath`].
 ///
@@ -36,9 +36,7 @@ pub trait AsHostPath {
 impl AsHostPath for str {
     fn as_host_path(&self) -> Result<HostPath, Error> {
         HostPath::parse(self).map_err(|error| {
-            Error::Usage(format!(
-                "cannot use `{self}` as a path: {error}; give an absolute path or a `file:` URI"
-            ))
+            usage(format!("cannot use `{self}` as a path: {error}"), "give an absolute path or a `file:` URI")
         })
     }
 }
@@ -54,10 +52,8 @@ impl AsHostPath for Path {
         let has_nul = self.as_os_str().as_encoded_bytes().contains(&0);
         if !self.has_root() || has_nul {
             let reason = if has_nul { "contains a NUL byte" } else { "is relative" };
-            return Err(Error::Usage(format!(
-                "cannot use `{}` as a path: it {reason}; give an absolute path",
-                self.display()
-            )));
+            let message = format!("cannot use `{}` as a path: it {reason}", self.display());
+            return Err(usage(message, "give an absolute path"));
         }
         Ok(HostPath::from(self.to_owned()))
     }
@@ -83,9 +79,8 @@ impl<P: AsHostPath + ?Sized> AsHostPath for &P {
 
 /// Returns the path in the native form of this host.
 pub(super) fn native(path: &HostPath) -> Result<&Path, Error> {
-    path.native().map_err(|error| {
-        Error::Usage(format!("cannot use `{path}`: {error}; trees and uploads need Unix paths"))
-    })
+    path.native()
+        .map_err(|error| usage(format!("cannot use `{path}`: {error}"), "trees and uploads need Unix paths"))
 }
 
 /// Returns the target of a link as a path.
@@ -180,7 +175,7 @@ mod tests {
             "".as_host_path().unwrap_err(),
         ] {
             assert!(
-                matches!(&error, Error::Usage(text) if text.contains("give an absolute path")),
+                matches!(&error, Error::Usage { hint, .. } if hint.starts_with("give an absolute path")),
                 "{error}"
             );
         }

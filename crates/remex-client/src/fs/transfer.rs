@@ -15,7 +15,7 @@ use super::{
     upload::{Blocks, PRIVATE, WriteMode},
     write_file,
 };
-use crate::Error;
+use crate::{Error, error::usage};
 
 /// Set-user-id, set-group-id and sticky bits are not copied from another host.
 const PERMISSIONS: u32 = 0o777;
@@ -177,7 +177,7 @@ impl Transfer {
     /// ```
     pub fn part(&self) -> Result<HostPath, Error> {
         let part = path::part(path::native(&self.destination)?).ok_or_else(|| {
-            Error::Usage(format!("cannot copy to `{}`: it has no file name; name the file", self.destination))
+            usage(format!("cannot copy to `{}`: it has no file name", self.destination), "name the file")
         })?;
         Ok(part.into())
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use remex_proto::{process as wire, session};
 
 use super::{Exit, Gap, Process, SignalName, Stream, millis};
-use crate::{Client, Error, ErrorKind, core::AFTER_EVERYTHING};
+use crate::{Client, Error, ErrorKind, core::AFTER_EVERYTHING, error::usage};
 
 /// How much one read returns.
 const READ_BYTES: u64 = 1 << 20;
@@ -162,7 +162,7 @@ impl ProcessRef {
         }
         let message =
             format!("cannot write to `{}`: the process has ended or closed its stdin", self.process_id);
-        Err(Error::Usage(message))
+        Err(usage(message, "start it again to send more"))
     }
 
     /// Closes its stdin after all written data.

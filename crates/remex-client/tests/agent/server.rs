@@ -29,7 +29,11 @@ impl Server {
         let near = Arc::new(Mutex::new(Some(near)));
         let target = Target::custom("the server of this test", move || {
             let near = near.lock().unwrap().take();
-            let gone = || Error::Unreachable { target: "it".to_owned(), reason: "it is gone".to_owned() };
+            let gone = || Error::Unreachable {
+                target: "it".to_owned(),
+                reason: "it is gone".to_owned(),
+                hint: None,
+            };
             async move { near.map(|(reader, writer)| Link::lines(reader, writer)).ok_or_else(gone) }
         });
         let mut server = Self { lines: BufReader::new(reader).lines(), writer };

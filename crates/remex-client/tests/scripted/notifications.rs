@@ -68,7 +68,7 @@ async fn a_second_handle_on_a_process_is_refused_and_the_first_one_sees_everythi
     });
     let error = second.unwrap_err();
     assert!(
-        matches!(&error, Error::Usage(why) if why.contains("`p`") && why.contains("clone it")),
+        matches!(&error, Error::Usage { message, hint } if message.contains("`p`") && hint == "clone it"),
         "{error}"
     );
     server.send(output("p", 2)).await;

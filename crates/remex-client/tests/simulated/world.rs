@@ -134,7 +134,7 @@ impl World {
         if is_dead || self.refuses_until.is_some_and(|until| now < until) {
             self.shore.end(now);
             let (target, reason) = ("the simulated server".to_owned(), "refused".to_owned());
-            return Err(Error::Unreachable { target, reason });
+            return Err(Error::Unreachable { target, reason, hint: None });
         }
         let number = self.connections;
         self.connections += 1;

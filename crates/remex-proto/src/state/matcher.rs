@@ -173,10 +173,8 @@ impl Matcher {
 }
 
 fn invalid(pattern: &str, why: &str) -> RpcError {
-    let message = format!(
-        "cannot wait for regex `{pattern}`: {why}; use the syntax of the Rust regex crate, over bytes (`(?-u)` is on)"
-    );
-    RpcError::new(ErrorKind::InvalidParams, message)
+    RpcError::new(ErrorKind::InvalidParams, format!("cannot wait for regex `{pattern}`: {why}"))
+        .with_hint("use the syntax of the Rust regex crate, over bytes (`(?-u)` is on)")
 }
 
 fn root_cause(error: &dyn std::error::Error) -> String {

@@ -272,8 +272,6 @@ impl Calls {
 }
 
 fn too_many_searches(limit: usize) -> RpcError {
-    let message = format!(
-        "this connection already has {limit} waits for output, which is the limit; cancel some first"
-    );
-    RpcError::new(ErrorKind::LimitExceeded, message)
+    let message = format!("this connection already has {limit} waits for output, which is the limit");
+    RpcError::new(ErrorKind::LimitExceeded, message).with_hint("cancel some first")
 }

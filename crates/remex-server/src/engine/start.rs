@@ -164,11 +164,10 @@ impl<A: Audience> Engine<A> {
         starting: Announce<A::Caller>,
         error: &io::Error,
     ) {
-        let message = format!(
-            "cannot watch the output of process `{}`: {error}; free descriptors and start it again",
-            self.id
-        );
-        let error = RpcError::new(ErrorKind::LimitExceeded, message).with_code(INTERNAL_ERROR);
+        let message = format!("cannot watch the output of process `{}`: {error}", self.id);
+        let error = RpcError::new(ErrorKind::LimitExceeded, message)
+            .with_code(INTERNAL_ERROR)
+            .with_hint("free descriptors and start it again");
         self.fail(owner, starting, &error);
     }
 
@@ -210,11 +209,8 @@ impl StartAbort {
                 return RpcError::new(ErrorKind::ShuttingDown, message);
             }
         };
-        let message = format!(
-            "process `{id}` was not started: {why} while its start hung; \
-             check the file systems of its working directory, its program and `PATH`"
-        );
-        RpcError::new(kind, message)
+        RpcError::new(kind, format!("process `{id}` was not started: {why} while its start hung"))
+            .with_hint("check the file systems of its working directory, its program and `PATH`")
     }
 }
 
@@ -408,5 +404,5 @@ fn start_error(error: &StartError) -> RpcError {
         StartErrorKind::InvalidInput => ErrorKind::InvalidParams,
         StartErrorKind::Aborted | StartErrorKind::Other => ErrorKind::SpawnFailed,
     };
-    RpcError::new(kind, error.to_string()).with_code(INTERNAL_ERROR)
+    RpcError::new(kind, error.message()).with_code(INTERNAL_ERROR).with_hint(error.hint())
 }

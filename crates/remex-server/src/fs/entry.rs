@@ -67,8 +67,8 @@ fn cannot_rename_without_replacing(destination: &Path) -> RpcError {
     if destination.symlink_metadata().is_ok() {
         return io_error(&Errno::EXIST.into(), destination);
     }
-    let text = "the file system cannot rename without overwriting; use `overwrite: true`";
-    RpcError::new(ErrorKind::NotSupported, text)
+    RpcError::new(ErrorKind::NotSupported, "the file system cannot rename without overwriting")
+        .with_hint("use `overwrite: true`")
 }
 
 impl FileWork for wire::SetPermissions {

@@ -137,12 +137,15 @@ impl FileCalls {
 
     fn lock_open(&self, connection: ConnectionId, request: &wire::Open) -> Result<PathLock, RpcError> {
         if request.atomic && request.mode != OpenMode::Replace {
-            let message = "`atomic` requires `mode: \"replace\"`; omit it, or replace the file";
-            return Err(RpcError::new(ErrorKind::InvalidParams, message));
+            let message = "`atomic` requires `mode: \"replace\"`";
+            return Err(
+                RpcError::new(ErrorKind::InvalidParams, message).with_hint("omit it, or replace the file")
+            );
         }
         if request.exclusive && request.mode != OpenMode::Write {
-            let message = "`exclusive` requires `mode: \"write\"`; omit it, or open the file for writing";
-            return Err(RpcError::new(ErrorKind::InvalidParams, message));
+            let message = "`exclusive` requires `mode: \"write\"`";
+            return Err(RpcError::new(ErrorKind::InvalidParams, message)
+                .with_hint("omit it, or open the file for writing"));
         }
         let access = match request.mode {
             OpenMode::Read => PathAccess::reads(&request.path),

@@ -184,6 +184,8 @@ fn came_too_slowly(period: Duration) -> RpcError {
 }
 
 fn too_long(limit: usize) -> RpcError {
-    let why = format!("it is longer than {limit} bytes; ask for it with `streamResponse: true`");
-    RpcError { kind: ErrorKind::LimitExceeded, ..unreadable(&why) }.with_code(INTERNAL_ERROR)
+    let why = format!("it is longer than {limit} bytes");
+    RpcError { kind: ErrorKind::LimitExceeded, ..unreadable(&why) }
+        .with_code(INTERNAL_ERROR)
+        .with_hint("ask for it with `streamResponse: true`")
 }

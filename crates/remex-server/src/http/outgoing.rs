@@ -95,7 +95,7 @@ impl Outgoing {
         // With a wrong length, the rest of the body would become the start of the next request.
         let len = self.body.as_ref().map_or(0, Bytes::len);
         if name == CONTENT_LENGTH && value.as_bytes() != len.to_string().as_bytes() {
-            return Err(wrong(format!("the body has {len} bytes; leave this header out")));
+            return Err(wrong(format!("the body has {len} bytes")).with_hint("omit this header"));
         }
         self.headers.append(name, value);
         Ok(())

@@ -23,6 +23,9 @@ use crate::{
     web::{causes, failed},
 };
 
+/// One cause of an error.
+type Cause = dyn std::error::Error + 'static;
+
 /// How many redirects are followed; the next one fails.
 const MAX_REDIRECTS: usize = 10;
 
@@ -85,15 +88,10 @@ fn is_unanswered(error: &reqwest::Error) -> bool {
     if error.is_connect() {
         return false;
     }
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let is_incomplete = error.downcast_ref().is_some_and(hyper::Error::is_incomplete_message);
-        if is_incomplete || error.downcast_ref().map(io::Error::kind).is_some_and(is_end) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    has_cause(error, |cause| {
+        let is_incomplete = cause.downcast_ref().is_some_and(hyper::Error::is_incomplete_message);
+        is_incomplete || cause.downcast_ref().map(io::Error::kind).is_some_and(is_end)
+    })
 }
 
 fn is_end(kind: io::ErrorKind) -> bool {
@@ -102,19 +100,46 @@ fn is_end(kind: io::ErrorKind) -> bool {
 }
 
 fn explain(method: &Method, error: reqwest::Error) -> RpcError {
-    let is_outcome_unknown = is_unanswered(&error) && !method.is_safe();
-    let why = causes(error);
-    if why.contains("invalid peer certificate") {
-        return failed(&why).with_hint(UNTRUSTED);
-    }
-    if why.contains("message head is too large") {
-        return failed(&format!("{why}; a response may have up to 100 header fields"));
-    }
-    if is_outcome_unknown {
-        return failed(&why).with_hint(OUTCOME_UNKNOWN);
-    }
-    failed(&why)
+    let hint = if has_cause(&error, is_untrusted) {
+        Some(UNTRUSTED)
+    } else if has_cause(&error, is_invalid_response) {
+        Some(INVALID_RESPONSE)
+    } else if is_unanswered(&error) && !method.is_safe() {
+        Some(OUTCOME_UNKNOWN)
+    } else {
+        None
+    };
+    RpcError { hint: hint.map(str::to_owned), ..failed(&causes(error)) }
 }
+
+/// Returns whether the certificate of the web server was rejected.
+fn is_untrusted(cause: &Cause) -> bool {
+    if let Some(error) = cause.downcast_ref::<io::Error>() {
+        // TLS errors are wrapped in I/O errors, whose `source` skips the error that they wrap.
+        return error.get_ref().is_some_and(|inner| is_untrusted(inner));
+    }
+    matches!(cause.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// Returns whether the head of a response is not valid, or has too many fields.
+fn is_invalid_response(cause: &Cause) -> bool {
+    cause.downcast_ref().is_some_and(hyper::Error::is_parse)
+}
+
+/// Returns whether a predicate holds for one of the causes of an error.
+fn has_cause(error: &reqwest::Error, is_wanted: fn(&Cause) -> bool) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if is_wanted(error) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+const INVALID_RESPONSE: &str =
+    "check that the URL leads to a web server; a response may have up to 100 header fields";
 
 const OUTCOME_UNKNOWN: &str = "the web server closed the connection before it answered, so the request may have been carried out; \
      check before you send it again";

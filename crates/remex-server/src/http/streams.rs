@@ -101,11 +101,9 @@ impl HttpCalls {
                 .with_hint("wait for the last frame of that stream, or choose another id"));
         }
         if active.len() >= self.max_active {
-            let message = format!(
-                "this connection already has {} HTTP streams, which is the limit; wait until one ends",
-                self.max_active
-            );
-            return Err(RpcError::new(ErrorKind::LimitExceeded, message));
+            let message =
+                format!("this connection already has {} HTTP streams, which is the limit", self.max_active);
+            return Err(RpcError::new(ErrorKind::LimitExceeded, message).with_hint("wait until one ends"));
         }
         let cancel = CancellationToken::new();
         self.count += 1;

@@ -146,8 +146,8 @@ impl SessionRegistry {
         if !self.host.is_stopping() {
             return Ok(());
         }
-        let message = "the server is shutting down; connect to another one";
-        Err(RpcError::new(ErrorKind::ShuttingDown, message))
+        Err(RpcError::new(ErrorKind::ShuttingDown, "the server is shutting down")
+            .with_hint("connect to another one"))
     }
 
     fn on_detach(&self, request: &Initialize, identity: &Identity) -> OnDetach {
@@ -179,11 +179,8 @@ impl SessionRegistry {
         let mut sessions = self.sessions();
         self.check_serving(&sessions)?;
         if sessions.by_id.len() >= self.host.limits().sessions {
-            let message = format!(
-                "the server has {} sessions, which is its limit; end some first",
-                sessions.by_id.len()
-            );
-            return Err(RpcError::new(ErrorKind::LimitExceeded, message));
+            let message = format!("the server has {} sessions, which is its limit", sessions.by_id.len());
+            return Err(RpcError::new(ErrorKind::LimitExceeded, message).with_hint("end some first"));
         }
         let id = session_id()?;
         let new = NewSession {
@@ -197,7 +194,7 @@ impl SessionRegistry {
         sessions.table.create(new, steady_ms()).map_err(|taken| match taken {
             CreateError::Name => name_taken(request),
             CreateError::Id => {
-                RpcError::new(ErrorKind::Internal, "the random session id is in use; try again")
+                RpcError::new(ErrorKind::Internal, "the random session id is in use").with_hint("try again")
             }
         })?;
         let number = sessions.free_number();
@@ -432,10 +429,8 @@ fn already_attached(wanted: &str) -> RpcError {
 
 fn name_taken(request: &Initialize) -> RpcError {
     let name = request.session_name.as_deref().unwrap_or_default();
-    RpcError::new(
-        ErrorKind::SessionNameTaken,
-        format!("session name `{name}` is in use; choose another, or resume that session by its name"),
-    )
+    RpcError::new(ErrorKind::SessionNameTaken, format!("session name `{name}` is in use"))
+        .with_hint("choose another, or resume that session by its name")
 }
 
 /// Returns a random UUID (version 4) in canonical form.

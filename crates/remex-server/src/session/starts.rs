@@ -58,12 +58,10 @@ impl Session {
         let known = starts.by_id.len();
         match starts.by_id.get_mut(start_id) {
             Some(record) if record.process_id != request.process_id => {
-                let message = format!(
-                    "startId `{start_id}` belongs to process `{}`; use a new startId for `{}`",
-                    record.process_id, request.process_id
-                );
+                let message = format!("startId `{start_id}` belongs to process `{}`", record.process_id);
                 drop(starts);
-                responder.error(&RpcError::new(ErrorKind::StartIdMismatch, message));
+                let hint = format!("use a new startId for `{}`", request.process_id);
+                responder.error(&RpcError::new(ErrorKind::StartIdMismatch, message).with_hint(hint));
                 None
             }
             Some(Record { outcome: Outcome::Pending(waiting), .. }) => {
@@ -78,9 +76,9 @@ impl Session {
             }
             None if known >= limit => {
                 drop(starts);
-                let message =
-                    format!("session remembers {limit} startIds, which is its limit; start a new session");
-                responder.error(&RpcError::new(ErrorKind::LimitExceeded, message));
+                let message = format!("session remembers {limit} startIds, which is its limit");
+                let error = RpcError::new(ErrorKind::LimitExceeded, message);
+                responder.error(&error.with_hint("start a new session"));
                 None
             }
             None => {

@@ -57,7 +57,8 @@ async fn open_processes_of_a_session_are_limited_and_the_next_is_refused() {
     }
     let error = client.start("d", "true").await.unwrap_err();
     assert_eq!(kind(&error), "tooManyProcesses");
-    assert_eq!(error["message"], "session has 3 processes, which is its limit; end some first");
+    assert_eq!(error["message"], "session has 3 processes, which is its limit");
+    assert_eq!(error["data"]["hint"], "end some first");
     // The limit applies to each session, and a closed process does not count.
     other.start("d", "true").await.unwrap();
     client.call("process/terminate", json!({"processId": "a"})).await.unwrap();
@@ -254,10 +255,8 @@ async fn waits_for_output_of_a_connection_are_limited_and_the_next_is_refused() 
     }
     let error = client.call("process/wait", wait("three")).await.unwrap_err();
     assert_eq!(kind(&error), "limitExceeded");
-    assert_eq!(
-        error["message"],
-        "this connection already has 2 waits for output, which is the limit; cancel some first"
-    );
+    assert_eq!(error["message"], "this connection already has 2 waits for output, which is the limit");
+    assert_eq!(error["data"]["hint"], "cancel some first");
     // The limit applies to each connection, and only waits for output count.
     let elsewhere = json!({"processId": "p", "until": {"output": {"regex": "o"}}});
     other.start("p", "echo one").await.unwrap();

@@ -63,9 +63,10 @@ impl BaseFlags {
         ];
         if let Some((flag, _)) = registration.iter().find(|(_, value)| value.is_some()) {
             return Err(Failure::usage(
-                format!("cannot use `{flag}`: remex does not register with a service; clients connect to it"),
+                format!("cannot use `{flag}`"),
                 "listen on an address with `--listen`, or connect through ssh with `remex proxy`",
-            ));
+            )
+            .because("remex does not register with a service; clients connect to it"));
         }
         let ignored = [
             ("--config", !self.config.is_empty()),

@@ -30,9 +30,10 @@ pub(super) async fn copy_tasks(
         let what = if there.is_some() { "it is not a directory" } else { "it does not exist" };
         if sources.len() > 1 {
             let failure = Failure::usage(
-                format!("cannot copy {} sources to `{shown}`: {what}", sources.len()),
+                format!("cannot copy {} sources to `{shown}`", sources.len()),
                 "choose an existing directory, or copy a single source",
-            );
+            )
+            .because(what);
             return Err(failure);
         }
         check_parent(destination).await?;
@@ -67,13 +68,10 @@ async fn check_parent(destination: &RemotePath) -> Result<(), Failure> {
         Ok(parent) if parent.is_directory => Ok(()),
         Err(error) if error.refusal() != Some(ErrorKind::NotFound) => Err(cannot_copy_to(destination, error)),
         _ => Err(Failure::new(
-            format!(
-                "cannot copy to `{}`: directory `{}` does not exist",
-                text::plain(&destination.shown),
-                text::plain(&parent.display().to_string())
-            ),
+            format!("cannot copy to `{}`", text::plain(&destination.shown)),
             "check the path, or create the directory first",
-        )),
+        )
+        .because(format!("directory `{}` does not exist", text::plain(&parent.display().to_string())))),
     }
 }
 
@@ -111,16 +109,13 @@ async fn copy_task(
     let failed = |error: Error| from.failed("copy", error);
     let metadata = from.at.fs.metadata(&from.path).await.map_err(failed)?;
     if from.is_directory && !metadata.is_directory {
-        return Err(Failure::new(
-            format!("{}: it is not a directory", cannot_copy(&from)),
-            "omit the trailing slash",
-        ));
+        return Err(
+            Failure::new(cannot_copy(&from), "omit the trailing slash").because("it is not a directory")
+        );
     }
     if destination.is_directory && !into.is_directory && !metadata.is_directory {
-        return Err(Failure::new(
-            format!("{}: directory `{}` does not exist", cannot_copy(&from), text::plain(&destination.shown)),
-            "create it first, or omit the trailing slash",
-        ));
+        return Err(Failure::new(cannot_copy(&from), "create it first, or omit the trailing slash")
+            .because(format!("directory `{}` does not exist", text::plain(&destination.shown))));
     }
     let real = from.at.fs.canonicalize(&from.path).await.map_err(failed)?;
     let real =
@@ -188,13 +183,13 @@ fn check_kinds(
     there: Option<&Metadata>,
 ) -> Result<(), Failure> {
     let Some(there) = there else { return Ok(()) };
-    let (what, todo) = match (metadata.is_directory, there.is_directory) {
+    let (what, hint) = match (metadata.is_directory, there.is_directory) {
         (true, false) => ("is not a directory", "remove it, or copy to another name"),
         (false, true) => ("is a directory", "copy to another name"),
         (false, false) if is_special(there) => return Err(report::special_exists(&from.shown, &to.shown)),
         _ => return Ok(()),
     };
-    Err(Failure::new(format!("{}: `{}` {what}", cannot_copy(from), text::plain(&to.shown)), todo))
+    Err(Failure::new(cannot_copy(from), hint).because(format!("`{}` {what}", text::plain(&to.shown))))
 }
 
 /// Refuses to copy a file onto itself, or a directory into itself, which would never end.
@@ -208,15 +203,11 @@ async fn check_itself(
         return Ok(());
     }
     if to.path == real && !metadata.is_directory {
-        return Err(Failure::new(
-            format!("{}: `{}` is the same file", cannot_copy(from), text::plain(&to.shown)),
-            "copy to another name",
-        ));
+        return Err(Failure::new(cannot_copy(from), "copy to another name")
+            .because(format!("`{}` is the same file", text::plain(&to.shown))));
     }
-    Err(Failure::new(
-        format!("{}: `{}` is inside of it", cannot_copy(from), text::plain(&to.shown)),
-        "choose a destination outside of it",
-    ))
+    Err(Failure::new(cannot_copy(from), "choose a destination outside of it")
+        .because(format!("`{}` is inside of it", text::plain(&to.shown))))
 }
 
 /// Returns whether a path is the same on both hosts, even if one host has two names.
@@ -240,13 +231,13 @@ fn check_twice(copy_tasks: &[CopyTask], new: &CopyTask) -> Result<(), Failure> {
     let Some(other) = copy_tasks.iter().find(|other| other.to.path == new.to.path) else { return Ok(()) };
     Err(Failure::usage(
         format!(
-            "cannot copy both `{}` and `{}`: both would become `{}`",
+            "cannot copy both `{}` and `{}`",
             text::plain(&other.from.label),
-            text::plain(&new.from.label),
-            text::plain(&new.to.label)
+            text::plain(&new.from.label)
         ),
         "copy one of them to another name",
-    ))
+    )
+    .because(format!("both would become `{}`", text::plain(&new.to.label))))
 }
 
 fn cannot_copy(from: &RemotePath) -> String {

@@ -348,33 +348,27 @@ fn explain(failure: CopyFailure) -> Failure {
     match problem {
         // An entry that vanishes during the copy does not count as a missing source.
         CopyProblem::Failed(error) => Failure::from(error).context(&cannot_copy).on_the_way(),
-        CopyProblem::Special => Failure::new(
-            format!("{cannot_copy}: it is a pipe, socket or device, and was skipped"),
-            "read it with `remex run` if you want its content",
-        ),
+        CopyProblem::Special => Failure::new(cannot_copy, "read it with `remex run` if you want its content")
+            .because("it is a pipe, socket or device, and was skipped"),
         CopyProblem::SpecialExists { to } => special_exists(&label, &to),
         CopyProblem::DirectoryExists { to } => {
-            Failure::new(format!("{cannot_copy}: `{}` is a directory", plain(&to)), OTHER_NAME)
+            Failure::new(cannot_copy, OTHER_NAME).because(format!("`{}` is a directory", plain(&to)))
         }
         CopyProblem::NotADirectory { to } => {
-            Failure::new(format!("{cannot_copy}: `{}` is not a directory", plain(&to)), OTHER_NAME)
+            Failure::new(cannot_copy, OTHER_NAME).because(format!("`{}` is not a directory", plain(&to)))
         }
-        CopyProblem::TooDeep { limit } => Failure::new(
-            format!("{cannot_copy}: directories are nested more than {limit} levels deep"),
-            "copy that directory separately",
-        ),
-        CopyProblem::Unordered { name } => Failure::new(
-            format!("{cannot_copy}: the server listed `{}` twice or out of order", plain(&name)),
-            "try again; if it happens again, do not trust that server",
-        ),
+        CopyProblem::TooDeep { limit } => Failure::new(cannot_copy, "copy that directory separately")
+            .because(format!("directories are nested more than {limit} levels deep")),
+        CopyProblem::Unordered { name } => {
+            Failure::new(cannot_copy, "try again; if it happens again, do not trust that server")
+                .because(format!("the server listed `{}` twice or out of order", plain(&name)))
+        }
     }
 }
 
 pub(super) fn special_exists(from: &str, to: &str) -> Failure {
-    Failure::new(
-        format!("cannot copy `{}`: `{}` is a pipe, socket or device", plain(from), plain(to)),
-        "remove it, or copy to another name",
-    )
+    Failure::new(format!("cannot copy `{}`", plain(from)), "remove it, or copy to another name")
+        .because(format!("`{}` is a pipe, socket or device", plain(to)))
 }
 
 fn count(files: u64) -> String {

@@ -19,7 +19,7 @@ use crate::{
         user_server::{self, ServerStatus},
     },
     render::{
-        failure::{Failure, Kind},
+        failure::Failure,
         finding::{Finding, Verdict, short},
         text::plain,
     },
@@ -58,7 +58,7 @@ fn terminals() -> Finding {
     match opened {
         Ok(()) => Finding::ok(NAME, "can be opened"),
         Err(error) => Finding::new(NAME, Verdict::Failed, format!("cannot be opened: {error}"))
-            .hint("mount devpts at /dev/pts, and check /proc/sys/kernel/pty/max"),
+            .with_hint("mount devpts at /dev/pts, and check /proc/sys/kernel/pty/max"),
     }
 }
 
@@ -69,7 +69,7 @@ fn loopback() -> Finding {
     match tried {
         Ok(_) => Finding::ok(NAME, "can be bound and reached"),
         Err(error) => Finding::new(NAME, Verdict::Failed, format!("cannot be used: {error}"))
-            .hint("bring up the interface `lo`, or use unix sockets"),
+            .with_hint("bring up the interface `lo`, or use unix sockets"),
     }
 }
 
@@ -79,7 +79,7 @@ fn runtime_directory() -> Finding {
     let directory = socket.directory();
     if socket.path.as_os_str().len() > MAX_SOCKET_PATH_LEN {
         let what = format!("the socket path is too long: `{}`", socket.path.display());
-        return Finding::new(NAME, Verdict::Failed, what).hint("set XDG_RUNTIME_DIR to a shorter path");
+        return Finding::new(NAME, Verdict::Failed, what).with_hint("set XDG_RUNTIME_DIR to a shorter path");
     }
     match std::fs::symlink_metadata(directory) {
         Err(_) if !directory.exists() => missing_directory(NAME, directory),
@@ -107,7 +107,8 @@ fn missing_directory(name: &'static str, directory: &Path) -> Finding {
         return Finding::ok(name, format!("`{}` is created on demand", directory.display()));
     }
     let what = format!("cannot create `{}`: no write access to `{}`", directory.display(), above.display());
-    Finding::new(name, Verdict::Failed, what).hint("set XDG_RUNTIME_DIR to your own directory, or unset it")
+    Finding::new(name, Verdict::Failed, what)
+        .with_hint("set XDG_RUNTIME_DIR to your own directory, or unset it")
 }
 
 /// Checks the directories that variables name and that commands expect to exist.
@@ -122,18 +123,18 @@ fn directories() -> Vec<Finding> {
                 Verdict::Warning,
                 format!("HOME is `{}`, which is not a directory", home.display()),
             )
-            .hint("set HOME to your home directory"),
+            .with_hint("set HOME to your home directory"),
         ),
         None => findings.push(
             Finding::new("home", Verdict::Warning, "HOME is not set, so your environments may not be found")
-                .hint("set HOME, or XDG_CONFIG_HOME"),
+                .with_hint("set HOME, or XDG_CONFIG_HOME"),
         ),
     }
     if let Some(path) = named("TMPDIR").filter(|path| !path.is_dir()) {
         let what = format!("TMPDIR is `{}`, which is not a directory", path.display());
         findings.push(
             Finding::new("temporary files", Verdict::Warning, what)
-                .hint("create it, or set TMPDIR to another directory"),
+                .with_hint("create it, or set TMPDIR to another directory"),
         );
     }
     findings
@@ -148,10 +149,8 @@ async fn user_server_findings(limit: Duration) -> Vec<Finding> {
             return vec![Finding::ok(NAME, "not running; started on demand")];
         }
         Ok(ServerStatus::Died) => {
-            return vec![
-                Finding::new(NAME, Verdict::Warning, user_server::DIED)
-                    .hint(format!("see the log `{}`", user_server::Socket::default_path().log().display())),
-            ];
+            let hint = format!("see the log `{}`", user_server::Socket::default_path().log().display());
+            return vec![Finding::new(NAME, Verdict::Warning, user_server::DIED).with_hint(hint)];
         }
         Err(failure) => return vec![Finding::failed(NAME, &failure)],
     };
@@ -170,8 +169,9 @@ async fn user_server_findings(limit: Duration) -> Vec<Finding> {
 fn environments() -> Vec<Finding> {
     const NAME: &str = "environments";
     match configured(|name| std::env::var_os(name)) {
-        Err(problem) => {
-            vec![Finding::failed(NAME, &Failure::from_library(Kind::Usage, &problem.to_string()))]
+        Err(error) => {
+            let finding = Finding::new(NAME, Verdict::Failed, error.message());
+            vec![Finding { hint: error.hint(), ..finding }]
         }
         Ok(found) => {
             let count = found.definitions.environments.len();
@@ -181,12 +181,8 @@ fn environments() -> Vec<Finding> {
                 Source::BuiltIn => "none besides `local`".to_owned(),
             };
             let warnings = found.warnings.into_iter().map(|warning| {
-                let failure = Failure::from_library(Kind::Failed, &warning.to_string());
-                let finding = Finding::new(NAME, Verdict::Warning, plain(failure.what()));
-                match failure.todo() {
-                    Some(hint) => finding.hint(hint),
-                    None => finding,
-                }
+                let finding = Finding::new(NAME, Verdict::Warning, plain(&warning.message()));
+                Finding { hint: warning.hint(), ..finding }
             });
             std::iter::once(Finding::ok(NAME, what)).chain(warnings).collect()
         }
@@ -211,7 +207,7 @@ impl Clocks {
         let since = now.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         if since.as_secs() < NEVER_SET {
             return Finding::new(NAME, Verdict::Failed, "the time is far in the past")
-                .hint("set the clock, or use NTP: certificates and listings depend on it");
+                .with_hint("set the clock, or use NTP: certificates and listings depend on it");
         }
         let steady = now.steady.duration_since(self.steady);
         let drift = match now.wall.duration_since(self.wall) {
@@ -220,7 +216,8 @@ impl Clocks {
         };
         if drift > DRIFT {
             let what = format!("it jumped by {} during the checks", short(drift));
-            return Finding::new(NAME, Verdict::Warning, what).hint("do not set the clock manually; use NTP");
+            return Finding::new(NAME, Verdict::Warning, what)
+                .with_hint("do not set the clock manually; use NTP");
         }
         Finding::ok(NAME, "steady")
     }

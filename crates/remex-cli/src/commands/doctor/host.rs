@@ -126,7 +126,7 @@ fn kernel(release: Option<&str>) -> Finding {
     match version {
         (Some(major), Some(minor)) if (major, minor) < OLDEST_KERNEL => {
             Finding::new(NAME, Verdict::Failed, format!("Linux {release} is too old"))
-                .hint("update to Linux 5.9 or newer")
+                .with_hint("update to Linux 5.9 or newer")
         }
         _ => Finding::ok(NAME, format!("Linux {release}")),
     }
@@ -137,7 +137,7 @@ fn enough(name: &'static str, found: Option<u64>, wanted: u64, hint: &str) -> Fi
         None => Finding::new(name, Verdict::Skipped, "unknown"),
         Some(u64::MAX) => Finding::ok(name, "no limit"),
         Some(found) if found < wanted => {
-            Finding::new(name, Verdict::Warning, format!("at most {found}, which is low")).hint(hint)
+            Finding::new(name, Verdict::Warning, format!("at most {found}, which is low")).with_hint(hint)
         }
         Some(found) => Finding::ok(name, format!("at most {found}")),
     }
@@ -155,12 +155,12 @@ fn tags(limits: &str) -> Finding {
         Some(0) => Finding::ok(NAME, "stored in the limit on file locks"),
         Some(index) => {
             let what = format!("the hard limit on file locks is too low; `{}` is used instead", rows[index]);
-            Finding::new(NAME, Verdict::Warning, what).hint(HINT)
+            Finding::new(NAME, Verdict::Warning, what).with_hint(HINT)
         }
         None => {
             let what = "the hard limit on file locks is too low, and so are the alternatives: descendants that outlive their \
                         process or move to another session may keep running";
-            Finding::new(NAME, Verdict::Warning, what).hint(HINT)
+            Finding::new(NAME, Verdict::Warning, what).with_hint(HINT)
         }
     }
 }
@@ -174,7 +174,7 @@ async fn memory(host: &Host<'_>) -> Finding {
     let what = format!("{} available", size(available));
     if available < MIN_MEMORY {
         return Finding::new(NAME, Verdict::Warning, what)
-            .hint("end processes that use much memory, or add memory");
+            .with_hint("end processes that use much memory, or add memory");
     }
     Finding::ok(NAME, what)
 }
@@ -183,10 +183,12 @@ fn space(directory: &str, free: Option<u64>) -> Finding {
     const NAME: &str = "temporary files";
     match free {
         None => Finding::new(NAME, Verdict::Skipped, format!("free space in `{directory}` unknown")),
-        Some(0) => Finding::new(NAME, Verdict::Failed, format!("`{directory}` is full")).hint("remove files"),
+        Some(0) => {
+            Finding::new(NAME, Verdict::Failed, format!("`{directory}` is full")).with_hint("remove files")
+        }
         Some(free) if free < MIN_SPACE => {
             Finding::new(NAME, Verdict::Warning, format!("{} free in `{directory}`", size(free)))
-                .hint("remove files, or set TMPDIR to a directory with more space")
+                .with_hint("remove files, or set TMPDIR to a directory with more space")
         }
         Some(free) => Finding::ok(NAME, format!("{} free in `{directory}`", size(free))),
     }

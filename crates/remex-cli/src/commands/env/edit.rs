@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex::environments::{self, Configured, Problem};
+use remex::environments::{self, Configured};
 use remex_client::{
     Program, Target,
     environment::{DefinitionError, DefinitionErrorKind, Id},
@@ -28,7 +28,8 @@ use crate::{
 
 pub(super) fn add(flags: &Add) -> Outcome {
     let id = Id::new(flags.name.as_str()).map_err(|error| {
-        Failure::from_library(Kind::Usage, &format!("cannot name an environment `{}`: {error}", flags.name))
+        Failure::usage(format!("cannot name an environment `{}`", flags.name), error.hint())
+            .because(error.message())
     })?;
     if id.is_reserved() {
         let what = format!("cannot name an environment `{id}`: the name is reserved");
@@ -70,8 +71,7 @@ pub(super) fn set(flags: &Set) -> Outcome {
     }
     let mut file = EnvironmentsFile::open()?;
     settings.apply(file.entry(name)?, address)?;
-    let id =
-        Id::new(name.as_str()).map_err(|error| Failure::from_library(Kind::Usage, &error.to_string()))?;
+    let id = Id::new(name.as_str()).map_err(|error| Failure::usage(error.message(), error.hint()))?;
     settings.finish("changed", &id, file)
 }
 
@@ -139,9 +139,10 @@ impl ServerAddress {
     fn install(&mut self) -> Result<(), Failure> {
         let Self::Program(program) = self else {
             return Err(Failure::usage(
-                "cannot install remex: this address does not use ssh",
+                "cannot install remex",
                 "give an address such as `ssh://user@host`, or omit `--install`",
-            ));
+            )
+            .because("this address does not use ssh"));
         };
         let mut installed = program.clone();
         ssh::use_installed(&mut installed)?;
@@ -284,9 +285,10 @@ impl EnvironmentsFile {
             Ok(path) => path,
             Err(_) if path.is_symlink() => {
                 return Err(Failure::new(
-                    format!("cannot change `{}`: it is a dangling symbolic link", path.display()),
+                    format!("cannot change `{}`", path.display()),
                     "create its target, or remove the link",
-                ));
+                )
+                .because("it is a dangling symbolic link"));
             }
             Err(_) => path,
         };
@@ -295,9 +297,10 @@ impl EnvironmentsFile {
         // Opening a FIFO would block.
         if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
             return Err(Failure::new(
-                format!("cannot read `{}`: it is not a regular file", path.display()),
+                format!("cannot read `{}`", path.display()),
                 "move it away; `remex env add` creates a new one",
-            ));
+            )
+            .because("it is not a regular file"));
         }
         let (text, permissions) = match fs::read_to_string(&path) {
             Ok(text) => (text, fs::metadata(&path).map_err(|error| trouble(&error))?.permissions()),
@@ -311,10 +314,9 @@ impl EnvironmentsFile {
         let document = text.parse().map_err(|error: toml_edit::TomlError| {
             // The error of our parser names the line.
             match environments::check(&text, &path) {
-                Err(problem) => Failure::from_library(Kind::Failed, &problem.to_string()),
-                Ok(_) => {
-                    Failure::new(format!("cannot read `{}`: {error}", path.display()), "correct the TOML")
-                }
+                Err(error) => unusable(Kind::Failed, &error),
+                Ok(_) => Failure::new(format!("cannot read `{}`", path.display()), "correct the TOML")
+                    .because(error.to_string()),
             }
         })?;
         Ok(Self { path, document, lines, permissions, _directory: directory })
@@ -500,18 +502,17 @@ impl EnvironmentsFile {
             text = text.replace('\n', "\r\n");
         }
         let text = text.as_str();
-        let configured =
-            environments::check(text, &self.path).map_err(|problem| match (&problem, added) {
-                (Problem::Mistakes(mistakes), Some(id))
-                    if mistakes.0.iter().any(|mistake| is_about(mistake, id)) =>
-                {
-                    let mistake = mistakes.0.iter().find(|mistake| is_about(mistake, id));
-                    refused(id, mistake.map(|mistake| &mistake.kind))
+        let configured = environments::check(text, &self.path).map_err(|error| {
+            let about_added = match (&error, added) {
+                (environments::Error::Invalid(errors), Some(id)) => {
+                    errors.0.iter().find(|error| is_about(error, id)).map(|error| refused(id, &error.kind))
                 }
-                _ => Failure::from_library(Kind::Usage, &problem.to_string()),
-            })?;
+                _ => None,
+            };
+            about_added.unwrap_or_else(|| unusable(Kind::Usage, &error))
+        })?;
         if let Some((id, token_error)) = added.and_then(|id| Some((id, configured.token_error(id)?))) {
-            return Err(refused(id, Some(&token_error.kind)));
+            return Err(refused(id, &token_error.kind));
         }
         for warning in &configured.warnings {
             print::note(warning.to_string());
@@ -534,20 +535,20 @@ impl EnvironmentsFile {
     }
 }
 
-fn is_about(mistake: &DefinitionError, id: &Id) -> bool {
-    mistake.environment.as_deref() == Some(id.as_str())
+fn is_about(error: &DefinitionError, id: &Id) -> bool {
+    error.environment.as_deref() == Some(id.as_str())
+}
+
+/// Returns why the environments cannot be used.
+fn unusable(kind: Kind, error: &environments::Error) -> Failure {
+    Failure::bare(kind, error.message()).with_hint_if_known(error.hint())
 }
 
 /// Explains why an environment was not added; omits the line number, because the file was not written.
-fn refused(id: &Id, fault: Option<&DefinitionErrorKind>) -> Failure {
-    let why = fault.map(ToString::to_string).unwrap_or_default();
-    let failure = Failure::from_library(Kind::Usage, &format!("cannot add `{id}`: {why}"));
-    match fault {
-        Some(DefinitionErrorKind::TokenFile { .. }) if failure.todo().is_none() => {
-            failure.hint("write the token to that file first, or check its path")
-        }
-        _ => failure,
-    }
+fn refused(id: &Id, error: &DefinitionErrorKind) -> Failure {
+    let hint = error.hint();
+    let hint = hint.as_deref().unwrap_or("write the token to that file first, or check its path");
+    Failure::usage(format!("cannot add `{id}`"), hint).because(error.message())
 }
 
 /// Creates the directory if missing, and waits for the lock.

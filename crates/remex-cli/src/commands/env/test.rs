@@ -44,7 +44,7 @@ pub(super) async fn run(flags: &Flags) -> Outcome {
     // Results are printed as they arrive, so that a hanging server does not delay the others.
     while let Some(finished) = tests.join_next().await {
         let (index, environment) = finished.map_err(|error| {
-            Failure::new(format!("a test ended early: {error}"), "report this as a defect")
+            Failure::new("a test ended early", "report this as a defect").because(error.to_string())
         })?;
         let environment = environment?;
         if !flags.format.json {

@@ -15,9 +15,10 @@ pub(super) fn take() -> Result<Vec<Inherited>, Failure> {
     let mut passed = ListenFd::from_env();
     if passed.len() == 0 {
         return Err(Failure::new(
-            "cannot listen on `systemd`: no socket was passed to this process",
+            "cannot listen on `systemd`",
             "start it through a socket unit, see packaging/systemd",
-        ));
+        )
+        .because("no socket was passed to this process"));
     }
     (0..passed.len()).map(|index| socket(&mut passed, index)).collect()
 }
@@ -30,11 +31,9 @@ fn socket(passed: &mut ListenFd, index: usize) -> Result<Inherited, Failure> {
     match passed.take_tcp_listener(index) {
         Ok(Some(socket)) => Ok(Inherited::Tcp(socket)),
         Ok(None) => Err(Failure::bare(Kind::Failed, format!("socket {index} from systemd is missing"))),
-        Err(error) => Err(Failure::bare(
-            Kind::Failed,
-            format!(
-                "cannot listen on socket {index} from systemd: it is neither a unix nor a TCP stream: {error}"
-            ),
-        )),
+        Err(error) => {
+            Err(Failure::bare(Kind::Failed, format!("cannot listen on socket {index} from systemd"))
+                .because(format!("it is neither a unix nor a TCP stream: {error}")))
+        }
     }
 }

@@ -91,8 +91,8 @@ async fn a_server_of_the_base_dialect_is_not_asked_to_pass_what_is_not_utf_8() {
     });
     let client = Client::connect(target).await.unwrap();
     let error = client.command("cat").arg(OsStr::from_bytes(b"caf\xe9")).start().await.unwrap_err();
-    let Error::Usage(text) = &error else { panic!("{error:?}") };
-    assert!(text.starts_with("cannot pass `caf\u{fffd}`: it is not UTF-8, "), "{text}");
+    let Error::Usage { message, .. } = &error else { panic!("{error:?}") };
+    assert!(message.starts_with("cannot pass `caf\u{fffd}`: it is not UTF-8, "), "{message}");
     assert_eq!(*asked.lock().unwrap(), ["initialize"]);
 }
 

@@ -18,6 +18,7 @@ use super::{Counters, Jobs, OWNER, Progress, SMALL, Summary};
 use crate::{
     Error,
     core::random_word,
+    error::usage,
     fs::{
         AsHostPath, DirectoryEntry, Fs, Metadata, Pages,
         path::{entry_name, native, sibling},
@@ -123,10 +124,8 @@ impl Download {
     async fn top(&self, from: PathBuf, to: PathBuf) -> Result<Frame, Error> {
         let metadata = self.fs.metadata(&from).await?;
         if !metadata.is_directory {
-            return Err(Error::Usage(format!(
-                "`{}` is not a directory; download it as a file",
-                from.display()
-            )));
+            let message = format!("`{}` is not a directory", from.display());
+            return Err(usage(message, "download it as a file"));
         }
         if local::metadata(&to).await.is_ok_and(|there| there.is_dir()) {
             return self.frame(from, to, None);

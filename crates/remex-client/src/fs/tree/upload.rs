@@ -16,6 +16,7 @@ use tokio::{
 use super::{Counters, Jobs, OWNER, Progress, SMALL, Summary};
 use crate::{
     Error,
+    error::usage,
     fs::{AsHostPath, Fs, path::native},
 };
 
@@ -119,10 +120,13 @@ impl Upload {
         let mut at_last = None;
         if !self.fs.is_base() {
             if self.fs.metadata(&to).await?.is_symlink {
-                return Err(Error::Usage(format!(
-                    "cannot upload into `{}`: it is a symbolic link, which could point outside of the tree; remove it",
-                    to.display()
-                )));
+                return Err(usage(
+                    format!(
+                        "cannot upload into `{}`: it is a symbolic link, which could point outside of the tree",
+                        to.display()
+                    ),
+                    "remove it",
+                ));
             }
             let metadata = local::metadata(&from).await.map_err(unreadable(&from))?;
             let mode = metadata.permissions().mode() & 0o7777;

@@ -7,6 +7,7 @@ use remex_proto::{Blob, ErrorKind, HostPath, environment::EnvPolicy, process as 
 use super::{Command, Input, OnDrop, Secrets};
 use crate::{
     Client, Error,
+    error::usage,
     event_queue::{EventQueue, History},
     fs::AsHostPath as _,
     process::{Handle, Output, Process, Stdin, millis},
@@ -99,7 +100,7 @@ impl Command {
         let cwd = match self.cwd {
             Some(directory) => match directory.to_str() {
                 Some(text) => HostPath::parse(text).map_err(|error| {
-                    Error::Usage(format!("cannot run in `{text}`: {error}; give an absolute path"))
+                    usage(format!("cannot run in `{text}`: {error}"), "give an absolute path")
                 })?,
                 None => Path::new(&directory).as_host_path()?,
             },
@@ -149,10 +150,11 @@ impl Client {
         let text = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let Some(odd) = argv.iter().find(|word| word.to_str().is_none()) else { return Ok((text, None)) };
         if self.welcome().server.name.is_empty() {
-            return Err(Error::Usage(format!(
-                "cannot pass `{}`: it is not UTF-8, which this server does not support; use `remex serve` there",
+            let message = format!(
+                "cannot pass `{}`: it is not UTF-8, which this server does not support",
                 odd.display()
-            )));
+            );
+            return Err(usage(message, "use `remex serve` there"));
         }
         let bytes = argv.into_iter().map(|word| Blob(word.into_vec().into())).collect();
         Ok((text, Some(bytes)))
