@@ -13,7 +13,7 @@ use crate::{
     ErrorKind, RpcError, environment, flow, fs, http, initialize, message, process, request, session,
 };
 
-/// The answer `{}`: done, and there is nothing to tell.
+/// The empty answer `{}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Empty {}

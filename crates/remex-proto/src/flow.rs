@@ -23,29 +23,29 @@ pub struct Ack {
     pub mark: u64,
 }
 
-/// `flow/consumed`, from the client: the events of a process up to `seq` are used up.
+/// `flow/consumed`, from the client: the client has consumed the events of a process up to `seq`.
 ///
-/// The server streams no more than [`WINDOW_BYTES`] or [`WINDOW_EVENTS`] beyond it, and keeps what is not used up.
+/// The server streams no more than [`WINDOW_BYTES`] or [`WINDOW_EVENTS`] beyond it, and keeps what is not consumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Consumed {
-    /// The process, of the connection's own session.
+    /// A process of the connection's own session.
     pub process_id: String,
-    /// The last event that was used up; it only grows.
+    /// The last consumed event; never decreases.
     pub seq: u64,
 }
 
-/// `flow/bodyConsumed`, from the client: the parts of a streamed body up to `seq` are used up.
+/// `flow/bodyConsumed`, from the client: the client has consumed the parts of a streamed body up to `seq`.
 ///
-/// The server sends no more than [`WINDOW_PARTS`] beyond it, and asks the web server for no more.
+/// The server sends no more than [`WINDOW_PARTS`] beyond it, and reads no more from the web server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BodyConsumed {
-    /// The stream, of the connection.
+    /// A stream of the connection.
     pub request_id: String,
-    /// The last part that was used up; it only grows.
+    /// The last consumed part; never decreases.
     pub seq: u64,
 }
 

@@ -34,7 +34,7 @@ pub struct HttpRequest {
     pub stream_response: bool,
 }
 
-/// One header of a request. Its value is a secret often enough, and not shown.
+/// One header of a request. `Debug` hides its value, which is often a secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "HttpHeader"))]
 #[serde(rename_all = "camelCase")]
@@ -69,7 +69,7 @@ pub enum RedirectPolicy {
     Stop,
 }
 
-/// The answer to [`HttpRequest`], whatever the status.
+/// The answer to [`HttpRequest`], for any status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -78,7 +78,7 @@ pub struct HttpResponse {
     pub status: u16,
     /// Names in lower case; values that are not visible ASCII are left out.
     pub headers: Vec<ResponseHeader>,
-    /// As it came, nothing unpacked; empty when it is streamed.
+    /// The body as received, not decompressed; empty if it is streamed.
     pub body_base64: Blob,
 }
 

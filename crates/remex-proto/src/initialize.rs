@@ -20,7 +20,7 @@ pub struct Initialize {
     /// What the client wants beyond the base dialect; unknown words are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_or_absent")]
     pub capabilities: Option<BTreeSet<Capability>>,
-    /// With `resumeSessionId`: detach whoever holds the session instead of failing.
+    /// With `resumeSessionId`: detach the current controller instead of failing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub takeover: Option<bool>,
     /// How long the session may live without a connection, up to the server's cap.
@@ -109,7 +109,7 @@ pub enum Capability {
     Cancel,
     /// The client answers `flow/mark` with `flow/ack` where there is no ping.
     Acks,
-    /// The client tells with `flow/consumed` how far it has used up the output of each process, and with
+    /// The client reports with `flow/consumed` how much output of each process it has consumed, and with
     /// `flow/bodyConsumed` the body of each HTTP stream.
     Consumed,
 }
@@ -128,7 +128,7 @@ impl Capability {
 
 /// The answer to [`Initialize`].
 ///
-/// Only `sessionId` is sure to be there when the server is not remex.
+/// A server other than remex may send only `sessionId`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "InitializeReply"))]
 #[serde(rename_all = "camelCase")]
@@ -158,7 +158,7 @@ pub struct Reply {
     pub environment_info: Option<environment::Info>,
 }
 
-/// The program on the other side.
+/// The server program.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Server {
@@ -168,14 +168,14 @@ pub struct Server {
     pub version: String,
 }
 
-/// What is on for a connection, and what a server can do.
+/// The capabilities enabled on a connection, and those the server supports.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Capabilities {
-    /// Asked for and given.
+    /// Requested and enabled.
     #[serde(default, deserialize_with = "known")]
     pub enabled: BTreeSet<Capability>,
-    /// Could be asked for.
+    /// Supported by the server.
     #[serde(default, deserialize_with = "known")]
     pub available: BTreeSet<Capability>,
 }

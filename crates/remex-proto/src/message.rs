@@ -121,14 +121,14 @@ fn check_trace(trace: &str) -> Result<(), Malformed> {
     if is_carrier { Ok(()) } else { Err(Malformed::Trace) }
 }
 
-/// What ties an answer to its request; echoed with the type it came with.
+/// The id that matches an answer to its request; echoed with its original type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum RequestId {
     /// A number.
     Integer(i64),
-    /// Any text, also none.
+    /// Any string, including the empty one.
     Text(Box<str>),
 }
 

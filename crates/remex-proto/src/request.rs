@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::RequestId;
 
 /// `request/cancel`, a notification for clients with the capability `cancel`: the request ends
-/// with an error, nothing is undone.
+/// with an error; nothing is undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cancel {

@@ -81,12 +81,12 @@ pub struct Context {
 pub enum Permissions {
     /// Everything.
     Disabled,
-    /// What somebody outside of the server enforces.
+    /// Enforced by something outside the server.
     External {
         /// Access to the network.
         network: Network,
     },
-    /// What the server is to enforce.
+    /// Enforced by the server.
     Managed {
         /// Access to files.
         file_system: FileSystem,
@@ -120,11 +120,11 @@ pub enum FileSystem {
     },
 }
 
-/// Access to one place.
+/// Access to one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxEntry"))]
 pub struct Entry {
-    /// The place.
+    /// The path.
     pub path: EntryPath,
     /// The access.
     pub access: Access,
@@ -140,7 +140,7 @@ impl Entry {
     }
 }
 
-/// What may be done at a place.
+/// The access to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxAccess"))]
 #[serde(rename_all = "snake_case")]
@@ -153,7 +153,7 @@ pub enum Access {
     Deny,
 }
 
-/// A place in the file system.
+/// A path in the file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxPlace"))]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -168,14 +168,14 @@ pub enum EntryPath {
         /// The pattern.
         pattern: String,
     },
-    /// A place that the server knows by name.
+    /// A path that the server knows by name.
     Special {
         /// The name.
         value: Special,
     },
 }
 
-/// A place that the server knows by name.
+/// A path that the server knows by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SandboxSpecial"))]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -194,7 +194,7 @@ pub enum Special {
     Tmpdir,
     /// `/tmp`.
     SlashTmp,
-    /// A name that the client did not know itself.
+    /// A name that the client itself does not know.
     Unknown,
 }
 

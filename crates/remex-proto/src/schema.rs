@@ -79,7 +79,7 @@ described! {
         "contentEncoding": "base64",
     });
     Encoded, "Encoded", _generator => json_schema!({
-        "description": "Base64 that is decoded where it is used, because a mistake in it is not one of the params there.",
+        "description": "Standard base64 with padding; invalid base64 is reported by the method, not as invalid params.",
         "type": "string",
     });
     ContentHash, "ContentHash", _generator => json_schema!({
@@ -88,22 +88,22 @@ described! {
         "pattern": "^sha256:[0-9a-fA-F]{64}$",
     });
     IfMatch, "IfMatch", _generator => json_schema!({
-        "description": "What the writer believes is there: a content hash, or `absent` for no file.",
+        "description": "The content that the writer expects: a content hash, or `absent` if the file must not exist.",
         "type": "string",
         "pattern": "^(absent|sha256:[0-9a-fA-F]{64})$",
     });
     HostPath, "HostPath", _generator => json_schema!({
-        "description": "A `file:` URI, or a plain absolute path taken verbatim; always a URI in answers.",
+        "description": "A `file:` URI, or an absolute path, which is used verbatim; always a URI in results.",
         "type": "string",
         "pattern": "^(/|[Ff][Ii][Ll][Ee]:/)",
     });
     SignalName, "SignalName", _generator => json_schema!({
-        "description": "`interrupt`, or a POSIX name with or without `SIG`.",
+        "description": "`interrupt`, or a POSIX signal name, with or without `SIG`.",
         "type": "string",
         "enum": signal_words(),
     });
     ErrorKind, "ErrorKind", _generator => json_schema!({
-        "description": "What went wrong, as a stable word.",
+        "description": "The kind of error: a stable word for programs.",
         "type": "string",
         "enum": ErrorKind::ALL.iter().map(|kind| kind.word()).collect::<Vec<_>>(),
     });

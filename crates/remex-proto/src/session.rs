@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The close reason for a client whose session was taken over by another.
 pub const TAKEN_OVER: &str = "another client took the session over";
 
-/// `session/list`: which sessions does my identity have?
+/// `session/list`: lists the sessions of the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SessionList"))]
 pub struct List {}
@@ -37,8 +37,8 @@ pub struct Entry {
     pub attached: bool,
     /// When it lost its connection, in milliseconds since the Unix epoch; null while attached.
     pub detached_at_ms: Option<u64>,
-    /// When it ends unless somebody resumes it; null while attached, or when only the end of the
-    /// server ends it.
+    /// When it expires unless a client resumes it; null while attached, or if it lives as long as the
+    /// server.
     pub expires_at_ms: Option<u64>,
     /// How many processes it holds, ended but remembered ones included.
     pub processes: u64,

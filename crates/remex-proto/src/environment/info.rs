@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::HostPath;
 
-/// `environment/info`: what a client wants to know before it does anything.
+/// `environment/info`: facts about the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "EnvironmentGetInfo"))]
 pub struct GetInfo {}
@@ -19,7 +19,7 @@ pub struct Info {
     /// The version of the server.
     #[serde(default)]
     pub executor_version: String,
-    /// An opaque word: the same for the same installation on the same host.
+    /// An opaque id: the same for the same installation on the same host.
     #[serde(default)]
     pub provider_id: String,
     /// The server's working directory.
@@ -31,7 +31,7 @@ pub struct Info {
     /// `linux`.
     #[serde(default)]
     pub platform_os: String,
-    /// What is to be put before the `PATH` of commands.
+    /// Directories to prepend to the `PATH` of commands.
     #[serde(default)]
     pub prepend_path_dirs: Vec<HostPath>,
     /// The directory in `TMPDIR`, if it is set.

@@ -12,7 +12,7 @@ use crate::{HostPath, lenient::null_as_default, sandbox::Sandbox};
 pub struct CreateDirectory {
     /// The directory.
     pub path: HostPath,
-    /// With all its parents, and it may be there already; true unless given.
+    /// Creates missing parents, and accepts an existing directory; true unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recursive: Option<bool>,
     /// False refuses symbolic links anywhere in the path.
@@ -54,14 +54,14 @@ pub struct ReadDirectory {
 pub struct DirectoryListing {
     /// What is in it, without `.` and `..`.
     pub entries: Vec<DirectoryEntry>,
-    /// Where the next page begins; absent after the last.
+    /// The cursor of the next page; absent after the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
 /// One entry of a [`DirectoryListing`].
 ///
-/// A link is classified by its target. A broken one is left out, but for pages.
+/// A link is classified by its target. Broken links are omitted, except with `limit`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -120,13 +120,13 @@ pub struct WalkOptions {
 pub struct WalkReply {
     /// Directories and regular files.
     pub entries: Vec<WalkEntry>,
-    /// What could not be read, or named.
+    /// Entries that could not be read or named.
     pub errors: Vec<WalkError>,
     /// A limit was reached, so there is more.
     pub truncated: bool,
 }
 
-/// Something that a [`Walk`] came by.
+/// An entry found by a [`Walk`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WalkEntry {
@@ -147,7 +147,7 @@ pub enum WalkKind {
     File,
 }
 
-/// Something that a [`Walk`] could not read, or name.
+/// An entry that a [`Walk`] could not read or name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WalkError {

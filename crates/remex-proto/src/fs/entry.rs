@@ -100,10 +100,10 @@ pub struct CanonicalizeReply {
 pub struct Remove {
     /// The path.
     pub path: HostPath,
-    /// Directories with all that is in them; true unless given.
+    /// Removes directories with their contents; true unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recursive: Option<bool>,
-    /// What is not there is no error; true unless given.
+    /// Ignores a missing path; true unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force: Option<bool>,
     /// False refuses symbolic links anywhere in the path.
@@ -114,7 +114,7 @@ pub struct Remove {
     pub sandbox: Sandbox,
 }
 
-/// `fs/copy`: a file with its mode, a link as a link, or a directory with all that is in it.
+/// `fs/copy`: a file with its mode, a link as a link, or a directory with its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -139,7 +139,7 @@ pub struct Rename {
     pub source_path: HostPath,
     /// To here.
     pub destination_path: HostPath,
-    /// False fails when something is there already; true unless given.
+    /// False fails if the destination exists; true unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overwrite: Option<bool>,
     /// The confinement asked for.
@@ -171,10 +171,10 @@ pub struct SetPermissions {
 pub struct SetTimes {
     /// The path.
     pub path: HostPath,
-    /// When the content changed last; absent: as it is.
+    /// The modification time; absent: unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_at_ms: Option<i64>,
-    /// When it was read last; absent: as it is.
+    /// The access time; absent: unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accessed_at_ms: Option<i64>,
     /// False refuses symbolic links anywhere in the path.
@@ -190,7 +190,7 @@ pub struct SetTimes {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Symlink {
-    /// Where the link is to be; nothing may be there yet.
+    /// The path of the link, which must not exist yet.
     pub path: HostPath,
     /// Where it points: a native path, relative ones start from the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -51,7 +51,7 @@ pub struct WriteFile {
     /// Writes a new file beside the old one and replaces it in one step; mode and owner are kept.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub atomic: bool,
-    /// What the writer believes is there; anything else is an error and nothing is written.
+    /// The expected current content; if it differs, the write fails and changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub if_match: Option<IfMatch>,
     /// With which permissions a file is created that is not there: 0 to octal 777, less the umask; absent: 0666.
@@ -66,7 +66,7 @@ pub struct WriteFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WriteFileReply {
-    /// With `ifMatch`: the hash of what is there now, for the next write.
+    /// With `ifMatch`: the hash of the new content, for the next write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
 }
@@ -96,9 +96,9 @@ pub struct HashFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileHash {
-    /// Of the bytes that were there.
+    /// The hash of those bytes.
     pub hash: ContentHash,
-    /// How many those were; less than asked for where the file ends before.
+    /// The number of bytes hashed; less than requested if the file ends earlier.
     pub bytes: u64,
     /// The size of the whole file.
     pub size: u64,

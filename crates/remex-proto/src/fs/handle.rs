@@ -71,9 +71,9 @@ pub struct ReadBlock {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Block {
-    /// What is there.
+    /// The bytes read.
     pub chunk: Blob,
-    /// Fewer bytes than asked for were there.
+    /// The read reached the end of the file.
     pub eof: bool,
 }
 
@@ -88,7 +88,7 @@ impl Block {
     }
 }
 
-/// `fs/writeBlock`: writes a part of an open file; what was skipped reads as zeros.
+/// `fs/writeBlock`: writes a part of an open file; skipped ranges read as zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -101,14 +101,14 @@ pub struct WriteBlock {
     pub chunk: Blob,
 }
 
-/// `fs/close`: ends a handle; one that is not open is no error.
+/// `fs/close`: ends a handle; an unknown handle is not an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Close {
     /// The handle.
     pub handle_id: String,
-    /// With an `atomic` handle: leaves the old file and drops what was written.
+    /// With an `atomic` handle: keeps the old file and discards what was written.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
     pub discard: bool,
 }

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HostPath, lenient::null_as_default, sandbox::Sandbox};
 
-/// `fs/watchMissing`: tells once when one of the paths appears, or the first missing part of the way to it.
+/// `fs/watchMissing`: notifies once when one of the paths, or its first missing ancestor, appears.
 ///
-/// A connection has one such watch: a later request, under whatever id, takes the place of the earlier one.
+/// A connection has one such watch: a later request replaces the earlier one, whatever its id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -15,7 +15,7 @@ pub struct WatchMissing {
     pub watch_id: u64,
     /// Paths that do not exist.
     pub missing: Vec<HostPath>,
-    /// A path that does; any change of it is told too, but not changes of what is in it.
+    /// A path that exists; changes of the path itself are reported too, but not changes of its contents.
     #[serde(default)]
     pub present: Option<HostPath>,
 }
@@ -24,7 +24,7 @@ pub struct WatchMissing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatchMissingReply {
-    /// False when there is nothing to wait for, or no way to notice it: then nothing will be told.
+    /// False if there is nothing to wait for, or if it cannot be watched; no notification follows.
     pub watching: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct MissingChanged {
     pub watch_id: u64,
 }
 
-/// `fs/watch`: tells what changes at a path and below it, until `fs/unwatch`.
+/// `fs/watch`: reports changes of a path and everything below it, until `fs/unwatch`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -54,7 +54,7 @@ pub struct Watch {
     pub sandbox: Sandbox,
 }
 
-/// `fs/unwatch`: ends a watch; one that does not exist is no error.
+/// `fs/unwatch`: ends a watch; an unknown watch is not an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -63,7 +63,7 @@ pub struct Unwatch {
     pub watch_id: u64,
 }
 
-/// `fs/changed`, from the server: what changed since the last one, when it has become quiet.
+/// `fs/changed`, from the server: the changes since the previous notification, sent once events have settled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -72,7 +72,7 @@ pub struct Changed {
     pub watch_id: u64,
     /// Each path once, however often it changed.
     pub changes: Vec<Change>,
-    /// Too much changed to tell: look at everything again.
+    /// Too many changes to report: rescan everything.
     #[serde(default, deserialize_with = "null_as_default")]
     pub overflow: bool,
 }
@@ -92,10 +92,10 @@ pub struct Change {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ChangeKind {
-    /// Something is new there, or in the place of what was there; everything below it is told too.
+    /// The path is new or was replaced; everything below it is reported too.
     Created,
     /// Its content or metadata changed.
     Modified,
-    /// Nothing is there any more, nor below it; that is not told apart.
+    /// The path no longer exists; entries below it are not reported separately.
     Removed,
 }

@@ -22,7 +22,7 @@ pub struct Signal {
 
 macro_rules! signals {
     ($($variant:ident = $name:literal,)*) => {
-        /// A signal by its POSIX name; the number is the operating system's business.
+        /// A signal by its POSIX name; the number depends on the operating system.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[allow(missing_docs)] // The names are those of POSIX.
         pub enum SignalName {
@@ -116,7 +116,7 @@ impl<'de> Deserialize<'de> for SignalName {
     }
 }
 
-/// `process/terminate`: ends the process and its whole tree. Unknown and ended ones are fine.
+/// `process/terminate`: ends the process and its whole tree. An unknown or ended process is not an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -126,10 +126,10 @@ pub struct Terminate {
     /// Another session of the same identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// How gently; absent: not at all.
+    /// How to end it; absent: `SIGKILL` at once.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "TerminateMode::is_force")]
     pub mode: TerminateMode,
-    /// How much of what it has started; absent: what its state suggests.
+    /// Which of its descendants to end; absent: depends on its state.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "TerminateScope::is_usual")]
     pub scope: TerminateScope,
 }
@@ -142,7 +142,7 @@ pub enum TerminateScope {
     /// The whole tree of a running process, the group and session of one that has exited, nothing of a closed one.
     #[default]
     Usual,
-    /// Everything that it has started and that lives, however it is itself.
+    /// Every live process that it started, whatever its own state.
     Tree,
 }
 
@@ -160,7 +160,7 @@ pub enum TerminateMode {
     /// SIGKILL at once.
     #[default]
     Force,
-    /// SIGTERM, and SIGKILL for what is left.
+    /// SIGTERM, then SIGKILL for the processes that remain.
     #[serde(rename_all = "camelCase")]
     Graceful {
         /// The time between the two.
@@ -178,7 +178,7 @@ impl TerminateMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Terminated {
-    /// Whether the process had not exited when the request came.
+    /// Whether the process was still running when the request arrived.
     pub running: bool,
 }
 

@@ -13,7 +13,7 @@ pub enum Stream {
     Stdout,
     /// Standard error of a pipe process.
     Stderr,
-    /// Everything a terminal process says.
+    /// All output of a terminal process.
     Pty,
 }
 
@@ -46,7 +46,7 @@ pub struct Output {
     pub chunk: Blob,
 }
 
-/// `process/exited`: the process itself has ended; its output before that has been told.
+/// `process/exited`: the process itself has ended; its earlier output has been sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -66,10 +66,10 @@ pub struct Exited {
     /// The signal that ended it, such as `SIGKILL`.
     #[serde(default)]
     pub signal: Option<String>,
-    /// Why it ended; servers of the base dialect do not say.
+    /// Why it ended; absent in the base dialect.
     #[serde(default)]
     pub cause: Option<ExitCause>,
-    /// What it used; servers of the base dialect do not say.
+    /// Resources it used; absent in the base dialect.
     #[serde(default)]
     pub usage: Option<Usage>,
 }
@@ -81,7 +81,7 @@ pub struct Exited {
 pub enum ExitCause {
     /// By itself.
     Exit,
-    /// By a signal that nobody here sent to end it.
+    /// Killed by a signal that the server did not send to end it.
     Signal,
     /// `timeoutMs` ran out.
     Timeout,
@@ -89,13 +89,13 @@ pub enum ExitCause {
     IdleTimeout,
     /// By `process/terminate`, or the end of its session.
     Terminated,
-    /// By the kernel, for want of memory.
+    /// Killed by the kernel: out of memory.
     OutOfMemory,
-    /// Unknown: the server lost track of it, by a defect, and killed it.
+    /// Unknown: because of a defect, the server lost track of the process and killed it.
     ServerLost,
 }
 
-/// What a process used.
+/// Resources used by a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -104,13 +104,13 @@ pub struct Usage {
     pub user_ms: u64,
     /// CPU time in the kernel.
     pub system_ms: u64,
-    /// Null where the way of spawning makes the kernel report the server's own.
+    /// Null if the kernel reports the server's own peak instead.
     pub max_rss_bytes: Option<u64>,
     /// From start to exit.
     pub wall_ms: u64,
 }
 
-/// `process/closed`: the last word; exited, and all output has been told.
+/// `process/closed`: the last event; the process has exited, and all output has been sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -120,12 +120,12 @@ pub struct Closed {
     /// The observed session it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Nothing comes after it.
+    /// The last number.
     pub seq: u64,
-    /// What the process said in its life; servers of the base dialect do not say.
+    /// All output that the process produced; absent in the base dialect.
     #[serde(default)]
     pub produced: Option<Produced>,
-    /// How much of that was dropped unread; servers of the base dialect do not say.
+    /// How much of that was evicted unread; absent in the base dialect.
     #[serde(default)]
     pub evicted_bytes: Option<u64>,
 }
@@ -188,7 +188,7 @@ pub struct Gap {
     pub range: GapRange,
 }
 
-/// A run of events that a reader will never see.
+/// A range of events that a reader will never receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -197,6 +197,6 @@ pub struct GapRange {
     pub from_seq: u64,
     /// The last event that is missing.
     pub to_seq: u64,
-    /// Output bytes in them; null for a reader so late that its place in the stream is forgotten.
+    /// Output bytes in them; null for a reader so far behind that the server no longer knows its offset.
     pub bytes: Option<u64>,
 }

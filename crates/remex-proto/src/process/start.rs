@@ -18,12 +18,12 @@ pub struct Start {
     pub process_id: String,
     /// The program and its arguments; a program without a slash is searched in the `PATH` of `env`.
     pub argv: Vec<String>,
-    /// The same as bytes, for words that are not UTF-8; if it is there, it counts, and `argv` is not looked at.
+    /// The same as bytes, for words that are not UTF-8; if present, it replaces `argv`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv_base64: Option<Vec<Blob>>,
     /// The working directory.
     pub cwd: HostPath,
-    /// The whole environment, or what is laid over `envPolicy`.
+    /// The whole environment, or overrides of `envPolicy`.
     pub env: BTreeMap<String, String>,
     /// A terminal instead of pipes.
     pub tty: bool,
@@ -58,8 +58,8 @@ pub struct Start {
         skip_serializing_if = "OutputOptions::is_default"
     )]
     pub output: OutputOptions,
-    /// Makes the start repeatable: the same id again is answered with the outcome of the first
-    /// and runs nothing.
+    /// Makes the start idempotent: repeating it with the same id returns the first outcome and
+    /// starts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_id: Option<String>,
     /// Words for people and tools; `process/list` shows them.
@@ -101,9 +101,9 @@ pub enum Overflow {
     /// The child waits, as it would at a full pipe.
     #[default]
     Pause,
-    /// The oldest output goes, and the gap is told.
+    /// The oldest output is evicted, and the gap is reported.
     Evict,
-    /// The child waits, also while the client is away, until the session ends or the output is released.
+    /// The child waits, even while the client is disconnected, until the session ends or the output is released.
     Hold,
 }
 

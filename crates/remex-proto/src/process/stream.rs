@@ -23,7 +23,7 @@ pub struct Read {
     /// Decoded bytes; at most, and by default, 16 MiB. At least one chunk is returned if there is one.
     #[serde(default)]
     pub max_bytes: Option<u64>,
-    /// How long to wait while there is nothing to tell; absent: 0.
+    /// How long to wait for new events; absent: 0.
     #[serde(default)]
     pub wait_ms: Option<u64>,
 }
@@ -41,7 +41,7 @@ pub struct ReadReply {
     pub exited: bool,
     /// Null until it has exited.
     pub exit_code: Option<i32>,
-    /// Whether everything has been said.
+    /// Whether the process is closed: no more events will follow.
     pub closed: bool,
     /// Why the server could not follow the process to its end; null otherwise.
     pub failure: Option<String>,
@@ -60,7 +60,7 @@ pub struct ReadReply {
     /// Once it has exited, what it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Once it is closed, what it said in its life.
+    /// Once it is closed, all output that it produced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub produced: Option<Produced>,
     /// Once it is closed, how much of that was dropped before the session's client got it.
@@ -73,7 +73,7 @@ pub struct ReadReply {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Chunk {
-    /// Its place among all events of the process, from 1.
+    /// The number of the event in its process, from 1.
     pub seq: u64,
     /// Where it came from.
     pub stream: Stream,
@@ -96,7 +96,7 @@ pub struct Write {
     pub session_id: Option<String>,
     /// What to write; may be empty.
     pub chunk: Blob,
-    /// Makes the write repeatable: an accepted id is never written twice. Never empty; clients of
+    /// Makes the write idempotent: an accepted id is never written twice. Never empty; clients of
     /// v0 send none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_empty")]
     pub write_id: Option<String>,
@@ -136,14 +136,14 @@ pub enum WriteStatus {
     Accepted,
     /// No such process.
     UnknownProcess,
-    /// The process has no stdin, or no longer.
+    /// The process has no stdin, or it is closed.
     StdinClosed,
-    /// The process is not there yet.
+    /// The process is still starting.
     Starting,
 }
 
-/// `process/release`: nothing of the output is kept for the controlling client while it is away, until it comes back.
-/// Repeating it is fine.
+/// `process/release`: no longer holds output for the controlling client while it is disconnected, until it reconnects.
+/// Idempotent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -167,7 +167,7 @@ pub struct Forget {
     pub session_id: Option<String>,
 }
 
-/// `process/closeStdin`: end of file after everything accepted before. Repeating it is fine.
+/// `process/closeStdin`: end of file after everything accepted before. Idempotent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ExitCause, Produced};
 use crate::{Blob, HostPath, lenient::null_as_default};
 
-/// `process/wait`: returns when something has happened, at once if it has already.
+/// `process/wait`: waits for a condition; returns at once if it already holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -75,7 +75,7 @@ pub struct Waited {
 pub enum WaitReason {
     /// The process has exited.
     Exit,
-    /// Everything has been said.
+    /// The process is closed: no more events will follow.
     Closed,
     /// The output matched.
     Output,
@@ -121,7 +121,7 @@ pub struct SnapshotReply {
     pub running: bool,
 }
 
-/// `process/list`: which processes are there?
+/// `process/list`: lists processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ProcessList"))]
 #[serde(rename_all = "camelCase")]
@@ -185,7 +185,7 @@ pub struct Entry {
     pub signal: Option<String>,
     /// Why it ended.
     pub cause: Option<ExitCause>,
-    /// What it has said so far.
+    /// Its output so far.
     pub produced: Produced,
     /// How much the server keeps: what can still be read, and the beginning for snapshots.
     pub retained_bytes: u64,
@@ -212,7 +212,7 @@ pub enum State {
     Running,
     /// Exited, but something holds its output open.
     Exited,
-    /// Everything has been said.
+    /// The process is closed: no more events will follow.
     Closed,
 }
 
