@@ -283,13 +283,13 @@ mod tests {
     #[test]
     fn what_the_script_answers_is_found_behind_what_else_is_printed() {
         let done = format!("Welcome!\nremex-install done remex {}\n", env!("CARGO_PKG_VERSION"));
-        assert!(outcome(&done, 1024).unwrap().starts_with("copied remex "));
-        assert!(outcome("remex-install present\n", 0).unwrap().contains("is there already"));
+        assert!(outcome(&done, 1024).unwrap().starts_with("installed remex "));
+        assert!(outcome("remex-install present\n", 0).unwrap().contains("is already installed"));
         let wrong = |said: &str| outcome(said, 0).unwrap_err().message();
-        assert!(wrong("remex-install machine Linux riscv64").ends_with("and that is Linux riscv64"));
-        assert!(wrong("remex-install done remex 0.0.0").ends_with("says that it is `remex 0.0.0`"));
+        assert!(wrong("remex-install machine Linux riscv64").ends_with("but the host is Linux riscv64"));
+        assert!(wrong("remex-install done remex 0.0.0").ends_with("but its version is `remex 0.0.0`"));
         assert!(wrong("remex-install broken no such library").ends_with("no such library"));
-        assert!(wrong("remex-install damaged").contains("did not arrive whole"));
-        assert!(wrong("Welcome!").contains("did not answer"));
+        assert!(wrong("remex-install damaged").contains("damaged in transit"));
+        assert!(wrong("Welcome!").contains("printed no result"));
     }
 }

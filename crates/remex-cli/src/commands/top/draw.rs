@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_window_shows_the_list_and_the_last_lines() {
         let expected = "\
-here: 2 running, 0 ended
+here: 2 running, 0 exited
   NAME             STATE     CPU   MEM     OUT/s   OUT     AGE    COMMAND
 > build            running   42%   3.0MiB  2.0KiB  2.0KiB  1m00s  sleep 1000
   \u{fffd}[2Jodd          running   0.0%  0B      0B      0B      1m00s  sleep 1000

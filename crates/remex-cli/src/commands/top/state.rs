@@ -368,7 +368,7 @@ mod tests {
         press(&mut state, "ak");
         assert_eq!(selected(&state), Some("old"));
         press(&mut state, "K");
-        assert_eq!((&state.mode, state.message.as_deref()), (&Mode::List, Some("old has ended")));
+        assert_eq!((&state.mode, state.message.as_deref()), (&Mode::List, Some("old has exited")));
         press(&mut state, "a");
         assert_eq!(selected(&state), Some("new"));
     }
