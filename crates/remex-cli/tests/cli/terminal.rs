@@ -93,7 +93,7 @@ fn what_runs_in_this_process_cannot_be_left() {
     let mut screen = Screen::remex(&home, &shell(&[]));
     screen.wait_for("> ");
     screen.keys("~?");
-    screen.wait_for("~k ends it with everything it started");
+    screen.wait_for("~k ends the process and everything it started");
     screen.keys("~.");
     screen.wait_for("you cannot detach from it");
     screen.keys("~~ is a tilde");
