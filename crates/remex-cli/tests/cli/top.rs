@@ -57,7 +57,7 @@ fn processes_are_shown_with_what_they_use_and_say() {
     let used = |row: &[&str]| row[2].strip_suffix('%').and_then(|cpu| cpu.parse::<f64>().ok());
     wait_for_row(&screen, "busy", |row| used(row).is_some_and(|cpu| cpu > 5.0));
     let shown = trimmed(&wait_for_row(&screen, "calm", |row| used(row).is_some_and(|cpu| cpu < 5.0)));
-    assert!(shown.starts_with("local: 2 running, 0 ended\n"), "{shown}");
+    assert!(shown.starts_with("local: 2 running, 0 exited\n"), "{shown}");
     assert!(
         shown.contains("\n  NAME             STATE     CPU   MEM     OUT/s   OUT     AGE    COMMAND\n"),
         "{shown}"
@@ -82,7 +82,7 @@ fn output_is_followed_as_it_comes() {
     left.go("talk");
     wait_for_lines(&screen, "talk: exit 3\nready\nmore\n");
     screen.keys("q");
-    screen.wait_for("0 running, 1 ended");
+    screen.wait_for("0 running, 1 exited");
     screen.keys("a");
     wait_for_row(&screen, "talk", |row| row[1..3] == ["exit", "3"]);
     screen.keys("q");
@@ -101,8 +101,8 @@ fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
     screen.keys("j");
     screen.wait_for("send [SIGINT] to first?");
     screen.keys("\r");
-    screen.wait_for("SIGINT sent to first");
-    screen.wait_for("1 running, 1 ended");
+    screen.wait_for("sent SIGINT to first");
+    screen.wait_for("1 running, 1 exited");
     screen.keys("K");
     screen.wait_for("end second with everything it started? y/n");
     screen.keys("n");
@@ -110,7 +110,7 @@ fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
     screen.keys("K");
     screen.wait_for("y/n");
     screen.keys("y");
-    screen.wait_for("0 running, 2 ended");
+    screen.wait_for("0 running, 2 exited");
     screen.keys("a");
     wait_for_row(&screen, "first", |row| row[1..3] == ["exit", "7"]);
     wait_for_row(&screen, "second", |row| row[1] == "SIGTERM");
@@ -206,7 +206,7 @@ fn a_lost_server_is_told_and_its_return_too() {
     screen.wait_for("connection lost");
     let listen = format!("unix://{}", home.own_socket().display());
     let server = Server::serve(&["--listen", &listen]);
-    screen.wait_for("local: 0 running, 0 ended");
+    screen.wait_for("local: 0 running, 0 exited");
     server.client().shell("again", "exec sleep 1000");
     wait_for_row(&screen, "again", |_| true);
 }

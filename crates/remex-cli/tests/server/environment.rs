@@ -125,7 +125,7 @@ fn a_server_whose_directory_is_gone_starts() {
     command.args(["-c", &script]).arg(env!("CARGO_BIN_EXE_remex"));
     let (server, client) = Server::launch_stdio(command);
     assert_eq!(client.initialize()["environmentInfo"]["cwd"], "file:///");
-    server.stderr_line("cannot find out the working directory");
+    server.stderr_line("cannot determine the working directory");
 }
 
 #[test]
