@@ -79,7 +79,7 @@ impl Definitions {
     /// let errors = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
     /// assert_eq!(
     ///     errors.to_string(),
-    ///     "environments.toml:1: there is no environment `dev` to be the default; write the id of one, `local` or `none`"
+    ///     "environments.toml:1: the default environment `dev` is not defined; use the id of an environment, `local` or `none`"
     /// );
     /// ```
     pub fn parse(text: &str, file: &Path) -> Result<Draft, DefinitionErrors> {
