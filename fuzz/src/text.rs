@@ -152,6 +152,7 @@ pub fn listen_address(data: &[u8]) {
                     assert!(path.is_absolute());
                 }
                 ListenAddress::WebSocket(_) => assert!(text.starts_with("ws://")),
+                ListenAddress::SecureWebSocket(_) => assert!(text.starts_with("wss://")),
             }
         }
         Err(error) => assert!(error.to_string().contains(&format!("`{text}`"))),

@@ -51,10 +51,13 @@ async fn dial_websocket(websocket: &WebSocket) -> Result<Link, Error> {
         })?
         .collect();
     let stream = TcpStream::connect(&*addresses).await.map_err(|error| tcp_error(address, &error))?;
+    // Small messages must not wait for more.
+    stream.set_nodelay(true).map_err(|error| tcp_error(address, &error))?;
     let target = remex_rpc::Target {
         host: url.authority,
         path: &url.path,
         bearer: bearer.as_deref(),
+        headers: &[],
         max_message_len: MAX_MESSAGE_LEN,
     };
     match remex_rpc::connect(stream, &target).await {

@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// Where a server listens.
 ///
-/// Written as `stdio` (or `stdio://`), `ws://IP:PORT` or `unix:///path`; the path is taken verbatim.
+/// Written as `stdio` (or `stdio://`), `ws://IP:PORT`, `wss://IP:PORT` or `unix:///path`; the path is taken verbatim.
 ///
 /// ```
 /// use remex_rpc::ListenAddress;
@@ -19,6 +19,8 @@ pub enum ListenAddress {
     Stdio,
     /// A TCP port that speaks HTTP and WebSocket; port 0 picks a free one.
     WebSocket(SocketAddr),
+    /// The same, encrypted with TLS.
+    SecureWebSocket(SocketAddr),
     /// A unix socket at an absolute path.
     Unix(PathBuf),
 }
@@ -66,6 +68,10 @@ impl FromStr for ListenAddress {
             let address = address.parse().map_err(|_| AddressError::InvalidWebSocket(url.to_owned()))?;
             return Ok(ListenAddress::WebSocket(address));
         }
+        if let Some(address) = url.strip_prefix("wss://") {
+            let address = address.parse().map_err(|_| AddressError::InvalidWebSocket(url.to_owned()))?;
+            return Ok(ListenAddress::SecureWebSocket(address));
+        }
         match url.strip_prefix("unix://") {
             Some(path) if path.starts_with('/') => Ok(ListenAddress::Unix(path.into())),
             Some(_) => Err(AddressError::InvalidUnix(url.to_owned())),
@@ -79,6 +85,7 @@ impl fmt::Display for ListenAddress {
         match self {
             ListenAddress::Stdio => out.write_str("stdio"),
             ListenAddress::WebSocket(address) => write!(out, "ws://{address}"),
+            ListenAddress::SecureWebSocket(address) => write!(out, "wss://{address}"),
             ListenAddress::Unix(path) => write!(out, "unix://{}", path.display()),
         }
     }

@@ -3,10 +3,10 @@
 use std::io;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use tokio::{io::AsyncWriteExt, net::TcpStream};
+use tokio::io::AsyncWriteExt;
 
 use crate::{
-    FrameReader, Framing, Role, WriteHalf,
+    FrameReader, Framing, Role, Stream, WriteHalf,
     http::{HeadError, Headers, MAX_HEADERS, Parsed, accept_for, read_head},
 };
 
@@ -22,6 +22,8 @@ pub struct Target<'a> {
     pub path: &'a str,
     /// The token to present, if any.
     pub bearer: Option<&'a str>,
+    /// Additional header fields of the request.
+    pub headers: &'a [(String, String)],
     /// The longest message to accept from the server, in bytes.
     pub max_message_len: usize,
 }
@@ -32,7 +34,7 @@ pub struct Target<'a> {
 pub enum ConnectError {
     /// The host, path or token contains characters that a request cannot contain.
     InvalidTarget {
-        /// `host`, `path` or `token`.
+        /// `host`, `path`, `token` or `header`.
         part: &'static str,
     },
     /// The server responded, but did not upgrade the connection.
@@ -81,26 +83,27 @@ impl ConnectError {
 ///
 /// Has no timeout of its own; callers add one.
 pub async fn connect(
-    mut stream: TcpStream,
+    stream: impl Into<Stream>,
     target: &Target<'_>,
 ) -> Result<(FrameReader, WriteHalf), ConnectError> {
+    let mut stream = stream.into();
     let mut nonce = [0; 16];
     getrandom::fill(&mut nonce).expect("the kernel provides random bytes");
     let key = BASE64_STANDARD.encode(nonce);
-    stream.set_nodelay(true)?;
     stream.write_all(request(target, &key)?.as_bytes()).await?;
+    stream.flush().await?;
 
     let accept = accept_for(&key);
     let (answer, rest) = read_head(&mut stream, MAX_HEAD_LEN, |bytes| parse(bytes, &accept)).await?;
     answer?;
     let (reader, writer) = stream.into_split();
     let framing = Framing::WebSocket(Role::Client);
-    let reader = FrameReader::new(Box::new(reader), framing, target.max_message_len).with_received(&rest);
-    Ok((reader, Box::new(writer)))
+    let reader = FrameReader::new(reader, framing, target.max_message_len).with_received(&rest);
+    Ok((reader, writer))
 }
 
 fn request(target: &Target<'_>, key: &str) -> Result<String, ConnectError> {
-    let Target { host, path, bearer, .. } = target;
+    let Target { host, path, bearer, headers, .. } = target;
     for (part, text) in [("host", *host), ("path", *path), ("token", bearer.unwrap_or("-"))] {
         // Anything else could inject a header field.
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -108,9 +111,19 @@ fn request(target: &Target<'_>, key: &str) -> Result<String, ConnectError> {
         }
     }
     let authorization = bearer.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let mut further = String::new();
+    for (name, value) in *headers {
+        let is_valid = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+            && value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+        if !is_valid {
+            return Err(ConnectError::InvalidTarget { part: "header" });
+        }
+        further.push_str(&format!("{name}: {value}\r\n"));
+    }
     Ok(format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n{authorization}\r\n"
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n{authorization}{further}\r\n"
     ))
 }
 

@@ -1,16 +1,18 @@
-//! The HTTP side of a WebSocket port: health checks and the upgrade.
+//! The HTTP side of a WebSocket port: health checks, pages and the upgrade.
+//!
+//! [`receive`] reads one request and answers everything that needs no decision. What it returns waits for its
+//! caller to authenticate the peer: an upgrade to accept or refuse, or a page to answer.
 
-use std::{io, time::Duration};
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     time::timeout,
 };
 
 use crate::{
-    FrameReader, Framing, Role, WriteHalf,
+    FrameReader, Framing, Role, Stream, WriteHalf,
     http::{HeadError, Headers, MAX_HEADERS, Parsed, accept_for, read_head},
 };
 
@@ -18,7 +20,7 @@ use crate::{
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The settings of the HTTP handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeConfig {
     /// Whether the server accepts new connections; [`Readiness::Ready`] by default.
     pub readiness: Readiness,
@@ -28,6 +30,12 @@ pub struct HandshakeConfig {
     pub max_head_len: usize,
     /// How long a request head may take to arrive; 10 s by default.
     pub head_timeout: Duration,
+    /// Browser origins that may connect, such as `https://app.example.com`; none by default.
+    pub origins: Arc<[String]>,
+    /// Names that the `Host` header may have besides IP addresses and `localhost`; any by default.
+    pub hosts: HostNames,
+    /// Paths besides the health checks that are returned as a [`Page`]; none by default.
+    pub pages: &'static [&'static str],
 }
 
 impl Default for HandshakeConfig {
@@ -37,6 +45,9 @@ impl Default for HandshakeConfig {
             max_message_len: 64 << 20,
             max_head_len: 16 << 10,
             head_timeout: Duration::from_secs(10),
+            origins: Arc::default(),
+            hosts: HostNames::Any,
+            pages: &[],
         }
     }
 }
@@ -50,23 +61,78 @@ pub enum Readiness {
     ShuttingDown,
 }
 
-/// Whether a bearer token, or its absence, is accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Authorization<T> {
-    /// The peer is accepted, with this identity.
-    Admitted(T),
-    /// The peer is refused with status 401.
-    Refused,
+/// The names under which a server may be addressed.
+///
+/// A page that a browser loaded from `evil.example` can have that name resolve to this host later (DNS
+/// rebinding); its requests then carry that name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostNames {
+    /// Any name.
+    Any,
+    /// IP addresses, `localhost` and its subdomains, and these names, in any case.
+    Only(Arc<[String]>),
 }
 
-/// A connection that was upgraded to WebSocket.
-pub struct Upgraded<T> {
-    /// Reads messages, including bytes that arrived right after the request.
-    pub reader: FrameReader,
-    /// Writes the contents of a server's [`crate::SendBuffer`].
-    pub writer: WriteHalf,
-    /// The identity of the peer, from the policy.
-    pub who: T,
+impl HostNames {
+    /// Returns whether a `Host` header, which may have a port, is one of the names.
+    fn allow(&self, host: Option<&str>) -> bool {
+        let HostNames::Only(names) = self else { return true };
+        // Without it, no browser has sent the request.
+        let Some(host) = host else { return true };
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let name = name.strip_suffix('.').unwrap_or(name);
+        let is_address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+        let lower = name.to_ascii_lowercase();
+        is_address
+            || lower == "localhost"
+            || lower.ends_with(".localhost")
+            || names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A request that waits for a decision.
+#[derive(Debug)]
+pub enum Received {
+    /// A valid request to become a WebSocket.
+    Upgrade(Upgrade),
+    /// A request for one of the [pages](HandshakeConfig::pages).
+    Page(Page),
+}
+
+/// A valid upgrade request; authenticate the peer, then accept or refuse it.
+#[derive(Debug)]
+pub struct Upgrade {
+    stream: Stream,
+    /// Bytes that arrived after the request.
+    rest: Vec<u8>,
+    accept: String,
+    bearer: Option<String>,
+    max_message_len: usize,
+}
+
+/// A request for a page; authenticate the peer, then answer or refuse it.
+#[derive(Debug)]
+pub struct Page {
+    stream: Stream,
+    path: &'static str,
+    is_head: bool,
+    bearer: Option<String>,
+}
+
+/// Why a peer is refused; the status and the text of the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// 401: the peer presented no credential, or a wrong one.
+    Unauthenticated,
+    /// 403: the credential is valid but does not suffice.
+    Forbidden,
+    /// 429: too many connections or attempts.
+    TooMany,
+    /// 503: the server is shutting down.
+    ShuttingDown,
 }
 
 /// Why a connection was not upgraded; the peer has been answered.
@@ -86,28 +152,18 @@ pub enum NotUpgraded {
     Failed(io::ErrorKind),
 }
 
-/// Reads one HTTP request and answers it: a health check, an upgrade to WebSocket, or a refusal.
-///
-/// `policy` is asked about the bearer token of every valid upgrade; it compares in constant time.
-pub async fn handshake<T>(
-    mut stream: TcpStream,
-    policy: impl Fn(Option<&str>) -> Authorization<T>,
-    config: &HandshakeConfig,
-) -> Result<Upgraded<T>, NotUpgraded> {
-    let parse = |bytes: &[u8]| parse(bytes, &policy, config.readiness);
+/// Reads one HTTP request; answers health checks and everything that is refused whoever asks.
+pub async fn receive(stream: impl Into<Stream>, config: &HandshakeConfig) -> Result<Received, NotUpgraded> {
+    let mut stream = stream.into();
+    let parse = |bytes: &[u8]| parse(bytes, config);
     let reading = timeout(config.head_timeout, read_head(&mut stream, config.max_head_len, parse)).await;
     let answer = match reading {
-        Ok(Ok((Decision::Upgrade { accept, who }, rest))) => {
-            let head = format!(
-                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                 Sec-WebSocket-Accept: {accept}\r\n\r\n"
-            );
-            stream.write_all(head.as_bytes()).await?;
-            let (reader, writer) = stream.into_split();
-            let framing = Framing::WebSocket(Role::Server);
-            let reader =
-                FrameReader::new(Box::new(reader), framing, config.max_message_len).with_received(&rest);
-            return Ok(Upgraded { reader, writer: Box::new(writer), who });
+        Ok(Ok((Decision::Upgrade { accept, bearer }, rest))) => {
+            let max_message_len = config.max_message_len;
+            return Ok(Received::Upgrade(Upgrade { stream, rest, accept, bearer, max_message_len }));
+        }
+        Ok(Ok((Decision::Page { path, is_head, bearer }, _))) => {
+            return Ok(Received::Page(Page { stream, path, is_head, bearer }));
         }
         Ok(Ok((Decision::Answer(answer), _))) => answer,
         Ok(Err(HeadError::Malformed)) => Answer::MALFORMED,
@@ -116,13 +172,82 @@ pub async fn handshake<T>(
         Ok(Err(HeadError::Io(error))) => return Err(error.into()),
         Err(_) => Answer::TIMED_OUT,
     };
-    // A peer that reads slowly or disconnects does not change the outcome.
-    let _ = timeout(RESPONSE_TIMEOUT, respond(&mut stream, &answer)).await;
-    Err(NotUpgraded::Answered { status: answer.status })
+    Err(answer.send(stream).await)
 }
 
-enum Decision<T> {
-    Upgrade { accept: String, who: T },
+impl Upgrade {
+    /// Returns the bearer token that the peer presented.
+    pub fn bearer(&self) -> Option<&str> {
+        self.bearer.as_deref()
+    }
+
+    /// Completes the upgrade.
+    ///
+    /// # Errors
+    ///
+    /// If the connection fails.
+    pub async fn accept(self) -> Result<(FrameReader, WriteHalf), NotUpgraded> {
+        let Upgrade { mut stream, rest, accept, max_message_len, .. } = self;
+        let head = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Accept: {accept}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.flush().await?;
+        let (reader, writer) = stream.into_split();
+        let framing = Framing::WebSocket(Role::Server);
+        Ok((FrameReader::new(reader, framing, max_message_len).with_received(&rest), writer))
+    }
+
+    /// Refuses the peer and closes the connection.
+    pub async fn refuse(self, refusal: Refusal) -> NotUpgraded {
+        refusal.answer().send(self.stream).await
+    }
+}
+
+impl Page {
+    /// Returns the path, without the query.
+    pub fn path(&self) -> &'static str {
+        self.path
+    }
+
+    /// Returns the bearer token that the peer presented.
+    pub fn bearer(&self) -> Option<&str> {
+        self.bearer.as_deref()
+    }
+
+    /// Answers with a body of this type and closes the connection.
+    pub async fn answer(self, content_type: &str, body: &str) {
+        let shown = if self.is_head { "" } else { body };
+        let response = format!(
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n{shown}",
+            body.len()
+        );
+        // A peer that reads slowly or disconnects does not change the answer.
+        let _ = timeout(RESPONSE_TIMEOUT, respond(self.stream, response)).await;
+    }
+
+    /// Refuses the peer and closes the connection.
+    pub async fn refuse(self, refusal: Refusal) -> NotUpgraded {
+        let answer = Answer { head_only: self.is_head, ..refusal.answer() };
+        answer.send(self.stream).await
+    }
+}
+
+impl Refusal {
+    fn answer(self) -> Answer {
+        match self {
+            Refusal::Unauthenticated => Answer::REFUSED,
+            Refusal::Forbidden => Answer::FORBIDDEN,
+            Refusal::TooMany => Answer::TOO_MANY,
+            Refusal::ShuttingDown => Answer::SHUTTING_DOWN,
+        }
+    }
+}
+
+enum Decision {
+    Upgrade { accept: String, bearer: Option<String> },
+    Page { path: &'static str, is_head: bool, bearer: Option<String> },
     Answer(Answer),
 }
 
@@ -150,8 +275,21 @@ impl Answer {
     const REFUSED: Answer =
         Answer::new(401, "Unauthorized", "send a valid token as `Authorization: Bearer TOKEN`\n")
             .with_headers("WWW-Authenticate: Bearer\r\n");
-    const FROM_A_BROWSER: Answer =
-        Answer::new(403, "Forbidden", "requests with an `Origin` are refused: browsers are not supported\n");
+    const FORBIDDEN: Answer =
+        Answer::new(403, "Forbidden", "this credential does not allow it; ask for one with a wider scope\n");
+    const FROM_A_BROWSER: Answer = Answer::new(
+        403,
+        "Forbidden",
+        "requests with this `Origin` are refused; allow it with --allow-origin\n",
+    );
+    const OTHER_HOST: Answer = Answer::new(
+        421,
+        "Misdirected Request",
+        "the `Host` of this request is no name of this server; allow it with --allow-host\n",
+    );
+    const TOO_MANY: Answer =
+        Answer::new(429, "Too Many Requests", "too many connections or failed logins; try again later\n")
+            .with_headers("Retry-After: 10\r\n");
     const NOT_FOUND: Answer =
         Answer::new(404, "Not Found", "unknown path; use `/`, `/healthz` or `/readyz`\n");
     const ONLY_GET: Answer =
@@ -174,49 +312,56 @@ impl Answer {
 }
 
 /// Parses a request and decides how to respond.
-fn parse<T>(
-    bytes: &[u8],
-    policy: &impl Fn(Option<&str>) -> Authorization<T>,
-    readiness: Readiness,
-) -> Parsed<Decision<T>> {
+fn parse(bytes: &[u8], config: &HandshakeConfig) -> Parsed<Decision> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(len) = request.parse(bytes)? else { return Ok(None) };
-    let mut decision = decide(&request, policy, readiness);
+    let mut decision = decide(&request, config);
     if let Decision::Answer(answer) = &mut decision {
         answer.head_only = request.method == Some("HEAD");
     }
     Ok(Some((decision, len)))
 }
 
-fn decide<T>(
-    request: &httparse::Request<'_, '_>,
-    policy: &impl Fn(Option<&str>) -> Authorization<T>,
-    readiness: Readiness,
-) -> Decision<T> {
+fn decide(request: &httparse::Request<'_, '_>, config: &HandshakeConfig) -> Decision {
     let headers = Headers(request.headers);
-    if headers.contains("Origin") {
+    if headers.contains("Origin")
+        && !headers.only("Origin").is_some_and(|origin| is_listed(&config.origins, origin))
+    {
         return Decision::Answer(Answer::FROM_A_BROWSER);
+    }
+    if headers.contains("Host") && !headers.only("Host").is_some_and(|host| config.hosts.allow(Some(host))) {
+        return Decision::Answer(Answer::OTHER_HOST);
     }
     let target = request.path.unwrap_or_default();
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let method = request.method.unwrap_or_default();
+    let page = config.pages.iter().copied().find(|page| *page == path);
+    let bearer = || headers.only("Authorization").and_then(bearer).map(str::to_owned);
     let answer = match path {
-        "/healthz" | "/readyz" if !matches!(method, "GET" | "HEAD") => Answer::ONLY_GET_AND_HEAD,
-        "/readyz" if readiness == Readiness::ShuttingDown => Answer::SHUTTING_DOWN,
-        "/healthz" | "/readyz" => Answer::HEALTHY,
+        _ if matches!(path, "/healthz" | "/readyz") || page.is_some() => match (method, page) {
+            ("GET" | "HEAD", Some(path)) => {
+                return Decision::Page { path, is_head: method == "HEAD", bearer: bearer() };
+            }
+            ("GET" | "HEAD", None) if path == "/readyz" && config.readiness == Readiness::ShuttingDown => {
+                Answer::SHUTTING_DOWN
+            }
+            ("GET" | "HEAD", None) => Answer::HEALTHY,
+            _ => Answer::ONLY_GET_AND_HEAD,
+        },
         "/" if method != "GET" => Answer::ONLY_GET,
         "/" => match upgrade(&headers, request.version) {
             Err(answer) => answer,
-            Ok(accept) => match policy(headers.only("Authorization").and_then(bearer)) {
-                Authorization::Refused => Answer::REFUSED,
-                Authorization::Admitted(_) if readiness == Readiness::ShuttingDown => Answer::SHUTTING_DOWN,
-                Authorization::Admitted(who) => return Decision::Upgrade { accept, who },
-            },
+            Ok(accept) => return Decision::Upgrade { accept, bearer: bearer() },
         },
         _ => Answer::NOT_FOUND,
     };
     Decision::Answer(answer)
+}
+
+/// Returns whether an origin is listed; scheme and host are compared in any case.
+fn is_listed(origins: &[String], origin: &str) -> bool {
+    origins.iter().any(|listed| listed.eq_ignore_ascii_case(origin))
 }
 
 /// Returns the value of `Sec-WebSocket-Accept` for a valid upgrade.
@@ -241,14 +386,23 @@ fn bearer(authorization: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-async fn respond(stream: &mut TcpStream, answer: &Answer) -> io::Result<()> {
-    let Answer { status, phrase, headers, text, head_only } = answer;
-    let body = if *head_only { "" } else { text };
-    let response = format!(
-        "HTTP/1.1 {status} {phrase}\r\nConnection: close\r\nContent-Type: text/plain\r\n\
-         Content-Length: {}\r\n{headers}\r\n{body}",
-        text.len()
-    );
+impl Answer {
+    /// Sends the answer and closes the connection; returns what that means for the caller.
+    async fn send(self, stream: Stream) -> NotUpgraded {
+        let Answer { status, phrase, headers, text, head_only } = self;
+        let body = if head_only { "" } else { text };
+        let response = format!(
+            "HTTP/1.1 {status} {phrase}\r\nConnection: close\r\nContent-Type: text/plain\r\n\
+             Content-Length: {}\r\n{headers}\r\n{body}",
+            text.len()
+        );
+        // A peer that reads slowly or disconnects does not change the answer.
+        let _ = timeout(RESPONSE_TIMEOUT, respond(stream, response)).await;
+        NotUpgraded::Answered { status }
+    }
+}
+
+async fn respond(mut stream: Stream, response: String) -> io::Result<()> {
     stream.write_all(response.as_bytes()).await?;
     stream.shutdown().await?;
     // Closing a socket with unread bytes, such as a body, would reset the connection and lose the response.

@@ -14,6 +14,8 @@ mod listener;
 pub mod memory;
 mod send_buffer;
 mod stdio;
+mod stream;
+pub mod tls;
 mod unix;
 pub mod websocket;
 
@@ -23,10 +25,13 @@ pub use address::{AddressError, ListenAddress};
 pub use connect::{ConnectError, Target, connect};
 pub use frame_reader::{FrameReader, Incoming};
 pub use framing::{Framing, Role};
-pub use handshake::{Authorization, HandshakeConfig, NotUpgraded, Readiness, Upgraded, handshake};
+pub use handshake::{
+    HandshakeConfig, HostNames, NotUpgraded, Page, Readiness, Received, Refusal, Upgrade, receive,
+};
 pub use listener::{Accepted, BindError, Inherited, Listener};
 pub use send_buffer::SendBuffer;
 pub use stdio::stdio;
+pub use stream::Stream;
 
 /// The receiving half of a connection over any transport.
 pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;

@@ -1,6 +1,6 @@
 //! Sockets that accept connections.
 
-use std::{io, path::Path};
+use std::{io, net::SocketAddr, path::Path};
 
 use rustix::net::sockopt::socket_acceptconn;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -43,6 +43,10 @@ pub enum Accepted {
     Tcp {
         /// The connection, with `TCP_NODELAY` set.
         stream: TcpStream,
+        /// The address of the other end.
+        peer: SocketAddr,
+        /// The address of this end.
+        local: SocketAddr,
     },
     /// A connection with line framing.
     Unix {
@@ -124,10 +128,14 @@ impl Listener {
     pub async fn bind(address: &ListenAddress) -> Result<Listener, BindError> {
         match address {
             ListenAddress::Stdio => Err(BindError::Stdio),
-            ListenAddress::WebSocket(socket_address) => {
+            ListenAddress::WebSocket(socket_address) | ListenAddress::SecureWebSocket(socket_address) => {
                 let bound = async {
                     let listener = TcpListener::bind(socket_address).await?;
-                    let address = ListenAddress::WebSocket(listener.local_addr()?);
+                    let bound = listener.local_addr()?;
+                    let address = match address {
+                        ListenAddress::SecureWebSocket(_) => ListenAddress::SecureWebSocket(bound),
+                        _ => ListenAddress::WebSocket(bound),
+                    };
                     Ok(Listener { socket: Socket::Tcp(listener), address })
                 };
                 bound.await.map_err(|error: io::Error| failed(address, &error))
@@ -196,9 +204,10 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Accepted> {
         match &self.socket {
             Socket::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Accepted::Tcp { stream })
+                let local = stream.local_addr()?;
+                Ok(Accepted::Tcp { stream, peer, local })
             }
             Socket::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
@@ -253,7 +262,7 @@ mod tests {
         assert_ne!(address.port(), 0);
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         client.unwrap();
-        let Accepted::Tcp { stream } = accepted.unwrap() else { panic!("not TCP") };
+        let Accepted::Tcp { stream, .. } = accepted.unwrap() else { panic!("not TCP") };
         assert!(stream.nodelay().unwrap());
 
         let again = Listener::bind(listener.address()).await.unwrap_err();

@@ -8,8 +8,8 @@ use std::{
 };
 
 use remex_rpc::{
-    Authorization, FrameReader, Framing, HandshakeConfig, Incoming, Role, SendBuffer, Target, Upgraded,
-    WriteHalf, connect, handshake,
+    FrameReader, Framing, HandshakeConfig, Incoming, Received, Role, SendBuffer, Target, WriteHalf, connect,
+    receive,
 };
 use tokio::io::AsyncWriteExt;
 use tungstenite::{Message, WebSocket, protocol::CloseFrame};
@@ -33,9 +33,10 @@ async fn a_foreign_client_talks_to_our_server() {
     });
 
     let stream = tokio_stream(listener.accept().unwrap().0);
-    let admit = |_: Option<&str>| Authorization::Admitted(());
-    let Upgraded { reader, writer, .. } =
-        handshake(stream, admit, &HandshakeConfig::default()).await.unwrap_or_else(|error| panic!("{error}"));
+    let received =
+        receive(stream, &HandshakeConfig::default()).await.unwrap_or_else(|error| panic!("{error}"));
+    let Received::Upgrade(upgrade) = received else { panic!("not an upgrade") };
+    let (reader, writer) = upgrade.accept().await.unwrap_or_else(|error| panic!("{error}"));
     echo(reader, writer, Role::Server).await;
     peer.join().unwrap();
 }
@@ -50,7 +51,8 @@ async fn our_client_talks_to_a_foreign_server() {
     });
 
     let stream = tokio_stream(TcpStream::connect(address).unwrap());
-    let target = Target { host: "localhost", path: "/", bearer: None, max_message_len: 64 << 20 };
+    let target =
+        Target { host: "localhost", path: "/", bearer: None, headers: &[], max_message_len: 64 << 20 };
     let (reader, writer) = connect(stream, &target).await.unwrap();
     echo(reader, writer, Role::Client).await;
     peer.join().unwrap();

@@ -5,8 +5,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use remex_rpc::{
-    Accepted, Authorization, ConnectError, FrameReader, Framing, HandshakeConfig, Incoming, ListenAddress,
-    Listener, NotUpgraded, Readiness, Role, SendBuffer, Target, Upgraded, WriteHalf, connect, handshake,
+    Accepted, ConnectError, FrameReader, Framing, HandshakeConfig, Incoming, ListenAddress, Listener,
+    NotUpgraded, Readiness, Received, Refusal, Role, SendBuffer, Target, WriteHalf, connect, receive,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -17,12 +17,18 @@ const UPGRADE: &str = "Host: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: We
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// Lets everybody in who brings no token, and the one who knows the secret.
-fn policy(token: Option<&str>) -> Authorization<&'static str> {
+fn policy(token: Option<&str>) -> Option<&'static str> {
     match token {
-        None => Authorization::Admitted("anybody"),
-        Some("secret") => Authorization::Admitted("friend"),
-        Some(_) => Authorization::Refused,
+        None => Some("anybody"),
+        Some("secret") => Some("friend"),
+        Some(_) => None,
     }
+}
+
+struct Upgraded<T> {
+    reader: FrameReader,
+    writer: WriteHalf,
+    who: T,
 }
 
 async fn listen() -> (Listener, SocketAddr) {
@@ -32,8 +38,18 @@ async fn listen() -> (Listener, SocketAddr) {
 }
 
 async fn serve(listener: &Listener, config: &HandshakeConfig) -> Result<Upgraded<&'static str>, NotUpgraded> {
-    let Accepted::Tcp { stream } = listener.accept().await.unwrap() else { panic!("not TCP") };
-    handshake(stream, policy, config).await
+    let Accepted::Tcp { stream, .. } = listener.accept().await.unwrap() else { panic!("not TCP") };
+    let Received::Upgrade(upgrade) = receive(stream, config).await? else { panic!("not an upgrade") };
+    match policy(upgrade.bearer()) {
+        None => Err(upgrade.refuse(Refusal::Unauthenticated).await),
+        Some(_) if config.readiness == Readiness::ShuttingDown => {
+            Err(upgrade.refuse(Refusal::ShuttingDown).await)
+        }
+        Some(who) => {
+            let (reader, writer) = upgrade.accept().await?;
+            Ok(Upgraded { reader, writer, who })
+        }
+    }
 }
 
 /// Sends `request`; returns all that comes back, and who was let in.
@@ -184,7 +200,8 @@ async fn frames_sent_right_behind_the_request_are_not_lost() {
 async fn our_client_and_our_server_understand_each_other() {
     let (listener, address) = listen().await;
     let host = address.to_string();
-    let target = Target { host: &host, path: "/", bearer: Some("secret"), max_message_len: 100 };
+    let target =
+        Target { host: &host, path: "/", bearer: Some("secret"), headers: &[], max_message_len: 100 };
     let stream = TcpStream::connect(address).await.unwrap();
     let config = HandshakeConfig::default();
     let (client, server) = tokio::join!(connect(stream, &target), serve(&listener, &config));
@@ -203,7 +220,7 @@ async fn our_client_and_our_server_understand_each_other() {
 #[tokio::test]
 async fn a_client_that_is_still_sending_gets_the_last_words_of_the_server() {
     let (listener, address) = listen().await;
-    let target = Target { host: "x", path: "/", bearer: None, max_message_len: 100 };
+    let target = Target { host: "x", path: "/", bearer: None, headers: &[], max_message_len: 100 };
     let config = HandshakeConfig { max_message_len: 100, ..HandshakeConfig::default() };
     let client = async {
         let stream = TcpStream::connect(address).await.unwrap();
@@ -230,7 +247,7 @@ async fn a_client_that_is_still_sending_gets_the_last_words_of_the_server() {
 
 #[tokio::test]
 async fn a_client_is_told_why_it_is_no_websocket() {
-    let target = Target { host: "x", path: "/", bearer: Some("guess"), max_message_len: 100 };
+    let target = Target { host: "x", path: "/", bearer: Some("guess"), headers: &[], max_message_len: 100 };
     let (listener, address) = listen().await;
     let stream = TcpStream::connect(address).await.unwrap();
     let config = HandshakeConfig::default();
@@ -248,7 +265,9 @@ async fn a_client_is_told_why_it_is_no_websocket() {
     ] {
         let stream = TcpStream::connect(address).await.unwrap();
         let server = async {
-            let Accepted::Tcp { mut stream } = listener.accept().await.unwrap() else { panic!("not TCP") };
+            let Accepted::Tcp { mut stream, .. } = listener.accept().await.unwrap() else {
+                panic!("not TCP")
+            };
             stream.write_all(answer.as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();
             stream

@@ -4,6 +4,7 @@
 
 mod answers;
 mod listing;
+mod permission;
 mod process;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -26,7 +27,7 @@ use crate::{
     environment,
     fs::FileCalls,
     http::{BodyPace, HttpCalls},
-    identity::Identity,
+    identity::Credential,
     outbox::{Outbox, Responder, close_code::POLICY},
     process::{Process, StartAt},
     session::{Session, SessionRegistry, Subscriber},
@@ -38,7 +39,7 @@ use crate::{
 pub(crate) struct Calls {
     context: CallContext,
     sessions: Arc<SessionRegistry>,
-    identity: Identity,
+    credential: Credential,
     handshake: Handshake,
     /// Limits waits for text in output.
     searches: Arc<Semaphore>,
@@ -121,12 +122,12 @@ impl Handshake {
 }
 
 impl Calls {
-    pub(crate) fn new(sessions: &Arc<SessionRegistry>, outbox: &Arc<Outbox>, identity: Identity) -> Self {
+    pub(crate) fn new(sessions: &Arc<SessionRegistry>, outbox: &Arc<Outbox>, credential: Credential) -> Self {
         let host = sessions.host();
         Calls {
             context: CallContext::new(host, outbox),
             sessions: Arc::clone(sessions),
-            identity,
+            credential,
             handshake: Handshake::Expected,
             searches: Arc::new(Semaphore::new(host.limits().output_waits)),
         }
@@ -142,6 +143,9 @@ impl Calls {
             Ok(ready) => ready,
             Err(error) => return responder.error(&error),
         };
+        if let Err(error) = permission::check(&call, &self.credential.scopes) {
+            return responder.error(&error);
+        }
         let (own, context) = (Arc::clone(&ready.session), &mut self.context);
         let Ready { files, watches, http, capabilities, .. } = ready;
         tracing::debug!(connection = context.connection(), method = call.method(), "request");
@@ -172,7 +176,7 @@ impl Calls {
             Call::ProcessWait(request) => self.wait(id, &own, request, responder),
             Call::ProcessSnapshot(request) => self.snapshot(id, &own, &request, responder),
             Call::ProcessList(request) => self.list(id, &own, &request, responder),
-            Call::SessionList(_) => responder.ok(self.sessions.list(&self.identity)),
+            Call::SessionList(_) => responder.ok(self.sessions.list(&self.credential.identity)),
             Call::SessionEnd(request) => self.end_session(request, responder),
             Call::SessionObserve(request) => {
                 let result = self.observe(&own, &request);
@@ -323,10 +327,11 @@ impl Calls {
         if let Err(error) = checked {
             return responder.error(&error);
         }
-        let opened = match self.sessions.open(&request, &self.identity, self.context.connection()).await {
-            Ok(opened) => opened,
-            Err(error) => return responder.error(&error),
-        };
+        let opened =
+            match self.sessions.open(&request, &self.credential.identity, self.context.connection()).await {
+                Ok(opened) => opened,
+                Err(error) => return responder.error(&error),
+            };
         let available = BTreeSet::from(Capability::ALL);
         let capabilities = request.capabilities.unwrap_or_default();
         if capabilities.contains(&Capability::Acks) {
@@ -369,7 +374,7 @@ impl Calls {
         match named {
             None => Ok(Arc::clone(own)),
             Some(named) if named == own.id => Ok(Arc::clone(own)),
-            Some(named) => self.sessions.session_of(named, &self.identity),
+            Some(named) => self.sessions.session_of(named, &self.credential.identity),
         }
     }
 
@@ -378,7 +383,7 @@ impl Calls {
     }
 
     fn end_session(&self, request: wire_session::End, responder: Responder) {
-        let (sessions, identity) = (Arc::clone(&self.sessions), self.identity.clone());
+        let (sessions, identity) = (Arc::clone(&self.sessions), self.credential.identity.clone());
         // Runs to completion even if the connection closes, which ending the session may itself cause.
         self.context.host().spawn(async move {
             let result = sessions.end(&request.session_id, &identity).await;
@@ -415,7 +420,7 @@ impl Calls {
     }
 
     fn unobserve(&mut self, request: &wire_session::Unobserve) -> Result<(), RpcError> {
-        let session = self.sessions.session_of(&request.session_id, &self.identity)?;
+        let session = self.sessions.session_of(&request.session_id, &self.credential.identity)?;
         session.unobserve(self.context.connection());
         if let Some(ready) = self.handshake.ready_mut() {
             ready.observed.retain(|known| known.id != session.id);

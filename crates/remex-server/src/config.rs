@@ -1,8 +1,17 @@
 //! The configuration of a server: plain values; nothing here reads files or the environment.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use remex_proto::{ErrorKind, RpcError, environment, state::output_log};
+use remex_rpc::tls::PeerCertificate;
+use sha2::{Digest, Sha256};
+
+use crate::scope::Scopes;
 
 /// Everything a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -11,7 +20,7 @@ pub struct Config {
     pub limits: Limits,
     /// The environment that an `envPolicy` may pass on to children.
     pub host_env: Vec<(OsString, OsString)>,
-    /// Who may connect over WebSocket.
+    /// Who may connect, and what each may do.
     pub auth: Auth,
     /// Facts about the host that clients may see.
     pub host: HostInfo,
@@ -62,13 +71,95 @@ pub enum Trust {
     },
 }
 
-/// Who may connect over WebSocket.
+/// Who may connect, and what each may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Auth {
-    /// Any client that can reach the port; for loopback only.
-    Open,
-    /// Clients that present the token with this SHA-256 digest.
-    Token([u8; 32]),
+pub struct Auth {
+    /// What the server's own user may do over unix sockets, and over loopback while there are no tokens.
+    pub owner: Scopes,
+    /// Other users of this host that may connect in the same ways.
+    pub users: Vec<UserGrant>,
+    /// Tokens; with any, every client on a TCP port must present one, unless it has a certificate.
+    pub tokens: Vec<TokenGrant>,
+    /// Which of the client certificates that TLS has verified may connect.
+    pub certificates: CertificatePolicy,
+    /// Browser origins that may connect.
+    pub origins: Arc<[String]>,
+    /// Names that the `Host` header may have besides IP addresses, `localhost`, and those of the host and the
+    /// TLS certificate.
+    pub hosts: Vec<String>,
+}
+
+impl Default for Auth {
+    /// Admits the server's own user only.
+    fn default() -> Self {
+        Auth {
+            owner: Scopes::all(),
+            users: Vec::new(),
+            tokens: Vec::new(),
+            certificates: CertificatePolicy::Any(Scopes::all()),
+            origins: Arc::default(),
+            hosts: Vec::new(),
+        }
+    }
+}
+
+/// A user of this host that may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserGrant {
+    /// The user id.
+    pub uid: u32,
+    /// The user name, for logs.
+    pub name: String,
+    /// What it may do.
+    pub scopes: Scopes,
+}
+
+/// A token that clients may present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenGrant {
+    /// A name for logs.
+    pub name: String,
+    /// The SHA-256 digest of the token.
+    pub sha256: [u8; 32],
+    /// What it allows.
+    pub scopes: Scopes,
+    /// When it becomes invalid.
+    pub expires_at: Option<SystemTime>,
+}
+
+impl TokenGrant {
+    /// Returns a grant for `token` that never expires.
+    pub fn new(name: impl Into<String>, token: &str, scopes: Scopes) -> Self {
+        let sha256 = Sha256::digest(token.as_bytes()).into();
+        TokenGrant { name: name.into(), sha256, scopes, expires_at: None }
+    }
+}
+
+/// Which verified client certificates may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificatePolicy {
+    /// All of them, with these scopes.
+    Any(Scopes),
+    /// Only those listed.
+    Only(Vec<CertificateGrant>),
+}
+
+/// A client certificate that may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateGrant {
+    /// Its SPIFFE URI, DNS name or common name.
+    pub name: String,
+    /// The SHA-256 digest of its public key, if only that key may connect.
+    pub key_sha256: Option<[u8; 32]>,
+    /// What it may do.
+    pub scopes: Scopes,
+}
+
+impl CertificateGrant {
+    /// Returns whether the grant is for this certificate.
+    pub(crate) fn matches(&self, certificate: &PeerCertificate) -> bool {
+        self.name == certificate.name && self.key_sha256.is_none_or(|key| key == certificate.key_sha256)
+    }
 }
 
 /// Limits and timeouts of a server; the bound of every queue is defined here.

@@ -24,7 +24,7 @@ use crate::{
     compute::LARGE_MESSAGE,
     config::Limits,
     context::FAILED,
-    identity::Identity,
+    identity::Credential,
     outbox::{
         self, Acks, CloseReason, Outbox, Responder, Sink,
         close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
@@ -45,7 +45,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// A connection as a transport delivers it.
 pub(crate) struct Link {
     pub(crate) transport: Transport,
-    pub(crate) identity: Identity,
+    pub(crate) credential: Credential,
 }
 
 /// What a connection runs on.
@@ -116,7 +116,7 @@ enum Stop {
 
 /// Serves one connection until it ends, then detaches its session.
 pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
-    let Link { transport, identity } = link;
+    let Link { transport, credential } = link;
     let (mut reader, sink) = match transport {
         Transport::Wire { reader, writer, framing, source } => {
             (Reader::Wire(reader.announcing(SHORT as usize), source), Sink::wire(framing, writer))
@@ -131,9 +131,10 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     host.notify_activity();
     let writing =
         tokio::spawn(supervise(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
-    let calls = Calls::new(&sessions, &outbox, identity);
+    let identity = credential.identity.clone();
+    let calls = Calls::new(&sessions, &outbox, credential);
     let mut connection = Connection { sessions, outbox: Arc::clone(&outbox), calls };
-    tracing::info!(connection = outbox.id, transport = reader.transport(), "connection opened");
+    tracing::info!(connection = outbox.id, %identity, transport = reader.transport(), "connection opened");
     let stop = connection.read(&mut reader).await;
     connection.end(&stop, reader.is_half()).await;
     let sessions = Arc::clone(&connection.sessions);

@@ -1,56 +1,51 @@
-//! Identities: a session belongs to one, and each sees only its own sessions.
+//! Identities: a session belongs to one, and each sees only its own sessions. Credentials: what an identity may do.
 
-use remex_rpc::Authorization;
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
+use std::{fmt, sync::Arc, time::SystemTime};
 
-use crate::config::Auth;
+use crate::scope::Scopes;
 
 /// On whose behalf a connection acts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
-    /// Everyone on loopback without authentication, and unix peers with the server's uid.
-    Local,
+    /// The user that the server runs as, over a unix socket or loopback.
+    Owner,
+    /// Another user of this host, over a unix socket or loopback.
+    User { uid: u32, name: Arc<str> },
     /// Clients with the token that has this digest.
-    Token([u8; 32]),
-    /// A private connection, on stdio or in memory, is its own identity.
+    Token { digest: [u8; 32], name: Arc<str> },
+    /// Clients with a certificate that has this name.
+    Certificate(Arc<str>),
+    /// Clients with a signed token about this subject.
+    Subject { issuer: Arc<str>, subject: Arc<str> },
+    /// A connection that no one else can make, on stdio or in memory, is its own identity.
     Own(u64),
 }
 
-impl Auth {
-    /// Admits clients that present `token`.
-    pub fn for_token(token: &str) -> Self {
-        Auth::Token(Sha256::digest(token.as_bytes()).into())
-    }
-
-    /// Checks the bearer token of a WebSocket upgrade, in constant time.
-    pub(crate) fn authenticate(&self, token: Option<&str>) -> Authorization<Identity> {
-        match (self, token) {
-            (Auth::Open, _) => Authorization::Admitted(Identity::Local),
-            (Auth::Token(_), None) => Authorization::Refused,
-            (Auth::Token(digest), Some(token)) => {
-                let presented: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-                if bool::from(presented.ct_eq(digest)) {
-                    Authorization::Admitted(Identity::Token(*digest))
-                } else {
-                    Authorization::Refused
-                }
-            }
+impl fmt::Display for Identity {
+    /// Writes what logs, listings and the audit file show.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Identity::Owner => out.write_str("owner"),
+            Identity::User { name, .. } => write!(out, "user:{name}"),
+            Identity::Token { name, .. } => write!(out, "token:{name}"),
+            Identity::Certificate(name) => write!(out, "certificate:{name}"),
+            Identity::Subject { issuer, subject } => write!(out, "subject:{subject}@{issuer}"),
+            Identity::Own(number) => write!(out, "private:{number}"),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// An authenticated identity, with what it may do and until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Credential {
+    pub(crate) identity: Identity,
+    pub(crate) scopes: Arc<Scopes>,
+    pub(crate) expires_at: Option<SystemTime>,
+}
 
-    #[test]
-    fn only_the_right_token_gets_in() {
-        let digest: [u8; 32] = Sha256::digest(b"secret").into();
-        let auth = Auth::Token(digest);
-        assert_eq!(auth.authenticate(Some("secret")), Authorization::Admitted(Identity::Token(digest)));
-        assert_eq!(auth.authenticate(Some("secret ")), Authorization::Refused);
-        assert_eq!(auth.authenticate(None), Authorization::Refused);
-        assert_eq!(Auth::Open.authenticate(None), Authorization::Admitted(Identity::Local));
+impl Credential {
+    /// Returns the credential of a connection that no one else can make.
+    pub(crate) fn own(number: u64) -> Self {
+        Credential { identity: Identity::Own(number), scopes: Arc::new(Scopes::all()), expires_at: None }
     }
 }

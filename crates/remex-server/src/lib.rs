@@ -8,6 +8,7 @@
 // `tests/architecture.rs` in the package `remex` checks that, and defines the order within a group.
 
 // Plain values and tools.
+mod auth;
 mod budget;
 mod clock;
 mod compute;
@@ -16,6 +17,8 @@ mod deadlines;
 mod identity;
 mod io_error;
 mod retention;
+mod scope;
+mod socket_owner;
 mod supervise;
 mod threads;
 
@@ -49,5 +52,9 @@ mod tests;
 
 pub use remex_process::{raise_file_limit, return_large_blocks};
 
-pub use config::{Auth, Config, HostInfo, Limits, Proxies, Trust};
+pub use config::{
+    Auth, CertificateGrant, CertificatePolicy, Config, HostInfo, Limits, Proxies, TokenGrant, Trust,
+    UserGrant,
+};
+pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use server::{CreateError, Server};

@@ -5,28 +5,33 @@ mod idle;
 use std::{
     future::Future,
     io,
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use remex_process::{Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
 use remex_rpc::{
-    Accepted, FrameReader, Framing, HandshakeConfig, Listener, Readiness, handshake, memory::ServerEnd,
+    Accepted, FrameReader, Framing, HandshakeConfig, HostNames, Listener, NotUpgraded, Readiness, Received,
+    Refusal, Stream, memory::ServerEnd, receive, tls::ServerTls,
 };
 use tokio::{
+    net::{TcpStream, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    auth::{Authenticator, Denied, TcpPeer},
     config::{Auth, Config},
     connection::{self, Link, Transport},
     host::{Host, Phase},
-    identity::Identity,
+    identity::Credential,
     outbox::close_code::GOING_AWAY,
     session::{PendingStarts, Session, SessionRegistry},
+    socket_owner,
     supervise::supervise,
 };
 
@@ -42,7 +47,8 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 /// with [`Server::shut_down`].
 #[derive(Debug)]
 pub struct Server {
-    auth: Auth,
+    /// Replaced as a whole on a reload.
+    auth: Mutex<Arc<Authenticator>>,
     host: Arc<Host>,
     sessions: Arc<SessionRegistry>,
     /// Kills all remaining processes if the server dies. A mutex, because a graceful shutdown takes it out.
@@ -93,10 +99,10 @@ impl Server {
                  raise the limits on processes and descriptors"
             );
         });
-        let auth = config.auth.clone();
+        let auth = Authenticator::new(config.auth.clone(), rustix::process::geteuid().as_raw());
         let host = Arc::new(Host::new(config, tags)?);
         Ok(Arc::new(Server {
-            auth,
+            auth: Mutex::new(Arc::new(auth)),
             sessions: SessionRegistry::new(&host),
             watchdog: Mutex::new(watchdog.ok()),
             grace_skipped: CancellationToken::new(),
@@ -107,6 +113,15 @@ impl Server {
 
     /// Accepts connections on `listener` until the server shuts down.
     pub async fn serve(self: Arc<Self>, listener: Listener) {
+        self.accept(listener, None).await;
+    }
+
+    /// Accepts encrypted connections on `listener` until the server shuts down.
+    pub async fn serve_tls(self: Arc<Self>, listener: Listener, tls: Arc<ServerTls>) {
+        self.accept(listener, Some(tls)).await;
+    }
+
+    async fn accept(self: Arc<Self>, listener: Listener, tls: Option<Arc<ServerTls>>) {
         let mut phase = self.host.phase().subscribe();
         loop {
             let accepted = tokio::select! {
@@ -116,9 +131,9 @@ impl Server {
             match accepted {
                 Ok(accepted) => match self.connection_permit() {
                     Some(permit) => {
-                        let server = Arc::clone(&self);
+                        let (server, tls) = (Arc::clone(&self), tls.clone());
                         self.host.spawn(async move {
-                            server.welcome(accepted).await;
+                            server.welcome(accepted, tls).await;
                             drop(permit);
                         });
                     }
@@ -136,9 +151,9 @@ impl Server {
     pub async fn serve_stdio(self: Arc<Self>, reader: remex_rpc::ReadHalf, writer: remex_rpc::WriteHalf) {
         let reader = FrameReader::new(reader, Framing::Lines, self.host.limits().message_bytes);
         let transport = Transport::Wire { reader, writer, framing: Framing::Lines, source: Source::Stdio };
-        let identity = self.own_identity();
+        let credential = self.own_credential();
         // A panic ends the connection like any other reason.
-        let _ = supervise(connection::run(Arc::clone(&self.sessions), Link { transport, identity })).await;
+        let _ = supervise(connection::run(Arc::clone(&self.sessions), Link { transport, credential })).await;
     }
 
     /// Serves a client in this process until the link or the server ends, in a task that the server owns.
@@ -151,61 +166,108 @@ impl Server {
                 "in-process connection dropped: the server is shutting down, or has too many connections"
             );
         };
-        let (sessions, identity) = (Arc::clone(&self.sessions), self.own_identity());
+        let (sessions, credential) = (Arc::clone(&self.sessions), self.own_credential());
         self.host.spawn(async move {
-            connection::run(sessions, Link { transport: Transport::Memory(end), identity }).await;
+            connection::run(sessions, Link { transport: Transport::Memory(end), credential }).await;
             drop(permit);
         });
     }
 
-    /// Returns a unique identity.
-    fn own_identity(&self) -> Identity {
-        Identity::Own(self.sessions.connections().next_id())
+    /// Returns a credential with a unique identity.
+    fn own_credential(&self) -> Credential {
+        Credential::own(self.sessions.connections().next_id())
     }
 
-    async fn welcome(self: Arc<Self>, accepted: Accepted) {
-        let message_bytes = self.host.limits().message_bytes;
-        let link = match accepted {
-            Accepted::Tcp { stream } => {
-                let readiness =
-                    if self.host.is_stopping() { Readiness::ShuttingDown } else { Readiness::Ready };
-                let config = HandshakeConfig {
-                    readiness,
-                    max_message_len: message_bytes,
-                    ..HandshakeConfig::default()
-                };
-                match handshake(stream, |token| self.auth.authenticate(token), &config).await {
-                    Ok(upgraded) => Link {
-                        transport: Transport::Wire {
-                            reader: upgraded.reader,
-                            writer: upgraded.writer,
-                            framing: Framing::WebSocket(remex_rpc::Role::Server),
-                            source: Source::WebSocket,
-                        },
-                        identity: upgraded.who,
-                    },
-                    Err(reason) => {
-                        return tracing::debug!(error = %reason, "WebSocket handshake failed");
-                    }
-                }
-            }
-            Accepted::Unix { peer_uid, .. } if peer_uid != rustix::process::geteuid().as_raw() => {
-                return tracing::warn!(uid = peer_uid, "refused a peer with another uid");
-            }
-            Accepted::Unix { stream, .. } => {
-                let (reader, writer) = stream.into_split();
-                Link {
-                    transport: Transport::Wire {
-                        reader: FrameReader::new(Box::new(reader), Framing::Lines, message_bytes),
-                        writer: Box::new(writer),
-                        framing: Framing::Lines,
-                        source: Source::Unix,
-                    },
-                    identity: Identity::Local,
-                }
-            }
+    async fn welcome(self: Arc<Self>, accepted: Accepted, tls: Option<Arc<ServerTls>>) {
+        let admitted = match accepted {
+            Accepted::Tcp { stream, peer, local } => self.welcome_tcp(stream, peer, local, tls).await,
+            Accepted::Unix { stream, peer_uid } => self.welcome_unix(stream, peer_uid),
         };
-        connection::run(Arc::clone(&self.sessions), link).await;
+        match admitted {
+            Ok(link) => connection::run(Arc::clone(&self.sessions), link).await,
+            Err(reason) => tracing::debug!(error = %reason, "connection refused"),
+        }
+    }
+
+    fn welcome_unix(&self, stream: UnixStream, uid: u32) -> Result<Link, NotAdmitted> {
+        let credential = self.authenticator().user(uid).inspect_err(|error| {
+            tracing::warn!(uid, %error, "refused a peer on a unix socket");
+        })?;
+        let (reader, writer) = stream.into_split();
+        let message_bytes = self.host.limits().message_bytes;
+        let transport = Transport::Wire {
+            reader: FrameReader::new(Box::new(reader), Framing::Lines, message_bytes),
+            writer: Box::new(writer),
+            framing: Framing::Lines,
+            source: Source::Unix,
+        };
+        Ok(Link { transport, credential })
+    }
+
+    async fn welcome_tcp(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        local: SocketAddr,
+        tls: Option<Arc<ServerTls>>,
+    ) -> Result<Link, NotAdmitted> {
+        let config = self.handshake_config(tls.as_deref());
+        let (stream, certificate) = match &tls {
+            None => (Stream::from(stream), None),
+            Some(tls) => tokio::time::timeout(config.head_timeout, tls.accept(stream))
+                .await
+                .map_err(|_| NotAdmitted::TlsTimeout)??,
+        };
+        let received = receive(stream, &config).await?;
+        let bearer = match &received {
+            Received::Upgrade(upgrade) => upgrade.bearer(),
+            Received::Page(page) => page.bearer(),
+        };
+        let presented =
+            TcpPeer { bearer, certificate: certificate.as_ref(), owner: socket_owner::find(local, peer) };
+        let admitted = self.authenticator().tcp(&presented, SystemTime::now());
+        match (received, admitted) {
+            (Received::Upgrade(upgrade), Err(denied)) => {
+                tracing::warn!(%peer, error = %denied, "refused a client");
+                upgrade.refuse(denied.refusal()).await;
+                Err(denied.into())
+            }
+            (Received::Upgrade(upgrade), Ok(_)) if self.host.is_stopping() => {
+                Err(upgrade.refuse(Refusal::ShuttingDown).await.into())
+            }
+            (Received::Upgrade(upgrade), Ok(credential)) => {
+                let (reader, writer) = upgrade.accept().await?;
+                let framing = Framing::WebSocket(remex_rpc::Role::Server);
+                let transport = Transport::Wire { reader, writer, framing, source: Source::WebSocket };
+                Ok(Link { transport, credential })
+            }
+            (Received::Page(page), Err(denied)) => Err(page.refuse(denied.refusal()).await.into()),
+            (Received::Page(page), Ok(_)) => Err(page.refuse(Refusal::Forbidden).await.into()),
+        }
+    }
+
+    fn handshake_config(&self, tls: Option<&ServerTls>) -> HandshakeConfig {
+        let auth = self.authenticator();
+        let mut hosts = auth.host_names();
+        hosts.push(self.host.info().hostname.clone());
+        hosts.extend(tls.map(|tls| tls.names().to_vec()).unwrap_or_default());
+        HandshakeConfig {
+            readiness: if self.host.is_stopping() { Readiness::ShuttingDown } else { Readiness::Ready },
+            max_message_len: self.host.limits().message_bytes,
+            origins: auth.origins(),
+            hosts: HostNames::Only(hosts.into()),
+            ..HandshakeConfig::default()
+        }
+    }
+
+    fn authenticator(&self) -> Arc<Authenticator> {
+        Arc::clone(&self.auth.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the rules for new connections.
+    pub fn set_auth(&self, auth: Auth) {
+        let auth = Arc::new(Authenticator::new(auth, rustix::process::geteuid().as_raw()));
+        *self.auth.lock().unwrap_or_else(PoisonError::into_inner) = auth;
     }
 
     /// Shuts the server down gracefully: accepts no new work, terminates processes and then kills them,
@@ -347,6 +409,19 @@ impl From<io::Result<usize>> for Ended {
             }
         }
     }
+}
+
+/// Why a connection was not admitted.
+#[derive(Debug, thiserror::Error)]
+enum NotAdmitted {
+    #[error("the TLS handshake took too long")]
+    TlsTimeout,
+    #[error("the TLS handshake failed: {0}")]
+    Tls(#[from] io::Error),
+    #[error(transparent)]
+    Http(#[from] NotUpgraded),
+    #[error(transparent)]
+    Denied(#[from] Denied),
 }
 
 /// A permit for one connection.

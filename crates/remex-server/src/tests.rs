@@ -40,7 +40,7 @@ impl TestServer {
         let config = Config {
             limits,
             host_env: Vec::new(),
-            auth: Auth::Open,
+            auth: Auth::default(),
             host: HostInfo {
                 info,
                 hostname: String::new(),

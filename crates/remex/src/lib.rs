@@ -16,7 +16,7 @@ use remex_server::{Auth, Config, Limits};
 
 /// Returns the configuration of a server on this host, from the environment of this process and the system.
 ///
-/// It has the default limits. Set [`Config::auth`] before you let other users connect.
+/// Limits have their defaults, and only the user that the server runs as may connect.
 ///
 /// ```
 /// let config = remex::config_from_env();
@@ -26,7 +26,7 @@ pub fn config_from_env() -> Config {
     Config {
         limits: Limits::default(),
         host_env: std::env::vars_os().collect(),
-        auth: Auth::Open,
+        auth: Auth::default(),
         host: host::inspect(),
         proxies: web::proxies(),
         trust: web::trust(),

@@ -12,8 +12,8 @@ use crate::render::text::duration;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one), `unix:///path`, or `systemd` for the sockets
-    /// that it passes; repeatable
+    /// Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one), `wss://IP:PORT`, `unix:///path`, or `systemd`
+    /// for the sockets that it passes; repeatable
     #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:0")]
     pub(crate) listen: Vec<String>,
 
@@ -28,6 +28,30 @@ pub(crate) struct Flags {
     /// File that holds the capability token itself
     #[arg(long, value_name = "PATH")]
     pub(crate) ws_token_file: Option<PathBuf>,
+
+    /// The certificate of `wss://` listeners, in PEM format, followed by its intermediate certificates
+    #[arg(long, value_name = "PATH", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The private key of that certificate
+    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// CAs that sign client certificates; with them, every `wss://` client must present one
+    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+
+    /// Another user of this host that may connect over loopback or a unix socket; repeatable
+    #[arg(long, value_name = "USER")]
+    pub(crate) allow_user: Vec<String>,
+
+    /// A browser origin that may connect, such as `https://app.example.com`; repeatable
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allow_origin: Vec<String>,
+
+    /// A name that clients may use for this host, besides its host name and those in the certificate; repeatable
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
 
     /// How many starts, lists, file and HTTP requests of one connection run concurrently; the others wait
     #[arg(long, value_name = "N", default_value = "256")]

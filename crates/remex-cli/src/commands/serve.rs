@@ -12,8 +12,11 @@ use std::{
     time::Duration,
 };
 
-use remex_rpc::{Inherited, ListenAddress, Listener};
-use remex_server::{Auth, Config, Limits, Server};
+use remex_rpc::{
+    Inherited, ListenAddress, Listener,
+    tls::{ServerFiles, ServerTls},
+};
+use remex_server::{Auth, Config, Limits, Scopes, Server, TokenGrant, UserGrant};
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
@@ -36,6 +39,7 @@ struct Plan {
     addresses: Vec<ListenAddress>,
     inherited: Vec<Inherited>,
     config: Config,
+    tls: Option<Arc<ServerTls>>,
     exit_on_stdin_close: bool,
     exit_when_idle: Option<Duration>,
     greeting: Greeting,
@@ -105,7 +109,14 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
     let mut serving = JoinSet::new();
     for listener in listeners(&plan.addresses, plan.inherited).await? {
         plan.greeting.say(listener.address()).map_err(cannot("print the address"))?;
-        serving.spawn(Arc::clone(&server).serve(listener));
+        match (listener.address(), &plan.tls) {
+            (ListenAddress::SecureWebSocket(_), Some(tls)) => {
+                serving.spawn(Arc::clone(&server).serve_tls(listener, Arc::clone(tls)));
+            }
+            _ => {
+                serving.spawn(Arc::clone(&server).serve(listener));
+            }
+        }
     }
     if has_stdio {
         let (reader, writer) = remex_rpc::stdio();
@@ -185,9 +196,20 @@ fn stdin_closed() -> Result<oneshot::Receiver<()>, Failure> {
 
 fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>) -> Result<Plan, Failure> {
     let auth = auth(flags)?;
+    let tls = tls(flags)?;
     for address in &addresses {
-        if let ListenAddress::WebSocket(socket) = address {
-            check_exposure(socket, &auth)?;
+        match address {
+            ListenAddress::WebSocket(socket) => check_exposure(socket, &auth)?,
+            ListenAddress::SecureWebSocket(socket) if flags.tls_client_ca.is_none() => {
+                check_exposure(socket, &auth)?;
+            }
+            _ => {}
+        }
+        if matches!(address, ListenAddress::SecureWebSocket(_)) && tls.is_none() {
+            return Err(Failure::usage(
+                format!("cannot listen on {address} without a certificate"),
+                "add `--tls-cert PATH --tls-key PATH`",
+            ));
         }
     }
     for socket in &inherited {
@@ -195,16 +217,17 @@ fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>)
             check_exposure(&socket.local_addr().map_err(cannot("use a socket from systemd"))?, &auth)?;
         }
     }
-    let token = match (&auth, &flags.ws_token_file) {
-        (Auth::Open, _) => Token::Nothing,
-        (Auth::Token(_), Some(path)) => Token::File(path.clone()),
-        (Auth::Token(_), None) => Token::Secret,
+    let token = match &flags.ws_token_file {
+        _ if auth.tokens.is_empty() => Token::Nothing,
+        Some(path) => Token::File(path.clone()),
+        None => Token::Secret,
     };
     let has_stdio = addresses.contains(&ListenAddress::Stdio);
     Ok(Plan {
         addresses,
         inherited,
         config: config(flags, auth),
+        tls,
         exit_on_stdin_close: flags.exit_on_stdin_close,
         exit_when_idle: flags.exit_when_idle,
         greeting: Greeting { has_stdio, token },
@@ -233,7 +256,7 @@ fn config(flags: &Flags, auth: Auth) -> Config {
 
 /// Refuses to open a port to the network without authentication.
 fn check_exposure(socket: &SocketAddr, auth: &Auth) -> Result<(), Failure> {
-    if *auth == Auth::Open && !socket.ip().is_loopback() {
+    if auth.tokens.is_empty() && !socket.ip().is_loopback() {
         return Err(Failure::usage(
             format!("cannot listen on ws://{socket} without authentication"),
             "add `--ws-auth capability-token --ws-token-file PATH`, or listen on 127.0.0.1",
@@ -244,19 +267,70 @@ fn check_exposure(socket: &SocketAddr, auth: &Auth) -> Result<(), Failure> {
 }
 
 fn auth(flags: &Flags) -> Result<Auth, Failure> {
+    let users: Result<_, _> = flags.allow_user.iter().map(|name| user(name)).collect();
+    Ok(Auth {
+        tokens: tokens(flags)?,
+        users: users?,
+        origins: flags.allow_origin.clone().into(),
+        hosts: flags.allow_host.clone(),
+        ..Auth::default()
+    })
+}
+
+fn tokens(flags: &Flags) -> Result<Vec<TokenGrant>, Failure> {
     let given = (&flags.ws_token_sha256, &flags.ws_token_file);
     match (flags.ws_auth, given) {
-        (None, (None, None)) => Ok(Auth::Open),
+        (None, (None, None)) => Ok(Vec::new()),
         (None, _) => {
             Err(Failure::usage("a token has no effect without `--ws-auth capability-token`", "add that flag"))
         }
-        (Some(AuthMethod::CapabilityToken), (Some(hex), _)) => Ok(Auth::Token(digest(hex)?)),
-        (Some(AuthMethod::CapabilityToken), (None, Some(path))) => Ok(Auth::for_token(&token(path)?)),
+        (Some(AuthMethod::CapabilityToken), (Some(hex), _)) => Ok(vec![TokenGrant {
+            name: "default".to_owned(),
+            sha256: digest(hex)?,
+            scopes: Scopes::all(),
+            expires_at: None,
+        }]),
+        (Some(AuthMethod::CapabilityToken), (None, Some(path))) => {
+            Ok(vec![TokenGrant::new("default", &token(path)?, Scopes::all())])
+        }
         (Some(AuthMethod::CapabilityToken), (None, None)) => Err(Failure::usage(
             "`--ws-auth capability-token` needs the token",
             "add `--ws-token-file PATH` or `--ws-token-sha256 HEX`",
         )),
     }
+}
+
+/// Returns the grant for a user of this host, given by name or number.
+fn user(name: &str) -> Result<UserGrant, Failure> {
+    let uid = match name.parse() {
+        Ok(uid) => Some(uid),
+        Err(_) => uid_of(name)?,
+    };
+    let uid = uid.ok_or_else(|| {
+        Failure::usage(format!("no user `{name}` on this host"), "check the name, or give the user id")
+    })?;
+    Ok(UserGrant { uid, name: name.to_owned(), scopes: Scopes::all() })
+}
+
+/// Looks a user up; `getent` also knows the users of directory services.
+fn uid_of(name: &str) -> Result<Option<u32>, Failure> {
+    let output = std::process::Command::new("getent").args(["passwd", "--", name]).output();
+    let entries = match output {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(_) => std::fs::read_to_string("/etc/passwd").map_err(cannot("read /etc/passwd"))?,
+    };
+    let mut fields = entries.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    Ok(fields.find(|fields| fields.first() == Some(&name)).and_then(|fields| fields.get(2)?.parse().ok()))
+}
+
+fn tls(flags: &Flags) -> Result<Option<Arc<ServerTls>>, Failure> {
+    let (Some(certificate), Some(key)) = (&flags.tls_cert, &flags.tls_key) else { return Ok(None) };
+    let (certificate, key) = (certificate.clone(), key.clone());
+    let files = ServerFiles { certificate, key, client_ca: flags.tls_client_ca.clone() };
+    let tls = ServerTls::load(files).map_err(|error| {
+        Failure::new(error.to_string(), "check the files of `--tls-cert`, `--tls-key` and `--tls-client-ca`")
+    })?;
+    Ok(Some(Arc::new(tls)))
 }
 
 fn digest(hex: &str) -> Result<[u8; 32], Failure> {

@@ -145,7 +145,8 @@ fn a_listen_url_that_is_no_websocket_address_is_refused() {
 
 #[test]
 fn a_listen_url_with_another_scheme_is_refused() {
-    for url in ["http://127.0.0.1:0", "wss://127.0.0.1:0", "tcp://127.0.0.1:0", "127.0.0.1:0", "stdin", ""] {
+    for url in ["http://127.0.0.1:0", "https://127.0.0.1:0", "tcp://127.0.0.1:0", "127.0.0.1:0", "stdin", ""]
+    {
         let finished = finish(&["serve", "--listen", url]);
         assert_eq!(finished.code(), Some(2), "{finished:?}");
         let expected = format!("unsupported --listen URL `{url}`\n  hint: expected `ws://IP:PORT`");

@@ -227,7 +227,7 @@ impl Calls {
         responder: Responder,
     ) {
         let (sessions, hint) = match request.scope {
-            wire::Scope::Identity => (self.sessions.all_of(&self.identity), LIST_LESS),
+            wire::Scope::Identity => (self.sessions.all_of(&self.credential.identity), LIST_LESS),
             wire::Scope::Session => match self.session(own, request.session_id.as_deref()) {
                 Ok(session) => (vec![session], FORGET_SOME),
                 Err(error) => return responder.error(&error),

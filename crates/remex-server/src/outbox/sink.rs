@@ -92,6 +92,8 @@ pub(crate) enum Sink {
         writer: WriteHalf,
         /// A message that is not completely in the buffer yet.
         unfinished: Option<LongMessage>,
+        /// Whether the writer holds nothing that it has accepted.
+        is_flushed: bool,
     },
     Memory {
         values: Values,
@@ -121,7 +123,7 @@ impl Values {
 
 impl Sink {
     pub(crate) fn wire(framing: Framing, writer: WriteHalf) -> Self {
-        Sink::Wire { buffer: SendBuffer::new(framing), framing, writer, unfinished: None }
+        Sink::Wire { buffer: SendBuffer::new(framing), framing, writer, unfinished: None, is_flushed: true }
     }
 
     pub(crate) fn memory(sender: mpsc::Sender<ToClient>) -> Self {
@@ -150,7 +152,9 @@ impl Sink {
 
     pub(crate) fn is_empty(&self) -> bool {
         match self {
-            Sink::Wire { buffer, unfinished, .. } => buffer.is_empty() && unfinished.is_none(),
+            Sink::Wire { buffer, unfinished, is_flushed, .. } => {
+                buffer.is_empty() && unfinished.is_none() && *is_flushed
+            }
             Sink::Memory { values, .. } => values.due.is_empty(),
         }
     }
@@ -259,13 +263,23 @@ impl Sink {
     /// Cancel-safe: what was not sent stays.
     pub(crate) async fn send(&mut self) -> bool {
         match self {
-            Sink::Wire { buffer, writer, .. } => match writer.write(buffer.pending()).await {
-                Ok(len) if len > 0 => {
-                    buffer.advance(len);
-                    true
+            Sink::Wire { buffer, writer, is_flushed, .. } => {
+                if !buffer.is_empty() {
+                    match writer.write(buffer.pending()).await {
+                        Ok(len) if len > 0 => buffer.advance(len),
+                        Ok(_) | Err(_) => return false,
+                    }
+                    *is_flushed = false;
                 }
-                Ok(_) | Err(_) => false,
-            },
+                // A TLS stream has encrypted the bytes, but may still hold some of them.
+                if buffer.is_empty() {
+                    if writer.flush().await.is_err() {
+                        return false;
+                    }
+                    *is_flushed = true;
+                }
+                true
+            }
             Sink::Memory { values, sender } => {
                 let Ok(mut permit) = sender.reserve().await else { return false };
                 while let Some(value) = values.pop() {

@@ -139,7 +139,7 @@ async fn a_process_forgotten_early_releases_its_memory_at_once() {
         start["output"] = json!({"retainMs": 3_600_000});
         client.call("process/start", start).await.unwrap();
         if id == "a" {
-            let [session] = &test.server.sessions().all_of(&Identity::Local)[..] else {
+            let [session] = &test.server.sessions().all_of(&Identity::Owner)[..] else {
                 panic!("one session")
             };
             forgotten = Arc::downgrade(&session.process(id).unwrap());

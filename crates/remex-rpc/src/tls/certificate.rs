@@ -1,0 +1,56 @@
+//! What a certificate says about its owner.
+
+use rustls::pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
+use x509_parser::{
+    certificate::X509Certificate,
+    extensions::GeneralName,
+    prelude::{FromDer, ParsedExtension},
+};
+
+/// The verified certificate of a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// Its SPIFFE URI, DNS name or common name, in that order of preference.
+    pub name: String,
+    /// The SHA-256 digest of its public key, as `openssl pkey -pubin -outform DER | sha256sum` prints it.
+    pub key_sha256: [u8; 32],
+}
+
+impl PeerCertificate {
+    /// Reads a certificate; returns `None` if it is malformed or names nobody.
+    pub fn parse(der: &CertificateDer<'_>) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let key_sha256 = Sha256::digest(certificate.public_key().raw).into();
+        let names = alternative_names(&certificate);
+        let spiffe = names.iter().find_map(|name| match name {
+            GeneralName::URI(uri) if uri.starts_with("spiffe://") => Some((*uri).to_owned()),
+            _ => None,
+        });
+        let dns = names.iter().find_map(|name| match name {
+            GeneralName::DNSName(dns) => Some((*dns).to_owned()),
+            _ => None,
+        });
+        let common = || certificate.subject().iter_common_name().next()?.as_str().ok().map(str::to_owned);
+        let name = spiffe.or(dns).or_else(common).filter(|name| !name.is_empty())?;
+        Some(PeerCertificate { name, key_sha256 })
+    }
+}
+
+/// Returns the DNS names of a certificate.
+pub(super) fn dns_names(der: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
+    let names = alternative_names(&certificate).into_iter().filter_map(|name| match name {
+        GeneralName::DNSName(dns) => Some((*dns).to_owned()),
+        _ => None,
+    });
+    names.collect()
+}
+
+fn alternative_names<'a>(certificate: &'a X509Certificate<'a>) -> Vec<&'a GeneralName<'a>> {
+    let names = certificate.extensions().iter().filter_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
+        _ => None,
+    });
+    names.flatten().collect()
+}

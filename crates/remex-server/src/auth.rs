@@ -1,0 +1,237 @@
+//! Authentication: from what a peer presents to a credential, or to the reason for a refusal.
+//!
+//! Pure: no I/O, and time is an argument. Start at [`Authenticator`].
+
+use std::{sync::Arc, time::SystemTime};
+
+use remex_rpc::{Refusal, tls::PeerCertificate};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::{
+    config::{Auth, CertificatePolicy},
+    identity::{Credential, Identity},
+    scope::Scopes,
+};
+
+/// Checks what peers present.
+#[derive(Debug)]
+pub(crate) struct Authenticator {
+    auth: Auth,
+    own_uid: u32,
+}
+
+/// What is known about a peer on a TCP port.
+#[derive(Debug)]
+pub(crate) struct TcpPeer<'a> {
+    /// The bearer token that it presented.
+    pub(crate) bearer: Option<&'a str>,
+    /// Its certificate, which TLS has verified.
+    pub(crate) certificate: Option<&'a PeerCertificate>,
+    pub(crate) owner: SocketOwner,
+}
+
+/// The user at the other end of a TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketOwner {
+    /// A user of this host, as the kernel knows it.
+    User(u32),
+    /// The peer is on this host, but in another network namespace, so the kernel does not tell.
+    Unknown,
+    /// The peer is on another host.
+    Remote,
+}
+
+/// Why a peer is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Denied {
+    #[error("no credential presented")]
+    NoCredential,
+    #[error("unknown token")]
+    UnknownToken,
+    #[error("the token has expired")]
+    Expired,
+    #[error("the certificate `{0}` is not listed")]
+    UnknownCertificate(String),
+    #[error("user {0} may not connect")]
+    OtherUser(u32),
+    #[error("the user at the other end is unknown, so a token is required")]
+    UnknownOwner,
+}
+
+impl Denied {
+    /// Returns how to answer an HTTP request.
+    pub(crate) fn refusal(&self) -> Refusal {
+        match self {
+            Denied::NoCredential | Denied::UnknownToken | Denied::Expired | Denied::UnknownOwner => {
+                Refusal::Unauthenticated
+            }
+            Denied::UnknownCertificate(_) | Denied::OtherUser(_) => Refusal::Forbidden,
+        }
+    }
+}
+
+impl Authenticator {
+    pub(crate) fn new(auth: Auth, own_uid: u32) -> Self {
+        Authenticator { auth, own_uid }
+    }
+
+    /// Returns the browser origins that may connect.
+    pub(crate) fn origins(&self) -> Arc<[String]> {
+        Arc::clone(&self.auth.origins)
+    }
+
+    /// Returns the names that were configured for the `Host` header.
+    pub(crate) fn host_names(&self) -> Vec<String> {
+        self.auth.hosts.clone()
+    }
+
+    /// Authenticates the user at the other end of a unix socket.
+    pub(crate) fn user(&self, uid: u32) -> Result<Credential, Denied> {
+        if uid == self.own_uid {
+            return Ok(credential(Identity::Owner, &self.auth.owner));
+        }
+        let user = self.auth.users.iter().find(|user| user.uid == uid).ok_or(Denied::OtherUser(uid))?;
+        Ok(credential(Identity::User { uid, name: user.name.as_str().into() }, &user.scopes))
+    }
+
+    /// Authenticates a peer on a TCP port.
+    ///
+    /// A bearer token decides where one is presented; otherwise the certificate; otherwise, while the server
+    /// knows no tokens, the user at the other end of a loopback connection.
+    pub(crate) fn tcp(&self, peer: &TcpPeer<'_>, now: SystemTime) -> Result<Credential, Denied> {
+        let certified = peer.certificate.map(|certificate| self.certificate(certificate)).transpose()?;
+        match (peer.bearer, certified) {
+            (Some(bearer), _) if self.requires_bearer() => self.bearer(bearer, now),
+            (_, Some(certified)) => Ok(certified),
+            _ if self.requires_bearer() => Err(Denied::NoCredential),
+            _ => match peer.owner {
+                SocketOwner::User(uid) => self.user(uid),
+                SocketOwner::Unknown => Err(Denied::UnknownOwner),
+                SocketOwner::Remote => Err(Denied::NoCredential),
+            },
+        }
+    }
+
+    /// Returns whether clients on TCP ports need a bearer token, unless they have a certificate.
+    fn requires_bearer(&self) -> bool {
+        !self.auth.tokens.is_empty()
+    }
+
+    /// Compares with every token, so that the time tells nothing.
+    fn bearer(&self, token: &str, now: SystemTime) -> Result<Credential, Denied> {
+        let presented: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let mut found = None;
+        for known in &self.auth.tokens {
+            if bool::from(presented.ct_eq(&known.sha256)) {
+                found = Some(known);
+            }
+        }
+        let known = found.ok_or(Denied::UnknownToken)?;
+        if known.expires_at.is_some_and(|expires_at| now >= expires_at) {
+            return Err(Denied::Expired);
+        }
+        let identity = Identity::Token { digest: known.sha256, name: known.name.as_str().into() };
+        Ok(Credential { expires_at: known.expires_at, ..credential(identity, &known.scopes) })
+    }
+
+    fn certificate(&self, certificate: &PeerCertificate) -> Result<Credential, Denied> {
+        let scopes = match &self.auth.certificates {
+            CertificatePolicy::Any(scopes) => scopes,
+            CertificatePolicy::Only(listed) => {
+                let listed = listed.iter().find(|listed| listed.matches(certificate));
+                &listed.ok_or_else(|| Denied::UnknownCertificate(certificate.name.clone()))?.scopes
+            }
+        };
+        Ok(credential(Identity::Certificate(certificate.name.as_str().into()), scopes))
+    }
+}
+
+fn credential(identity: Identity, scopes: &Scopes) -> Credential {
+    Credential { identity, scopes: Arc::new(scopes.clone()), expires_at: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{CertificateGrant, TokenGrant, UserGrant};
+
+    const ME: u32 = 1000;
+
+    fn token(text: &str, expires_at: Option<SystemTime>) -> TokenGrant {
+        TokenGrant { expires_at, ..TokenGrant::new(text, text, Scopes::all()) }
+    }
+
+    fn peer(bearer: Option<&str>, owner: SocketOwner) -> TcpPeer<'_> {
+        TcpPeer { bearer, certificate: None, owner }
+    }
+
+    fn admitted(auth: &Authenticator, peer: &TcpPeer<'_>) -> Result<String, Denied> {
+        auth.tcp(peer, SystemTime::UNIX_EPOCH).map(|credential| credential.identity.to_string())
+    }
+
+    #[test]
+    fn without_tokens_a_loopback_port_is_for_its_owner_and_listed_users() {
+        let users = vec![UserGrant { uid: 7, name: "ann".to_owned(), scopes: Scopes::all() }];
+        let auth = Authenticator::new(Auth { users, ..Auth::default() }, ME);
+        assert_eq!(admitted(&auth, &peer(None, SocketOwner::User(ME))), Ok("owner".to_owned()));
+        assert_eq!(admitted(&auth, &peer(None, SocketOwner::User(7))), Ok("user:ann".to_owned()));
+        assert_eq!(admitted(&auth, &peer(None, SocketOwner::User(0))), Err(Denied::OtherUser(0)));
+        assert_eq!(admitted(&auth, &peer(None, SocketOwner::Unknown)), Err(Denied::UnknownOwner));
+        assert_eq!(admitted(&auth, &peer(None, SocketOwner::Remote)), Err(Denied::NoCredential));
+        assert_eq!(auth.user(7).map(|credential| credential.identity.to_string()), Ok("user:ann".to_owned()));
+        assert_eq!(auth.user(8).map(|credential| credential.identity), Err(Denied::OtherUser(8)));
+    }
+
+    #[test]
+    fn only_a_known_token_gets_in_and_only_until_it_expires() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let tokens = vec![
+            token("old", Some(epoch)),
+            token("new", Some(epoch + Duration::from_secs(1))),
+            token("any", None),
+        ];
+        let auth = Authenticator::new(Auth { tokens, ..Auth::default() }, ME);
+        let owner = SocketOwner::User(ME);
+        assert_eq!(admitted(&auth, &peer(Some("new"), owner)), Ok("token:new".to_owned()));
+        assert_eq!(admitted(&auth, &peer(Some("any"), owner)), Ok("token:any".to_owned()));
+        assert_eq!(admitted(&auth, &peer(Some("old"), owner)), Err(Denied::Expired));
+        assert_eq!(admitted(&auth, &peer(Some("new "), owner)), Err(Denied::UnknownToken));
+        assert_eq!(admitted(&auth, &peer(None, owner)), Err(Denied::NoCredential));
+    }
+
+    #[test]
+    fn a_certificate_is_an_identity_and_a_list_admits_only_what_it_names() {
+        let ann = PeerCertificate { name: "ann".to_owned(), key_sha256: [1; 32] };
+        let bob = PeerCertificate { name: "bob".to_owned(), key_sha256: [2; 32] };
+        let present = |certificate| TcpPeer {
+            bearer: None,
+            certificate: Some(certificate),
+            owner: SocketOwner::Remote,
+        };
+        let any = Authenticator::new(Auth::default(), ME);
+        assert_eq!(admitted(&any, &present(&bob)), Ok("certificate:bob".to_owned()));
+
+        let listed = |name: &str, key_sha256| CertificateGrant {
+            name: name.to_owned(),
+            key_sha256,
+            scopes: Scopes::all(),
+        };
+        let certificates = CertificatePolicy::Only(vec![listed("ann", None), listed("bob", Some([3; 32]))]);
+        let auth = Authenticator::new(Auth { certificates, ..Auth::default() }, ME);
+        assert_eq!(admitted(&auth, &present(&ann)), Ok("certificate:ann".to_owned()));
+        assert_eq!(admitted(&auth, &present(&bob)), Err(Denied::UnknownCertificate("bob".to_owned())));
+    }
+
+    #[test]
+    fn a_wrong_token_is_refused_whatever_the_certificate() {
+        let ann = PeerCertificate { name: "ann".to_owned(), key_sha256: [1; 32] };
+        let auth = Authenticator::new(Auth { tokens: vec![token("right", None)], ..Auth::default() }, ME);
+        let present = |bearer| TcpPeer { bearer, certificate: Some(&ann), owner: SocketOwner::Remote };
+        assert_eq!(admitted(&auth, &present(Some("wrong"))), Err(Denied::UnknownToken));
+        assert_eq!(admitted(&auth, &present(Some("right"))), Ok("token:right".to_owned()));
+        assert_eq!(admitted(&auth, &present(None)), Ok("certificate:ann".to_owned()));
+    }
+}
