@@ -99,7 +99,6 @@ impl Budget {
         }
     }
 
-    #[cfg(test)]
     pub(crate) fn free(&self) -> u64 {
         self.state().free
     }

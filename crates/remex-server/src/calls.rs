@@ -7,7 +7,7 @@ mod listing;
 mod permission;
 mod process;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use remex_process::Size;
 use remex_proto::{
@@ -21,6 +21,7 @@ use remex_proto::{
 use tokio::sync::Semaphore;
 
 use crate::{
+    audit::{Entry, Outcome, PeerInfo},
     config::Limits,
     context::CallContext,
     engine::{Owner as _, Request, unknown_process},
@@ -28,7 +29,7 @@ use crate::{
     fs::FileCalls,
     http::{BodyPace, HttpCalls},
     identity::Credential,
-    outbox::{Outbox, Responder, close_code::POLICY},
+    outbox::{Observation, Outbox, Responder, close_code::POLICY},
     process::{Process, StartAt},
     session::{Session, SessionRegistry, Subscriber},
     watch::Watches,
@@ -40,6 +41,7 @@ pub(crate) struct Calls {
     context: CallContext,
     sessions: Arc<SessionRegistry>,
     credential: Credential,
+    peer: Arc<PeerInfo>,
     handshake: Handshake,
     /// Limits waits for text in output.
     searches: Arc<Semaphore>,
@@ -122,12 +124,18 @@ impl Handshake {
 }
 
 impl Calls {
-    pub(crate) fn new(sessions: &Arc<SessionRegistry>, outbox: &Arc<Outbox>, credential: Credential) -> Self {
+    pub(crate) fn new(
+        sessions: &Arc<SessionRegistry>,
+        outbox: &Arc<Outbox>,
+        credential: Credential,
+        peer: Arc<PeerInfo>,
+    ) -> Self {
         let host = sessions.host();
         Calls {
             context: CallContext::new(host, outbox),
             sessions: Arc::clone(sessions),
             credential,
+            peer,
             handshake: Handshake::Expected,
             searches: Arc::new(Semaphore::new(host.limits().output_waits)),
         }
@@ -135,7 +143,20 @@ impl Calls {
 
     /// Carries out one call. The caller waits only for the handshake and for long command lines.
     pub(crate) async fn call(&mut self, id: RequestId, call: Call, responder: Responder) {
-        let responder = responder.promising(call.reply_type());
+        let is_allowed = permission::check(&call, &self.credential.scopes);
+        let host = Arc::clone(self.context.host());
+        let entry = match &is_allowed {
+            _ if !host.audit().is_on() => None,
+            Ok(()) => Entry::of(&call, &self.peer).map(Box::new),
+            Err(_) => Some(Box::new(Entry::refusal(&call, &self.peer))),
+        };
+        let (method, started) = (call.method(), Instant::now());
+        let responder = responder.promising(call.reply_type()).observed(Observation {
+            host: Arc::clone(&host),
+            method,
+            started,
+            entry,
+        });
         if let Call::Initialize(request) = call {
             return self.initialize(request, responder).await;
         }
@@ -143,8 +164,16 @@ impl Calls {
             Ok(ready) => ready,
             Err(error) => return responder.error(&error),
         };
-        if let Err(error) = permission::check(&call, &self.credential.scopes) {
+        if let Err(error) = is_allowed {
             return responder.error(&error);
+        }
+        if host.audit().is_required()
+            && let Some(entry) = responder.entry()
+        {
+            let line = entry.line(Outcome::Begun, responder.request_bytes(), 0);
+            if let Err(error) = host.audit().record_first(line).await {
+                return responder.error(&error);
+            }
         }
         let (own, context) = (Arc::clone(&ready.session), &mut self.context);
         let Ready { files, watches, http, capabilities, .. } = ready;

@@ -11,7 +11,7 @@ use remex_proto::{ErrorKind, RpcError, environment, state::output_log};
 use remex_rpc::tls::PeerCertificate;
 use sha2::{Digest, Sha256};
 
-use crate::scope::Scopes;
+use crate::{audit::AuditConfig, scope::Scopes};
 
 /// Everything a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -28,6 +28,20 @@ pub struct Config {
     pub proxies: Proxies,
     /// Root certificates for HTTP requests.
     pub trust: Trust,
+    /// Where to record what clients do, if anywhere.
+    pub audit: Option<AuditConfig>,
+    /// Who may read `/metrics` on the listeners of clients.
+    pub metrics: MetricsAccess,
+}
+
+/// Who may read `/metrics`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MetricsAccess {
+    /// Clients whose credential has the scope `metrics`.
+    #[default]
+    Authenticated,
+    /// Everyone who can reach the listener.
+    Open,
 }
 
 /// Facts about the host that clients may see.

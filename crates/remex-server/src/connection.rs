@@ -19,6 +19,7 @@ use remex_rpc::{
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
+    audit::{self, PeerInfo},
     budget::{self, Budget, MIN_PROGRESS, SHORT, Share},
     calls::Calls,
     compute::LARGE_MESSAGE,
@@ -46,6 +47,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 pub(crate) struct Link {
     pub(crate) transport: Transport,
     pub(crate) credential: Credential,
+    /// The address of the peer, `unix`, `stdio` or `memory`.
+    pub(crate) peer: Arc<str>,
 }
 
 /// What a connection runs on.
@@ -116,7 +119,7 @@ enum Stop {
 
 /// Serves one connection until it ends, then detaches its session.
 pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
-    let Link { transport, credential } = link;
+    let Link { transport, credential, peer } = link;
     let (mut reader, sink) = match transport {
         Transport::Wire { reader, writer, framing, source } => {
             (Reader::Wire(reader.announcing(SHORT as usize), source), Sink::wire(framing, writer))
@@ -131,8 +134,11 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     host.notify_activity();
     let writing =
         tokio::spawn(supervise(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
-    let identity = credential.identity.clone();
-    let calls = Calls::new(&sessions, &outbox, credential);
+    let identity: Arc<str> = credential.identity.to_string().into();
+    let peer = Arc::new(PeerInfo { connection: outbox.id, peer, identity: Arc::clone(&identity) });
+    let opened = Instant::now();
+    host.metrics().connections.add(1);
+    let calls = Calls::new(&sessions, &outbox, credential, Arc::clone(&peer));
     let mut connection = Connection { sessions, outbox: Arc::clone(&outbox), calls };
     tracing::info!(connection = outbox.id, %identity, transport = reader.transport(), "connection opened");
     let stop = connection.read(&mut reader).await;
@@ -147,7 +153,10 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     sessions.connections().close(outbox.id);
     host.notify_activity();
     outbox.close();
-    tracing::info!(connection = outbox.id, "connection closed");
+    if host.audit().is_on() {
+        host.audit().record(audit::connection(&peer, opened.elapsed(), outbox.written()));
+    }
+    tracing::info!(connection = outbox.id, identity = &*peer.identity, "connection closed");
 }
 
 impl Connection {

@@ -17,10 +17,12 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    audit::Audit,
     budget::Budget,
     compute::ComputePool,
     config::{Config, HostInfo, Limits},
     deadlines::Deadlines,
+    metrics::Metrics,
     retention::RetentionAccount,
     supervise::supervise,
     threads::FileThreads,
@@ -51,6 +53,8 @@ pub(crate) struct Host {
     phase: watch::Sender<Phase>,
     /// Changes whenever a connection, session or process appears or disappears.
     activity: watch::Sender<()>,
+    audit: Audit,
+    metrics: Metrics,
     /// The kernel's counter of out-of-memory kills, as last read.
     oom_kills: AtomicU64,
 }
@@ -87,6 +91,8 @@ impl Host {
             tasks: TaskTracker::new(),
             phase: watch::Sender::new(Phase::Serving),
             activity: watch::Sender::new(()),
+            audit: Audit::start(config.audit.as_ref())?,
+            metrics: Metrics::default(),
             oom_kills: AtomicU64::new(oom_kills()),
             tags,
             info: config.host,
@@ -147,6 +153,14 @@ impl Host {
 
     pub(crate) fn deadlines(&self) -> &Deadlines {
         &self.deadlines
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Returns the tasks that the server waits for when it shuts down.

@@ -8,6 +8,7 @@
 // `tests/architecture.rs` in the package `remex` checks that, and defines the order within a group.
 
 // Plain values and tools.
+mod audit;
 mod auth;
 mod budget;
 mod clock;
@@ -16,6 +17,7 @@ mod config;
 mod deadlines;
 mod identity;
 mod io_error;
+mod metrics;
 mod retention;
 mod scope;
 mod socket_owner;
@@ -52,9 +54,10 @@ mod tests;
 
 pub use remex_process::{raise_file_limit, return_large_blocks};
 
+pub use audit::AuditConfig;
 pub use config::{
-    Auth, CertificateGrant, CertificatePolicy, Config, HostInfo, Limits, Proxies, TokenGrant, Trust,
-    UserGrant,
+    Auth, CertificateGrant, CertificatePolicy, Config, HostInfo, Limits, MetricsAccess, Proxies, TokenGrant,
+    Trust, UserGrant,
 };
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use server::{CreateError, Server};

@@ -24,12 +24,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    audit::Login,
     auth::{Authenticator, Denied, TcpPeer},
-    config::{Auth, Config},
+    budget::Budget,
+    config::{Auth, Config, MetricsAccess},
     connection::{self, Link, Transport},
     host::{Host, Phase},
     identity::Credential,
+    metrics::CONTENT_TYPE,
     outbox::close_code::GOING_AWAY,
+    scope::Permission,
     session::{PendingStarts, Session, SessionRegistry},
     socket_owner,
     supervise::supervise,
@@ -55,6 +59,7 @@ pub struct Server {
     watchdog: Mutex<Option<Watchdog>>,
     /// Cuts the grace periods of a shutdown short.
     grace_skipped: CancellationToken,
+    metrics: MetricsAccess,
     /// Limits connections from the moment they are accepted.
     connection_permits: Arc<Semaphore>,
 }
@@ -99,6 +104,7 @@ impl Server {
                  raise the limits on processes and descriptors"
             );
         });
+        let metrics = config.metrics;
         let auth = Authenticator::new(config.auth.clone(), rustix::process::geteuid().as_raw());
         let host = Arc::new(Host::new(config, tags)?);
         Ok(Arc::new(Server {
@@ -106,6 +112,7 @@ impl Server {
             sessions: SessionRegistry::new(&host),
             watchdog: Mutex::new(watchdog.ok()),
             grace_skipped: CancellationToken::new(),
+            metrics,
             connection_permits: Arc::new(Semaphore::new(host.limits().connections)),
             host,
         }))
@@ -137,7 +144,10 @@ impl Server {
                             drop(permit);
                         });
                     }
-                    None => tracing::warn!("connection dropped: too many connections"),
+                    None => {
+                        self.host.metrics().connections_refused.add(1);
+                        tracing::warn!("connection dropped: too many connections");
+                    }
                 },
                 Err(error) => {
                     tracing::warn!(error = %error, "cannot accept a connection");
@@ -151,9 +161,11 @@ impl Server {
     pub async fn serve_stdio(self: Arc<Self>, reader: remex_rpc::ReadHalf, writer: remex_rpc::WriteHalf) {
         let reader = FrameReader::new(reader, Framing::Lines, self.host.limits().message_bytes);
         let transport = Transport::Wire { reader, writer, framing: Framing::Lines, source: Source::Stdio };
+        let peer = Arc::from("stdio");
         let credential = self.own_credential();
         // A panic ends the connection like any other reason.
-        let _ = supervise(connection::run(Arc::clone(&self.sessions), Link { transport, credential })).await;
+        let _ = supervise(connection::run(Arc::clone(&self.sessions), Link { transport, credential, peer }))
+            .await;
     }
 
     /// Serves a client in this process until the link or the server ends, in a task that the server owns.
@@ -168,7 +180,11 @@ impl Server {
         };
         let (sessions, credential) = (Arc::clone(&self.sessions), self.own_credential());
         self.host.spawn(async move {
-            connection::run(sessions, Link { transport: Transport::Memory(end), credential }).await;
+            connection::run(
+                sessions,
+                Link { transport: Transport::Memory(end), credential, peer: Arc::from("memory") },
+            )
+            .await;
             drop(permit);
         });
     }
@@ -190,9 +206,10 @@ impl Server {
     }
 
     fn welcome_unix(&self, stream: UnixStream, uid: u32) -> Result<Link, NotAdmitted> {
-        let credential = self.authenticator().user(uid).inspect_err(|error| {
-            tracing::warn!(uid, %error, "refused a peer on a unix socket");
-        })?;
+        let peer = format!("unix:{uid}");
+        let credential = self.authenticator().user(uid);
+        self.on_login(&peer, &credential);
+        let credential = credential?;
         let (reader, writer) = stream.into_split();
         let message_bytes = self.host.limits().message_bytes;
         let transport = Transport::Wire {
@@ -201,7 +218,7 @@ impl Server {
             framing: Framing::Lines,
             source: Source::Unix,
         };
-        Ok(Link { transport, credential })
+        Ok(Link { transport, credential, peer: peer.into() })
     }
 
     async fn welcome_tcp(
@@ -218,7 +235,13 @@ impl Server {
                 .await
                 .map_err(|_| NotAdmitted::TlsTimeout)??,
         };
-        let received = receive(stream, &config).await?;
+        let received = match receive(stream, &config).await? {
+            Received::Page(page) if self.metrics == MetricsAccess::Open => {
+                page.answer(CONTENT_TYPE, &self.metrics_text()).await;
+                return Err(NotAdmitted::Answered);
+            }
+            received => received,
+        };
         let bearer = match &received {
             Received::Upgrade(upgrade) => upgrade.bearer(),
             Received::Page(page) => page.bearer(),
@@ -226,9 +249,9 @@ impl Server {
         let presented =
             TcpPeer { bearer, certificate: certificate.as_ref(), owner: socket_owner::find(local, peer) };
         let admitted = self.authenticator().tcp(&presented, SystemTime::now());
+        self.on_login(&peer.to_string(), &admitted);
         match (received, admitted) {
             (Received::Upgrade(upgrade), Err(denied)) => {
-                tracing::warn!(%peer, error = %denied, "refused a client");
                 upgrade.refuse(denied.refusal()).await;
                 Err(denied.into())
             }
@@ -239,9 +262,13 @@ impl Server {
                 let (reader, writer) = upgrade.accept().await?;
                 let framing = Framing::WebSocket(remex_rpc::Role::Server);
                 let transport = Transport::Wire { reader, writer, framing, source: Source::WebSocket };
-                Ok(Link { transport, credential })
+                Ok(Link { transport, credential, peer: peer.to_string().into() })
             }
             (Received::Page(page), Err(denied)) => Err(page.refuse(denied.refusal()).await.into()),
+            (Received::Page(page), Ok(credential)) if credential.scopes.allow(Permission::Metrics) => {
+                page.answer(CONTENT_TYPE, &self.metrics_text()).await;
+                Err(NotAdmitted::Answered)
+            }
             (Received::Page(page), Ok(_)) => Err(page.refuse(Refusal::Forbidden).await.into()),
         }
     }
@@ -256,8 +283,106 @@ impl Server {
             max_message_len: self.host.limits().message_bytes,
             origins: auth.origins(),
             hosts: HostNames::Only(hosts.into()),
+            pages: &["/metrics"],
             ..HandshakeConfig::default()
         }
+    }
+
+    /// Counts and records an attempt to authenticate.
+    fn on_login(&self, peer: &str, admitted: &Result<Credential, Denied>) {
+        if let Err(denied) = admitted {
+            self.host.metrics().logins_failed.add(1);
+            tracing::warn!(peer, error = %denied, "login refused");
+        }
+        if self.host.audit().is_on() {
+            let identity = admitted.as_ref().ok().map(|credential| credential.identity.to_string());
+            let outcome = admitted.as_ref().err().map_or_else(|| "ok".to_owned(), ToString::to_string);
+            let login = Login { peer, identity: identity.as_deref(), outcome: &outcome };
+            self.host.audit().record(login.line());
+        }
+    }
+
+    /// Opens the audit file again, after another program has moved it.
+    pub fn reopen_audit(&self) {
+        self.host.audit().reopen();
+    }
+
+    /// Serves `/metrics` and the health checks to everyone who can reach `listener`, and nothing else.
+    pub async fn serve_metrics(self: Arc<Self>, listener: Listener) {
+        let mut phase = self.host.phase().subscribe();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
+            };
+            match accepted {
+                Ok(Accepted::Tcp { stream, .. }) => {
+                    let Some(permit) = self.connection_permit() else { continue };
+                    let server = Arc::clone(&self);
+                    self.host.spawn(async move {
+                        let config = server.handshake_config(None);
+                        match receive(stream, &config).await {
+                            Ok(Received::Page(page)) => {
+                                page.answer(CONTENT_TYPE, &server.metrics_text()).await
+                            }
+                            Ok(Received::Upgrade(upgrade)) => drop(upgrade.refuse(Refusal::Forbidden).await),
+                            Err(_) => {}
+                        }
+                        drop(permit);
+                    });
+                }
+                Ok(Accepted::Unix { .. }) => {}
+                Err(error) => {
+                    tracing::warn!(error = %error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Returns the counters and the state of the server in the text format of Prometheus.
+    fn metrics_text(&self) -> String {
+        let (host, limits) = (&self.host, self.host.limits());
+        let sessions = self.sessions.all();
+        let processes: usize = sessions.iter().map(|session| session.process_count()).sum();
+        let connections = self.sessions.connections().all();
+        let unanswered: usize = connections.iter().map(|outbox| outbox.unanswered()).sum();
+        let retained = limits.server_retain_bytes.saturating_sub(host.retention().left());
+        let used = |budget: &Budget| budget.total().saturating_sub(budget.free());
+        host.metrics().render(|gauges| {
+            gauges.gauge("remex_connections", "Connections that are open.", connections.len() as u64);
+            gauges.gauge("remex_sessions", "Sessions that exist.", sessions.len() as u64);
+            gauges.gauge("remex_processes", "Processes that are not closed.", processes as u64);
+            gauges.gauge(
+                "remex_unanswered_requests",
+                "Requests that wait for their answer.",
+                unanswered as u64,
+            );
+            let help = "Memory in use, by the cap that limits it.";
+            gauges.gauge_by(
+                "remex_memory_bytes",
+                help,
+                "cap",
+                &[
+                    ("retained_output", retained as u64),
+                    ("answers", used(host.answers())),
+                    ("incoming", used(host.incoming())),
+                ],
+            );
+            let help = "The caps on memory.";
+            gauges.gauge_by(
+                "remex_memory_limit_bytes",
+                help,
+                "cap",
+                &[
+                    ("retained_output", limits.server_retain_bytes as u64),
+                    ("answers", host.answers().total()),
+                    ("incoming", host.incoming().total()),
+                ],
+            );
+            let help = "Lines of the audit file that were discarded because the disk was too slow.";
+            gauges.counter("remex_audit_dropped_total", help, host.audit().dropped());
+        })
     }
 
     fn authenticator(&self) -> Arc<Authenticator> {
@@ -418,6 +543,8 @@ enum NotAdmitted {
     TlsTimeout,
     #[error("the TLS handshake failed: {0}")]
     Tls(#[from] io::Error),
+    #[error("a page was requested and answered")]
+    Answered,
     #[error(transparent)]
     Http(#[from] NotUpgraded),
     #[error(transparent)]

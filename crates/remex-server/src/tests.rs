@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Auth, Config, HostInfo, Limits, Proxies, Server, Trust};
+use crate::{Auth, Config, HostInfo, Limits, MetricsAccess, Proxies, Server, Trust};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -49,6 +49,8 @@ impl TestServer {
             },
             proxies: Proxies::default(),
             trust: Trust::default(),
+            audit: None,
+            metrics: MetricsAccess::default(),
         };
         let (server, directory) = (Server::new(config).unwrap(), tempfile::tempdir().unwrap());
         let address = format!("unix://{}", directory.path().join("socket").display());

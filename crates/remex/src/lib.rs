@@ -12,7 +12,7 @@ mod web;
 
 pub use local::Local;
 
-use remex_server::{Auth, Config, Limits};
+use remex_server::{Auth, Config, Limits, MetricsAccess};
 
 /// Returns the configuration of a server on this host, from the environment of this process and the system.
 ///
@@ -30,5 +30,7 @@ pub fn config_from_env() -> Config {
         host: host::inspect(),
         proxies: web::proxies(),
         trust: web::trust(),
+        audit: None,
+        metrics: MetricsAccess::default(),
     }
 }

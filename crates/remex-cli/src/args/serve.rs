@@ -2,7 +2,7 @@
 
 mod base;
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
@@ -52,6 +52,22 @@ pub(crate) struct Flags {
     /// A name that clients may use for this host, besides its host name and those in the certificate; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
+
+    /// Record what clients do in this file, one JSON object per line; SIGHUP reopens it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) audit: Option<PathBuf>,
+
+    /// Refuse what cannot be recorded in the audit file
+    #[arg(long, requires = "audit")]
+    pub(crate) audit_required: bool,
+
+    /// Serve `/metrics` to everyone on a port of its own, such as `http://127.0.0.1:9464`
+    #[arg(long, value_name = "URL", value_parser = metrics_address)]
+    pub(crate) metrics_listen: Option<SocketAddr>,
+
+    /// Serve `/metrics` on the listeners of clients without authentication
+    #[arg(long)]
+    pub(crate) metrics_open: bool,
 
     /// How many starts, lists, file and HTTP requests of one connection run concurrently; the others wait
     #[arg(long, value_name = "N", default_value = "256")]
@@ -131,4 +147,9 @@ pub(crate) enum Lifetime {
 
 pub(crate) fn lifetime(text: &str) -> Result<Lifetime, String> {
     if text == "forever" { Ok(Lifetime::Forever) } else { duration(text).map(Lifetime::UpTo) }
+}
+
+fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+    let address = text.strip_prefix("http://").unwrap_or(text);
+    address.parse().map_err(|_| "expected `http://IP:PORT`".to_owned())
 }

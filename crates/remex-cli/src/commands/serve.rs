@@ -16,7 +16,7 @@ use remex_rpc::{
     Inherited, ListenAddress, Listener,
     tls::{ServerFiles, ServerTls},
 };
-use remex_server::{Auth, Config, Limits, Scopes, Server, TokenGrant, UserGrant};
+use remex_server::{AuditConfig, Auth, Config, Limits, MetricsAccess, Scopes, Server, TokenGrant, UserGrant};
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
@@ -40,6 +40,7 @@ struct Plan {
     inherited: Vec<Inherited>,
     config: Config,
     tls: Option<Arc<ServerTls>>,
+    metrics_listen: Option<SocketAddr>,
     exit_on_stdin_close: bool,
     exit_when_idle: Option<Duration>,
     greeting: Greeting,
@@ -117,6 +118,12 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
                 serving.spawn(Arc::clone(&server).serve(listener));
             }
         }
+    }
+    if let Some(address) = plan.metrics_listen {
+        let bound = Listener::bind(&ListenAddress::WebSocket(address)).await;
+        let listener = bound.map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?;
+        tracing::info!(address = %listener.address(), "serving metrics");
+        serving.spawn(Arc::clone(&server).serve_metrics(listener));
     }
     if has_stdio {
         let (reader, writer) = remex_rpc::stdio();
@@ -228,6 +235,7 @@ fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>)
         inherited,
         config: config(flags, auth),
         tls,
+        metrics_listen: flags.metrics_listen,
         exit_on_stdin_close: flags.exit_on_stdin_close,
         exit_when_idle: flags.exit_when_idle,
         greeting: Greeting { has_stdio, token },
@@ -249,7 +257,12 @@ fn config(flags: &Flags, auth: Auth) -> Config {
         },
         ..defaults
     };
-    let mut config = Config { limits, auth, ..remex::config_from_env() };
+    let metrics = if flags.metrics_open { MetricsAccess::Open } else { MetricsAccess::Authenticated };
+    let audit = flags
+        .audit
+        .clone()
+        .map(|path| AuditConfig { is_required: flags.audit_required, ..AuditConfig::new(path) });
+    let mut config = Config { limits, auth, metrics, audit, ..remex::config_from_env() };
     config.host_env.retain(|(name, _)| !systemd::VARIABLES.iter().any(|variable| name == variable));
     config
 }

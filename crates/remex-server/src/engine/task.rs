@@ -320,13 +320,20 @@ impl<A: Audience> Runner<A> {
                 // A child that was paused was not idle.
                 state.last_output = now;
             }
+            if room == 0 && !state.full {
+                process.host.metrics().pauses.add(1);
+            }
             state.full = room == 0;
             if state.full {
                 return;
             }
             match self.pipes.read(index, &mut state.log, room.min(limit), draining) {
                 IoOutcome::Bytes(len) => {
+                    let evicted_before = state.log.evicted_bytes();
                     state.log.evict(hold, budget);
+                    let metrics = process.host.metrics();
+                    metrics.output_bytes.add(len as u64);
+                    metrics.evicted_bytes.add(state.log.evicted_bytes() - evicted_before);
                     process.charge(&mut state);
                     let pause = now.saturating_duration_since(state.last_output);
                     let without_pause = pause < GATHER && !state.answer_due;

@@ -68,6 +68,11 @@ impl Outbox {
         found.map(|index| open.swap_remove(index)).is_some()
     }
 
+    /// Returns how many requests wait for their answer.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.queue().unanswered
+    }
+
     /// Returns whether a request is still unanswered.
     pub(super) fn is_open(&self, number: RequestNumber) -> bool {
         let queue = self.queue();

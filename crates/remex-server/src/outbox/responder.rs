@@ -4,6 +4,7 @@ use std::{
     any::TypeId,
     io,
     sync::{Arc, Weak},
+    time::Instant,
 };
 
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message};
@@ -13,7 +14,9 @@ use super::{
     Source, long::json_of,
 };
 use crate::{
+    audit::{Entry, Outcome},
     budget::{self, Budget, PATIENCE, SHORT, Share},
+    host::Host,
     supervise::defect,
 };
 
@@ -30,12 +33,41 @@ pub(crate) struct Responder {
     request_bytes: usize,
     /// The type of the answer, once the method is known.
     reply: Option<TypeId>,
+    observation: Option<Observation>,
+}
+
+/// What is counted and recorded about a request.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    pub(crate) host: Arc<Host>,
+    pub(crate) method: &'static str,
+    pub(crate) started: Instant,
+    /// The entry for the audit file, if the request is recorded.
+    pub(crate) entry: Option<Box<Entry>>,
+}
+
+impl Observation {
+    fn finish(self, error: Option<ErrorKind>, request_bytes: usize, answer_bytes: usize) {
+        let error = error.map(ErrorKind::word);
+        self.host.metrics().on_answer(self.method, error, self.started.elapsed());
+        if let Some(entry) = self.entry {
+            let outcome = error.map_or(Outcome::Ok, Outcome::Failed);
+            self.host.audit().record(entry.line(outcome, request_bytes, answer_bytes));
+        }
+    }
 }
 
 impl Responder {
     pub(crate) fn new(outbox: &Arc<Outbox>, id: RequestId, request_bytes: usize) -> Self {
         let number = outbox.register(&id, request_bytes);
-        Responder { outbox: Arc::clone(outbox), number, id: Some(id), request_bytes, reply: None }
+        Responder {
+            outbox: Arc::clone(outbox),
+            number,
+            id: Some(id),
+            request_bytes,
+            reply: None,
+            observation: None,
+        }
     }
 
     pub(crate) fn is_for(&self, connection: ConnectionId, id: &RequestId) -> bool {
@@ -58,6 +90,23 @@ impl Responder {
     /// Returns a check for long-running work whether it was cancelled.
     pub(crate) fn cancel_check(&self) -> CancelCheck {
         CancelCheck { outbox: Arc::clone(&self.outbox), number: self.number }
+    }
+
+    /// Sets what is counted and recorded when the request is answered.
+    pub(crate) fn observed(mut self, observation: Observation) -> Self {
+        self.observation = Some(observation);
+        self
+    }
+
+    /// Returns the entry of the request for the audit file, if it is recorded.
+    pub(crate) fn entry(&self) -> Option<&Entry> {
+        self.observation.as_ref()?.entry.as_deref()
+    }
+
+    fn finish(&mut self, error: Option<ErrorKind>, answer_bytes: usize) {
+        if let Some(observation) = self.observation.take() {
+            observation.finish(error, self.request_bytes, answer_bytes);
+        }
     }
 
     /// Sets the type of the answer.
@@ -112,6 +161,7 @@ impl Responder {
     /// Answers with complete JSON, sent piece by piece; then its share is returned.
     pub(crate) fn ok_json<R: Reply>(mut self, json: Vec<u8>, share: Option<Share>) {
         self.check_type::<R>();
+        self.finish(None, json.len());
         if self.id.take().is_some() && self.outbox.close_request(self.number) {
             self.outbox.push(Some(QueuedMessage::Long(LongMessage::text(json, share))), AfterSend::Nothing);
         }
@@ -150,10 +200,12 @@ impl Responder {
         let message = match message.transpose() {
             Ok(message) => message,
             Err(error) => {
+                self.finish(Some(error.kind), 0);
                 let error = QueuedMessage::error(self.outbox.encoding, &id, &error);
                 return self.outbox.push(Some(error), then.without_delivery());
             }
         };
+        self.finish(None, message.as_ref().map_or(0, QueuedMessage::size));
         if message.is_none() && matches!(then, AfterSend::Delivered { .. }) {
             // An answer that was not sent acknowledges nothing.
             return;
@@ -176,6 +228,7 @@ impl Responder {
 
     fn send_error(&mut self, error: &RpcError) {
         let Some(id) = self.id.take() else { return };
+        self.finish(Some(error.kind), 0);
         if self.outbox.close_request(self.number) {
             self.outbox.push_error(&id, error);
         }

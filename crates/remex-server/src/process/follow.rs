@@ -159,6 +159,7 @@ impl Source for Process {
                     break;
                 }
                 Some(Next::Gap(gap)) => {
+                    self.host().metrics().gaps.add(1);
                     follow.lost += gap.bytes.unwrap_or(0);
                     if follow.controls {
                         losses.note(gap);
