@@ -12,6 +12,7 @@ use crate::{
     config::{Auth, CertificatePolicy},
     identity::{Credential, Identity},
     scope::Scopes,
+    token::{CredentialFiles, Invalid, TokenGrant},
 };
 
 /// Checks what peers present.
@@ -51,6 +52,8 @@ pub(crate) enum Denied {
     UnknownToken,
     #[error("the token has expired")]
     Expired,
+    #[error(transparent)]
+    InvalidToken(#[from] Invalid),
     #[error("the certificate `{0}` is not listed")]
     UnknownCertificate(String),
     #[error("user {0} may not connect")]
@@ -63,9 +66,11 @@ impl Denied {
     /// Returns how to answer an HTTP request.
     pub(crate) fn refusal(&self) -> Refusal {
         match self {
-            Denied::NoCredential | Denied::UnknownToken | Denied::Expired | Denied::UnknownOwner => {
-                Refusal::Unauthenticated
-            }
+            Denied::NoCredential
+            | Denied::UnknownToken
+            | Denied::Expired
+            | Denied::InvalidToken(_)
+            | Denied::UnknownOwner => Refusal::Unauthenticated,
             Denied::UnknownCertificate(_) | Denied::OtherUser(_) => Refusal::Forbidden,
         }
     }
@@ -79,6 +84,11 @@ impl Authenticator {
     /// Returns the browser origins that may connect.
     pub(crate) fn origins(&self) -> Arc<[String]> {
         Arc::clone(&self.auth.origins)
+    }
+
+    /// Returns the files that tokens are checked against.
+    pub(crate) fn files(&self) -> Option<&Arc<CredentialFiles>> {
+        self.auth.files.as_ref()
     }
 
     /// Returns the names that were configured for the `Host` header.
@@ -102,9 +112,9 @@ impl Authenticator {
     pub(crate) fn tcp(&self, peer: &TcpPeer<'_>, now: SystemTime) -> Result<Credential, Denied> {
         let certified = peer.certificate.map(|certificate| self.certificate(certificate)).transpose()?;
         match (peer.bearer, certified) {
-            (Some(bearer), _) if self.requires_bearer() => self.bearer(bearer, now),
+            (Some(bearer), _) if self.auth.requires_bearer() => self.bearer(bearer, now),
             (_, Some(certified)) => Ok(certified),
-            _ if self.requires_bearer() => Err(Denied::NoCredential),
+            _ if self.auth.requires_bearer() => Err(Denied::NoCredential),
             _ => match peer.owner {
                 SocketOwner::User(uid) => self.user(uid),
                 SocketOwner::Unknown => Err(Denied::UnknownOwner),
@@ -113,26 +123,39 @@ impl Authenticator {
         }
     }
 
-    /// Returns whether clients on TCP ports need a bearer token, unless they have a certificate.
-    fn requires_bearer(&self) -> bool {
-        !self.auth.tokens.is_empty()
-    }
-
-    /// Compares with every token, so that the time tells nothing.
+    /// Looks for the token among the capability tokens, then verifies it as a signed one.
     fn bearer(&self, token: &str, now: SystemTime) -> Result<Credential, Denied> {
         let presented: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        let mut found = None;
-        for known in &self.auth.tokens {
-            if bool::from(presented.ct_eq(&known.sha256)) {
-                found = Some(known);
+        let loaded = self.auth.files.as_ref().map(|files| files.loaded());
+        let further = loaded.iter().flat_map(|loaded| &loaded.tokens);
+        if let Some(known) = find(self.auth.tokens.iter().chain(further), &presented) {
+            if known.expires_at.is_some_and(|expires_at| now >= expires_at) {
+                return Err(Denied::Expired);
             }
+            let identity = Identity::Token { digest: known.sha256, name: known.name.as_str().into() };
+            return Ok(Credential { expires_at: known.expires_at, ..credential(identity, &known.scopes) });
         }
-        let known = found.ok_or(Denied::UnknownToken)?;
-        if known.expires_at.is_some_and(|expires_at| now >= expires_at) {
-            return Err(Denied::Expired);
+        let verifier = loaded.as_ref().and_then(|loaded| loaded.verifier.as_ref());
+        let claims = verifier.ok_or(Denied::UnknownToken)?.verify(token, now)?;
+        let (issuer, subject) = (claims.issuer.into(), claims.subject.into());
+        let identity = Identity::Subject { issuer, subject };
+        Ok(Credential { expires_at: Some(claims.expires_at), ..credential(identity, &claims.scopes) })
+    }
+
+    /// Returns why a credential that was valid no longer is, apart from its expiry.
+    pub(crate) fn revoked(&self, credential: &Credential) -> Option<&'static str> {
+        let Identity::Token { digest, .. } = &credential.identity else { return None };
+        let loaded = self.auth.files.as_ref().map(|files| files.loaded());
+        let further = loaded.iter().flat_map(|loaded| &loaded.tokens);
+        match find(self.auth.tokens.iter().chain(further), digest) {
+            None => Some("the token is no longer valid: it was removed from the server"),
+            Some(known)
+                if known.scopes != *credential.scopes || known.expires_at != credential.expires_at =>
+            {
+                Some("the scopes or the expiry of the token have changed; connect again")
+            }
+            Some(_) => None,
         }
-        let identity = Identity::Token { digest: known.sha256, name: known.name.as_str().into() };
-        Ok(Credential { expires_at: known.expires_at, ..credential(identity, &known.scopes) })
     }
 
     fn certificate(&self, certificate: &PeerCertificate) -> Result<Credential, Denied> {
@@ -147,6 +170,17 @@ impl Authenticator {
     }
 }
 
+/// Compares with every token, so that the time tells nothing.
+fn find<'a>(tokens: impl Iterator<Item = &'a TokenGrant>, digest: &[u8; 32]) -> Option<&'a TokenGrant> {
+    let mut found = None;
+    for known in tokens {
+        if bool::from(digest.ct_eq(&known.sha256)) {
+            found = Some(known);
+        }
+    }
+    found
+}
+
 fn credential(identity: Identity, scopes: &Scopes) -> Credential {
     Credential { identity, scopes: Arc::new(scopes.clone()), expires_at: None }
 }
@@ -156,7 +190,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{CertificateGrant, TokenGrant, UserGrant};
+    use crate::config::{CertificateGrant, UserGrant};
 
     const ME: u32 = 1000;
 

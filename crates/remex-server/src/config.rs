@@ -1,17 +1,15 @@
 //! The configuration of a server: plain values; nothing here reads files or the environment.
 
-use std::{
-    ffi::OsString,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError, environment, state::output_log};
 use remex_rpc::tls::PeerCertificate;
-use sha2::{Digest, Sha256};
 
-use crate::{audit::AuditConfig, scope::Scopes};
+use crate::{
+    audit::AuditConfig,
+    scope::Scopes,
+    token::{CredentialFiles, TokenGrant},
+};
 
 /// Everything a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -94,6 +92,8 @@ pub struct Auth {
     pub users: Vec<UserGrant>,
     /// Tokens; with any, every client on a TCP port must present one, unless it has a certificate.
     pub tokens: Vec<TokenGrant>,
+    /// Further tokens, and the keys of signed ones, in files that are read again when they change.
+    pub files: Option<Arc<CredentialFiles>>,
     /// Which of the client certificates that TLS has verified may connect.
     pub certificates: CertificatePolicy,
     /// Browser origins that may connect.
@@ -110,10 +110,18 @@ impl Default for Auth {
             owner: Scopes::all(),
             users: Vec::new(),
             tokens: Vec::new(),
+            files: None,
             certificates: CertificatePolicy::Any(Scopes::all()),
             origins: Arc::default(),
             hosts: Vec::new(),
         }
+    }
+}
+
+impl Auth {
+    /// Returns whether clients on TCP ports need a bearer token, unless they have a certificate.
+    pub fn requires_bearer(&self) -> bool {
+        !self.tokens.is_empty() || self.files.is_some()
     }
 }
 
@@ -126,27 +134,6 @@ pub struct UserGrant {
     pub name: String,
     /// What it may do.
     pub scopes: Scopes,
-}
-
-/// A token that clients may present.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenGrant {
-    /// A name for logs.
-    pub name: String,
-    /// The SHA-256 digest of the token.
-    pub sha256: [u8; 32],
-    /// What it allows.
-    pub scopes: Scopes,
-    /// When it becomes invalid.
-    pub expires_at: Option<SystemTime>,
-}
-
-impl TokenGrant {
-    /// Returns a grant for `token` that never expires.
-    pub fn new(name: impl Into<String>, token: &str, scopes: Scopes) -> Self {
-        let sha256 = Sha256::digest(token.as_bytes()).into();
-        TokenGrant { name: name.into(), sha256, scopes, expires_at: None }
-    }
 }
 
 /// Which verified client certificates may connect.

@@ -5,6 +5,8 @@
 //! Reader and writer never wait for each other, except that the reader stops while too much waits to be sent.
 //! Start at [`run`].
 
+mod admission;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -25,7 +27,6 @@ use crate::{
     compute::LARGE_MESSAGE,
     config::Limits,
     context::FAILED,
-    identity::Credential,
     outbox::{
         self, Acks, CloseReason, Outbox, Responder, Sink,
         close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
@@ -33,6 +34,8 @@ use crate::{
     session::SessionRegistry,
     supervise::supervise,
 };
+
+pub(crate) use admission::Admission;
 
 /// Hint for a message that the server has no memory for.
 const SEND_LESS: &str = "send less at once, or try again later";
@@ -46,7 +49,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// A connection as a transport delivers it.
 pub(crate) struct Link {
     pub(crate) transport: Transport,
-    pub(crate) credential: Credential,
+    pub(crate) admission: Admission,
     /// The address of the peer, `unix`, `stdio` or `memory`.
     pub(crate) peer: Arc<str>,
 }
@@ -119,7 +122,7 @@ enum Stop {
 
 /// Serves one connection until it ends, then detaches its session.
 pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
-    let Link { transport, credential, peer } = link;
+    let Link { transport, mut admission, peer } = link;
     let (mut reader, sink) = match transport {
         Transport::Wire { reader, writer, framing, source } => {
             (Reader::Wire(reader.announcing(SHORT as usize), source), Sink::wire(framing, writer))
@@ -134,14 +137,26 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     host.notify_activity();
     let writing =
         tokio::spawn(supervise(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
-    let identity: Arc<str> = credential.identity.to_string().into();
+    let identity: Arc<str> = admission.credential().identity.to_string().into();
     let peer = Arc::new(PeerInfo { connection: outbox.id, peer, identity: Arc::clone(&identity) });
     let opened = Instant::now();
     host.metrics().connections.add(1);
-    let calls = Calls::new(&sessions, &outbox, credential, Arc::clone(&peer));
+    let calls = Calls::new(&sessions, &outbox, admission.credential().clone(), Arc::clone(&peer));
     let mut connection = Connection { sessions, outbox: Arc::clone(&outbox), calls };
     tracing::info!(connection = outbox.id, %identity, transport = reader.transport(), "connection opened");
-    let stop = connection.read(&mut reader).await;
+    let stop = {
+        let reading = connection.read(&mut reader);
+        tokio::pin!(reading);
+        tokio::select! {
+            stop = &mut reading => stop,
+            reason = admission.ended() => {
+                tracing::info!(connection = outbox.id, error = reason, "connection closed");
+                outbox.request_close(POLICY, reason);
+                // Finishes the message it is at.
+                reading.await
+            }
+        }
+    };
     connection.end(&stop, reader.is_half()).await;
     let sessions = Arc::clone(&connection.sessions);
     drop(connection);

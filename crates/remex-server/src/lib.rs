@@ -23,6 +23,7 @@ mod scope;
 mod socket_owner;
 mod supervise;
 mod threads;
+pub mod token;
 
 // State and services that everything on the host shares.
 mod host;
@@ -56,8 +57,9 @@ pub use remex_process::{raise_file_limit, return_large_blocks};
 
 pub use audit::AuditConfig;
 pub use config::{
-    Auth, CertificateGrant, CertificatePolicy, Config, HostInfo, Limits, MetricsAccess, Proxies, TokenGrant,
-    Trust, UserGrant,
+    Auth, CertificateGrant, CertificatePolicy, Config, HostInfo, Limits, MetricsAccess, Proxies, Trust,
+    UserGrant,
 };
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use server::{CreateError, Server};
+pub use token::TokenGrant;

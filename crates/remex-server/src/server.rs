@@ -1,12 +1,17 @@
-//! The server: listeners, connections and graceful shutdown; [`idle`] handles the idle shutdown.
+//! The server: listeners, connections and graceful shutdown; [`idle`] handles the idle shutdown,
+//! [`credentials`] changed credential files.
 
+mod credentials;
 mod idle;
 
 use std::{
     future::Future,
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -18,7 +23,7 @@ use remex_rpc::{
 };
 use tokio::{
     net::{TcpStream, UnixStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -28,7 +33,7 @@ use crate::{
     auth::{Authenticator, Denied, TcpPeer},
     budget::Budget,
     config::{Auth, Config, MetricsAccess},
-    connection::{self, Link, Transport},
+    connection::{self, Admission, Link, Transport},
     host::{Host, Phase},
     identity::Credential,
     metrics::CONTENT_TYPE,
@@ -51,8 +56,11 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 /// with [`Server::shut_down`].
 #[derive(Debug)]
 pub struct Server {
-    /// Replaced as a whole on a reload.
-    auth: Mutex<Arc<Authenticator>>,
+    /// Replaced as a whole on a reload; open connections watch it.
+    auth: watch::Sender<Arc<Authenticator>>,
+    is_watching_credentials: AtomicBool,
+    /// Lets one thread read the credential files at a time.
+    credential_read: Arc<Semaphore>,
     host: Arc<Host>,
     sessions: Arc<SessionRegistry>,
     /// Kills all remaining processes if the server dies. A mutex, because a graceful shutdown takes it out.
@@ -108,7 +116,9 @@ impl Server {
         let auth = Authenticator::new(config.auth.clone(), rustix::process::geteuid().as_raw());
         let host = Arc::new(Host::new(config, tags)?);
         Ok(Arc::new(Server {
-            auth: Mutex::new(Arc::new(auth)),
+            auth: watch::Sender::new(Arc::new(auth)),
+            is_watching_credentials: AtomicBool::new(false),
+            credential_read: Arc::new(Semaphore::new(1)),
             sessions: SessionRegistry::new(&host),
             watchdog: Mutex::new(watchdog.ok()),
             grace_skipped: CancellationToken::new(),
@@ -129,6 +139,9 @@ impl Server {
     }
 
     async fn accept(self: Arc<Self>, listener: Listener, tls: Option<Arc<ServerTls>>) {
+        if !self.is_watching_credentials.swap(true, Ordering::Relaxed) {
+            self.host.spawn(Arc::clone(&self).watch_credentials());
+        }
         let mut phase = self.host.phase().subscribe();
         loop {
             let accepted = tokio::select! {
@@ -164,8 +177,9 @@ impl Server {
         let peer = Arc::from("stdio");
         let credential = self.own_credential();
         // A panic ends the connection like any other reason.
-        let _ = supervise(connection::run(Arc::clone(&self.sessions), Link { transport, credential, peer }))
-            .await;
+        let admission = Admission::fixed(credential);
+        let link = Link { transport, admission, peer };
+        let _ = supervise(connection::run(Arc::clone(&self.sessions), link)).await;
     }
 
     /// Serves a client in this process until the link or the server ends, in a task that the server owns.
@@ -182,7 +196,11 @@ impl Server {
         self.host.spawn(async move {
             connection::run(
                 sessions,
-                Link { transport: Transport::Memory(end), credential, peer: Arc::from("memory") },
+                Link {
+                    transport: Transport::Memory(end),
+                    admission: Admission::fixed(credential),
+                    peer: Arc::from("memory"),
+                },
             )
             .await;
             drop(permit);
@@ -218,11 +236,12 @@ impl Server {
             framing: Framing::Lines,
             source: Source::Unix,
         };
-        Ok(Link { transport, credential, peer: peer.into() })
+        let admission = Admission::revocable(credential, self.auth.subscribe());
+        Ok(Link { transport, admission, peer: peer.into() })
     }
 
     async fn welcome_tcp(
-        &self,
+        self: &Arc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
         local: SocketAddr,
@@ -248,6 +267,9 @@ impl Server {
         };
         let presented =
             TcpPeer { bearer, certificate: certificate.as_ref(), owner: socket_owner::find(local, peer) };
+        if bearer.is_some() {
+            self.reload_credentials().await;
+        }
         let admitted = self.authenticator().tcp(&presented, SystemTime::now());
         self.on_login(&peer.to_string(), &admitted);
         match (received, admitted) {
@@ -262,7 +284,8 @@ impl Server {
                 let (reader, writer) = upgrade.accept().await?;
                 let framing = Framing::WebSocket(remex_rpc::Role::Server);
                 let transport = Transport::Wire { reader, writer, framing, source: Source::WebSocket };
-                Ok(Link { transport, credential, peer: peer.to_string().into() })
+                let admission = Admission::revocable(credential, self.auth.subscribe());
+                Ok(Link { transport, admission, peer: peer.to_string().into() })
             }
             (Received::Page(page), Err(denied)) => Err(page.refuse(denied.refusal()).await.into()),
             (Received::Page(page), Ok(credential)) if credential.scopes.allow(Permission::Metrics) => {
@@ -386,13 +409,13 @@ impl Server {
     }
 
     fn authenticator(&self) -> Arc<Authenticator> {
-        Arc::clone(&self.auth.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.auth.borrow())
     }
 
-    /// Replaces the rules for new connections.
+    /// Replaces the rules for new connections, and disconnects clients whose tokens are gone.
     pub fn set_auth(&self, auth: Auth) {
         let auth = Arc::new(Authenticator::new(auth, rustix::process::geteuid().as_raw()));
-        *self.auth.lock().unwrap_or_else(PoisonError::into_inner) = auth;
+        self.auth.send_replace(auth);
     }
 
     /// Shuts the server down gracefully: accepts no new work, terminates processes and then kills them,

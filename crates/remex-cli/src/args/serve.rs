@@ -25,9 +25,30 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "HEX", conflicts_with = "ws_token_file")]
     pub(crate) ws_token_sha256: Option<String>,
 
-    /// File that holds the capability token itself
+    /// File with one capability token or `sha256:HEX` per line, each optionally followed by `name=NAME`,
+    /// `scope=SCOPES` and `expires=TIME`; read again when it changes. `remex token new` prints a line
     #[arg(long, value_name = "PATH")]
     pub(crate) ws_token_file: Option<PathBuf>,
+
+    /// File with the secret of JWTs signed with HS256, at least 32 bytes; read again when it changes
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ws_shared_secret_file: Option<PathBuf>,
+
+    /// JWKS file with the public keys of JWTs signed with EdDSA, ES256 or RS256; read again when it changes
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ws_jwks_file: Option<PathBuf>,
+
+    /// The issuer (`iss`) that JWTs must have
+    #[arg(long, value_name = "ISSUER")]
+    pub(crate) ws_issuer: Option<String>,
+
+    /// The audience (`aud`) that JWTs must have; without it, JWTs that have one are refused
+    #[arg(long, value_name = "AUDIENCE")]
+    pub(crate) ws_audience: Option<String>,
+
+    /// How far the clock of the issuer may differ from that of this host [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ws_max_clock_skew_seconds: Option<u64>,
 
     /// The certificate of `wss://` listeners, in PEM format, followed by its intermediate certificates
     #[arg(long, value_name = "PATH", requires = "tls_key")]
@@ -116,6 +137,8 @@ Examples:
     remex serve --listen stdio
   For other machines, with a token:
     remex serve --listen ws://0.0.0.0:0 --ws-auth capability-token --ws-token-file token.txt
+  With JWTs of an identity provider:
+    remex serve --listen ws://0.0.0.0:0 --ws-auth signed-bearer-token --ws-jwks-file jwks.json --ws-audience remex
 
 SIGTERM and SIGINT shut the server down gracefully: it refuses new work, ends processes and notifies clients;
 a second signal skips the grace period.
@@ -126,8 +149,10 @@ CODEX_HOME is reported to clients as the directory of the user's Codex configura
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AuthMethod {
-    /// `Authorization: Bearer TOKEN` on the upgrade
+    /// `Authorization: Bearer TOKEN` on the upgrade, with a token that the server knows
     CapabilityToken,
+    /// The same with a JWT that the server verifies
+    SignedBearerToken,
 }
 
 /// The two steps of daemonizing the server.

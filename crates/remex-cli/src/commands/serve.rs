@@ -1,12 +1,12 @@
 //! `remex serve`: listeners, logs, signals, and a graceful shutdown.
 
+mod bearer;
 mod greeting;
 mod systemd;
 
 use std::{
     io::{self, Read as _},
     net::SocketAddr,
-    path::Path,
     str::FromStr as _,
     sync::Arc,
     time::Duration,
@@ -16,7 +16,7 @@ use remex_rpc::{
     Inherited, ListenAddress, Listener,
     tls::{ServerFiles, ServerTls},
 };
-use remex_server::{AuditConfig, Auth, Config, Limits, MetricsAccess, Scopes, Server, TokenGrant, UserGrant};
+use remex_server::{AuditConfig, Auth, Config, Limits, MetricsAccess, Scopes, Server, UserGrant};
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    args::serve::{AuthMethod, Background, Flags, Lifetime},
+    args::serve::{Background, Flags, Lifetime},
     commands::runtime,
     render::failure::{Failure, Kind},
 };
@@ -225,7 +225,7 @@ fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>)
         }
     }
     let token = match &flags.ws_token_file {
-        _ if auth.tokens.is_empty() => Token::Nothing,
+        _ if !auth.requires_bearer() => Token::Nothing,
         Some(path) => Token::File(path.clone()),
         None => Token::Secret,
     };
@@ -269,7 +269,7 @@ fn config(flags: &Flags, auth: Auth) -> Config {
 
 /// Refuses to open a port to the network without authentication.
 fn check_exposure(socket: &SocketAddr, auth: &Auth) -> Result<(), Failure> {
-    if auth.tokens.is_empty() && !socket.ip().is_loopback() {
+    if !auth.requires_bearer() && !socket.ip().is_loopback() {
         return Err(Failure::usage(
             format!("cannot listen on ws://{socket} without authentication"),
             "add `--ws-auth capability-token --ws-token-file PATH`, or listen on 127.0.0.1",
@@ -281,36 +281,15 @@ fn check_exposure(socket: &SocketAddr, auth: &Auth) -> Result<(), Failure> {
 
 fn auth(flags: &Flags) -> Result<Auth, Failure> {
     let users: Result<_, _> = flags.allow_user.iter().map(|name| user(name)).collect();
+    let bearer = bearer::load(flags)?;
     Ok(Auth {
-        tokens: tokens(flags)?,
+        tokens: bearer.tokens,
+        files: bearer.files,
         users: users?,
         origins: flags.allow_origin.clone().into(),
         hosts: flags.allow_host.clone(),
         ..Auth::default()
     })
-}
-
-fn tokens(flags: &Flags) -> Result<Vec<TokenGrant>, Failure> {
-    let given = (&flags.ws_token_sha256, &flags.ws_token_file);
-    match (flags.ws_auth, given) {
-        (None, (None, None)) => Ok(Vec::new()),
-        (None, _) => {
-            Err(Failure::usage("a token has no effect without `--ws-auth capability-token`", "add that flag"))
-        }
-        (Some(AuthMethod::CapabilityToken), (Some(hex), _)) => Ok(vec![TokenGrant {
-            name: "default".to_owned(),
-            sha256: digest(hex)?,
-            scopes: Scopes::all(),
-            expires_at: None,
-        }]),
-        (Some(AuthMethod::CapabilityToken), (None, Some(path))) => {
-            Ok(vec![TokenGrant::new("default", &token(path)?, Scopes::all())])
-        }
-        (Some(AuthMethod::CapabilityToken), (None, None)) => Err(Failure::usage(
-            "`--ws-auth capability-token` needs the token",
-            "add `--ws-token-file PATH` or `--ws-token-sha256 HEX`",
-        )),
-    }
 }
 
 /// Returns the grant for a user of this host, given by name or number.
@@ -344,46 +323,6 @@ fn tls(flags: &Flags) -> Result<Option<Arc<ServerTls>>, Failure> {
         Failure::new(error.to_string(), "check the files of `--tls-cert`, `--tls-key` and `--tls-client-ca`")
     })?;
     Ok(Some(Arc::new(tls)))
-}
-
-fn digest(hex: &str) -> Result<[u8; 32], Failure> {
-    let wrong = || {
-        Failure::usage(
-            format!("`--ws-token-sha256 {hex}` is not a SHA-256 digest"),
-            "give 64 hexadecimal digits",
-        )
-    };
-    if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    let mut digest = [0; 32];
-    for (byte, pair) in digest.iter_mut().zip(hex.as_bytes().chunks(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-    }
-    Ok(digest)
-}
-
-fn token(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let shown = path.display();
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound => {
-                let file = crate::render::text::quoted(&shown.to_string());
-                format!("make one with `(umask 077 && head -c 32 /dev/urandom | base64 > {file})`, or check the path")
-            }
-            _ => "check the path and its permissions".to_owned(),
-        };
-        Failure::new(format!("cannot read the token file `{shown}`"), hint).because(error.to_string())
-    })?;
-    let token = text.trim();
-    if token.is_empty() {
-        return Err(Failure::new(
-            format!("the token file `{}` is empty", path.display()),
-            "write the token to it",
-        ));
-    }
-    Ok(token.to_owned())
 }
 
 fn start_log(filter: &str) -> Result<(), Failure> {

@@ -1,0 +1,71 @@
+//! For how long a credential admits a connection: until it expires or is revoked.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::sync::watch;
+
+use crate::{auth::Authenticator, identity::Credential};
+
+/// The longest wait until the clock is read again: it may be set, and does not advance timers while a host is
+/// suspended.
+const CLOCK_CHECK: Duration = Duration::from_secs(30);
+
+/// A credential and what may end its validity.
+pub(crate) struct Admission {
+    credential: Credential,
+    /// Changes when credentials are revoked or replaced.
+    auth: Option<watch::Receiver<Arc<Authenticator>>>,
+}
+
+impl Admission {
+    /// Admits a connection until its credential expires.
+    pub(crate) fn fixed(credential: Credential) -> Self {
+        Admission { credential, auth: None }
+    }
+
+    /// Admits a connection until its credential expires or the authenticator revokes it.
+    pub(crate) fn revocable(credential: Credential, auth: watch::Receiver<Arc<Authenticator>>) -> Self {
+        Admission { credential, auth: Some(auth) }
+    }
+
+    pub(crate) fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// Waits until the credential is no longer valid; returns why.
+    pub(crate) async fn ended(&mut self) -> &'static str {
+        tokio::select! {
+            () = expired(self.credential.expires_at) => "the credential has expired; connect with a new one",
+            reason = revoked(&self.credential, self.auth.as_mut()) => reason,
+        }
+    }
+}
+
+async fn expired(expires_at: Option<SystemTime>) {
+    let Some(expires_at) = expires_at else { return std::future::pending().await };
+    // An error means that the time has passed.
+    while let Ok(rest) = expires_at.duration_since(SystemTime::now())
+        && !rest.is_zero()
+    {
+        tokio::time::sleep(rest.min(CLOCK_CHECK)).await;
+    }
+}
+
+async fn revoked(
+    credential: &Credential,
+    auth: Option<&mut watch::Receiver<Arc<Authenticator>>>,
+) -> &'static str {
+    let Some(auth) = auth else { return std::future::pending().await };
+    loop {
+        if let Some(reason) = auth.borrow_and_update().revoked(credential) {
+            return reason;
+        }
+        if auth.changed().await.is_err() {
+            // The server is gone, and ends its connections.
+            return std::future::pending().await;
+        }
+    }
+}
