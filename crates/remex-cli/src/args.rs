@@ -26,6 +26,7 @@ pub(crate) mod server;
 pub(crate) mod shared;
 pub(crate) mod shell;
 pub(crate) mod signal;
+pub(crate) mod token;
 pub(crate) mod top;
 mod usage_error;
 pub(crate) mod wait;
@@ -88,6 +89,8 @@ pub(crate) enum Command {
     /// Serve clients over stdio, WebSocket or a unix socket
     #[command(visible_alias = "exec-server")]
     Serve(Box<serve::Flags>),
+    /// Make tokens for `remex serve`
+    Token(token::Flags),
     /// Connect stdin and stdout to your local remex server, for `ssh HOST remex proxy`
     Proxy(proxy::Flags),
     /// Print the completion script for a shell

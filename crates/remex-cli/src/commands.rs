@@ -25,6 +25,7 @@ pub(crate) mod runtime;
 pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod shell;
+pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod wait;
 pub(crate) mod watch;

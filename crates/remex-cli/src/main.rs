@@ -40,6 +40,7 @@ fn run(command: &Command) -> Outcome {
         Command::Completions(flags) => commands::completions::run(flags),
         Command::Man(flags) => commands::man::run(flags),
         Command::Complete(flags) => commands::complete::run(flags),
+        Command::Token(flags) => commands::token::run(flags),
         Command::Env(flags) if flags.is_about_the_file() => commands::env::run_on_file(flags),
         other if listens(other) => block_on(other, client(other)),
         other => block_on(other, interrupt::or_interrupted(client(other))),
@@ -83,7 +84,11 @@ async fn client(command: &Command) -> Outcome {
         Command::Env(flags) => Box::pin(commands::env::run(flags)).await,
         Command::Doctor(flags) => Box::pin(commands::doctor::run(flags)).await,
         Command::Proxy(flags) => Box::pin(commands::proxy::run(flags)).await,
-        Command::Serve(_) | Command::Completions(_) | Command::Man(_) | Command::Complete(_) => Ok(0),
+        Command::Serve(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Complete(_)
+        | Command::Token(_) => Ok(0),
     }
 }
 

@@ -253,7 +253,7 @@ pub fn read(path: &Path) -> Result<Configured, Error> {
     checked(&text, path, &access)
 }
 
-/// Reads a token file, with the same checks as [`read`]; surrounding white space is removed.
+/// Reads a token file, with the same checks as [`read`]; returns the first word of its first line that is not a comment.
 ///
 /// # Errors
 ///
@@ -265,7 +265,7 @@ pub fn read(path: &Path) -> Result<Configured, Error> {
 ///
 /// let directory = tempfile::tempdir().unwrap();
 /// let path = directory.path().join("token.txt");
-/// fs::write(&path, "s3cret\n").unwrap();
+/// fs::write(&path, "s3cret name=ci\n").unwrap();
 /// fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
 /// assert_eq!(token(&path).unwrap(), "s3cret");
 /// fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
@@ -273,7 +273,10 @@ pub fn read(path: &Path) -> Result<Configured, Error> {
 /// ```
 pub fn token(path: &Path) -> Result<String, FileError> {
     let (token, access) = contents(path)?;
-    access.allows_token().map(|()| token.trim().to_owned())
+    access.allows_token()?;
+    // A line of the server's token file serves as well: what follows the token is not sent.
+    let lines = token.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    Ok(lines.take(1).flat_map(str::split_ascii_whitespace).next().unwrap_or_default().to_owned())
 }
 
 /// Checks a text as if it were the content of a private file of this user at `path`.

@@ -111,7 +111,7 @@ fn a_person_who_starts_a_server_is_told_the_way_to_it() {
         shown.replace('\n', "").contains(&format!("remex run --on 'unix://{}' -- uname -a", socket.display()))
     });
 
-    fs::write(home.path("token.txt"), "s3cret").unwrap();
+    fs::write(home.path("token.txt"), "5kQ2nVx8LrZ0tHc7YwJb3M").unwrap();
     let guarded = [
         "serve",
         "--listen",
@@ -124,7 +124,7 @@ fn a_person_who_starts_a_server_is_told_the_way_to_it() {
     let screen = Screen::remex(&home, &guarded);
     let shown = screen.wait_for("remex run --on there -- uname -a");
     assert!(shown.contains("remex env add there ws://HOST:"), "{shown}");
-    assert!(shown.contains("--token-file") && !shown.contains("s3cret"), "{shown}");
+    assert!(shown.contains("--token-file") && !shown.contains("5kQ2nVx8LrZ0tHc7YwJb3M"), "{shown}");
 }
 
 #[test]

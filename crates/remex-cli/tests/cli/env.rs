@@ -193,7 +193,7 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
     assert_eq!((said.code, verdicts(&said)), (Some(4), vec![("reachable".into(), "failed".into())]));
 
     let token = home.path("token.txt");
-    fs::write(&token, "s3cret\n").unwrap();
+    fs::write(&token, "5kQ2nVx8LrZ0tHc7YwJb3M\n").unwrap();
     fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
     let token = token.to_str().unwrap();
     let server = Server::serve(&["--ws-auth", "capability-token", "--ws-token-file", token]);
@@ -218,7 +218,7 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
     let added = home.say(&["env", "add", "lab", server.address(), "--token-file", "token.txt"]);
     assert_eq!(added.code, Some(0), "{added:?}");
     assert_eq!(home.say(&["env", "test", "lab"]).code, Some(0));
-    assert!(!home.say(&["env", "list", "--json"]).out.contains("s3cret"));
+    assert!(!home.say(&["env", "list", "--json"]).out.contains("5kQ2nVx8LrZ0tHc7YwJb3M"));
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn one_value_of_an_environment_is_changed_and_the_rest_stays() {
 fn the_token_of_a_file_is_presented_wherever_a_place_is_named() {
     let home = Home::new();
     let token = home.path("token.txt");
-    fs::write(&token, "s3cret\n").unwrap();
+    fs::write(&token, "5kQ2nVx8LrZ0tHc7YwJb3M\n").unwrap();
     fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
     let path = token.to_str().unwrap();
     let server = Server::serve(&["--ws-auth", "capability-token", "--ws-token-file", path]);

@@ -29,6 +29,7 @@ mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminals;
+mod tokens;
 mod transcripts;
 mod transports;
 mod watching;

@@ -339,11 +339,13 @@ fn assert_out_of_reach(client: &Client, session: &str, stranger: &Client) {
 fn a_token_and_a_local_user_see_nothing_of_each_other() {
     let directory = tempfile::tempdir().unwrap();
     let unix = format!("unix://{}", directory.path().join("remex.sock").display());
-    let digest: String = Sha256::digest("sesame").iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String =
+        Sha256::digest("5kQ2nVx8LrZ0tHc7YwJb3M").iter().map(|byte| format!("{byte:02x}")).collect();
     let auth = ["--ws-auth", "capability-token", "--ws-token-sha256", &digest];
     let server = Server::serve(&[&["--listen", "ws://127.0.0.1:0", "--listen", &unix], &auth[..]].concat());
     let [websocket, unix] = server.addresses() else { panic!("two listeners") };
-    let with_token = || Client::connect_with_headers(websocket, &[("Authorization", "Bearer sesame")]);
+    let with_token =
+        || Client::connect_with_headers(websocket, &[("Authorization", "Bearer 5kQ2nVx8LrZ0tHc7YwJb3M")]);
     let (one, other) = (with_token(), Client::connect(unix));
     let sessions = [&one, &other].map(|client| {
         let session = client.initialize()["sessionId"].as_str().unwrap().to_owned();

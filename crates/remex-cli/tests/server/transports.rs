@@ -197,33 +197,37 @@ fn beyond_loopback_it_listens_with_authentication() {
         "--ws-auth",
         "capability-token",
         "--ws-token-sha256",
-        &digest("secret"),
+        &digest(TOKEN),
     ]);
     let address = server.address().replace("0.0.0.0", "127.0.0.1");
-    assert_works(&Client::connect_with_headers(&address, &[("Authorization", "Bearer secret")]));
+    assert_works(&Client::connect_with_headers(&address, &[("Authorization", &format!("Bearer {TOKEN}"))]));
 }
+
+const TOKEN: &str = "5kQ2nVx8LrZ0tHc7YwJb3M";
 
 fn digest(token: &str) -> String {
     Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Checks that a server wants the token `secret` and nothing else.
+/// Checks that a server wants [`TOKEN`] and nothing else.
 fn assert_wants_the_token(server: &Server) {
     let address = server.address();
+    assert_eq!(exchange(address, upgrade("/", &[])).expect("an answer").status, 401);
+    let shorter = &TOKEN[..TOKEN.len() - 1];
     for authorization in [
-        None,
-        Some("Authorization: Bearer wrong"),
-        Some("Authorization: Bearer "),
-        Some("Authorization: Bearer secret2"),
-        Some("Authorization: Bearer secre"),
-        Some("Authorization: Basic secret"),
-        Some("Authorization: secret"),
+        "Bearer wrong".to_owned(),
+        "Bearer ".to_owned(),
+        format!("Bearer {TOKEN}2"),
+        format!("Bearer {shorter}"),
+        format!("Basic {TOKEN}"),
+        TOKEN.to_owned(),
     ] {
-        let answer = exchange(address, upgrade("/", authorization.as_slice())).expect("an answer");
+        let header = format!("Authorization: {authorization}");
+        let answer = exchange(address, upgrade("/", &[header.as_str()])).expect("an answer");
         assert_eq!(answer.status, 401, "{authorization:?}");
     }
     for scheme in ["Bearer", "bearer", "BEARER"] {
-        let authorization = format!("{scheme} secret");
+        let authorization = format!("{scheme} {TOKEN}");
         assert_works(&Client::connect_with_headers(address, &[("Authorization", &authorization)]));
     }
     for path in ["/readyz", "/healthz"] {
@@ -237,7 +241,7 @@ fn assert_wants_the_token(server: &Server) {
 
 #[test]
 fn a_token_is_known_by_its_digest() {
-    let digest = digest("secret");
+    let digest = digest(TOKEN);
     for spelling in [digest.clone(), digest.to_uppercase()] {
         let flags = ["--ws-auth", "capability-token", "--ws-token-sha256", &spelling];
         assert_wants_the_token(&Server::serve(&flags));
@@ -248,7 +252,7 @@ fn a_token_is_known_by_its_digest() {
 fn a_token_can_come_from_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("token");
-    for content in ["secret", "secret\n"] {
+    for content in [TOKEN.to_owned(), format!("{TOKEN}\n")] {
         std::fs::write(&path, content).unwrap();
         let flags = ["--ws-auth", "capability-token", "--ws-token-file", path.to_str().unwrap()];
         assert_wants_the_token(&Server::serve(&flags));
