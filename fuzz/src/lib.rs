@@ -9,7 +9,9 @@
 mod message;
 mod stream;
 mod text;
+mod token;
 
 pub use message::message;
 pub use stream::{frame_reader, lines, websocket};
 pub use text::{blob, env_policy, environments, host_path, listen_address};
+pub use token::{jwks, jwt, scopes, token_file};

@@ -1,6 +1,6 @@
 //! The head of an HTTP request, which only a real socket can bring.
 
-use remex_rpc::{Authorization, HandshakeConfig, NotUpgraded, handshake};
+use remex_rpc::{HandshakeConfig, NotUpgraded, Received, Refusal, receive};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -66,7 +66,13 @@ impl Port {
         let server = async {
             let (stream, _) = self.listener.accept().await.unwrap();
             let config = HandshakeConfig { max_head_len: MAX_HEAD_LEN, ..HandshakeConfig::default() };
-            handshake(stream, policy, &config).await
+            match receive(stream, &config).await? {
+                Received::Upgrade(upgrade) if matches!(upgrade.bearer(), None | Some("secret")) => {
+                    upgrade.accept().await
+                }
+                Received::Upgrade(upgrade) => Err(upgrade.refuse(Refusal::Unauthenticated).await),
+                Received::Page(page) => Err(page.refuse(Refusal::Forbidden).await),
+            }
         };
         // The outcome lives until the client is done: dropping it would reset a connection with unread bytes.
         let (answer, outcome) = tokio::join!(client, server);
@@ -80,10 +86,6 @@ impl Port {
             Err(NotUpgraded::Failed(error)) => panic!("the connection broke: {error}"),
         }
     }
-}
-
-fn policy(token: Option<&str>) -> Authorization<()> {
-    if matches!(token, None | Some("secret")) { Authorization::Admitted(()) } else { Authorization::Refused }
 }
 
 fn has_origin(request: &[u8]) -> bool {

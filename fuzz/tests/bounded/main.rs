@@ -58,6 +58,26 @@ fn every_mistake_in_an_environments_file_is_on_one_of_its_lines() {
 }
 
 #[test]
+fn only_a_signed_jwt_with_valid_claims_is_accepted() {
+    run("jwt", 50_000, remex_fuzz::jwt);
+}
+
+#[test]
+fn a_jwks_has_public_keys_only() {
+    run("jwks", 50_000, remex_fuzz::jwks);
+}
+
+#[test]
+fn a_token_file_has_different_tokens() {
+    run("token_file", 50_000, remex_fuzz::token_file);
+}
+
+#[test]
+fn scopes_are_printed_as_themselves() {
+    run("scopes", 100_000, remex_fuzz::scopes);
+}
+
+#[test]
 fn a_request_head_gets_one_answer_however_it_arrives() {
     let port = http_head::Port::open();
     run("http_head", 1_500, |head| port.check(head));
