@@ -66,7 +66,13 @@ const ERRORS: &[&[&str]] = &[
     &["ps", "--on", LONG],
     &["env", "add", "lab", "ws://127.0.0.1:7070", "--token-file", "no-such-file"],
     &["serve", "--ws-token-file", "token.txt"],
+    &["serve", "--ws-auth", "signed-bearer-token"],
+    &["serve", "--ws-issuer", "us"],
     &["serve", "--max-detach-ttl", "long"],
+    &["token", "new", "--scope", "fly"],
+    &["token", "new", "--subject", "ann"],
+    &["token", "new", "--secret-file", "no-such-file", "--expires", "1h"],
+    &["token", "show", "nonsense"],
     &["completions", "tcsh"],
     &["man", "--dir", "/dev/null/pages"],
 ];

@@ -38,12 +38,14 @@ pub(crate) struct Setup<'a> {
     pub(crate) config: &'a str,
     /// What the model may do, in the client's words.
     pub(crate) sandbox: &'a str,
+    /// What it presents to its server, if anything; then the server is in a file and not in a variable.
+    pub(crate) token: Option<&'a str>,
 }
 
 impl<'a> Setup<'a> {
     /// Connected to this server, with nothing special, and free to do everything.
     pub(crate) fn of(remote: &'a Remote) -> Self {
-        Self { url: remote.url(), config: "", sandbox: "danger-full-access" }
+        Self { url: remote.url(), config: "", sandbox: "danger-full-access", token: None }
     }
 }
 
@@ -76,6 +78,13 @@ impl Client {
         let config = CONFIG.replace("MODEL_URL", &model.url()) + setup.config;
         fs::write(settings.join("config.toml"), config).expect("a file can be written");
 
+        if let Some(token) = setup.token {
+            let environments = format!(
+                "default = \"remote\"\n[[environments]]\nid = \"remote\"\nurl = \"{}\"\nauth_bearer_token = \"{token}\"\n",
+                setup.url
+            );
+            fs::write(settings.join("environments.toml"), environments).expect("a file can be written");
+        }
         let log = |name| File::create(place.path().join(name)).expect("a file can be made");
         let child = Command::new(support::codex_program())
             .args(["exec", "--json", "--skip-git-repo-check", "--sandbox", setup.sandbox, "a task"])

@@ -46,6 +46,30 @@ fn commands_run_where_the_server_is_and_tell_how_they_end() {
 }
 
 #[test]
+fn a_client_with_a_token_or_a_jwt_gets_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let secret = directory.path().join("secret");
+    std::fs::write(&secret, "Jf8zQ1m0Vt6rXc3LbH9wYd2KsN7pEaGu").unwrap();
+    let secret = secret.to_str().unwrap();
+    let print = |arguments: &[&str]| support::finish(&[&["token", "new"], arguments].concat()).stdout;
+    let line = print(&["--name", "codex"]);
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, &line).unwrap();
+    let jwt = print(&["--secret-file", secret, "--subject", "codex", "--issuer", "us", "--expires", "1h"]);
+    let capability = ["--ws-auth", "capability-token", "--ws-token-file", tokens.to_str().unwrap()];
+    let signed = ["--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", secret, "--ws-issuer", "us"];
+    for (flags, token) in [(&capability[..], &line), (&signed[..], &jwt)] {
+        let remote = Remote::with_flags(flags);
+        let token = token.split_whitespace().next().unwrap();
+        let mut client = Client::set_up(&remote, &Setup { token: Some(token), ..Setup::of(&remote) });
+        let reply = client.run("echo $PLACE", json!({}));
+        assert_eq!((reply.exit_code(), reply.output()), (Some(0), "remote\n"));
+        client.finish();
+        remote.stop();
+    }
+}
+
+#[test]
 fn an_interactive_process_hears_what_is_typed_and_ctrl_c_too() {
     let remote = Remote::start();
     let mut client = Client::start(&remote);

@@ -37,6 +37,15 @@ impl Remote {
 
     /// Starts a server with one more variable in its environment.
     pub(crate) fn with_variable(name: &str, value: &str) -> Self {
+        Self::launch(&[], name, value)
+    }
+
+    /// Starts a server with these flags.
+    pub(crate) fn with_flags(flags: &[&str]) -> Self {
+        Self::launch(flags, "PLACE", "remote")
+    }
+
+    fn launch(flags: &[&str], name: &str, value: &str) -> Self {
         let place = tempfile::tempdir().expect("a directory can be made");
         for directory in ["home", "workspace"] {
             fs::create_dir(place.path().join(directory)).expect("a directory can be made");
@@ -49,6 +58,7 @@ impl Remote {
             Ok(other) => panic!("there is no server `{other}`: unset {PEER}, or set it to `codex`"),
         };
         command
+            .args(flags)
             .env_clear()
             .env("PATH", client::path())
             .env("HOME", place.path().join("home"))

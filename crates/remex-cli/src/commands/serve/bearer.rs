@@ -9,7 +9,10 @@ use remex_server::{
 
 use crate::{
     args::serve::{AuthMethod, Flags},
-    render::{failure::Failure, text},
+    render::{
+        failure::{Failure, Kind},
+        text,
+    },
 };
 
 /// Who may present what.
@@ -106,17 +109,23 @@ fn files(paths: CredentialPaths) -> Result<Bearer, Failure> {
 }
 
 fn failure(error: &CredentialError, is_token_file: bool) -> Failure {
-    let todo = match error {
-        CredentialError::Unreadable { path, error }
-            if error.kind() == io::ErrorKind::NotFound && is_token_file =>
-        {
-            let file = text::quoted(&path.display().to_string());
-            format!("make one with `(umask 077 && remex token new > {file})`, or check the path")
+    match error {
+        CredentialError::Unreadable { path, error: cause } if is_token_file => {
+            let shown = path.display().to_string();
+            let todo = match cause.kind() {
+                io::ErrorKind::NotFound => {
+                    let file = text::quoted(&shown);
+                    format!("make one with `(umask 077 && remex token new > {file})`, or check the path")
+                }
+                _ => "check the path and its permissions".to_owned(),
+            };
+            Failure::new(format!("cannot read the token file `{shown}`: {cause}"), todo)
         }
-        CredentialError::Unreadable { .. } => "check the path and its permissions".to_owned(),
+        CredentialError::Unreadable { .. } => {
+            Failure::new(error.to_string(), "check the path and its permissions")
+        }
         CredentialError::Tokens { .. } | CredentialError::Key { .. } => {
-            return Failure::from_library(crate::render::failure::Kind::Failed, &error.to_string());
+            Failure::from_library(Kind::Failed, &error.to_string())
         }
-    };
-    Failure::new(error.to_string(), todo)
+    }
 }

@@ -26,7 +26,22 @@ const NUDGE: Duration = Duration::from_millis(200);
 /// What a process that was left running does after its first words.
 const WAITS: &str = "; read answer; echo \"got $answer\"; sleep 1000";
 
-/// A home with `notes.txt`, `app.tar`, `site/` and `token.txt`; servers `build` and `gpu` with the same files in homes
+/// Tokens and keys, none of which is used anywhere else.
+const SECRETS: [(&str, &str); 5] = [
+    ("token.txt", "5kQ2nVx8LrZ0tHc7YwJb3M\n"),
+    ("secret.txt", "Jf8zQ1m0Vt6rXc3LbH9wYd2KsN7pEaGu\n"),
+    (
+        "key.pem",
+        "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA7wBCSPJp+hMjf6CCEWTDyiYzwDuTjOTIJQWBDGAnO2\n-----END PRIVATE KEY-----\n",
+    ),
+    (
+        "jwks.json",
+        r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#,
+    ),
+    ("jwt.txt", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4iLCJleHAiOjE4OTM0NTYwMDB9.AA\n"),
+];
+
+/// A home with `notes.txt`, `app.tar`, `site/` and [`SECRETS`]; servers `build` and `gpu` with the same files in homes
 /// of their own; and a process `build` on a terminal of the user's own server, or `work` on the server `build`.
 pub(super) struct Scene {
     home: Home,
@@ -39,8 +54,10 @@ impl Scene {
     pub(super) fn new(line: &str) -> Self {
         let home = Home::new();
         furnish(&home.path(""));
-        fs::write(home.path("token.txt"), "s3cret\n").unwrap();
-        fs::set_permissions(home.path("token.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+        for (name, text) in SECRETS {
+            fs::write(home.path(name), text).unwrap();
+            fs::set_permissions(home.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+        }
         let mut servers = Vec::new();
         for name in ["build", "gpu"] {
             let place = home.path("..").join(name);

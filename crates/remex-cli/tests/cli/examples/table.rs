@@ -168,6 +168,26 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         goes_on("ws://0.0.0.0:"),
     ),
     (
+        "remex serve --listen ws://0.0.0.0:0 --ws-auth signed-bearer-token --ws-jwks-file jwks.json --ws-audience remex",
+        goes_on("ws://0.0.0.0:"),
+    ),
+    // token
+    ("remex token new --name ci --scope processes,files:read=/srv --expires 30d", ends("name=ci")),
+    (
+        "remex token show eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4iLCJleHAiOjE4OTM0NTYwMDB9.AA",
+        ends("2030-01-01T00:00:00Z"),
+    ),
+    ("remex token show - < jwt.txt", ends("\"sub\": \"ann\"")),
+    ("(umask 077 && remex token new > token.txt)", ends("clients present the first word")),
+    ("remex token new --name reader --scope files:read=/srv --expires 30d", ends("scope=files:read=/srv")),
+    ("remex token new --secret-file secret.txt --subject ann --expires 8h", ends("eyJ")),
+    ("remex token new --key key.pem --subject ann --audience remex --expires 8h", ends("eyJ")),
+    (
+        "(umask 077 && openssl genpkey -algorithm ed25519 -out key.pem)",
+        How::Elsewhere("a host need not have openssl; tests/server/tokens.rs makes such a key"),
+    ),
+    ("remex token jwks key.pem > jwks.json", ends("")),
+    (
         "remex serve --listen ws://127.0.0.1:7070 &",
         How::Elsewhere("its port is fixed; tests/codex runs the same with a free one"),
     ),
