@@ -121,7 +121,7 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
     }
     if let Some(address) = plan.metrics_listen {
         let bound = Listener::bind(&ListenAddress::WebSocket(address)).await;
-        let listener = bound.map_err(|error| Failure::from_library(Kind::Failed, &error.to_string()))?;
+        let listener = bound.map_err(|error| Failure::new(error.message(), error.hint()))?;
         tracing::info!(address = %listener.address(), "serving metrics");
         serving.spawn(Arc::clone(&server).serve_metrics(listener));
     }

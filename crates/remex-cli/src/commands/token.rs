@@ -178,6 +178,7 @@ fn read_key(
 ) -> Result<SigningKey, Failure> {
     let bytes = fs::read(path).map_err(|error| Failure::io(&format!("read `{}`", path.display()), &error))?;
     parse(&bytes).map_err(|error| {
-        Failure::from_library(Kind::Failed, &format!("cannot sign with `{}`: {error}", path.display()))
+        Failure::new(format!("cannot sign with `{}`", path.display()), error.hint())
+            .because(error.to_string())
     })
 }

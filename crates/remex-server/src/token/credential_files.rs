@@ -83,6 +83,17 @@ pub enum CredentialError {
     },
 }
 
+impl CredentialError {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            CredentialError::Unreadable { .. } => "check the path and its permissions",
+            CredentialError::Tokens { error, .. } => error.hint(),
+            CredentialError::Key { error, .. } => error.hint(),
+        }
+    }
+}
+
 impl CredentialFiles {
     /// Loads the files.
     ///

@@ -45,21 +45,37 @@ pub enum FileError {
         problem: FileProblem,
     },
     /// There is no token in it.
-    #[error("it contains no token; `remex token new` makes one")]
+    #[error("it contains no token")]
     Empty,
+}
+
+impl FileError {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            FileError::Line { problem: FileProblem::Weak(_), .. } => "`remex token new` makes a strong one",
+            FileError::Line { problem: FileProblem::Scope(error), .. } => error.hint(),
+            FileError::Line { problem: FileProblem::Word(_), .. } => "write scopes with commas between them",
+            FileError::Line { problem: FileProblem::Duplicate(_) | FileProblem::Twice(_), .. } => {
+                "remove one"
+            }
+            FileError::Line { .. } => "correct the line",
+            FileError::Empty => "`remex token new` makes one",
+        }
+    }
 }
 
 /// What is wrong with a line of a token file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileProblem {
     /// The token can be guessed.
-    #[error("the token is weak: {0}; `remex token new` makes a strong one")]
+    #[error("the token is weak: {0}")]
     Weak(Weakness),
     /// What follows `sha256:` is no digest.
     #[error("`sha256:` is not followed by 64 hexadecimal digits")]
     Digest,
     /// A word after the token has no known name.
-    #[error("word {0} is none of `name=`, `scope=` and `expires=`; write scopes with commas between them")]
+    #[error("word {0} is none of `name=`, `scope=` and `expires=`")]
     Word(usize),
     /// A word occurs twice.
     #[error("`{0}=` occurs twice")]
@@ -68,7 +84,7 @@ pub enum FileProblem {
     #[error("the name is not 1 to {MAX_NAME_LEN} letters, digits, `.`, `_`, `-` or `@`")]
     Name,
     /// The scopes cannot be used.
-    #[error("{0}; {hint}", hint = .0.hint())]
+    #[error("{0}")]
     Scope(#[from] ScopeError),
     /// The expiry is no time.
     #[error("`expires=` is not followed by a time such as 2027-01-31T00:00:00Z")]

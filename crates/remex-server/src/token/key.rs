@@ -74,20 +74,16 @@ enum Material {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The secret is too short.
-    #[error(
-        "the secret has {len} bytes, and {MIN_SECRET_LEN} are required; make one with `head -c 32 /dev/urandom | base64`"
-    )]
+    #[error("the secret has {len} bytes, and {MIN_SECRET_LEN} are required")]
     ShortSecret {
         /// Its length.
         len: usize,
     },
     /// The secret can be guessed.
-    #[error("the secret is weak: {0}; make one with `head -c 32 /dev/urandom | base64`")]
+    #[error("the secret is weak: {0}")]
     WeakSecret(Weakness),
     /// The secret is a public key, which others know.
-    #[error(
-        "the secret is a key in PEM format; put public keys into a JWKS file, and generate a secret for HS256"
-    )]
+    #[error("the secret is a key in PEM format")]
     PublicSecret,
     /// The text is not a JWKS.
     #[error("it is not a JSON object with a list `keys`, or a member occurs twice")]
@@ -106,6 +102,22 @@ pub enum KeyError {
     /// None can be used.
     #[error("it has no key for EdDSA (Ed25519), ES256 (P-256) or RS256 (RSA) signatures")]
     NoKey,
+}
+
+impl KeyError {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            KeyError::ShortSecret { .. } | KeyError::WeakSecret(_) => {
+                "make one with `head -c 32 /dev/urandom | base64`"
+            }
+            KeyError::PublicSecret => "put public keys into a JWKS file, and generate a secret for HS256",
+            KeyError::NotAJwks | KeyError::Malformed { .. } | KeyError::NoKey => {
+                "get the JWKS from the issuer of the tokens again"
+            }
+            KeyError::TooMany => "keep only the keys that sign tokens for this server",
+        }
+    }
 }
 
 impl Key {

@@ -28,10 +28,18 @@ pub enum SignError {
     #[error(transparent)]
     Secret(#[from] KeyError),
     /// The file is not an Ed25519 key.
-    #[error(
-        "it is not an Ed25519 private key in PKCS#8 PEM format; make one with `openssl genpkey -algorithm ed25519`"
-    )]
+    #[error("it is not an Ed25519 private key in PKCS#8 PEM format")]
     NotEd25519,
+}
+
+impl SignError {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            SignError::Secret(error) => error.hint(),
+            SignError::NotEd25519 => "make one with `openssl genpkey -algorithm ed25519`",
+        }
+    }
 }
 
 impl SigningKey {

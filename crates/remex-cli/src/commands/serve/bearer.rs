@@ -9,10 +9,7 @@ use remex_server::{
 
 use crate::{
     args::serve::{AuthMethod, Flags},
-    render::{
-        failure::{Failure, Kind},
-        text,
-    },
+    render::{failure::Failure, text},
 };
 
 /// Who may present what.
@@ -112,20 +109,17 @@ fn failure(error: &CredentialError, is_token_file: bool) -> Failure {
     match error {
         CredentialError::Unreadable { path, error: cause } if is_token_file => {
             let shown = path.display().to_string();
-            let todo = match cause.kind() {
+            let hint = match cause.kind() {
                 io::ErrorKind::NotFound => {
                     let file = text::quoted(&shown);
                     format!("make one with `(umask 077 && remex token new > {file})`, or check the path")
                 }
                 _ => "check the path and its permissions".to_owned(),
             };
-            Failure::new(format!("cannot read the token file `{shown}`: {cause}"), todo)
+            Failure::new(format!("cannot read the token file `{shown}`"), hint).because(cause.to_string())
         }
-        CredentialError::Unreadable { .. } => {
-            Failure::new(error.to_string(), "check the path and its permissions")
-        }
-        CredentialError::Tokens { .. } | CredentialError::Key { .. } => {
-            Failure::from_library(Kind::Failed, &error.to_string())
+        CredentialError::Unreadable { .. } | CredentialError::Tokens { .. } | CredentialError::Key { .. } => {
+            Failure::new(error.to_string(), error.hint())
         }
     }
 }
