@@ -26,11 +26,12 @@ use crate::{
     context::CallContext,
     engine::{Owner as _, Request, unknown_process},
     environment,
-    fs::FileCalls,
+    fs::{FileCalls, PathGuard},
     http::{BodyPace, HttpCalls},
     identity::Credential,
     outbox::{Observation, Outbox, Responder, close_code::POLICY},
     process::{Process, StartAt},
+    scope::Scopes,
     session::{Session, SessionRegistry, Subscriber},
     watch::Watches,
 };
@@ -70,9 +71,14 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(session: Arc<Session>, capabilities: BTreeSet<Capability>, limits: &Limits) -> Self {
+    fn new(
+        session: Arc<Session>,
+        capabilities: BTreeSet<Capability>,
+        scopes: &Arc<Scopes>,
+        limits: &Limits,
+    ) -> Self {
         Ready {
-            files: FileCalls::new(&session.path_locks, limits),
+            files: FileCalls::new(&session.path_locks, PathGuard::new(scopes), limits),
             watches: Watches::default(),
             http: HttpCalls::new(limits),
             session,
@@ -394,7 +400,8 @@ impl Calls {
         responder.ok(reply);
         let outbox = Arc::clone(self.context.outbox());
         self.sessions.attach(&opened.session, Subscriber { outbox, capabilities: capabilities.clone() });
-        self.handshake = Handshake::Answered(Box::new(Ready::new(opened.session, capabilities, limits)));
+        let ready = Ready::new(opened.session, capabilities, &self.credential.scopes, limits);
+        self.handshake = Handshake::Answered(Box::new(ready));
     }
 
     /// Returns the session that a request is about: the connection's own, unless it names another one of its

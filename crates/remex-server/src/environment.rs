@@ -37,7 +37,8 @@ pub(crate) fn read_config(
     request: wire::ReadConfig,
     responder: Responder,
 ) {
-    if let Err(error) = check(&request) {
+    let checked = files.guard().check_unlimited("environmentConfig/read").and_then(|()| check(&request));
+    if let Err(error) = checked {
         return responder.error(&error);
     }
     let (host, slots) = (Arc::clone(context.host()), Arc::clone(files.slots()));

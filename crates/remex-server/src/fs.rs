@@ -12,10 +12,10 @@ mod directory;
 mod entry;
 mod entry_lock;
 mod file;
+mod guard;
 mod handles;
 mod metadata;
 mod names;
-mod nofollow;
 mod open;
 mod path_lock;
 mod remove;
@@ -36,6 +36,7 @@ use crate::{
 };
 use answer_memory::AnswerMemory;
 use answer_slot::{AnswerSlot, AnswerSlotWatch};
+pub(crate) use guard::PathGuard;
 use handles::Handles;
 pub(crate) use path_lock::{PathAccess, PathLock, PathLockQueue};
 
@@ -55,9 +56,9 @@ pub(crate) trait FileWork: Request + Confinable + Send + 'static {
     /// Returns the paths that it accesses.
     fn access(&self) -> Result<PathAccess, RpcError>;
 
-    /// Carries out the request; the thread may hang. Long-running work checks from time to time whether it was
+    /// Carries out the request at the paths that the guard finds; the thread may hang. Long-running work checks from time to time whether it was
     /// cancelled.
-    fn run(&self, wanted: &CancelCheck) -> Result<Self::Reply, RpcError>;
+    fn run(&self, guard: &PathGuard, wanted: &CancelCheck) -> Result<Self::Reply, RpcError>;
 }
 
 /// A request that may ask for a sandbox.
@@ -108,17 +109,24 @@ pub(crate) struct FileCalls {
     slots: Arc<Semaphore>,
     making: LargeAnswerLimits,
     handles: Handles,
+    guard: PathGuard,
 }
 
 impl FileCalls {
     /// Creates the file calls of a connection whose session has these path locks.
-    pub(crate) fn new(locks: &Arc<PathLockQueue>, limits: &Limits) -> Self {
+    pub(crate) fn new(locks: &Arc<PathLockQueue>, guard: PathGuard, limits: &Limits) -> Self {
         FileCalls {
             locks: Arc::clone(locks),
             slots: Arc::new(Semaphore::new(limits.file_requests)),
             making: LargeAnswerLimits::new(limits),
             handles: Handles::default(),
+            guard,
         }
+    }
+
+    /// Returns where the connection's file requests may go.
+    pub(crate) fn guard(&self) -> &PathGuard {
+        &self.guard
     }
 
     /// Returns the semaphore that limits the connection's file work.
@@ -140,8 +148,9 @@ impl FileCalls {
             Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };
+        let guard = self.guard.clone();
         let job = move |guards: JobGuards| {
-            let result = work.run(&responder.cancel_check());
+            let result = work.run(&guard, &responder.cancel_check());
             drop(guards);
             responder.answer(result);
         };

@@ -18,6 +18,7 @@ mod deadlines;
 mod identity;
 mod io_error;
 mod metrics;
+mod nofollow;
 mod retention;
 mod scope;
 mod socket_owner;

@@ -23,9 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::CallContext,
-    fs::{FileCalls, PathAccess, PathLock, file_slot, native},
+    fs::{FileCalls, PathAccess, PathGuard, PathLock, file_slot, native},
     host::Host,
-    io_error::io_error,
     outbox::{Outbox, Responder},
     watcher::{ChangeBatch, Depth, Subscription, WatchScope},
 };
@@ -133,9 +132,13 @@ impl Watches {
         context.spawn_stream(async move {
             let begun = tokio::select! {
                 begun = watch.begin_missing(&request, lock) => begun,
-                () = end.cancelled() => None,
+                () = end.cancelled() => Ok(None),
             };
             let outbox = Arc::clone(responder.outbox());
+            let begun = match begun {
+                Ok(begun) => begun,
+                Err(error) => return responder.error(&error),
+            };
             responder.ok(wire::WatchMissingReply { watching: begun.is_some() });
             let Some(subscribed) = begun else { return };
             let reporting = async {
@@ -155,6 +158,7 @@ impl Watches {
 struct Watch {
     host: Arc<Host>,
     slots: Arc<Semaphore>,
+    guard: PathGuard,
     /// Cancelled when the client stops sending.
     over: CancellationToken,
 }
@@ -196,14 +200,15 @@ impl Watch {
         Watch {
             host: Arc::clone(context.host()),
             slots: Arc::clone(files.slots()),
+            guard: files.guard().clone(),
             over: context.end_of_input().clone(),
         }
     }
 
     async fn begin_tree(&self, request: &wire::Watch, lock: PathLock) -> Result<TreeWatch, RpcError> {
         let name = native(&request.path)?.to_owned();
-        let asked = name.clone();
-        let find = move || asked.canonicalize().map_err(|error| io_error(&error, &asked));
+        let (asked, guard) = (name.clone(), self.guard.clone());
+        let find = move || guard.canonicalize(&asked);
         lock.acquired().await;
         let slot = self.slot().await;
         let root = self.on_file_thread(slot, find).await??;
@@ -263,17 +268,28 @@ impl Watch {
         }
     }
 
-    async fn begin_missing(&self, request: &wire::WatchMissing, lock: PathLock) -> Option<Subscribed> {
-        let missing: Vec<PathBuf> = request
-            .missing
-            .iter()
-            .map(|path| path.native().ok().map(PathBuf::from))
-            .collect::<Option<_>>()?;
+    /// Returns `None` if there is nothing to wait for, or no way to notice it.
+    async fn begin_missing(
+        &self,
+        request: &wire::WatchMissing,
+        lock: PathLock,
+    ) -> Result<Option<Subscribed>, RpcError> {
+        let missing: Option<Vec<PathBuf>> =
+            request.missing.iter().map(|path| path.native().ok().map(PathBuf::from)).collect();
+        let Some(missing) = missing else { return Ok(None) };
         let present = request.present.as_ref().and_then(|path| path.native().ok()).map(PathBuf::from);
-        let plan = move || Plan::make(&missing, present.as_deref()).map(|plan| (plan, missing, present));
+        let guard = self.guard.clone();
+        let plan = move || {
+            missing.iter().chain(&present).try_for_each(|path| guard.check_plain(path))?;
+            Ok::<_, RpcError>(Plan::make(&missing, present.as_deref()).map(|plan| (plan, missing, present)))
+        };
         lock.acquired().await;
         let slot = self.slot().await;
-        let (plan, missing, present) = self.on_file_thread(slot, plan).await.ok()??;
+        // If the thread pool fails, the client has to poll.
+        let Some((plan, missing, present)) = self.on_file_thread(slot, plan).await.unwrap_or(Ok(None))?
+        else {
+            return Ok(None);
+        };
         drop(lock);
         let watched = self.subscribe(WatchScope::Paths(plan.paths.clone()));
         let (watcher, subscription) = (Arc::clone(self.host.watcher()), Arc::clone(&watched.subscription));
@@ -282,7 +298,8 @@ impl Watch {
             plan.watch_directory(&watcher, &subscription)
                 && Plan::make(&missing, present.as_deref()).as_ref() == Some(&plan)
         };
-        self.on_file_thread(self.slot().await, post).await.ok()?.then_some(watched)
+        let is_posted = self.on_file_thread(self.slot().await, post).await.unwrap_or(false);
+        Ok(is_posted.then_some(watched))
     }
 
     fn subscribe(&self, scope: WatchScope) -> Subscribed {

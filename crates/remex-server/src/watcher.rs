@@ -10,21 +10,20 @@ mod subscription;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fs::Metadata,
     io,
     ops::Bound,
-    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use remex_proto::{ErrorKind, RpcError, fs::ChangeKind};
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{OFlags, Stat},
     io::Errno,
 };
 
-use crate::{io_error::io_error, supervise::catch_panic};
+use crate::{io_error::io_error, nofollow, supervise::catch_panic};
 use inotify::{Notice, Watcher};
 pub(crate) use pending::ChangeBatch;
 use subscription::Event;
@@ -51,9 +50,9 @@ pub(crate) struct DirectoryId {
     inode: u64,
 }
 
-impl From<&Metadata> for DirectoryId {
-    fn from(metadata: &Metadata) -> Self {
-        DirectoryId { device: metadata.dev(), inode: metadata.ino() }
+impl From<&Stat> for DirectoryId {
+    fn from(stat: &Stat) -> Self {
+        DirectoryId { device: stat.st_dev, inode: stat.st_ino }
     }
 }
 
@@ -94,23 +93,24 @@ impl SharedWatcher {
         subscription
     }
 
-    /// Watches a directory for a subscription; it may already be watched.
+    /// Watches a directory for a subscription, and returns it; it may already be watched.
+    ///
+    /// Its path contains no links: one that has replaced a directory in the meantime is not followed.
     pub(crate) fn watch_directory(
         &self,
         subscription: &Arc<Subscription>,
         directory: &Path,
         id: DirectoryId,
-    ) -> Result<(), WatchError> {
+    ) -> Result<OwnedFd, WatchError> {
         // The file system may hang here and at the check below, but not while others wait for the lock. Opened
         // for reading, because the watcher needs that permission too, and checking it may hang as well.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(directory, flags, Mode::empty())
-            .map_err(|errno| watch_error(&errno.into(), directory))?;
+        let opened = nofollow::open(directory, OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(|error| watch_error(&error, directory))?;
         if self.add(subscription, directory, id, &opened)? == WatchedSince::Before {
-            return Ok(());
+            return Ok(opened);
         }
         // If it was moved in the meantime, it would be watched under its old name unnoticed.
-        let is_there = directory.symlink_metadata().is_ok_and(|metadata| DirectoryId::from(&metadata) == id);
+        let is_there = nofollow::stat(directory).is_ok_and(|stat| DirectoryId::from(&stat) == id);
         if !is_there {
             let mut watcher = self.watcher();
             if let Some(watcher) = &*watcher {
@@ -119,7 +119,7 @@ impl SharedWatcher {
             self.forget(&mut watcher, directory, subscription);
             return Err(WatchError::NotFound);
         }
-        Ok(())
+        Ok(opened)
     }
 
     fn add(
@@ -338,7 +338,7 @@ impl Registry {
 
 fn watch_error(error: &io::Error, directory: &Path) -> WatchError {
     match Errno::from_io_error(error) {
-        Some(Errno::NOENT | Errno::NOTDIR) => WatchError::NotFound,
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => WatchError::NotFound,
         Some(Errno::NOSPC) => WatchError::LimitReached(too_many(directory)),
         Some(Errno::AGAIN) => {
             let message =
@@ -369,7 +369,7 @@ fn too_many(directory: &Path) -> RpcError {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, thread};
+    use std::thread;
 
     use rustix::{
         event::{PollFd, PollFlags, Timespec, poll},
@@ -388,7 +388,7 @@ mod tests {
         inotify::add_watch(&opened, temp.path(), WatchFlags::OPEN).unwrap();
         let watcher = SharedWatcher::default();
         let subscription = watcher.subscribe(WatchScope::Paths(BTreeSet::from([temp.path().to_owned()])));
-        let id = DirectoryId::from(&fs::metadata(temp.path()).unwrap());
+        let id = DirectoryId::from(&nofollow::stat(temp.path()).unwrap());
         thread::scope(|scope| {
             let lock = watcher.watcher();
             let posting = scope.spawn(|| watcher.watch_directory(&subscription, temp.path(), id));

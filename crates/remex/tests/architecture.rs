@@ -43,7 +43,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 31] = [
+const SERVER_LAYERS: [&str; 32] = [
     "clock",
     "scope",
     "audit",
@@ -60,6 +60,7 @@ const SERVER_LAYERS: [&str; 31] = [
     "retention",
     "deadlines",
     "io_error",
+    "nofollow",
     "web",
     "watcher",
     "host",

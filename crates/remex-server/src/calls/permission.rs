@@ -1,14 +1,17 @@
 //! Which permission each call needs.
 
-use remex_proto::{Call, ErrorKind, RpcError};
+use remex_proto::{
+    Call, ErrorKind, RpcError,
+    fs::{IfMatch, OpenMode},
+};
 
 use crate::scope::{Permission, Scopes};
 
 /// Refuses a call that the scopes of a credential do not allow.
 pub(super) fn check(call: &Call, scopes: &Scopes) -> Result<(), RpcError> {
-    match required(call) {
-        Some(permission) if !scopes.allow(permission) => Err(denied(call.method(), permission.word())),
-        _ => Ok(()),
+    match required(call).iter().find(|permission| !scopes.allow(**permission)) {
+        Some(missing) => Err(denied(call.method(), missing.word())),
+        None => Ok(()),
     }
 }
 
@@ -18,10 +21,12 @@ pub(crate) fn denied(method: &str, scope: &str) -> RpcError {
     RpcError::new(ErrorKind::PermissionDenied, message).with_hint("use a credential with that scope")
 }
 
-/// Returns the permission that a call needs; `None` means that every authenticated client may make it.
-fn required(call: &Call) -> Option<Permission> {
+/// Returns the permissions that a call needs; without any, every authenticated client may make it.
+fn required(call: &Call) -> &'static [Permission] {
     match call {
-        Call::Initialize(_) | Call::EnvironmentInfo(_) | Call::EnvironmentStatus(_) => None,
+        Call::Initialize(_) | Call::EnvironmentInfo(_) | Call::EnvironmentStatus(_) => &[],
+        // The handle has been opened on this connection, so with this credential.
+        Call::FsClose(_) => &[],
         Call::ProcessStart(_)
         | Call::ProcessWrite(_)
         | Call::ProcessSignal(_)
@@ -30,14 +35,14 @@ fn required(call: &Call) -> Option<Permission> {
         | Call::ProcessRelease(_)
         | Call::ProcessForget(_)
         | Call::ProcessResize(_)
-        | Call::SessionEnd(_) => Some(Permission::Processes),
+        | Call::SessionEnd(_) => &[Permission::Processes],
         Call::ProcessRead(_)
         | Call::ProcessWait(_)
         | Call::ProcessSnapshot(_)
         | Call::ProcessList(_)
         | Call::SessionList(_)
         | Call::SessionObserve(_)
-        | Call::SessionUnobserve(_) => Some(Permission::ProcessesRead),
+        | Call::SessionUnobserve(_) => &[Permission::ProcessesRead],
         Call::FsReadFile(_)
         | Call::FsGetMetadata(_)
         | Call::FsCanonicalize(_)
@@ -49,18 +54,24 @@ fn required(call: &Call) -> Option<Permission> {
         | Call::FsWatchMissing(_)
         | Call::FsWatch(_)
         | Call::FsUnwatch(_)
-        | Call::EnvironmentConfigRead(_) => Some(Permission::FilesRead),
-        // The mode of `fs/open` decides, so its handler checks.
-        Call::FsOpen(_) | Call::FsClose(_) => None,
+        | Call::EnvironmentConfigRead(_) => &[Permission::FilesRead],
+        Call::FsOpen(request) => match request.mode {
+            OpenMode::Read => &[Permission::FilesRead],
+            OpenMode::Write | OpenMode::Replace => &[Permission::FilesWrite],
+        },
+        Call::FsCopy(_) => &[Permission::FilesRead, Permission::FilesWrite],
+        // A mismatch tells the hash of what is there.
+        Call::FsWriteFile(request) if matches!(request.if_match, Some(IfMatch::Content(_))) => {
+            &[Permission::FilesWrite, Permission::FilesRead]
+        }
         Call::FsWriteFile(_)
         | Call::FsCreateDirectory(_)
         | Call::FsRemove(_)
-        | Call::FsCopy(_)
         | Call::FsRename(_)
         | Call::FsSetPermissions(_)
         | Call::FsSetTimes(_)
         | Call::FsSymlink(_)
-        | Call::FsWriteBlock(_) => Some(Permission::FilesWrite),
-        Call::HttpRequest(_) => Some(Permission::Http),
+        | Call::FsWriteBlock(_) => &[Permission::FilesWrite],
+        Call::HttpRequest(_) => &[Permission::Http],
     }
 }

@@ -4,40 +4,47 @@ use std::{
     ffi::CString,
     fs::File,
     io::{self, Read as _},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
 use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire};
 use rustix::{
-    fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, Stat, fchmod, fstat, ftruncate, mkdirat, openat, readlinkat,
-        statat, symlinkat,
-    },
+    fs::{FileType, Mode, OFlags, Stat, fchmod, fstat, ftruncate, mkdirat, openat, readlinkat, symlinkat},
     io::Errno,
     path::Arg,
 };
 
 use super::{
-    CancelCheck, FileWork, PathAccess,
+    CancelCheck, FileWork, PathAccess, PathGuard,
     descent::{self, Descent},
+    directory,
+    guard::Located,
     io_error, names, native,
     open::{Links, file_type, not_a_file, readable, reopen},
 };
+use crate::scope::FileAccess;
 
 impl FileWork for wire::Copy {
     fn access(&self) -> Result<PathAccess, RpcError> {
         PathAccess::reads(&self.source_path)?.and_writes(&self.destination_path)
     }
 
-    fn run(&self, wanted: &CancelCheck) -> Result<Empty, RpcError> {
+    fn run(&self, guard: &PathGuard, wanted: &CancelCheck) -> Result<Empty, RpcError> {
         let (source, destination) = (native(&self.source_path)?, native(&self.destination_path)?);
-        let stat = statat(CWD, source, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|error| io_error(&error.into(), source))?;
-        let copied = match file_type(&stat) {
-            FileType::RegularFile => copy_file((CWD, source), (CWD, destination), wanted),
-            FileType::Symlink => copy_link((CWD, source), (CWD, destination)),
-            FileType::Directory if self.recursive => copy_tree(source, destination, wanted),
+        let from = &guard.entry(source, Links::Follow, FileAccess::Read)?;
+        let kind = from.kind().map_err(|error| io_error(&error.into(), source))?;
+        let source = (from.directory(), from.name());
+        let copied = match kind {
+            FileType::RegularFile => {
+                let to = guard.target(destination, Links::Follow, FileAccess::Write)?;
+                copy_file(source, (to.directory(), to.name()), to.links_from_here(), wanted)
+            }
+            FileType::Symlink => {
+                let to = guard.change(destination, Links::Follow)?;
+                copy_link(source, (to.directory(), to.name()))
+            }
+            FileType::Directory if self.recursive => copy_tree(from, destination, guard, wanted),
             FileType::Directory => {
                 let text = "fs/copy requires recursive: true when sourcePath is a directory";
                 return Err(RpcError::new(ErrorKind::InvalidInput, text));
@@ -55,6 +62,7 @@ const COPY_LEN: u64 = 64 << 20;
 #[derive(Debug)]
 enum CopyError {
     Io(io::Error),
+    Described(RpcError),
     /// The source cannot be copied.
     Source,
     /// The destination exists, but is neither a file nor a directory.
@@ -63,9 +71,10 @@ enum CopyError {
 }
 
 impl CopyError {
-    fn describe(&self, destination: &Path) -> RpcError {
+    fn describe(self, destination: &Path) -> RpcError {
         match self {
-            Self::Io(error) => io_error(error, destination),
+            Self::Io(error) => io_error(&error, destination),
+            Self::Described(error) => error,
             Self::Source => RpcError::new(
                 ErrorKind::InvalidInput,
                 "fs/copy only supports regular files, directories, and symlinks",
@@ -85,6 +94,12 @@ impl From<io::Error> for CopyError {
     }
 }
 
+impl From<RpcError> for CopyError {
+    fn from(error: RpcError) -> Self {
+        Self::Described(error)
+    }
+}
+
 impl From<Errno> for CopyError {
     fn from(error: Errno) -> Self {
         Self::Io(error.into())
@@ -92,21 +107,39 @@ impl From<Errno> for CopyError {
 }
 
 /// Returns whether `path` is `directory` or below it, after resolving links; `path` need not exist.
-pub(super) fn is_within(path: &Path, directory: &Path) -> bool {
-    let Ok(directory) = directory.canonicalize() else { return false };
-    let existing = path.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
-    existing.is_some_and(|existing| existing.starts_with(directory))
+pub(super) fn is_within(path: &Path, directory: &Located<'_>, guard: &PathGuard) -> Result<bool, RpcError> {
+    let Some(directory) = directory.real() else {
+        let Ok(directory) = directory.path().canonicalize() else { return Ok(false) };
+        let existing = path.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
+        return Ok(existing.is_some_and(|existing| existing.starts_with(directory)));
+    };
+    let mut ancestors = path.ancestors();
+    loop {
+        let Some(ancestor) = ancestors.next() else { return Ok(false) };
+        match guard.target(ancestor, Links::Follow, FileAccess::Write) {
+            Ok(found) => return Ok(found.real().is_some_and(|real| real.starts_with(directory))),
+            Err(error) if error.kind == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Copies a directory and its contents, except special files.
-fn copy_tree(source: &Path, destination: &Path, wanted: &CancelCheck) -> Result<(), CopyError> {
-    if is_within(destination, source) {
+fn copy_tree(
+    source: &Located<'_>,
+    destination: &Path,
+    guard: &PathGuard,
+    wanted: &CancelCheck,
+) -> Result<(), CopyError> {
+    if is_within(destination, source, guard)? {
         return Err(CopyError::IntoItself);
     }
-    let mut source = Descent::new(descent::open(CWD, source, Links::Refuse)?)?;
-    std::fs::create_dir_all(destination)?;
-    let mut destination = Descent::new(descent::open(CWD, destination, Links::Follow)?)?;
-    let mut levels = vec![copy_entries(&source, &destination, wanted)?];
+    let mut source = Descent::new(descent::open(source.directory(), source.name(), Links::Refuse)?)?;
+    directory::create_all(guard, destination, Links::Follow)?;
+    let to = guard.target(destination, Links::Follow, FileAccess::Write)?;
+    let links = to.links_from_here();
+    let mut destination = Descent::new(descent::open(to.directory(), to.name(), links)?)?;
+    let mut levels = vec![copy_entries(&source, &destination, links, wanted)?];
     while let Some(directories) = levels.last_mut() {
         let Some(name) = directories.pop() else {
             levels.pop();
@@ -116,13 +149,13 @@ fn copy_tree(source: &Path, destination: &Path, wanted: &CancelCheck) -> Result<
         };
         source.enter(&name, Links::Refuse)?;
         match mkdirat(destination.current(), &*name, Mode::from_raw_mode(0o777)) {
-            Ok(()) => destination.enter(&name, Links::Follow)?,
-            Err(Errno::EXIST) => destination.enter(&name, Links::Follow).map_err(|error| {
+            Ok(()) => destination.enter(&name, links)?,
+            Err(Errno::EXIST) => destination.enter(&name, links).map_err(|error| {
                 if error.kind() == io::ErrorKind::NotADirectory { Errno::EXIST.into() } else { error }
             })?,
             Err(error) => return Err(error.into()),
         }
-        levels.push(copy_entries(&source, &destination, wanted)?);
+        levels.push(copy_entries(&source, &destination, links, wanted)?);
     }
     Ok(())
 }
@@ -131,6 +164,7 @@ fn copy_tree(source: &Path, destination: &Path, wanted: &CancelCheck) -> Result<
 fn copy_entries(
     source: &Descent,
     destination: &Descent,
+    links: Links,
     wanted: &CancelCheck,
 ) -> Result<Vec<CString>, CopyError> {
     // A link in the destination may lead back here: the copy would copy itself without end.
@@ -141,7 +175,7 @@ fn copy_entries(
     let mut directories = Vec::new();
     names::for_each(from, |name, kind| {
         match kind {
-            FileType::RegularFile => copy_file((from, name), (to, name), wanted)?,
+            FileType::RegularFile => copy_file((from, name), (to, name), links, wanted)?,
             FileType::Symlink => copy_link((from, name), (to, name))?,
             FileType::Directory => directories.push(name.to_owned()),
             _ => {}
@@ -151,10 +185,12 @@ fn copy_entries(
     Ok(directories)
 }
 
-/// Copies contents and mode of a regular file; copying a file onto itself changes nothing.
+/// Copies contents and mode of a regular file; copying a file onto itself changes nothing. `links` is about the
+/// destination.
 fn copy_file<P: Arg + Copy>(
     (from, source): (impl AsFd, P),
     (to, destination): (impl AsFd, P),
+    links: Links,
     wanted: &CancelCheck,
 ) -> Result<(), CopyError> {
     wanted.check()?;
@@ -165,7 +201,9 @@ fn copy_file<P: Arg + Copy>(
     }
     let mut source = readable(&found, &stat)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-    let Some(mut destination) = open_destination(to, destination, mode, &stat)? else { return Ok(()) };
+    let Some(mut destination) = open_destination((to.as_fd(), destination), links, mode, &stat)? else {
+        return Ok(());
+    };
     // Set before the contents are copied, because the old mode may be more permissive.
     fchmod(&destination, mode)?;
     ftruncate(&destination, 0)?;
@@ -182,17 +220,18 @@ fn copy_file<P: Arg + Copy>(
 
 /// Opens or creates a regular file for writing; returns `None` if it is the source itself.
 fn open_destination<P: Arg + Copy>(
-    directory: impl AsFd,
-    name: P,
+    (directory, name): (BorrowedFd<'_>, P),
+    links: Links,
     mode: Mode,
     source: &Stat,
 ) -> Result<Option<File>, CopyError> {
-    let found = match openat(directory.as_fd(), name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+    let links = links.open_flags();
+    let found = match openat(directory, name, OFlags::PATH | OFlags::CLOEXEC | links, Mode::empty()) {
         Ok(found) => found,
         Err(Errno::NOENT) => {
             // A FIFO created there in the meantime does not block, and is refused below.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            let created = openat(directory, name, flags, mode)?;
+            let created = openat(directory, name, flags | links, mode)?;
             return Ok(check_destination(&created, source)?.then(|| File::from(created)));
         }
         Err(error) => return Err(error.into()),
@@ -206,6 +245,8 @@ fn check_destination(found: &OwnedFd, source: &Stat) -> Result<bool, CopyError> 
     match file_type(&stat) {
         FileType::RegularFile => Ok((stat.st_dev, stat.st_ino) != (source.st_dev, source.st_ino)),
         FileType::Directory => Err(Errno::ISDIR.into()),
+        // Only where links are not followed.
+        FileType::Symlink => Err(Errno::LOOP.into()),
         _ => Err(CopyError::Destination),
     }
 }

@@ -1,28 +1,28 @@
 //! Creating directories and listing them, at once or page by page.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fmt::Write as _,
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStringExt as _,
-    },
+    os::{fd::OwnedFd, unix::ffi::OsStringExt as _},
     path::{Component, Path},
 };
 
 use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, statat},
+    fs::{CWD, FileType, Mode, OFlags, mkdirat, openat},
     io::Errno,
 };
 
 use super::{
-    AnswerSize, FileWork, PathAccess, descent, io_error, metadata,
+    AnswerSize, FileWork, PathAccess, PathGuard, descent,
+    guard::Located,
+    io_error, metadata,
     names::{self, Smallest},
-    native, nofollow,
-    open::{Links, file_type},
+    native,
+    open::Links,
 };
+use crate::scope::FileAccess;
 
 /// The most entries in one answer.
 const MAX_ENTRIES: usize = 50_000;
@@ -41,20 +41,68 @@ impl FileWork for wire::CreateDirectory {
         PathAccess::creates(&self.path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
-        let path = native(&self.path)?;
-        let made = match (Links::from(self.follow_symlinks), self.recursive.unwrap_or(true)) {
-            (Links::Follow, true) => std::fs::create_dir_all(path),
-            (Links::Follow, false) => std::fs::create_dir(path),
-            (Links::Refuse, true) => create_all_without_links(path),
-            (Links::Refuse, false) => nofollow::find(path)
-                .and_then(|parent| Ok(mkdirat(&parent.directory, &parent.name, Mode::from_raw_mode(0o777))?)),
-        };
-        made.map(|()| Empty {}).map_err(|error| io_error(&error, path))
+    fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
+        let (path, links) = (native(&self.path)?, Links::from(self.follow_symlinks));
+        if self.recursive.unwrap_or(true) {
+            create_all(guard, path, links)?;
+        } else {
+            let at = guard.entry(path, links, FileAccess::Write)?;
+            create(&at).map_err(|error| io_error(&error.into(), path))?;
+        }
+        Ok(Empty {})
     }
 }
 
+fn create(at: &Located<'_>) -> Result<(), Errno> {
+    mkdirat(at.directory(), at.name(), Mode::from_raw_mode(0o777))
+}
+
 /// Creates a directory and its missing parents.
+pub(super) fn create_all(guard: &PathGuard, path: &Path, links: Links) -> Result<(), RpcError> {
+    if guard.is_limited() {
+        return create_all_judged(guard, path, links);
+    }
+    let created = match links {
+        Links::Follow => std::fs::create_dir_all(path),
+        Links::Refuse => create_all_without_links(path),
+    };
+    created.map_err(|error| io_error(&error, path))
+}
+
+/// Creates a directory and its missing parents, each only if the guard allows it.
+fn create_all_judged(guard: &PathGuard, path: &Path, links: Links) -> Result<(), RpcError> {
+    let mut missing = vec![path];
+    // Each component fails at most once and succeeds at most once, unless others remove directories meanwhile.
+    let mut attempts = 2 * path.components().count() + 1;
+    while let Some(&path) = missing.last() {
+        attempts = attempts.checked_sub(1).ok_or_else(|| io_error(&Errno::NOENT.into(), path))?;
+        match (create_judged(guard, path, links), path.parent()) {
+            (Ok(()), _) => drop(missing.pop()),
+            (Err(error), Some(parent)) if error.kind == ErrorKind::NotFound => missing.push(parent),
+            (Err(error), _) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Creates a directory, unless it exists.
+fn create_judged(guard: &PathGuard, path: &Path, links: Links) -> Result<(), RpcError> {
+    let at = guard.entry(path, links, FileAccess::Write);
+    let error = match at.map(|at| create(&at)) {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(Errno::EXIST)) => io_error(&Errno::EXIST.into(), path),
+        Ok(Err(error)) => return Err(io_error(&error.into(), path)),
+        // Perhaps a link outside that leads inside.
+        Err(error) if error.kind == ErrorKind::PermissionDenied => error,
+        Err(error) => return Err(error),
+    };
+    match guard.target(path, links, FileAccess::Write)?.kind() {
+        Ok(FileType::Directory) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// Creates a directory and its missing parents, without following links.
 fn create_all_without_links(path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = openat(CWD, "/", flags, Mode::empty())?;
@@ -84,28 +132,48 @@ impl FileWork for wire::ReadDirectory {
         PathAccess::looks(&self.path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::DirectoryListing, RpcError> {
+    fn run(
+        &self,
+        guard: &PathGuard,
+        _wanted: &super::CancelCheck,
+    ) -> Result<wire::DirectoryListing, RpcError> {
         let path = native(&self.path)?;
         let page = Page::parse(self)?;
         let failed = |error: io::Error| io_error(&error, path);
-        let directory = descent::open(CWD, path, Links::Follow).map_err(failed)?;
+        let at = guard.target(path, Links::Follow, FileAccess::Read)?;
+        let opened = descent::open(at.directory(), at.name(), at.links_from_here()).map_err(failed)?;
+        let directory = OpenDirectory { at, opened, guard };
         match page {
-            Some(page) => page.read(&directory, path).map_err(failed),
+            Some(page) => page.read(&directory).map_err(failed),
             None => read_all(&directory).map_err(failed)?,
         }
     }
 }
 
+/// A directory that is being listed.
+struct OpenDirectory<'a> {
+    at: Located<'a>,
+    opened: OwnedFd,
+    guard: &'a PathGuard,
+}
+
+impl OpenDirectory<'_> {
+    /// Returns the kind of what a link leads to, unless it is broken.
+    fn kind_of_target(&self, name: &OsStr) -> Option<FileType> {
+        self.guard.kind_of_target(&self.at, &self.opened, name).map(|(kind, _)| kind)
+    }
+}
+
 /// Lists a whole directory, unless it has too many entries.
-fn read_all(directory: &OwnedFd) -> io::Result<Result<wire::DirectoryListing, RpcError>> {
+fn read_all(directory: &OpenDirectory<'_>) -> io::Result<Result<wire::DirectoryListing, RpcError>> {
     let mut entries = Vec::new();
     let mut count = 0_usize;
-    names::for_each(directory, |name, kind| {
+    names::for_each(&directory.opened, |name, kind| {
         let kind = match kind {
-            FileType::Symlink => match statat(directory, name, AtFlags::empty()) {
-                Ok(target) => file_type(&target),
+            FileType::Symlink => match directory.kind_of_target(names::os_str(name)) {
+                Some(kind) => kind,
                 // Broken links are treated as absent.
-                Err(_) => return Ok(()),
+                None => return Ok(()),
             },
             kind => kind,
         };
@@ -166,9 +234,9 @@ impl Page {
         Ok(Some(Self { limit, after, details: request.details }))
     }
 
-    fn read(&self, directory: &OwnedFd, path: &Path) -> io::Result<wire::DirectoryListing> {
+    fn read(&self, directory: &OpenDirectory<'_>) -> io::Result<wire::DirectoryListing> {
         let mut smallest = Smallest::new(self.limit);
-        names::for_each(directory, |name, kind| {
+        names::for_each(&directory.opened, |name, kind| {
             let name = names::os_str(name);
             if self.after.as_deref().is_none_or(|after| name > after) {
                 smallest.push(name, kind);
@@ -183,7 +251,7 @@ impl Page {
                 has_more = true;
                 break;
             }
-            if let Some(entry) = self.entry(directory, path, &name, kind)? {
+            if let Some(entry) = self.entry(directory, &name, kind)? {
                 left = left.saturating_sub(cost(&entry));
                 listing.entries.push(entry);
             }
@@ -196,13 +264,12 @@ impl Page {
     /// Returns an entry; `None` if it has been removed in the meantime.
     fn entry(
         &self,
-        directory: impl AsFd,
-        path: &Path,
+        directory: &OpenDirectory<'_>,
         name: &OsString,
         kind: FileType,
     ) -> io::Result<Option<wire::DirectoryEntry>> {
         let metadata = if self.details {
-            match metadata::of_entry(directory.as_fd(), name) {
+            match metadata::of_entry(&directory.opened, name) {
                 Ok(metadata) => Some(Box::new(metadata)),
                 Err(Errno::NOENT) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -211,17 +278,13 @@ impl Page {
             None
         };
         let is_symlink = kind == FileType::Symlink;
-        let target = if is_symlink {
-            statat(directory, name, AtFlags::empty()).ok().map(|target| file_type(&target))
-        } else {
-            Some(kind)
-        };
+        let target = if is_symlink { directory.kind_of_target(name) } else { Some(kind) };
         Ok(Some(wire::DirectoryEntry {
             file_name: name.to_string_lossy().into_owned(),
             is_directory: target == Some(FileType::Directory),
             is_file: target == Some(FileType::RegularFile),
             is_symlink: Some(is_symlink),
-            path: Some(HostPath::from(path.join(name))),
+            path: Some(HostPath::from(directory.at.path().join(name))),
             metadata,
         }))
     }

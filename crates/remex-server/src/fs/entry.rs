@@ -2,9 +2,10 @@
 
 use std::{
     ffi::OsStr,
-    io,
-    os::{fd::AsRawFd as _, unix::ffi::OsStrExt as _},
-    path::Path,
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
 };
 
 use remex_proto::{Blob, ErrorKind, HostPath, RpcError, call::Empty, fs as wire};
@@ -17,21 +18,26 @@ use rustix::{
 };
 
 use super::{
-    FileWork, PathAccess, copy,
+    FileWork, PathAccess, PathGuard, copy,
     entry_lock::DirectoryEntry,
-    io_error, native, nofollow,
+    guard::Located,
+    io_error, native,
     open::{Links, file_type},
 };
+use crate::{nofollow, scope::FileAccess};
 
 impl FileWork for wire::Canonicalize {
     fn access(&self) -> Result<PathAccess, RpcError> {
         PathAccess::reads(&self.path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::CanonicalizeReply, RpcError> {
+    fn run(
+        &self,
+        guard: &PathGuard,
+        _wanted: &super::CancelCheck,
+    ) -> Result<wire::CanonicalizeReply, RpcError> {
         let path = native(&self.path)?;
-        let path = path.canonicalize().map_err(|error| io_error(&error, path))?;
-        Ok(wire::CanonicalizeReply { path: HostPath::from(path) })
+        Ok(wire::CanonicalizeReply { path: HostPath::from(guard.canonicalize(path)?) })
     }
 }
 
@@ -40,32 +46,35 @@ impl FileWork for wire::Rename {
         PathAccess::writes(&self.source_path)?.and_writes(&self.destination_path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
-        let (source, destination) = (native(&self.source_path)?, native(&self.destination_path)?);
+    fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
+        let source = &guard.change(native(&self.source_path)?, Links::Follow)?;
+        let destination = &guard.change(native(&self.destination_path)?, Links::Follow)?;
+        guard.check_move(source, destination)?;
         let entries = (DirectoryEntry::named(source), DirectoryEntry::named(destination));
+        let (from, to) = (source.directory(), destination.directory());
         let renamed = entries.0.write_both(&entries.1, || {
             if self.overwrite.unwrap_or(true) {
-                return renameat(CWD, source, CWD, destination);
+                return renameat(from, source.name(), to, destination.name());
             }
-            renameat_with(CWD, source, CWD, destination, RenameFlags::NOREPLACE)
+            renameat_with(from, source.name(), to, destination.name(), RenameFlags::NOREPLACE)
         });
         if let Err(Errno::INVAL | Errno::NOSYS) = renamed
             && !self.overwrite.unwrap_or(true)
-            && !copy::is_within(destination, source)
+            && !copy::is_within(destination.path(), source, guard)?
         {
             return Err(cannot_rename_without_replacing(destination));
         }
         renamed.map(|()| Empty {}).map_err(|error| {
-            let missing = error == Errno::NOENT && source.symlink_metadata().is_err();
-            io_error(&error.into(), if missing { source } else { destination })
+            let missing = error == Errno::NOENT && source.kind().is_err();
+            io_error(&error.into(), if missing { source.path() } else { destination.path() })
         })
     }
 }
 
 /// Returns the error for a file system that cannot rename without replacing.
-fn cannot_rename_without_replacing(destination: &Path) -> RpcError {
-    if destination.symlink_metadata().is_ok() {
-        return io_error(&Errno::EXIST.into(), destination);
+fn cannot_rename_without_replacing(destination: &Located<'_>) -> RpcError {
+    if destination.kind().is_ok() {
+        return io_error(&Errno::EXIST.into(), destination.path());
     }
     RpcError::new(ErrorKind::NotSupported, "the file system cannot rename without overwriting")
         .with_hint("use `overwrite: true`")
@@ -76,37 +85,37 @@ impl FileWork for wire::SetPermissions {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
+    fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         if self.mode > 0o7777 {
             let text = format!("invalid mode {}: permission bits are 0 to 4095 (octal 7777)", self.mode);
             return Err(RpcError::new(ErrorKind::InvalidInput, text));
         }
         let mode = Mode::from_raw_mode(self.mode);
-        let changed = match Links::from(self.follow_symlinks) {
-            Links::Follow => chmodat(CWD, path, mode, AtFlags::empty()).map_err(io::Error::from),
+        let at = guard.target(path, self.follow_symlinks.into(), FileAccess::Write)?;
+        let changed = match at.links_from_here() {
+            Links::Follow => chmodat(CWD, path, mode, AtFlags::empty()),
             Links::Refuse => {
-                let entry = entry_itself(path)?;
+                let entry = entry_itself(&at)?;
                 let link = format!("/proc/self/fd/{}", entry.as_raw_fd());
-                chmodat(CWD, link, mode, AtFlags::empty()).map_err(io::Error::from)
+                chmodat(CWD, link, mode, AtFlags::empty())
             }
         };
-        changed.map(|()| Empty {}).map_err(|error| io_error(&error, path))
+        changed.map(|()| Empty {}).map_err(|error| io_error(&error.into(), path))
     }
 }
 
-/// Opens what a path without links names; refuses a link.
-fn entry_itself(path: &Path) -> Result<std::os::fd::OwnedFd, RpcError> {
+/// Opens an entry; refuses a link.
+fn entry_itself(at: &Located<'_>) -> Result<OwnedFd, RpcError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let found = nofollow::find(path).and_then(|parent| {
-        let entry = openat(&parent.directory, &parent.name, flags, Mode::empty())?;
+    let found = openat(at.directory(), at.name(), flags, Mode::empty()).and_then(|entry| {
         let stat = fstat(&entry)?;
         Ok((entry, file_type(&stat)))
     });
     match found {
-        Ok((_, FileType::Symlink)) => Err(nofollow::refusal(path)),
+        Ok((_, FileType::Symlink)) => Err(nofollow::refusal(at.path())),
         Ok((entry, _)) => Ok(entry),
-        Err(error) => Err(io_error(&error, path)),
+        Err(error) => Err(io_error(&error.into(), at.path())),
     }
 }
 
@@ -115,7 +124,7 @@ impl FileWork for wire::SetTimes {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
+    fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         if self.modified_at_ms.is_none() && self.accessed_at_ms.is_none() {
             let text = "no time is given: fs/setTimes needs `modifiedAtMs`, `accessedAtMs` or both";
@@ -125,10 +134,11 @@ impl FileWork for wire::SetTimes {
             last_access: timespec(self.accessed_at_ms),
             last_modification: timespec(self.modified_at_ms),
         };
-        let changed = match Links::from(self.follow_symlinks) {
+        let at = guard.target(path, self.follow_symlinks.into(), FileAccess::Write)?;
+        let changed = match at.links_from_here() {
             Links::Follow => utimensat(CWD, path, &times, AtFlags::empty()),
             Links::Refuse => {
-                let entry = entry_itself(path)?;
+                let entry = entry_itself(&at)?;
                 let link = format!("/proc/self/fd/{}", entry.as_raw_fd());
                 utimensat(CWD, link, &times, AtFlags::empty())
             }
@@ -150,7 +160,7 @@ impl FileWork for wire::Symlink {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
+    fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         let target = match (&self.target, &self.target_base64) {
             (Some(target), None) => target.as_bytes(),
@@ -164,7 +174,8 @@ impl FileWork for wire::Symlink {
             let text = "the target of a symbolic link must not be empty or contain NUL bytes";
             return Err(RpcError::new(ErrorKind::InvalidInput, text));
         }
-        symlinkat(OsStr::from_bytes(target), CWD, path)
+        let at = guard.change(path, Links::Follow)?;
+        symlinkat(OsStr::from_bytes(target), at.directory(), at.name())
             .map(|()| Empty {})
             .map_err(|error| io_error(&error.into(), path))
     }
@@ -175,9 +186,10 @@ impl FileWork for wire::ReadLink {
         PathAccess::reads(&self.path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::LinkTarget, RpcError> {
+    fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<wire::LinkTarget, RpcError> {
         let path = native(&self.path)?;
-        match readlinkat(CWD, path, Vec::new()) {
+        let at = guard.entry(path, Links::Follow, FileAccess::Read)?;
+        match readlinkat(at.directory(), at.name(), Vec::new()) {
             Ok(target) => Ok(wire::LinkTarget {
                 target: target.to_string_lossy().into_owned(),
                 target_base64: Blob::from(target.into_bytes()),

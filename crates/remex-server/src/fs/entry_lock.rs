@@ -8,13 +8,12 @@ use std::{
     collections::HashMap,
     ffi::{OsStr, OsString},
     os::fd::AsFd,
-    path::Path,
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 
-use super::{open::Links, replace};
+use super::{guard::Located, replace};
 
 /// Device and inode of the directory, and the name in it.
 type Key = (u64, u64, OsString);
@@ -41,15 +40,19 @@ impl DirectoryEntry {
     /// Finds the entry that a path leads to, after following all links if they are followed.
     ///
     /// If there is none, the operation on the path reports why.
-    pub(super) fn at_end(path: &Path, links: Links) -> Self {
-        match replace::open_parent(path, links) {
+    pub(super) fn at_end(at: &Located<'_>) -> Self {
+        match replace::open_parent(at) {
             Ok((directory, name)) => Self::new(directory, &name),
-            Err(_) => Self::with_key((0, 0, path.as_os_str().to_owned())),
+            Err(_) => Self::with_key((0, 0, at.path().as_os_str().to_owned())),
         }
     }
 
     /// Finds the entry that a path names itself, even if it is a link.
-    pub(super) fn named(path: &Path) -> Self {
+    pub(super) fn named(at: &Located<'_>) -> Self {
+        if let Some(parent) = at.parent() {
+            return Self::new(&parent.directory, &parent.name);
+        }
+        let path = at.path();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = path.parent().and_then(|parent| openat(CWD, parent, flags, Mode::empty()).ok());
         match (parent, path.file_name()) {

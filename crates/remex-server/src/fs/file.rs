@@ -22,11 +22,12 @@ use super::{
     answer_memory::{AbandonOnDrop, AnswerMemory},
     answer_slot::{AnswerSlot, AnswerSlotWatch},
     entry_lock::DirectoryEntry,
+    guard::{Located, PathGuard},
     io_error, native,
     open::{self, Links},
     replace::Replacement,
 };
-use crate::{budget, context::CallContext, outbox::Responder};
+use crate::{budget, context::CallContext, outbox::Responder, scope::FileAccess};
 
 /// The largest file that can be read whole.
 const MAX_FILE_LEN: u64 = 512 << 20;
@@ -59,7 +60,8 @@ impl FileCalls {
         let (slot, room) = (Arc::new(AnswerSlot::default()), Arc::new(large.room()));
         let watched = AbandonOnDrop(Arc::clone(&room));
         let watch = AnswerSlotWatch::new(context.host(), &slot);
-        let reading = Reading { request, responder, large: large.clone(), slot, room };
+        let guard = self.guard.clone();
+        let reading = Reading { request, responder, guard, large: large.clone(), slot, room };
         let (sender, receiver) = oneshot::channel();
         self.run_job(context, id.clone(), lock, move |guards| {
             if let Some(deferred) = reading.read_now(guards) {
@@ -107,6 +109,7 @@ async fn deferred(
 struct Reading {
     request: wire::ReadFile,
     responder: Responder,
+    guard: PathGuard,
     large: LargeAnswers,
     slot: Arc<AnswerSlot>,
     room: Arc<AnswerMemory>,
@@ -161,7 +164,8 @@ impl Reading {
 
     fn open(&self) -> Result<(File, u64, &Path), RpcError> {
         let path = native(&self.request.path)?;
-        let (file, size) = open::for_reading(path, self.request.follow_symlinks.into())?;
+        let at = self.guard.target(path, self.request.follow_symlinks.into(), FileAccess::Read)?;
+        let (file, size) = open::for_reading(&at)?;
         if size > MAX_FILE_LEN { Err(too_large()) } else { Ok((file, size, path)) }
     }
 }
@@ -245,7 +249,7 @@ impl FileWork for wire::WriteFile {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, wanted: &CancelCheck) -> Result<wire::WriteFileReply, RpcError> {
+    fn run(&self, guard: &PathGuard, wanted: &CancelCheck) -> Result<wire::WriteFileReply, RpcError> {
         let bytes = self.data_base64.decode().map_err(|error| match error {
             DecodeError::Invalid(error) => {
                 let message = format!("fs/writeFile requires valid base64 dataBase64: {error}");
@@ -256,17 +260,19 @@ impl FileWork for wire::WriteFile {
         })?;
         let (path, links) = (native(&self.path)?, Links::from(self.follow_symlinks));
         let mode = open::create_mode(self.create_mode)?;
-        let (entry, expected) = (DirectoryEntry::at_end(path, links), Expected::of(self.if_match));
+        let expected = Expected::of(self.if_match);
+        let at = &find(guard, path, links, expected)?;
+        let entry = DirectoryEntry::at_end(at);
         let compare = || {
             // Taken before the comparison, so that a concurrent write invalidates it.
             let writes = *entry.lock();
             match expected {
-                Expected::Content(hash) => check_content(path, links, hash, wanted).map(|()| writes),
+                Expected::Content(hash) => check_content(at, hash, wanted).map(|()| writes),
                 Expected::Anything | Expected::Nothing => Ok(writes),
             }
         };
         let mut compared = compare()?;
-        let prepared = if self.atomic { Some(prepare(path, links, mode, expected, &bytes)?) } else { None };
+        let prepared = if self.atomic { Some(prepare(at, mode, expected, &bytes)?) } else { None };
         let mut writes = loop {
             let writes = entry.lock();
             if *writes == compared || !matches!(expected, Expected::Content(_)) {
@@ -281,7 +287,7 @@ impl FileWork for wire::WriteFile {
                 replacement.commit_new().map_err(|error| not_absent(path, io_error(&error, path)))?;
             }
             Some(replacement) => replacement.commit().map_err(|error| io_error(&error, path))?,
-            None => write_in_place(path, links, mode, expected, &bytes)?,
+            None => write_in_place(at, mode, expected, &bytes)?,
         }
         drop(writes);
         let hash = self.if_match.map(|_| ContentHash(Sha256::digest(&bytes[..]).into()));
@@ -307,31 +313,39 @@ impl Expected {
     }
 }
 
-fn write_in_place(
-    path: &Path,
+/// Finds what is to be written. To compare it, the client must also be allowed to read it.
+fn find<'a>(
+    guard: &PathGuard,
+    path: &'a Path,
     links: Links,
-    mode: Mode,
     expected: Expected,
-    bytes: &[u8],
-) -> Result<(), RpcError> {
+) -> Result<Located<'a>, RpcError> {
+    let at = guard.target(path, links, FileAccess::Write);
+    if !matches!(expected, Expected::Content(_)) {
+        return at;
+    }
+    at.and_then(|at| guard.target(path, links, FileAccess::Read).map(|_| at)).map_err(|error| {
+        match error.kind {
+            ErrorKind::NotFound => changed(path, "the file does not exist"),
+            _ => error,
+        }
+    })
+}
+
+fn write_in_place(at: &Located<'_>, mode: Mode, expected: Expected, bytes: &[u8]) -> Result<(), RpcError> {
+    let path = at.path();
     let mut file = if expected == Expected::Nothing {
-        open::create(path, links, OFlags::WRONLY | OFlags::EXCL, mode)
-            .map_err(|error| not_absent(path, error))?
+        open::create(at, OFlags::WRONLY | OFlags::EXCL, mode).map_err(|error| not_absent(path, error))?
     } else {
-        open::for_writing(path, links, OFlags::WRONLY, mode)?
+        open::for_writing(at, OFlags::WRONLY, mode)?
     };
     file.set_len(0).and_then(|()| file.write_all(bytes)).map_err(|error| io_error(&error, path))
 }
 
 /// Writes the new contents beside the old ones.
-fn prepare(
-    path: &Path,
-    links: Links,
-    mode: Mode,
-    expected: Expected,
-    bytes: &[u8],
-) -> Result<Replacement, RpcError> {
-    let replacement = Replacement::begin(path, links, mode)?;
+fn prepare(at: &Located<'_>, mode: Mode, expected: Expected, bytes: &[u8]) -> Result<Replacement, RpcError> {
+    let path = at.path();
+    let replacement = Replacement::begin(at, mode)?;
     if expected == Expected::Nothing && replacement.has_predecessor() {
         return Err(changed(path, "the file exists"));
     }
@@ -352,13 +366,9 @@ fn not_absent(path: &Path, error: RpcError) -> RpcError {
 }
 
 /// Compares the current contents with what the writer expects.
-fn check_content(
-    path: &Path,
-    links: Links,
-    expected: ContentHash,
-    wanted: &CancelCheck,
-) -> Result<(), RpcError> {
-    let (mut file, _) = open::for_reading(path, links).map_err(|error| match error.kind {
+fn check_content(at: &Located<'_>, expected: ContentHash, wanted: &CancelCheck) -> Result<(), RpcError> {
+    let path = at.path();
+    let (mut file, _) = open::for_reading(at).map_err(|error| match error.kind {
         ErrorKind::NotFound => changed(path, "the file does not exist"),
         _ => error,
     })?;
@@ -377,9 +387,10 @@ impl FileWork for wire::HashFile {
         PathAccess::reads(&self.path)
     }
 
-    fn run(&self, wanted: &CancelCheck) -> Result<wire::FileHash, RpcError> {
+    fn run(&self, guard: &PathGuard, wanted: &CancelCheck) -> Result<wire::FileHash, RpcError> {
         let path = native(&self.path)?;
-        let (mut file, size) = open::for_reading(path, self.follow_symlinks.into())?;
+        let at = guard.target(path, self.follow_symlinks.into(), FileAccess::Read)?;
+        let (mut file, size) = open::for_reading(&at)?;
         let hashed = file
             .seek(SeekFrom::Start(self.offset))
             .and_then(|_| hash(&mut file, self.len.unwrap_or(u64::MAX), wanted))

@@ -25,7 +25,7 @@ use rustix::{
 };
 
 use super::{
-    FileCalls, JobGuards, PathAccess, PathLock, io_error, native,
+    FileCalls, JobGuards, PathAccess, PathGuard, PathLock, io_error, native,
     open::{self, Links},
     replace::Replacement,
 };
@@ -33,6 +33,7 @@ use crate::{
     context::CallContext,
     host::Host,
     outbox::{ConnectionId, Responder},
+    scope::FileAccess,
 };
 
 /// The longest id of a handle, in bytes.
@@ -125,8 +126,9 @@ impl FileCalls {
             Ok(lock) => lock,
             Err(error) => return responder.error(&error),
         };
+        let guard = self.guard.clone();
         self.run_job(context, id, lock, move |guards| {
-            let result = open(&request).map(|opened| {
+            let result = open(&request, &guard).map(|opened| {
                 opening.done(opened);
                 wire::OpenReply { handle_id: request.handle_id }
             });
@@ -371,22 +373,27 @@ impl Handle {
     }
 }
 
-fn open(request: &wire::Open) -> Result<OpenFile, RpcError> {
+fn open(request: &wire::Open, guard: &PathGuard) -> Result<OpenFile, RpcError> {
     let (path, mode) = (native(&request.path)?, open::create_mode(request.create_mode)?);
+    let to_write = || guard.target(path, Links::Follow, FileAccess::Write);
     match request.mode {
-        OpenMode::Read => Ok(OpenFile::Reading(open::for_reading(path, Links::Follow)?.0)),
+        OpenMode::Read => {
+            let at = guard.target(path, Links::Follow, FileAccess::Read)?;
+            Ok(OpenFile::Reading(open::for_reading(&at)?.0))
+        }
         OpenMode::Replace if request.atomic => {
-            Ok(OpenFile::Replacing(Mutex::new(Some(Replacement::begin(path, Links::Follow, mode)?))))
+            Ok(OpenFile::Replacing(Mutex::new(Some(Replacement::begin(&to_write()?, mode)?))))
         }
         OpenMode::Replace => {
-            let file = open::for_writing(path, Links::Follow, OFlags::WRONLY, mode)?;
+            let file = open::for_writing(&to_write()?, OFlags::WRONLY, mode)?;
             file.set_len(0).map_err(|error| io_error(&error, path))?;
             Ok(OpenFile::Writing(file))
         }
-        OpenMode::Write if request.exclusive => Ok(OpenFile::Writing(open::exclusively(path, mode)?)),
-        OpenMode::Write => {
-            Ok(OpenFile::Writing(open::for_writing(path, Links::Follow, OFlags::WRONLY, mode)?))
+        OpenMode::Write if request.exclusive => {
+            let at = guard.entry(path, Links::Follow, FileAccess::Write)?;
+            Ok(OpenFile::Writing(open::exclusively(&at, mode)?))
         }
+        OpenMode::Write => Ok(OpenFile::Writing(open::for_writing(&to_write()?, OFlags::WRONLY, mode)?)),
     }
 }
 

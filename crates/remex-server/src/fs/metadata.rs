@@ -1,43 +1,42 @@
 //! Metadata of a path: kind, size, times, owner, mode.
 
-use std::{os::fd::AsFd, path::Path};
+use std::os::fd::AsFd;
 
 use remex_proto::{RpcError, fs as wire};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Statx, StatxFlags, StatxTimestamp, readlinkat, statx},
+    fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, readlinkat, statx},
     io::Errno,
     path::Arg,
 };
 
-use super::{FileWork, PathAccess, io_error, native, nofollow, open::Links};
+use super::{FileWork, PathAccess, PathGuard, io_error, native, open::Links};
+use crate::{nofollow, scope::FileAccess};
 
 impl FileWork for wire::GetMetadata {
     fn access(&self) -> Result<PathAccess, RpcError> {
         PathAccess::reads(&self.path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::Metadata, RpcError> {
+    fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<wire::Metadata, RpcError> {
         let path = native(&self.path)?;
-        match Links::from(self.follow_symlinks) {
-            Links::Follow => of_target(path).map_err(|error| io_error(&error.into(), path)),
-            Links::Refuse => {
-                let metadata = nofollow::find(path)
-                    .and_then(|parent| Ok(of_entry(&parent.directory, &parent.name)?))
-                    .map_err(|error| io_error(&error, path))?;
-                if metadata.is_symlink { Err(nofollow::refusal(path)) } else { Ok(metadata) }
-            }
+        let failed = |error: Errno| io_error(&error.into(), path);
+        let links = Links::from(self.follow_symlinks);
+        let at = guard.entry(path, links, FileAccess::Read)?;
+        let own = of_entry(at.directory(), at.name()).map_err(failed)?;
+        if !own.is_symlink {
+            return Ok(own);
         }
+        if links == Links::Refuse {
+            return Err(nofollow::refusal(path));
+        }
+        let at = guard.target(path, links, FileAccess::Read)?;
+        let flags = match at.links_from_here() {
+            Links::Follow => AtFlags::empty(),
+            Links::Refuse => AtFlags::SYMLINK_NOFOLLOW,
+        };
+        let target = describe(&stat(at.directory(), at.name(), flags).map_err(failed)?);
+        Ok(wire::Metadata { is_symlink: true, link_target: own.link_target, ..target })
     }
-}
-
-/// Returns the metadata of what a path leads to.
-fn of_target(path: &Path) -> Result<wire::Metadata, Errno> {
-    let own = of_entry(CWD, path)?;
-    if !own.is_symlink {
-        return Ok(own);
-    }
-    let target = describe(&stat(CWD, path, AtFlags::empty())?);
-    Ok(wire::Metadata { is_symlink: true, link_target: own.link_target, ..target })
 }
 
 /// Returns the metadata of the entry itself, even if it is a link.

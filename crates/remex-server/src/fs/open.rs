@@ -17,7 +17,7 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{io_error, nofollow};
+use super::{guard::Located, io_error};
 
 /// How many times a file may be moved away while it is being opened.
 const MOVES: usize = 16;
@@ -29,6 +29,16 @@ pub(super) enum Links {
     Refuse,
 }
 
+impl Links {
+    /// Returns the flag for opening a name.
+    pub(super) fn open_flags(self) -> OFlags {
+        match self {
+            Links::Follow => OFlags::empty(),
+            Links::Refuse => OFlags::NOFOLLOW,
+        }
+    }
+}
+
 impl From<Option<bool>> for Links {
     fn from(follow: Option<bool>) -> Self {
         if follow.unwrap_or(true) { Links::Follow } else { Links::Refuse }
@@ -36,10 +46,10 @@ impl From<Option<bool>> for Links {
 }
 
 /// Opens a regular file for reading; also returns its size.
-pub(super) fn for_reading(path: &Path, links: Links) -> Result<(File, u64), RpcError> {
-    let found = look(path, links)?;
-    check(&found.stat, path, links)?;
-    let file = readable(&found.descriptor, &found.stat).map_err(|error| io_error(&error, path))?;
+pub(super) fn for_reading(at: &Located<'_>) -> Result<(File, u64), RpcError> {
+    let found = look(at)?;
+    check(&found.stat, at.path(), at.links())?;
+    let file = readable(&found.descriptor, &found.stat).map_err(|error| io_error(&error, at.path()))?;
     Ok((file, u64::try_from(found.stat.st_size).unwrap_or(0)))
 }
 
@@ -56,40 +66,37 @@ pub(super) fn create_mode(wanted: Option<u32>) -> Result<Mode, RpcError> {
 }
 
 /// Opens a regular file with `access`, or creates it; existing contents stay.
-pub(super) fn for_writing(path: &Path, links: Links, access: OFlags, mode: Mode) -> Result<File, RpcError> {
-    let found = match look(path, links) {
-        Err(error) if error.kind == ErrorKind::NotFound => return create(path, links, access, mode),
+pub(super) fn for_writing(at: &Located<'_>, access: OFlags, mode: Mode) -> Result<File, RpcError> {
+    let found = match look(at) {
+        Err(error) if error.kind == ErrorKind::NotFound => return create(at, access, mode),
         found => found?,
     };
-    check_writable(&found.stat, path, links)?;
-    reopen(&found.descriptor, access).map_err(|error| io_error(&error, path))
+    check_writable(&found.stat, at.path(), at.links())?;
+    reopen(&found.descriptor, access).map_err(|error| io_error(&error, at.path()))
 }
 
 /// Creates a file that did not exist a moment ago, or opens one created in the meantime, unless `access`
 /// excludes that.
-pub(super) fn create(path: &Path, links: Links, access: OFlags, mode: Mode) -> Result<File, RpcError> {
+pub(super) fn create(at: &Located<'_>, access: OFlags, mode: Mode) -> Result<File, RpcError> {
     // A FIFO created there in the meantime does not block, and is refused below.
     let flags = access | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let created = match links {
-        Links::Follow => openat(CWD, path, flags, mode).map_err(io::Error::from),
-        Links::Refuse => nofollow::find(path)
-            .and_then(|parent| Ok(openat(&parent.directory, &parent.name, flags | OFlags::NOFOLLOW, mode)?)),
-    };
-    let descriptor = created.map_err(|error| io_error(&error, path))?;
-    check_writable(&stat(&descriptor, path)?, path, links)?;
+    let descriptor = openat(at.directory(), at.name(), flags | at.open_flags(), mode)
+        .map_err(|error| io_error(&error.into(), at.path()))?;
+    check_writable(&stat(&descriptor, at.path())?, at.path(), at.links())?;
     Ok(File::from(descriptor))
 }
 
 /// Opens or creates a file that belongs to this user alone, and locks it until it is closed.
-pub(super) fn exclusively(path: &Path, mode: Mode) -> Result<File, RpcError> {
+pub(super) fn exclusively(at: &Located<'_>, mode: Mode) -> Result<File, RpcError> {
+    let path = at.path();
     for _ in 0..MOVES {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match openat(CWD, path, flags, Mode::empty()) {
+        let file = match openat(at.directory(), at.name(), flags, Mode::empty()) {
             Ok(found) => {
                 check_alone(&stat(&found, path)?, path)?;
                 reopen(&found, OFlags::WRONLY).map_err(|error| io_error(&error, path))?
             }
-            Err(Errno::NOENT) => match create(path, Links::Follow, OFlags::WRONLY | OFlags::EXCL, mode) {
+            Err(Errno::NOENT) => match create(at, OFlags::WRONLY | OFlags::EXCL, mode) {
                 Err(error) if error.kind == ErrorKind::AlreadyExists => continue,
                 created => created?,
             },
@@ -102,7 +109,7 @@ pub(super) fn exclusively(path: &Path, mode: Mode) -> Result<File, RpcError> {
         }
         let locked = stat(&file, path)?;
         // Its previous holder may have moved it into place.
-        let there = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+        let there = statat(at.directory(), at.name(), AtFlags::SYMLINK_NOFOLLOW);
         if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (locked.st_dev, locked.st_ino)) {
             check_alone(&locked, path)?;
             return Ok(file);
@@ -136,17 +143,12 @@ struct Found {
     stat: Stat,
 }
 
-/// Inspects what exists at a path without opening it.
-fn look(path: &Path, links: Links) -> Result<Found, RpcError> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let descriptor = match links {
-        Links::Follow => openat(CWD, path, flags, Mode::empty()).map_err(io::Error::from),
-        Links::Refuse => nofollow::find(path).and_then(|parent| {
-            Ok(openat(&parent.directory, &parent.name, flags | OFlags::NOFOLLOW, Mode::empty())?)
-        }),
-    };
-    let descriptor = descriptor.map_err(|error| io_error(&error, path))?;
-    let stat = stat(&descriptor, path)?;
+/// Inspects what exists there without opening it.
+fn look(at: &Located<'_>) -> Result<Found, RpcError> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | at.open_flags();
+    let descriptor = openat(at.directory(), at.name(), flags, Mode::empty())
+        .map_err(|error| io_error(&error.into(), at.path()))?;
+    let stat = stat(&descriptor, at.path())?;
     Ok(Found { descriptor, stat })
 }
 

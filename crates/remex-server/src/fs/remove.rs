@@ -7,7 +7,6 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
-    path::Path,
 };
 
 use remex_proto::{ErrorKind, RpcError, call::Empty, fs as wire};
@@ -17,20 +16,21 @@ use rustix::{
 };
 
 use super::{
-    CancelCheck, FileWork, PathAccess,
+    CancelCheck, FileWork, PathAccess, PathGuard,
     descent::{self, Descent},
     entry_lock::DirectoryEntry,
+    guard::Located,
     io_error, names, native,
-    nofollow::{self, OpenParent},
     open::{Links, file_type},
 };
+use crate::nofollow::{self, OpenParent};
 
 impl FileWork for wire::Remove {
     fn access(&self) -> Result<PathAccess, RpcError> {
         PathAccess::writes(&self.path)
     }
 
-    fn run(&self, wanted: &CancelCheck) -> Result<Empty, RpcError> {
+    fn run(&self, guard: &PathGuard, wanted: &CancelCheck) -> Result<Empty, RpcError> {
         let path = native(&self.path)?;
         let links = Links::from(self.follow_symlinks);
         let recursive = self.recursive.unwrap_or(true);
@@ -42,7 +42,12 @@ impl FileWork for wire::Remove {
             return Err(RpcError::new(ErrorKind::InvalidInput, "path must name an entry")
                 .with_hint("the root and `..` cannot be removed; name what is in them"));
         }
-        let found = open_parent(path, links).and_then(|parent| {
+        let is_absent = |error: &RpcError| error.kind == ErrorKind::NotFound && self.force.unwrap_or(true);
+        let at = match guard.change(path, links) {
+            Err(error) if is_absent(&error) => return Ok(Empty {}),
+            at => at?,
+        };
+        let found = open_parent(at).and_then(|parent| {
             let stat = statat(&parent.directory, &parent.name, AtFlags::SYMLINK_NOFOLLOW)?;
             Ok((parent, file_type(&stat)))
         });
@@ -57,20 +62,19 @@ impl FileWork for wire::Remove {
                 .map_err(io::Error::from),
             Err(error) => Err(error),
         };
-        match removed {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.force.unwrap_or(true) => {
-                Ok(Empty {})
-            }
-            removed => removed.map(|()| Empty {}).map_err(|error| io_error(&error, path)),
+        match removed.map_err(|error| io_error(&error, path)) {
+            Err(error) if is_absent(&error) => Ok(Empty {}),
+            removed => removed.map(|()| Empty {}),
         }
     }
 }
 
 /// Opens the directory that contains the entry to remove.
-fn open_parent(path: &Path, links: Links) -> io::Result<OpenParent> {
-    if links == Links::Refuse {
-        return nofollow::find(path);
-    }
+fn open_parent(at: Located<'_>) -> io::Result<OpenParent> {
+    let path = match at.into_parent() {
+        Ok(parent) => return Ok(parent),
+        Err(path) => path,
+    };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory: OwnedFd = openat(CWD, path.parent().unwrap_or(path), flags, Mode::empty())?;
     Ok(OpenParent { directory, name: path.file_name().unwrap_or(OsStr::new(".")).to_owned() })

@@ -11,7 +11,7 @@ use std::{
         fd::{AsRawFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use remex_proto::RpcError;
@@ -23,11 +23,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{
-    entry_lock::DirectoryEntry,
-    io_error, nofollow,
-    open::{self, Links},
-};
+use super::{entry_lock::DirectoryEntry, guard::Located, io_error, open};
 
 /// The kernel's limit on links in a path.
 const MAX_LINKS: usize = 40;
@@ -52,13 +48,13 @@ struct Predecessor {
 }
 
 impl Replacement {
-    /// Starts to replace the regular file at `path`, or to create it with `mode`.
-    pub(super) fn begin(path: &Path, links: Links, mode: Mode) -> Result<Self, RpcError> {
-        let failed = |error: io::Error| io_error(&error, path);
-        let (directory, name) = open_parent(path, links).map_err(failed)?;
+    /// Starts to replace a regular file, or to create it with `mode`.
+    pub(super) fn begin(at: &Located<'_>, mode: Mode) -> Result<Self, RpcError> {
+        let failed = |error: io::Error| io_error(&error, at.path());
+        let (directory, name) = open_parent(at).map_err(failed)?;
         let predecessor = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
-                open::check_writable(&stat, path, links)?;
+                open::check_writable(&stat, at.path(), at.links())?;
                 Some(Predecessor {
                     mode: Mode::from_raw_mode(stat.st_mode),
                     uid: Uid::from_raw(stat.st_uid),
@@ -154,12 +150,11 @@ impl Drop for Replacement {
 }
 
 /// Returns the directory and name of the file to replace, after following all links if they are followed.
-pub(super) fn open_parent(path: &Path, links: Links) -> io::Result<(OwnedFd, OsString)> {
-    if links == Links::Refuse {
-        let parent = nofollow::find(path)?;
-        return Ok((parent.directory, parent.name));
+pub(super) fn open_parent(at: &Located<'_>) -> io::Result<(OwnedFd, OsString)> {
+    if let Some(parent) = at.parent() {
+        return Ok((parent.directory.try_clone()?, parent.name.clone()));
     }
-    let mut path = path.to_owned();
+    let mut path = at.path().to_owned();
     for _ in 0..=MAX_LINKS {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Errno::ISDIR.into());
@@ -197,7 +192,8 @@ fn temporary_name() -> io::Result<OsString> {
 mod tests {
     use std::{fs, io::Write as _};
 
-    use super::*;
+    use super::{super::guard::PathGuard, *};
+    use crate::{fs::open::Links, scope::FileAccess};
 
     #[test]
     fn a_new_file_never_replaces_an_existing_one() {
@@ -205,7 +201,8 @@ mod tests {
         for is_named in [false, true] {
             let path = directory.path().join(format!("new-{is_named}"));
             let begin = || {
-                let mut new = Replacement::begin(&path, Links::Follow, Mode::from_raw_mode(0o600)).unwrap();
+                let at = PathGuard::default().target(&path, Links::Follow, FileAccess::Write).unwrap();
+                let mut new = Replacement::begin(&at, Mode::from_raw_mode(0o600)).unwrap();
                 if is_named && new.temporary.is_none() {
                     let name = temporary_name().unwrap();
                     new.link(&name).unwrap();

@@ -8,19 +8,17 @@ use std::{
 };
 
 use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
-use rustix::{
-    fs::{AtFlags, CWD, FileType, statat},
-    io::Errno,
-};
+use rustix::{fs::FileType, io::Errno};
 
 use super::{
-    AnswerSize, FileWork, PathAccess,
+    AnswerSize, FileWork, PathAccess, PathGuard,
     descent::{self, Identity},
     io_error,
     names::{self, Smallest},
     native,
-    open::{Links, file_type},
+    open::Links,
 };
+use crate::scope::FileAccess;
 
 const MAX_DEPTH: u64 = 64;
 const MAX_DIRECTORIES: u64 = 10_000;
@@ -40,17 +38,18 @@ impl FileWork for wire::Walk {
         PathAccess::looks(&self.path)
     }
 
-    fn run(&self, _wanted: &super::CancelCheck) -> Result<wire::WalkReply, RpcError> {
+    fn run(&self, guard: &PathGuard, _wanted: &super::CancelCheck) -> Result<wire::WalkReply, RpcError> {
         let path = native(&self.path)?;
         let failed = |error: Errno| io_error(&error.into(), path);
-        let root = statat(CWD, path, AtFlags::empty()).map_err(failed)?;
-        let own = if self.options.follow_directory_symlinks {
-            root
+        let at = guard.target(path, Links::Follow, FileAccess::Read)?;
+        let root = at.stat().map_err(failed)?;
+        let kind = if self.options.follow_directory_symlinks {
+            FileType::from_raw_mode(root.st_mode)
         } else {
-            statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?
+            guard.entry(path, Links::Follow, FileAccess::Read)?.kind().map_err(failed)?
         };
-        let mut walker = Walker::new(&self.options);
-        if file_type(&own) == FileType::Directory {
+        let mut walker = Walker::new(&self.options, guard);
+        if kind == FileType::Directory {
             walker.enqueue(path.to_owned(), 0, (root.st_dev, root.st_ino));
             walker.walk();
         }
@@ -93,6 +92,7 @@ enum EntryKind {
 /// A walk in progress.
 struct Walker<'a> {
     options: &'a wire::WalkOptions,
+    guard: &'a PathGuard,
     queue: VecDeque<PendingDirectory>,
     /// Number of directories queued so far.
     directories: u64,
@@ -105,9 +105,10 @@ struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    fn new(options: &'a wire::WalkOptions) -> Self {
+    fn new(options: &'a wire::WalkOptions, guard: &'a PathGuard) -> Self {
         Self {
             options,
+            guard,
             queue: VecDeque::new(),
             directories: 0,
             seen: HashSet::new(),
@@ -121,7 +122,7 @@ impl<'a> Walker<'a> {
         while let Some(directory) = self.queue.pop_front() {
             let proceeds = match self.read(&directory.path) {
                 Ok(found) => self.list(&directory, found),
-                Err(error) => self.fail(directory.path, error.to_string()),
+                Err(error) => self.fail(directory.path, error.message),
             };
             if proceeds.is_none() {
                 self.reply.truncated = true;
@@ -131,10 +132,17 @@ impl<'a> Walker<'a> {
     }
 
     /// Reads a directory; if it has more entries than may be visited, returns the first ones and one more.
-    fn read(&self, path: &Path) -> io::Result<Vec<(OsString, EntryKind)>> {
+    fn read(&self, path: &Path) -> Result<Vec<(OsString, EntryKind)>, RpcError> {
+        let failed = |error: io::Error| io_error(&error, path);
         let follow = self.options.follow_directory_symlinks;
-        let links = if follow { Links::Follow } else { Links::Refuse };
-        let directory = descent::open(CWD, path, links)?;
+        let (at, links) = if follow {
+            let at = self.guard.target(path, Links::Follow, FileAccess::Read)?;
+            let links = at.links_from_here();
+            (at, links)
+        } else {
+            (self.guard.entry(path, Links::Follow, FileAccess::Read)?, Links::Refuse)
+        };
+        let directory = descent::open(at.directory(), at.name(), links).map_err(failed)?;
         let limit = usize::try_from(self.entries_left.saturating_add(1)).unwrap_or(usize::MAX);
         let mut found = Smallest::new(limit);
         names::for_each(&directory, |name, kind| {
@@ -143,20 +151,19 @@ impl<'a> Walker<'a> {
                 // Only links can lead to a directory twice.
                 FileType::Directory if !follow => EntryKind::Directory((0, 0)),
                 FileType::Directory | FileType::Symlink if follow => {
-                    match statat(&directory, name, AtFlags::empty()) {
-                        Ok(stat) if file_type(&stat) == FileType::Directory => {
-                            EntryKind::Directory((stat.st_dev, stat.st_ino))
-                        }
-                        Ok(_) => EntryKind::Other,
+                    match self.guard.kind_of_target(&at, &directory, names::os_str(name)) {
+                        Some((FileType::Directory, identity)) => EntryKind::Directory(identity),
+                        Some(_) => EntryKind::Other,
                         // Broken links are treated as absent.
-                        Err(_) => return Ok(()),
+                        None => return Ok(()),
                     }
                 }
                 _ => EntryKind::Other,
             };
             found.push(names::os_str(name), what);
             Ok::<_, Errno>(())
-        })?;
+        })
+        .map_err(|error| failed(error.into()))?;
         Ok(found.into_sorted().0)
     }
 

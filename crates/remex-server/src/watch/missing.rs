@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::tree::metadata;
+use super::tree::{is_directory, stat};
 use crate::watcher::{DirectoryId, SharedWatcher, Subscription, WatchError};
 
 /// Paths in one request; beyond it, the client has to poll.
@@ -29,12 +29,12 @@ impl Plan {
         }
         let mut plan = Plan { paths: BTreeSet::new(), directories: BTreeMap::new() };
         for path in missing {
-            let reached = plan.approach(path).filter(|reached| matches!(metadata(reached), Ok(None)))?;
+            let reached = plan.approach(path).filter(|reached| matches!(stat(reached), Ok(None)))?;
             plan.paths.insert(reached);
         }
         if let Some(present) = present {
             let reached = plan.approach(present).filter(|reached| reached == present)?;
-            metadata(&reached).ok()??;
+            stat(&reached).ok()??;
             plan.paths.insert(reached);
         }
         Some(plan)
@@ -45,7 +45,7 @@ impl Plan {
         let matters = |directory: &Path| self.paths.iter().any(|reached| reached.parent() == Some(directory));
         self.directories.iter().all(|(directory, id)| {
             match watcher.watch_directory(subscription, directory, *id) {
-                Ok(()) => true,
+                Ok(_) => true,
                 Err(WatchError::NotFound | WatchError::Unsubscribed) => false,
                 Err(WatchError::LimitReached(error)) => {
                     tracing::warn!(error = %error.message, "missing paths are not watched");
@@ -70,9 +70,9 @@ impl Plan {
             if parts.peek().is_none() {
                 break;
             }
-            match metadata(&reached).ok()? {
-                Some(metadata) if metadata.is_dir() => {
-                    self.directories.insert(reached.clone(), DirectoryId::from(&metadata));
+            match stat(&reached).ok()? {
+                Some(stat) if is_directory(&stat) => {
+                    self.directories.insert(reached.clone(), DirectoryId::from(&stat));
                 }
                 Some(_) => return None,
                 None => break,

@@ -1,16 +1,22 @@
 //! Watches every directory of a tree. Runs on file threads, because any directory may hang.
 
 use std::{
-    fs::{self, Metadata},
+    ffi::OsStr,
     io,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use remex_proto::RpcError;
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Stat, statat},
+    io::Errno,
+};
 
 use crate::{
     io_error::io_error,
+    nofollow,
     watcher::{Depth, DirectoryId, Rescan, SharedWatcher, Subscription, WatchError, WatchScope},
 };
 
@@ -33,7 +39,7 @@ pub(super) fn begin(watcher: &SharedWatcher, subscription: &Arc<Subscription>) -
         Ok(()) => Ok(()),
         Err(WatchError::NotFound) => {
             let WatchScope::Tree { root, .. } = &subscription.scope else { return Ok(()) };
-            Err(io_error(&io::Error::from(rustix::io::Errno::NOENT), root))
+            Err(io_error(&io::Error::from(Errno::NOENT), root))
         }
         // The client no longer waits for an answer.
         Err(WatchError::Unsubscribed) => Ok(()),
@@ -53,7 +59,7 @@ pub(super) fn scan(watcher: &SharedWatcher, subscription: &Arc<Subscription>, wo
     let reappeared = work
         .removals
         .iter()
-        .filter(|removal| removal.path.symlink_metadata().is_ok() && subscription.on_reappeared(removal));
+        .filter(|removal| nofollow::stat(&removal.path).is_ok() && subscription.on_reappeared(removal));
     let reappeared: Vec<PathBuf> = reappeared.map(|removal| removal.path.clone()).collect();
     subscription.confirm(&work.removals);
     for path in work.fresh.into_iter().chain(reappeared) {
@@ -86,18 +92,18 @@ fn watch_root(
     let WatchScope::Tree { root, depth } = &subscription.scope else { return Ok(()) };
     let ancestors: Vec<&Path> = root.ancestors().skip(1).collect();
     for directory in ancestors.into_iter().rev() {
-        let Some(metadata) = metadata(directory)? else { return Err(WatchError::NotFound) };
-        match watcher.watch_directory(subscription, directory, DirectoryId::from(&metadata)) {
+        let Some(stat) = stat(directory)? else { return Err(WatchError::NotFound) };
+        match watcher.watch_directory(subscription, directory, DirectoryId::from(&stat)) {
             // An ancestor with search permission but no read permission is tolerated.
-            Ok(()) | Err(WatchError::Failed(_)) => {}
+            Ok(_) | Err(WatchError::Failed(_)) => {}
             Err(error) => return Err(error),
         }
     }
-    let Some(metadata) = metadata(root)? else { return Err(WatchError::NotFound) };
+    let Some(stat) = stat(root)? else { return Err(WatchError::NotFound) };
     if discovery == Discovery::New {
         subscription.on_found(root);
     }
-    if !metadata.is_dir() {
+    if !is_directory(&stat) {
         return Ok(());
     }
     match depth {
@@ -133,33 +139,46 @@ fn watch_and_list(
     directory: &Path,
     discovery: Discovery,
 ) -> Result<Vec<PathBuf>, WatchError> {
-    let Some(metadata) = metadata(directory)?.filter(Metadata::is_dir) else { return Ok(Vec::new()) };
-    watcher.watch_directory(subscription, directory, DirectoryId::from(&metadata))?;
+    let Some(stat) = stat(directory)?.filter(is_directory) else { return Ok(Vec::new()) };
+    let opened = watcher.watch_directory(subscription, directory, DirectoryId::from(&stat))?;
     // Listed after it is watched, so that no later change is missed.
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(WatchError::NotFound),
-        Err(error) => return Err(WatchError::Failed(io_error(&error, directory))),
-    };
+    let entries =
+        Dir::read_from(&opened).map_err(|error| WatchError::Failed(io_error(&error.into(), directory)))?;
     let mut directories = Vec::new();
     for entry in entries.flatten() {
-        if discovery == Discovery::New {
-            subscription.on_found(&entry.path());
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
         }
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            directories.push(entry.path());
+        let path = directory.join(OsStr::from_bytes(name.to_bytes()));
+        if discovery == Discovery::New {
+            subscription.on_found(&path);
+        }
+        let is_directory = match entry.file_type() {
+            FileType::Unknown => {
+                statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| is_directory(&stat))
+            }
+            kind => kind == FileType::Directory,
+        };
+        if is_directory {
+            directories.push(path);
         }
     }
     Ok(directories)
 }
 
-/// Returns metadata without following a link; `None` if nothing exists.
-pub(super) fn metadata(path: &Path) -> Result<Option<Metadata>, WatchError> {
-    match path.symlink_metadata() {
-        Ok(metadata) => Ok(Some(metadata)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
-        Err(error) => Err(WatchError::Failed(io_error(&error, path))),
+/// Returns metadata without following any link; `None` if nothing exists.
+pub(super) fn stat(path: &Path) -> Result<Option<Stat>, WatchError> {
+    match nofollow::stat(path) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) => match Errno::from_io_error(&error) {
+            // A link among its parents has taken the place of a directory.
+            Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            _ => Err(WatchError::Failed(io_error(&error, path))),
+        },
     }
+}
+
+pub(super) fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }

@@ -8,21 +8,24 @@ use std::{
 };
 
 use remex_proto::{ErrorKind, RpcError};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat},
+    io::Errno,
+};
 
 /// An open parent directory and the name of an entry in it.
 #[derive(Debug)]
-pub(super) struct OpenParent {
-    pub(super) directory: OwnedFd,
+pub(crate) struct OpenParent {
+    pub(crate) directory: OwnedFd,
     /// `.` for the root.
-    pub(super) name: OsString,
+    pub(crate) name: OsString,
 }
 
 /// Opens the directory that contains the last component of `path`.
 ///
 /// Search permission on the parents suffices. A link among them fails with "not a directory", like anything
 /// else that is not a directory.
-pub(super) fn find(path: &Path) -> io::Result<OpenParent> {
+pub(crate) fn find(path: &Path) -> io::Result<OpenParent> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = openat(CWD, "/", flags, Mode::empty())?;
     let mut names = path.components().filter_map(|component| match component {
@@ -38,8 +41,32 @@ pub(super) fn find(path: &Path) -> io::Result<OpenParent> {
     Ok(OpenParent { directory, name: name.to_owned() })
 }
 
+/// Opens what `path` names; a link anywhere in it fails with "too many levels of symbolic links" or "not a
+/// directory".
+pub(crate) fn open(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // An old kernel, or a filter on system calls that does not know this one.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let place = find(path)?;
+            Ok(openat(&place.directory, &place.name, flags, Mode::empty())?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// Returns the metadata of what `path` names, which may itself be a link; links among its parents are not
+/// followed.
+pub(crate) fn stat(path: &Path) -> io::Result<Stat> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?);
+    };
+    let directory = open(parent, OFlags::PATH | OFlags::DIRECTORY)?;
+    Ok(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
 /// Returns the error for a link as the last component, for which the base dialect has its own message.
-pub(super) fn refusal(path: &Path) -> RpcError {
+pub(crate) fn refusal(path: &Path) -> RpcError {
     RpcError::new(ErrorKind::SymbolicLink, "path contains a symbolic link")
         .with_code(ErrorKind::InvalidInput.code())
         .with_hint(format!("`{}` is a symbolic link; name its target, or follow links", path.display()))

@@ -1,0 +1,307 @@
+//! Confines the file requests of a credential to the paths in its scopes.
+//!
+//! Every path of a request becomes a [`Located`], and system calls use that instead of the path. Without path
+//! limits, it is the path itself. With them, it is a name in an open directory that a walk from the root has
+//! reached through allowed paths only, and links are not followed from there: nothing that is moved or replaced
+//! by a link meanwhile can redirect the request. Start at [`PathGuard`].
+
+mod limits;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    ffi::OsStr,
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use remex_proto::{ErrorKind, RpcError};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, OFlags, Stat, statat},
+    io::Errno,
+};
+
+use super::{io_error, open::Links};
+use crate::{
+    nofollow::{self, OpenParent},
+    scope::{FileAccess, Permission, Scopes},
+};
+use limits::{Judgement, PathLimits};
+use resolve::{Arrival, Rules, Stop, Walk};
+
+/// Where the file requests of a connection may go.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PathGuard {
+    /// `None` without path limits.
+    limits: Option<Arc<Limited>>,
+}
+
+#[derive(Debug)]
+struct Limited {
+    scopes: Arc<Scopes>,
+    /// Resolved by the first request, on a file thread.
+    limits: OnceLock<PathLimits>,
+}
+
+/// Where a path of a request leads.
+#[derive(Debug)]
+pub(super) struct Located<'a> {
+    path: &'a Path,
+    links: Links,
+    at: At,
+}
+
+#[derive(Debug)]
+enum At {
+    /// The path itself.
+    Path,
+    /// A name in a directory that was reached without following links.
+    Entry(OpenParent),
+    /// A name in a directory that was reached through allowed paths only.
+    Judged(Arrival),
+}
+
+impl PathGuard {
+    pub(crate) fn new(scopes: &Arc<Scopes>) -> Self {
+        let limited = || Arc::new(Limited { scopes: Arc::clone(scopes), limits: OnceLock::new() });
+        PathGuard { limits: scopes.has_path_limits().then(limited) }
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limits.is_some()
+    }
+
+    /// Refuses a method whose paths the guard does not see.
+    pub(crate) fn check_unlimited(&self, method: &str) -> Result<(), RpcError> {
+        if self.limits.is_none() {
+            return Ok(());
+        }
+        let word = Permission::FilesRead.word();
+        let message = format!(
+            "`{method}` needs the scope `{word}` without a path, which this credential does not have"
+        );
+        Err(RpcError::new(ErrorKind::PermissionDenied, message).with_hint("use a credential with that scope"))
+    }
+
+    /// Finds what a path leads to, which may be missing. Links are followed or refused in the whole path.
+    pub(super) fn target<'a>(
+        &self,
+        path: &'a Path,
+        links: Links,
+        access: FileAccess,
+    ) -> Result<Located<'a>, RpcError> {
+        let at = match (&self.limits, links) {
+            (None, Links::Follow) => At::Path,
+            (None, Links::Refuse) => At::Entry(nofollow::find(path).map_err(|error| io_error(&error, path))?),
+            (Some(limited), _) => {
+                let arrival = limited.walk(path, Rules { parents: links, last: links }, access)?;
+                limited.check(&arrival, path, access)?;
+                At::Judged(arrival)
+            }
+        };
+        Ok(Located { path, links, at })
+    }
+
+    /// Finds the entry that a path names, even if that is a link. `links` is about its parents.
+    pub(super) fn entry<'a>(
+        &self,
+        path: &'a Path,
+        links: Links,
+        access: FileAccess,
+    ) -> Result<Located<'a>, RpcError> {
+        let Some(limited) = &self.limits else { return self.target(path, links, access) };
+        let arrival = limited.walk(path, Rules { parents: links, last: Links::Refuse }, access)?;
+        limited.check(&arrival, path, access)?;
+        Ok(Located { path, links, at: At::Judged(arrival) })
+    }
+
+    /// Finds an entry that is to be created, removed or replaced.
+    pub(super) fn change<'a>(&self, path: &'a Path, links: Links) -> Result<Located<'a>, RpcError> {
+        if self.limits.is_some() && path.file_name().is_none() {
+            return Err(io_error(&Errno::INVAL.into(), path));
+        }
+        let located = self.entry(path, links, FileAccess::Write)?;
+        match (&self.limits, located.real()) {
+            (Some(limited), Some(real)) if !limited.limits().may_replace(real) => Err(is_prefix(path)),
+            _ => Ok(located),
+        }
+    }
+
+    /// Refuses to move what may not be read to where it could be read.
+    pub(super) fn check_move(&self, source: &Located<'_>, destination: &Located<'_>) -> Result<(), RpcError> {
+        let (Some(limited), Some(from), Some(to)) = (&self.limits, source.real(), destination.real()) else {
+            return Ok(());
+        };
+        let limits = limited.limits();
+        let is_readable = limits.judge(from, FileAccess::Read) == Judgement::Inside;
+        let is_hidden = limits.judge(to, FileAccess::Read) == Judgement::Outside;
+        if is_readable || is_hidden { Ok(()) } else { Err(denied(source.path, FileAccess::Read)) }
+    }
+
+    /// Returns the real path of what exists at a path.
+    pub(crate) fn canonicalize(&self, path: &Path) -> Result<PathBuf, RpcError> {
+        if self.limits.is_none() {
+            return path.canonicalize().map_err(|error| io_error(&error, path));
+        }
+        let located = self.target(path, Links::Follow, FileAccess::Read)?;
+        match located.kind() {
+            Ok(FileType::Symlink) => Err(io_error(&Errno::LOOP.into(), path)),
+            Ok(_) => Ok(located.real().unwrap_or(path).to_owned()),
+            Err(error) => Err(io_error(&error.into(), path)),
+        }
+    }
+
+    /// Checks a path that is used without following links, and whose components may be missing.
+    pub(crate) fn check_plain(&self, path: &Path) -> Result<(), RpcError> {
+        let Some(limited) = &self.limits else { return Ok(()) };
+        let is_plain = !path.components().any(|component| component == std::path::Component::ParentDir);
+        let judgement = limited.limits().judge(path, FileAccess::Read);
+        if is_plain && judgement == Judgement::Inside { Ok(()) } else { Err(denied(path, FileAccess::Read)) }
+    }
+
+    /// Returns the kind of what a link in a directory leads to; `None` for a broken link, or one that leads to
+    /// where the credential may not read.
+    pub(super) fn kind_of_target(
+        &self,
+        directory: &Located<'_>,
+        opened: impl AsFd,
+        name: &OsStr,
+    ) -> Option<(FileType, (u64, u64))> {
+        let stat = match directory.real() {
+            None => statat(opened, name, AtFlags::empty()).ok()?,
+            Some(real) => {
+                let link = real.join(name);
+                let target = self.target(&link, Links::Follow, FileAccess::Read).ok()?;
+                let stat = statat(target.directory(), target.name(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+                // Replaced by a link since it was found.
+                (FileType::from_raw_mode(stat.st_mode) != FileType::Symlink).then_some(stat)?
+            }
+        };
+        Some((FileType::from_raw_mode(stat.st_mode), (stat.st_dev, stat.st_ino)))
+    }
+}
+
+impl Limited {
+    fn limits(&self) -> &PathLimits {
+        if let Some(limits) = self.limits.get() {
+            return limits;
+        }
+        // Not inside the cell: it would block others if this hangs.
+        let limits = PathLimits::resolve(&self.scopes);
+        self.limits.get_or_init(|| limits)
+    }
+
+    fn walk(&self, path: &Path, rules: Rules, access: FileAccess) -> Result<Arrival, RpcError> {
+        let mut limits = self.limits();
+        Walk::new(path, rules).and_then(|mut walk| walk.run(&mut limits)).map_err(|stop| match stop {
+            Stop::Denied => denied(path, access),
+            Stop::Failed(errno) => io_error(&errno.into(), path),
+        })
+    }
+
+    fn check(&self, arrival: &Arrival, path: &Path, access: FileAccess) -> Result<(), RpcError> {
+        match self.limits().judge(&arrival.real, access) {
+            Judgement::Inside => Ok(()),
+            Judgement::Ancestor | Judgement::Outside => Err(denied(path, access)),
+        }
+    }
+}
+
+impl<'a> Located<'a> {
+    /// Returns the path as the client spelled it, for messages.
+    pub(super) fn path(&self) -> &Path {
+        self.path
+    }
+
+    /// Returns whether the client asked to follow links.
+    pub(super) fn links(&self) -> Links {
+        self.links
+    }
+
+    /// Returns the directory for system calls.
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        self.parent().map_or(CWD, |parent| parent.directory.as_fd())
+    }
+
+    /// Returns the name in that directory.
+    pub(super) fn name(&self) -> &Path {
+        self.parent().map_or(self.path, |parent| Path::new(&parent.name))
+    }
+
+    /// Returns the directory and the name, unless the path itself is used.
+    pub(super) fn parent(&self) -> Option<&OpenParent> {
+        match &self.at {
+            At::Path => None,
+            At::Entry(parent) | At::Judged(Arrival { parent, .. }) => Some(parent),
+        }
+    }
+
+    /// Takes the directory and the name, or the path if that itself is used.
+    pub(super) fn into_parent(self) -> Result<OpenParent, &'a Path> {
+        match self.at {
+            At::Path => Err(self.path),
+            At::Entry(parent) | At::Judged(Arrival { parent, .. }) => Ok(parent),
+        }
+    }
+
+    /// Returns the real path, if the guard has found it.
+    pub(super) fn real(&self) -> Option<&Path> {
+        match &self.at {
+            At::Path | At::Entry(_) => None,
+            At::Judged(arrival) => Some(&arrival.real),
+        }
+    }
+
+    /// Returns whether system calls may follow links at the name, and below it.
+    pub(super) fn links_from_here(&self) -> Links {
+        if self.parent().is_some() { Links::Refuse } else { Links::Follow }
+    }
+
+    /// Returns the flag that makes opening the name refuse a link, unless links may be followed.
+    pub(super) fn open_flags(&self) -> OFlags {
+        self.links_from_here().open_flags()
+    }
+
+    /// Returns the metadata of what is there; a link is followed only if links may be.
+    pub(super) fn stat(&self) -> Result<Stat, Errno> {
+        let flags = match self.links_from_here() {
+            Links::Follow => AtFlags::empty(),
+            Links::Refuse => AtFlags::SYMLINK_NOFOLLOW,
+        };
+        statat(self.directory(), self.name(), flags)
+    }
+
+    /// Returns the kind of the entry itself.
+    pub(super) fn kind(&self) -> Result<FileType, Errno> {
+        let stat = statat(self.directory(), self.name(), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(FileType::from_raw_mode(stat.st_mode))
+    }
+}
+
+/// Returns the error for a path outside; it is the same whatever exists there.
+fn denied(path: &Path, access: FileAccess) -> RpcError {
+    let (verb, word) = match access {
+        FileAccess::Read => ("read", Permission::FilesRead.word()),
+        FileAccess::Write => ("write", Permission::FilesWrite.word()),
+    };
+    let path = path.display();
+    let message = format!(
+        "`{path}` is outside the paths that this credential may {verb}; it needs the scope `{word}={path}`"
+    );
+    RpcError::new(ErrorKind::PermissionDenied, message).with_hint(
+        "use a path inside them, without links that lead elsewhere, or a credential with that scope",
+    )
+}
+
+/// Returns the error for removing or replacing the directory that a scope names.
+fn is_prefix(path: &Path) -> RpcError {
+    let message = format!(
+        "`{}` is the path of a scope of this credential, which may change what is in it but not remove or replace it",
+        path.display()
+    );
+    RpcError::new(ErrorKind::PermissionDenied, message).with_hint(
+        "name what is in it, or use a credential with the scope `files:write` for its parent directory",
+    )
+}
