@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn a_method_without_params_takes_nothing() {
         for params in [None, Some("null"), Some("{}"), Some("{ }")] {
-            assert_eq!(Call::parse("session/list", params), Ok(Call::SessionList(session::List {})));
+            assert_eq!(Call::parse("session/list", params), Ok(Call::SessionList(session::List::default())));
         }
         for params in [r#"{"a":1}"#, "[]", "1"] {
             assert_eq!(refused("session/list", Some(params)).code, INVALID_PARAMS);

@@ -6,19 +6,45 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::lenient::null_as_default;
+
 /// The close reason for a client whose session was taken over by another.
 pub const TAKEN_OVER: &str = "another client took the session over";
 
 /// `session/list`: lists the sessions of the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SessionList"))]
-pub struct List {}
+pub struct List {
+    /// Whose sessions; absent: the identity's.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Scope::is_default")]
+    pub scope: Scope,
+}
+
+/// Whose sessions are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SessionScope"))]
+#[serde(rename_all = "camelCase")]
+pub enum Scope {
+    /// Those of the identity.
+    #[default]
+    Identity,
+    /// Those of all identities; needs the scope `admin`.
+    All,
+}
+
+impl Scope {
+    // serde passes a reference.
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde wants")]
+    fn is_default(&self) -> bool {
+        *self == Scope::default()
+    }
+}
 
 /// The answer to [`List`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SessionListing"))]
 pub struct Listing {
-    /// Every live session of the identity.
+    /// Every live session that was asked for.
     pub sessions: Vec<Entry>,
 }
 
@@ -31,6 +57,9 @@ pub struct Entry {
     pub session_id: String,
     /// The name its client chose.
     pub name: Option<String>,
+    /// Whose session it is, such as `owner` or `token:ci`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub identity: String,
     /// What the client that attached last calls itself.
     pub client_name: String,
     /// Whether a connection controls it now.

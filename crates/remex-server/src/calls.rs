@@ -28,7 +28,7 @@ use crate::{
     environment,
     fs::{FileCalls, PathGuard},
     http::{BodyPace, HttpCalls},
-    identity::Credential,
+    identity::{Credential, Identity},
     outbox::{Observation, Outbox, Responder, close_code::POLICY},
     process::{Process, StartAt},
     scope::Scopes,
@@ -183,7 +183,8 @@ impl Calls {
         }
         let (own, context) = (Arc::clone(&ready.session), &mut self.context);
         let Ready { files, watches, http, capabilities, .. } = ready;
-        tracing::debug!(connection = context.connection(), method = call.method(), "request");
+        let identity = &self.credential.identity;
+        tracing::debug!(connection = context.connection(), %identity, method = call.method(), "request");
         match call {
             Call::Initialize(_) => {}
             Call::ProcessStart(request) => self.start(own, request, responder).await,
@@ -211,7 +212,7 @@ impl Calls {
             Call::ProcessWait(request) => self.wait(id, &own, request, responder),
             Call::ProcessSnapshot(request) => self.snapshot(id, &own, &request, responder),
             Call::ProcessList(request) => self.list(id, &own, &request, responder),
-            Call::SessionList(_) => responder.ok(self.sessions.list(&self.credential.identity)),
+            Call::SessionList(request) => responder.answer(self.list_sessions(request)),
             Call::SessionEnd(request) => self.end_session(request, responder),
             Call::SessionObserve(request) => {
                 let result = self.observe(&own, &request);
@@ -404,13 +405,27 @@ impl Calls {
         self.handshake = Handshake::Answered(Box::new(ready));
     }
 
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.credential.identity
+    }
+
+    fn list_sessions(&self, request: wire_session::List) -> Result<wire_session::Listing, RpcError> {
+        match request.scope {
+            wire_session::Scope::Identity => Ok(self.sessions.list(Some(self.identity()))),
+            wire_session::Scope::All => {
+                permission::check_admin(&self.credential.scopes, "session/list")?;
+                Ok(self.sessions.list(None))
+            }
+        }
+    }
+
     /// Returns the session that a request is about: the connection's own, unless it names another one of its
-    /// identity.
+    /// identity, or of any if it may.
     fn session(&self, own: &Arc<Session>, named: Option<&str>) -> Result<Arc<Session>, RpcError> {
         match named {
             None => Ok(Arc::clone(own)),
             Some(named) if named == own.id => Ok(Arc::clone(own)),
-            Some(named) => self.sessions.session_of(named, &self.credential.identity),
+            Some(named) => self.sessions.session_of(named, &self.credential),
         }
     }
 
@@ -419,10 +434,10 @@ impl Calls {
     }
 
     fn end_session(&self, request: wire_session::End, responder: Responder) {
-        let (sessions, identity) = (Arc::clone(&self.sessions), self.credential.identity.clone());
+        let (sessions, credential) = (Arc::clone(&self.sessions), self.credential.clone());
         // Runs to completion even if the connection closes, which ending the session may itself cause.
         self.context.host().spawn(async move {
-            let result = sessions.end(&request.session_id, &identity).await;
+            let result = sessions.end(&request.session_id, &credential).await;
             let controller = result.as_ref().ok().cloned().flatten();
             responder.answer(result.map(|_| Empty {}));
             if let Some(outbox) = controller {
@@ -456,7 +471,7 @@ impl Calls {
     }
 
     fn unobserve(&mut self, request: &wire_session::Unobserve) -> Result<(), RpcError> {
-        let session = self.sessions.session_of(&request.session_id, &self.credential.identity)?;
+        let session = self.sessions.session_of(&request.session_id, &self.credential)?;
         session.unobserve(self.context.connection());
         if let Some(ready) = self.handshake.ready_mut() {
             ready.observed.retain(|known| known.id != session.id);

@@ -264,7 +264,7 @@ impl Connection {
                 return Some(if source == Source::WebSocket { Stop::Lost } else { Stop::EndOfInput });
             }
             Incoming::Failed(error) => {
-                tracing::debug!(connection = self.outbox.id, error = %error, "connection lost");
+                tracing::debug!(connection = self.outbox.id, identity = %self.calls.identity(), error = %error, "connection lost");
                 return Some(Stop::Lost);
             }
         }
@@ -357,7 +357,7 @@ impl Connection {
         let message = format!(
             "received less than 1 MiB of a long message in {period:?} while other connections waited for memory"
         );
-        tracing::debug!(connection = self.outbox.id, error = message, "connection closed");
+        tracing::debug!(connection = self.outbox.id, identity = %self.calls.identity(), error = message, "connection closed");
         let error = RpcError::new(ErrorKind::LimitExceeded, message).with_hint("send shorter messages");
         if source != Source::WebSocket {
             self.complain(&error);
@@ -373,6 +373,7 @@ impl Connection {
     fn violation(&self, what: &str) {
         tracing::debug!(
             connection = self.outbox.id,
+            identity = %self.calls.identity(),
             error = what,
             "connection closed after a protocol violation"
         );

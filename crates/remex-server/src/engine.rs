@@ -364,6 +364,7 @@ impl<A: Audience> Engine<A> {
         wire::Entry {
             process_id: self.id.to_string(),
             session_id: session_id.to_owned(),
+            identity: None,
             argv: self.spec.argv.clone(),
             cwd: self.spec.cwd.clone(),
             pid: pid.map(|pid| pid.as_raw().unsigned_abs()),

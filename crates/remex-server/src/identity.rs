@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
-use crate::scope::Scopes;
+use crate::scope::{Permission, Scopes};
 
 /// On whose behalf a connection acts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +44,11 @@ pub(crate) struct Credential {
 }
 
 impl Credential {
+    /// Returns whether it gives access to the sessions of other identities.
+    pub(crate) fn is_admin(&self) -> bool {
+        self.scopes.allow(Permission::Admin)
+    }
+
     /// Returns the credential of a connection that no one else can make.
     pub(crate) fn own(number: u64) -> Self {
         Credential { identity: Identity::Own(number), scopes: Arc::new(Scopes::all()), expires_at: None }

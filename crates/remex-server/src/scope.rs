@@ -86,6 +86,17 @@ pub enum Floor {
     ReadOnly,
 }
 
+impl Floor {
+    /// Returns the scope that asks for it.
+    pub const fn word(self) -> Option<&'static str> {
+        match self {
+            Floor::Unconfined => None,
+            Floor::WorkspaceWrite => Some("sandbox=workspace-write"),
+            Floor::ReadOnly => Some("sandbox=read-only"),
+        }
+    }
+}
+
 /// How a file is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAccess {
@@ -305,11 +316,7 @@ impl fmt::Display for Scopes {
                 other => words.push(other.word().to_owned()),
             }
         }
-        match self.floor {
-            Floor::Unconfined => {}
-            Floor::WorkspaceWrite => words.push("sandbox=workspace-write".to_owned()),
-            Floor::ReadOnly => words.push("sandbox=read-only".to_owned()),
-        }
+        words.extend(self.floor.word().map(str::to_owned));
         out.write_str(&words.join(" "))
     }
 }

@@ -474,7 +474,8 @@ impl Server {
         let mut ended = kill().await;
         for_all(sessions, |session| async move {
             if let Err(error) = session.closed_in_time().await {
-                tracing::error!(session = %session.id, error = %error.message, "session still has processes after its end");
+                let identity = &session.owner.identity;
+                tracing::error!(session = %session.id, %identity, error = %error.message, "session still has processes after its end");
             }
         })
         .await;

@@ -10,7 +10,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -41,6 +41,7 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: String,
+    pub(crate) owner: SessionOwner,
     /// Identifies the session in the tags of its processes.
     pub(crate) number: u32,
     host: Arc<Host>,
@@ -73,6 +74,15 @@ struct Processes {
     /// Bytes that they keep besides their output.
     closed_weight: usize,
     ended: bool,
+}
+
+/// On whose behalf a session acts.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionOwner {
+    /// The identity as logs and listings show it.
+    pub(crate) identity: Arc<str>,
+    /// Number of processes in all sessions of the identity that are not closed.
+    pub(crate) live: Arc<AtomicUsize>,
 }
 
 /// Whether starts are still in progress in a session that ends.
@@ -109,10 +119,11 @@ impl Subscriber {
 }
 
 impl Session {
-    pub(crate) fn new(id: String, number: u32, host: &Arc<Host>) -> Self {
+    pub(crate) fn new(id: String, owner: SessionOwner, number: u32, host: &Arc<Host>) -> Self {
         let limits = host.limits();
         Session {
             id,
+            owner,
             number,
             host: Arc::clone(host),
             account: Arc::new(RetentionAccount::within(host.retention(), limits.session_retain_bytes)),
@@ -164,16 +175,19 @@ impl Session {
     }
 
     /// Starts a process, or answers with an error; returns at once.
+    ///
+    /// `max` is how many processes the identity may have, if its credential says so.
     pub(crate) fn start(
         self: &Arc<Self>,
         request: wire::Start,
         responder: Responder,
+        max: Option<usize>,
         slots: &Arc<Semaphore>,
     ) {
         let start_id = request.start_id.clone();
         let Some(responder) = self.replay_start(&request, responder) else { return };
         let pending = PendingStart { session: self, start_id: start_id.as_deref() };
-        match self.admit(request, responder.outbox().id) {
+        match self.admit(request, responder.outbox().id, max) {
             Ok((process, start)) => {
                 let start_id = start_id.clone();
                 let starting =
@@ -193,6 +207,7 @@ impl Session {
         self: &Arc<Self>,
         request: wire::Start,
         controller: ConnectionId,
+        max: Option<usize>,
     ) -> Result<(Arc<Process>, remex_process::Start), RpcError> {
         let limits = self.host.limits();
         let number = self.next_process.fetch_add(1, Ordering::Relaxed);
@@ -228,6 +243,7 @@ impl Session {
             let message = format!("session has {} processes, which is its limit", processes.live);
             return Err(RpcError::new(ErrorKind::TooManyProcesses, message).with_hint("end some first"));
         }
+        self.owner.count_start(max)?;
         process.set_live(true);
         processes.live += 1;
         processes.by_id.insert(process.id.clone(), Arc::clone(&process));
@@ -313,7 +329,7 @@ impl Session {
             // A start in progress may have created a child after the scan.
             self.kill().await?;
         }
-        tracing::info!(session = %self.id, "session ended");
+        tracing::info!(session = %self.id, identity = %self.owner.identity, "session ended");
         Ok(())
     }
 
@@ -379,6 +395,26 @@ impl Session {
     }
 }
 
+impl SessionOwner {
+    /// Counts one more process, unless the identity has as many as its credential allows.
+    fn count_start(&self, max: Option<usize>) -> Result<(), RpcError> {
+        let max_live = max.unwrap_or(usize::MAX);
+        let next = |live: usize| (live < max_live).then_some(live + 1);
+        let counted = self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        counted.map(drop).map_err(|live| {
+            let message = format!(
+                "this credential has {live} processes, and its scope `processes={max_live}` allows no more; end some first"
+            );
+            RpcError::new(ErrorKind::TooManyProcesses, message)
+                .with_hint("processes of all sessions of the identity count until their output has ended")
+        })
+    }
+
+    fn count_end(&self) {
+        self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Processes {
     /// Returns whether the session has this process, and not another one with the same id.
     fn has(&self, process: &Arc<Process>) -> bool {
@@ -402,6 +438,10 @@ impl Processes {
 impl Owner<Followers> for Session {
     fn id(&self) -> &str {
         &self.id
+    }
+
+    fn identity(&self) -> &str {
+        &self.owner.identity
     }
 
     fn has_ended(&self) -> bool {
@@ -460,7 +500,10 @@ impl Owner<Followers> for Session {
 
     fn on_broken(&self, process: &Arc<Process>) {
         let mut processes = self.processes();
-        processes.live -= usize::from(process.set_live(false));
+        if process.set_live(false) {
+            processes.live -= 1;
+            self.owner.count_end();
+        }
         if processes.has(process) {
             processes.by_id.remove(&process.id);
         }
@@ -476,6 +519,7 @@ impl Owner<Followers> for Session {
             return;
         }
         processes.live -= 1;
+        self.owner.count_end();
         if !processes.has(process) {
             // A client saw the close and forgot the process before its task got here.
             drop(processes);

@@ -369,7 +369,7 @@ impl Client {
     ///
     /// Those of [`Client::call`].
     pub async fn list_sessions(&self) -> Result<Vec<session::Entry>, Error> {
-        Ok(self.call(session::List {}).await?.sessions)
+        Ok(self.call(session::List::default()).await?.sessions)
     }
 
     /// Ends a session of the same identity with all its processes.

@@ -217,7 +217,7 @@ mod tests {
             r#"{"method":"flow/mark","params":{"mark":7}}"#
         );
         assert_eq!(
-            written(|out| write_request(out, &RequestId::Integer(0), &crate::session::List {})),
+            written(|out| write_request(out, &RequestId::Integer(0), &crate::session::List::default())),
             r#"{"id":0,"method":"session/list","params":{}}"#
         );
     }

@@ -144,6 +144,8 @@ pub enum Scope {
     Session,
     /// Those of all sessions of the identity.
     Identity,
+    /// Those of all sessions of all identities; needs the scope `admin`.
+    All,
 }
 
 /// The answer to [`List`].
@@ -163,6 +165,9 @@ pub struct Entry {
     pub process_id: String,
     /// The session it belongs to.
     pub session_id: String,
+    /// Whose session that is; only in a listing with the scope `all`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// The program and its arguments.
     pub argv: Vec<String>,
     /// Where it was started.

@@ -307,6 +307,11 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
         self.sessions.get(id).filter(|session| session.identity == *identity && session.is_live(now_ms))
     }
 
+    /// Returns a live session of any identity.
+    pub fn any_session(&self, id: &str, now_ms: u64) -> Option<&Session<I, C>> {
+        self.sessions.get(id).filter(|session| session.is_live(now_ms))
+    }
+
     /// Returns the connection that controls a session.
     pub fn controller(&self, id: &str) -> Option<C> {
         self.sessions.get(id)?.controller()
@@ -319,14 +324,24 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
 
     /// Returns the live sessions of the identity, oldest first.
     pub fn list(&self, identity: &I, now_ms: u64) -> Vec<&Session<I, C>> {
-        let mut sessions: Vec<_> = self.live(identity, now_ms).collect();
-        sessions.sort_by_key(|session| (session.created_at_ms, &session.id));
-        sessions
+        sorted(self.live(identity, now_ms))
+    }
+
+    /// Returns the live sessions of all identities, oldest first.
+    pub fn list_all(&self, now_ms: u64) -> Vec<&Session<I, C>> {
+        sorted(self.sessions.values().filter(|session| session.is_live(now_ms)))
     }
 
     fn live(&self, identity: &I, now_ms: u64) -> impl Iterator<Item = &Session<I, C>> {
         self.sessions.values().filter(move |session| session.identity == *identity && session.is_live(now_ms))
     }
+}
+
+/// Sorts sessions, oldest first.
+fn sorted<'a, I, C>(sessions: impl Iterator<Item = &'a Session<I, C>>) -> Vec<&'a Session<I, C>> {
+    let mut sessions: Vec<_> = sessions.collect();
+    sessions.sort_by_key(|session| (session.created_at_ms, &session.id));
+    sessions
 }
 
 #[cfg(test)]

@@ -12,6 +12,15 @@ use crate::{budget::SHORT, engine::NotRead, outbox::Fallible, process::Process, 
 pub(crate) struct ProcessList {
     processes: Vec<(Arc<Session>, Arc<Process>)>,
     living: HashMap<Tag, TreeUsage>,
+    identities: Identities,
+}
+
+/// Whether entries name the identity of their session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Identities {
+    /// All belong to the client's own.
+    Known,
+    Named,
 }
 
 /// Resource use of one process and its descendants.
@@ -24,7 +33,7 @@ struct TreeUsage {
 }
 
 impl ProcessList {
-    pub(crate) fn new(sessions: &[Arc<Session>], members: &[Member]) -> Self {
+    pub(crate) fn new(sessions: &[Arc<Session>], members: &[Member], identities: Identities) -> Self {
         let mut living = HashMap::<_, TreeUsage>::new();
         for member in members {
             if let Some(tag) = member.tag {
@@ -44,7 +53,7 @@ impl ProcessList {
         };
         let mut processes: Vec<_> = sessions.iter().flat_map(of).collect();
         processes.sort_by_cached_key(|(_, process)| process.started_at_ms());
-        ProcessList { processes, living }
+        ProcessList { processes, living, identities }
     }
 
     pub(crate) fn to_listing(&self) -> wire::Listing {
@@ -76,6 +85,8 @@ impl ProcessList {
     fn entries(&self) -> impl Iterator<Item = wire::Entry> {
         self.processes.iter().map(|(session, process)| {
             let mut entry = process.entry(&session.id);
+            entry.identity =
+                (self.identities == Identities::Named).then(|| session.owner.identity.to_string());
             if let Some(tree) = self.living.get(&process.tag) {
                 entry.cpu_ms = Some(u64::try_from(tree.cpu.as_millis()).unwrap_or(u64::MAX));
                 entry.resident_bytes = Some(tree.resident_bytes);

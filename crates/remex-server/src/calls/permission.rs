@@ -15,6 +15,29 @@ pub(super) fn check(call: &Call, scopes: &Scopes) -> Result<(), RpcError> {
     }
 }
 
+/// Refuses a call about all identities, unless the credential is an administrator's.
+pub(super) fn check_admin(scopes: &Scopes, method: &str) -> Result<(), RpcError> {
+    if scopes.allow(Permission::Admin) {
+        return Ok(());
+    }
+    let message = format!(
+        "`{method}` with `scope: \"all\"` needs the scope `{}`, which this credential does not have",
+        Permission::Admin.word()
+    );
+    Err(RpcError::new(ErrorKind::PermissionDenied, message)
+        .with_hint("list the sessions of your own identity, or use a credential with that scope"))
+}
+
+/// Refuses to start a process that the server cannot confine as a credential demands.
+pub(super) fn check_floor(scopes: &Scopes) -> Result<(), RpcError> {
+    let Some(word) = scopes.floor().word() else { return Ok(()) };
+    let message = format!(
+        "the scope `{word}` of this credential requires confined processes, and this server cannot confine any"
+    );
+    Err(RpcError::new(ErrorKind::SandboxUnavailable, message)
+        .with_hint("use a server that can, or a credential without that scope"))
+}
+
 /// Returns the error for a missing scope.
 pub(crate) fn denied(method: &str, scope: &str) -> RpcError {
     let message = format!("`{method}` needs the scope `{scope}`, which this credential does not have");

@@ -11,7 +11,8 @@ use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 use super::{
     Calls,
     answers::{self, Allowance, FORGET_SOME, LIST_LESS, READ_LESS},
-    listing::ProcessList,
+    listing::{Identities, ProcessList},
+    permission,
 };
 use crate::{
     budget,
@@ -51,12 +52,16 @@ impl Calls {
     }
 
     pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
+        if let Err(error) = permission::check_floor(&self.credential.scopes) {
+            return responder.error(&error);
+        }
+        let max = self.credential.scopes.max_processes();
         if responder.request_bytes() <= LARGE_MESSAGE {
-            return own.start(request, responder, self.context.slots());
+            return own.start(request, responder, max, self.context.slots());
         }
         // Starting a child copies its arguments and environment, which may be megabytes.
         let slots = Arc::clone(self.context.slots());
-        self.context.host().compute().run(move || own.start(request, responder, &slots)).await;
+        self.context.host().compute().run(move || own.start(request, responder, max, &slots)).await;
     }
 
     pub(super) fn write(&mut self, own: &Arc<Session>, request: wire::Write, responder: Responder) {
@@ -228,6 +233,10 @@ impl Calls {
     ) {
         let (sessions, hint) = match request.scope {
             wire::Scope::Identity => (self.sessions.all_of(&self.credential.identity), LIST_LESS),
+            wire::Scope::All => match permission::check_admin(&self.credential.scopes, "process/list") {
+                Ok(()) => (self.sessions.all(), LIST_LESS),
+                Err(error) => return responder.error(&error),
+            },
             wire::Scope::Session => match self.session(own, request.session_id.as_deref()) {
                 Ok(session) => (vec![session], FORGET_SOME),
                 Err(error) => return responder.error(&error),
@@ -235,6 +244,8 @@ impl Calls {
         };
         let (host, slots) = (Arc::clone(self.context.host()), Arc::clone(self.context.slots()));
         let number = id.clone();
+        let identities =
+            if request.scope == wire::Scope::All { Identities::Named } else { Identities::Known };
         self.context.spawn_call(id, async move {
             let _slot = slots.acquire().await;
             let making = Arc::new(responder.outbox().room_for_answer().await);
@@ -246,7 +257,7 @@ impl Calls {
             // There may be tens of thousands, too many for a worker of the runtime.
             let held = Arc::clone(&making);
             let collect = move || {
-                let list = ProcessList::new(&sessions, &members);
+                let list = ProcessList::new(&sessions, &members, identities);
                 drop(held);
                 Arc::new(list)
             };

@@ -11,6 +11,9 @@ pub(crate) trait Owner<A: Audience>: fmt::Debug + Send + Sync {
     /// Returns the owner's id for logs.
     fn id(&self) -> &str;
 
+    /// Returns the owner's identity for logs.
+    fn identity(&self) -> &str;
+
     /// Returns whether the owner has ended, so that nothing new may run.
     fn has_ended(&self) -> bool;
 

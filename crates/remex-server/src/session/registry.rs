@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicUsize},
     time::{Duration, Instant},
 };
 
@@ -19,11 +19,11 @@ use remex_proto::{
     },
 };
 
-use super::{Session, Subscriber};
+use super::{Session, SessionOwner, Subscriber};
 use crate::{
     clock::steady_ms,
     host::{Host, Phase},
-    identity::Identity,
+    identity::{Credential, Identity},
     outbox::{ConnectionId, Connections, Outbox, close_code::POLICY},
     supervise::supervise,
 };
@@ -45,6 +45,8 @@ struct Sessions {
     table: SessionTable<Identity, ConnectionId>,
     by_id: HashMap<String, Arc<Session>>,
     next_number: u32,
+    /// The live processes of each identity that has sessions.
+    live: HashMap<Identity, Weak<AtomicUsize>>,
 }
 
 impl SessionRegistry {
@@ -198,9 +200,10 @@ impl SessionRegistry {
             }
         })?;
         let number = sessions.free_number();
-        let session = Arc::new(Session::new(id.clone(), number, &self.host));
+        let owner = sessions.owner(identity);
+        let session = Arc::new(Session::new(id.clone(), owner, number, &self.host));
         sessions.by_id.insert(id, Arc::clone(&session));
-        tracing::info!(session = %session.id, connection, "session created");
+        tracing::info!(session = %session.id, connection, %identity, "session created");
         Ok(OpenedSession { session, resumed: false, on_detach })
     }
 
@@ -283,7 +286,8 @@ impl SessionRegistry {
             Detached::Waiting { .. } => {
                 session.detach(connection);
                 self.host.deadlines().wake();
-                tracing::info!(session = %session.id, connection, "session detached");
+                let identity = &session.owner.identity;
+                tracing::info!(session = %session.id, connection, %identity, "session detached");
             }
             Detached::Ended => {
                 session.detach(connection);
@@ -292,11 +296,18 @@ impl SessionRegistry {
         }
     }
 
-    /// Returns the live session of `identity` with this id or name.
-    pub(crate) fn session_of(&self, wanted: &str, identity: &Identity) -> Result<Arc<Session>, RpcError> {
+    /// Returns the live session that a credential gives access to: of its identity, by id or name; for an
+    /// administrator also any other, by id.
+    pub(crate) fn session_of(&self, wanted: &str, credential: &Credential) -> Result<Arc<Session>, RpcError> {
         let sessions = self.sessions();
-        let id = sessions.resolve(wanted, identity).ok_or_else(|| unknown_session(wanted))?;
-        sessions.by_id.get(&id).cloned().ok_or_else(|| unknown_session(wanted))
+        let own = sessions.resolve(wanted, &credential.identity);
+        let id = match own {
+            None if credential.is_admin() => {
+                sessions.table.any_session(wanted, steady_ms()).map(|known| known.id.clone())
+            }
+            own => own,
+        };
+        id.and_then(|id| sessions.by_id.get(&id).cloned()).ok_or_else(|| unknown_session(wanted))
     }
 
     pub(crate) fn all_of(&self, identity: &Identity) -> Vec<Arc<Session>> {
@@ -305,12 +316,14 @@ impl SessionRegistry {
         listed.into_iter().filter_map(|entry| sessions.by_id.get(&entry.id).cloned()).collect()
     }
 
-    pub(crate) fn list(&self, identity: &Identity) -> wire::Listing {
+    /// Lists the sessions of an identity, or of all identities.
+    pub(crate) fn list(&self, identity: Option<&Identity>) -> wire::Listing {
         let sessions = self.sessions();
         let entry =
             |known: &remex_proto::state::session_table::Session<Identity, ConnectionId>| wire::Entry {
                 session_id: known.id.clone(),
                 name: known.name.clone(),
+                identity: known.identity.to_string(),
                 client_name: known.client_name.clone(),
                 attached: known.controller().is_some(),
                 detached_at_ms: match known.attachment {
@@ -320,9 +333,11 @@ impl SessionRegistry {
                 expires_at_ms: known.expires_at_ms(),
                 processes: sessions.by_id.get(&known.id).map_or(0, |session| session.process_count() as u64),
             };
-        wire::Listing {
-            sessions: sessions.table.list(identity, steady_ms()).into_iter().map(entry).collect(),
-        }
+        let listed = match identity {
+            Some(identity) => sessions.table.list(identity, steady_ms()),
+            None => sessions.table.list_all(steady_ms()),
+        };
+        wire::Listing { sessions: listed.into_iter().map(entry).collect() }
     }
 
     /// Ends a session; its processes are gone when this returns.
@@ -331,11 +346,10 @@ impl SessionRegistry {
     pub(crate) async fn end(
         self: &Arc<Self>,
         wanted: &str,
-        identity: &Identity,
+        credential: &Credential,
     ) -> Result<Option<Arc<Outbox>>, RpcError> {
-        let session = self.session_of(wanted, identity)?;
-        let EndOutcome::Ended { controller } = self.sessions().table.end(&session.id, identity, steady_ms())
-        else {
+        let session = self.session_of(wanted, credential)?;
+        let EndOutcome::Ended { controller } = self.sessions().end(&session.id) else {
             return Err(unknown_session(wanted));
         };
         let ended = session.end().await;
@@ -360,7 +374,8 @@ impl SessionRegistry {
             ids.iter().filter_map(|id| sessions.by_id.get(id).cloned()).collect()
         };
         for session in expired {
-            tracing::info!(session = %session.id, processes = session.process_count(), "session expired");
+            let (identity, processes) = (&session.owner.identity, session.process_count());
+            tracing::info!(session = %session.id, %identity, processes, "session expired");
             self.end_later(&session);
         }
     }
@@ -373,7 +388,8 @@ impl SessionRegistry {
         let (registry, session) = (Arc::clone(self), Arc::clone(session));
         self.host.spawn(async move {
             if let Ok(Err(error)) = supervise(session.end()).await {
-                tracing::error!(session = %session.id, error = %error.message, "session still has processes after its end");
+                let identity = &session.owner.identity;
+                tracing::error!(session = %session.id, %identity, error = %error.message, "session still has processes after its end");
             }
             registry.sessions().by_id.remove(&session.id);
             registry.host.notify_activity();
@@ -389,6 +405,23 @@ impl Sessions {
             if self.by_id.values().all(|session| session.number != self.next_number) {
                 return self.next_number;
             }
+        }
+    }
+
+    /// Returns what the sessions of an identity share.
+    fn owner(&mut self, identity: &Identity) -> SessionOwner {
+        self.live.retain(|_, live| live.strong_count() > 0);
+        let live = self.live.get(identity).and_then(Weak::upgrade).unwrap_or_default();
+        self.live.insert(identity.clone(), Arc::downgrade(&live));
+        SessionOwner { identity: identity.to_string().into(), live }
+    }
+
+    /// Gives up a session, whichever identity it has.
+    fn end(&mut self, id: &str) -> End<ConnectionId> {
+        let now = steady_ms();
+        match self.table.any_session(id, now).map(|known| known.identity.clone()) {
+            Some(identity) => self.table.end(id, &identity, now),
+            None => End::Unknown,
         }
     }
 
