@@ -113,7 +113,7 @@ methods! {
     ProcessWait           "process/wait"           Exec              Remex Params  process::Wait           => process::Waited;
     ProcessSnapshot       "process/snapshot"       Exec              Remex Params  process::Snapshot       => process::SnapshotReply;
     ProcessList           "process/list"           Exec              Remex Params  process::List           => process::Listing;
-    SessionList           "session/list"           Exec              Remex Nothing session::List           => session::Listing;
+    SessionList           "session/list"           Exec              Remex Params  session::List           => session::Listing;
     SessionEnd            "session/end"            Exec              Remex Params  session::End            => Empty;
     SessionObserve        "session/observe"        Exec              Remex Params  session::Observe        => Empty;
     SessionUnobserve      "session/unobserve"      Exec              Remex Params  session::Unobserve      => Empty;
@@ -364,10 +364,10 @@ mod tests {
     #[test]
     fn a_method_without_params_takes_nothing() {
         for params in [None, Some("null"), Some("{}"), Some("{ }")] {
-            assert_eq!(Call::parse("session/list", params), Ok(Call::SessionList(session::List::default())));
+            assert_eq!(Call::parse("environment/status", params), Ok(environment::GetStatus {}.into()));
         }
         for params in [r#"{"a":1}"#, "[]", "1"] {
-            assert_eq!(refused("session/list", Some(params)).code, INVALID_PARAMS);
+            assert_eq!(refused("environment/status", Some(params)).code, INVALID_PARAMS);
         }
         assert_eq!(Call::parse("process/list", None), Ok(process::List::default().into()));
     }

@@ -3,13 +3,17 @@
 mod budgets;
 mod cancels;
 mod forgetting;
+mod identities;
 mod limits;
 mod panics;
+mod path_limits;
 
 use std::{sync::Arc, time::Duration};
 
-use remex_rpc::Listener;
+use remex_proto::message::Source;
+use remex_rpc::{FrameReader, Framing, Listener};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
@@ -20,7 +24,11 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Auth, Config, HostInfo, Limits, MetricsAccess, Proxies, Server, Trust};
+use crate::{
+    Auth, Config, HostInfo, Limits, MetricsAccess, Proxies, Server, Trust,
+    connection::{self, Admission, Link, Transport},
+    identity::{Credential, Identity},
+};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -62,6 +70,34 @@ impl TestServer {
     async fn connect(&self) -> Client {
         let stream = UnixStream::connect(self.directory.path().join("socket")).await.unwrap();
         let (reader, writer) = stream.into_split();
+        Client { lines: BufReader::new(reader).lines(), writer, notes: Vec::new(), count: 0 }
+    }
+
+    /// Opens a connection for a token with these scopes, and completes the handshake.
+    async fn client_as(&self, name: &str, scopes: &str) -> Client {
+        let mut client = self.connect_as(name, scopes);
+        client.call("initialize", json!({"clientName": name, "sessionName": name})).await.unwrap();
+        client.send(json!({"method": "initialized", "params": {}})).await;
+        client
+    }
+
+    /// Opens a connection for a token with these scopes.
+    fn connect_as(&self, name: &str, scopes: &str) -> Client {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (reader, writer) = theirs.into_split();
+        let transport = Transport::Wire {
+            reader: FrameReader::new(Box::new(reader), Framing::Lines, Limits::default().message_bytes),
+            writer: Box::new(writer),
+            framing: Framing::Lines,
+            source: Source::Unix,
+        };
+        let digest = Sha256::digest(name).into();
+        let identity = Identity::Token { digest, name: name.into() };
+        let scopes = Arc::new(scopes.parse().unwrap());
+        let credential = Credential { identity, scopes, expires_at: None };
+        let link = Link { transport, admission: Admission::fixed(credential), peer: "test".into() };
+        tokio::spawn(connection::run(Arc::clone(self.server.sessions()), link));
+        let (reader, writer) = ours.into_split();
         Client { lines: BufReader::new(reader).lines(), writer, notes: Vec::new(), count: 0 }
     }
 

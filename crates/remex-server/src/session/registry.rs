@@ -417,11 +417,11 @@ impl Sessions {
     }
 
     /// Gives up a session, whichever identity it has.
-    fn end(&mut self, id: &str) -> End<ConnectionId> {
+    fn end(&mut self, id: &str) -> EndOutcome<ConnectionId> {
         let now = steady_ms();
         match self.table.any_session(id, now).map(|known| known.identity.clone()) {
             Some(identity) => self.table.end(id, &identity, now),
-            None => End::Unknown,
+            None => EndOutcome::Unknown,
         }
     }
 
