@@ -344,6 +344,7 @@ pub(crate) mod tests {
         let entry = Entry {
             process_id: id.to_owned(),
             session_id: format!("id-of-{session}"),
+            identity: None,
             argv: vec!["sleep".to_owned(), "1000".to_owned()],
             cwd: std::path::PathBuf::from("/").into(),
             pid: Some(4711),

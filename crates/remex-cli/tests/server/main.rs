@@ -19,6 +19,7 @@ mod http;
 mod http_pool;
 mod http_requests;
 mod http_streams;
+mod identities;
 mod leftovers;
 mod lifecycle;
 mod messages;

@@ -6,6 +6,8 @@
 //! by a link meanwhile can redirect the request. Start at [`PathGuard`].
 
 mod limits;
+#[cfg(test)]
+mod race;
 mod resolve;
 #[cfg(test)]
 mod tests;
