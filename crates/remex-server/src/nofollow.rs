@@ -71,3 +71,34 @@ pub(crate) fn refusal(path: &Path) -> RpcError {
         .with_code(ErrorKind::InvalidInput.code())
         .with_hint(format!("`{}` is a symbolic link; name its target, or follow links", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use rustix::fs::FileType;
+
+    use super::*;
+
+    #[test]
+    fn a_link_anywhere_in_a_path_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let top = place.path().canonicalize().unwrap();
+        fs::create_dir(top.join("real")).unwrap();
+        fs::write(top.join("real/f"), "").unwrap();
+        symlink("real", top.join("link")).unwrap();
+        symlink("f", top.join("real/near")).unwrap();
+        assert!(open(&top.join("real/f"), OFlags::RDONLY).is_ok());
+        for path in ["link/f", "link", "real/near"] {
+            assert!(open(&top.join(path), OFlags::RDONLY).is_err(), "{path}");
+        }
+        let kind = |path: &str| stat(&top.join(path)).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        assert_eq!(kind("real").unwrap(), FileType::Directory);
+        assert_eq!(kind("link").unwrap(), FileType::Symlink, "the link itself is found");
+        assert!(kind("link/f").is_err() && kind("real/missing").is_err());
+        assert_eq!(
+            stat(Path::new("/")).map(|stat| FileType::from_raw_mode(stat.st_mode)).unwrap(),
+            FileType::Directory
+        );
+    }
+}

@@ -213,7 +213,7 @@ fn the_list_of_sessions_tells_who_and_until_when() {
     let entry = |id: &str| listed(&client).into_iter().find(|entry| entry["sessionId"] == id).unwrap();
     let attached = |id: &str, name: Value, client_name: &str, processes: u64| {
         json!({
-            "sessionId": id, "name": name, "clientName": client_name, "attached": true,
+            "sessionId": id, "name": name, "identity": "owner", "clientName": client_name, "attached": true,
             "detachedAtMs": null, "expiresAtMs": null, "processes": processes,
         })
     };

@@ -154,7 +154,7 @@ impl<A: Audience> Engine<A> {
         };
         owner.on_started(self, starting.start_id.as_deref(), started, starting.caller);
         self.changed.notify_waiters();
-        tracing::info!(session = owner.id(), identity = owner.identity(), process = %self.id, pid, "process started");
+        tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, pid, "process started");
     }
 
     /// Fails the start of a child that runs but whose output cannot be watched.
@@ -179,7 +179,7 @@ impl<A: Audience> Engine<A> {
             state.lifecycle = Lifecycle::Failed;
             std::mem::take(&mut state.requests)
         };
-        tracing::info!(session = owner.id(), identity = owner.identity(), process = %self.id, error = %error.message, "process did not start");
+        tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, error = %error.message, "process did not start");
         owner.announce_failure(self, error);
         starting.caller.error(error);
         requests.into_iter().for_each(Request::answer_unknown);

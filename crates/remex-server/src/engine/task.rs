@@ -132,7 +132,7 @@ impl<A: Audience> Runner<A> {
         drop(self.pipes);
         self.process.retire();
         self.owner.on_closed(&self.process);
-        tracing::info!(session = self.owner.id(), identity = self.owner.identity(), process = %self.process.id, "process closed");
+        tracing::info!(session = self.owner.id(), identity = %self.owner.identity(), process = %self.process.id, "process closed");
     }
 
     /// Waits for the next event.
@@ -234,7 +234,7 @@ impl<A: Audience> Runner<A> {
     fn on_exit(&mut self, status: &ExitStatus) {
         let exit = self.describe(status);
         tracing::info!(
-            session = self.owner.id(), identity = self.owner.identity(), process = %self.process.id,
+            session = self.owner.id(), identity = %self.owner.identity(), process = %self.process.id,
             code = exit.code, cause = ?exit.cause, "process exited"
         );
         self.pipes.child_ended();
