@@ -38,10 +38,10 @@ impl Guarded {
     }
 
     fn start(name: &str, text: &str, before: &[&str], after: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().expect("a directory can be made");
         let file = directory.path().join(name);
         write(&file, text);
-        let flags = [before, &[file.to_str().unwrap()], after].concat();
+        let flags = [before, &[file.to_str().expect("the path is text")], after].concat();
         Guarded { server: Server::serve(&flags), directory, file }
     }
 
@@ -49,7 +49,7 @@ impl Guarded {
     fn rewrite(&self, text: &str) {
         let new = self.directory.path().join("new");
         write(&new, text);
-        fs::rename(new, &self.file).unwrap();
+        fs::rename(new, &self.file).expect("a file can be renamed");
     }
 
     fn status(&self, token: &str) -> u16 {
@@ -68,8 +68,8 @@ impl Guarded {
 }
 
 fn write(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(path, text).expect("a file can be written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("the file is ours");
 }
 
 /// Returns the status of an upgrade.
@@ -79,7 +79,7 @@ fn status(address: &str, token: Option<&str>) -> u16 {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970").as_secs()
 }
 
 fn encode(bytes: impl AsRef<[u8]>) -> String {
