@@ -244,7 +244,7 @@ fn only_a_valid_jwt_gets_in() {
         "--ws-audience",
         "here",
         "--ws-max-clock-skew-seconds",
-        "5",
+        "60",
     ]);
     let valid =
         json!({"iss": "us", "aud": ["here", "there"], "exp": now() + 600, "nbf": now(), "sub": "ann"});
@@ -260,7 +260,7 @@ fn only_a_valid_jwt_gets_in() {
     let unsigned = sign(&json!({"alg": "none"}), &valid, SECRET.as_bytes());
     let (unsigned, _) = unsigned.rsplit_once('.').unwrap();
     for (what, token) in [
-        ("expired", jwt(&with("exp", json!(now() - 60)))),
+        ("expired", jwt(&with("exp", json!(now() - 120)))),
         ("without expiry", jwt(&with("exp", Value::Null))),
         ("not yet valid", jwt(&with("nbf", json!(now() + 600)))),
         ("another issuer", jwt(&with("iss", json!("them")))),
@@ -321,7 +321,7 @@ fn a_public_key_verifies_signatures_and_is_no_secret() {
 fn a_connection_ends_when_its_token_expires_and_its_session_does_not() {
     let secret = Guarded::with_secret(&["--ws-max-clock-skew-seconds", "0"]);
     let claims = |exp: u64| json!({"exp": exp, "sub": "ann"});
-    let brief = secret.connect(&jwt(&claims(now() + 3)));
+    let brief = secret.connect(&jwt(&claims(now() + 6)));
     let session = brief.initialize()["sessionId"].as_str().unwrap().to_owned();
     brief.start("p", &["/bin/sleep", "1000"], json!({}));
     let (code, reason) = brief.wait_end().close.expect("a close frame");
@@ -331,7 +331,7 @@ fn a_connection_ends_when_its_token_expires_and_its_session_does_not() {
     next.resume(&session);
     assert!(next.call("process/read", json!({"processId": "p"})).is_ok());
 
-    let line = token(&["new", "--expires", "3s"]);
+    let line = token(&["new", "--expires", "6s"]);
     let guarded = Guarded::with_tokens(&line);
     let word = line.split(' ').next().unwrap();
     let client = guarded.client(word);
