@@ -74,7 +74,7 @@ impl Race {
         successes
     }
 
-    fn run<W>(&self, params: Value, check: &CancelCheck) -> Result<W::Reply, RpcError>
+    fn run<W>(&self, params: &Value, check: &CancelCheck) -> Result<W::Reply, RpcError>
     where
         W: FileWork + Request + DeserializeOwned,
     {
@@ -93,7 +93,7 @@ impl Race {
 
     fn copy_out(&self, check: &CancelCheck) -> Result<(), RpcError> {
         let copy = json!({"sourcePath": "IN/x/tree", "destinationPath": "IN/copied", "recursive": true});
-        self.run::<wire::Copy>(copy, check)?;
+        self.run::<wire::Copy>(&copy, check)?;
         assert_ne!(
             fs::read_to_string(self.site.path("in/copied/f")).unwrap(),
             SECRET,
@@ -103,7 +103,7 @@ impl Race {
     }
 
     fn list(&self, check: &CancelCheck) -> Result<(), RpcError> {
-        let listing = self.run::<wire::ReadDirectory>(json!({"path": "IN/x"}), check)?;
+        let listing = self.run::<wire::ReadDirectory>(&json!({"path": "IN/x"}), check)?;
         assert!(
             listing.entries.iter().all(|entry| entry.file_name != "hidden"),
             "a directory outside was listed"
@@ -144,12 +144,12 @@ fn a_link_swapped_in_during_a_request_never_leads_outside() {
         let write = scope.spawn(|| {
             race.repeat(|check| {
                 let data = json!({"path": "IN/x/f", "dataBase64": "aW5zaWRl"});
-                race.run::<wire::WriteFile>(data.clone(), check)?;
+                race.run::<wire::WriteFile>(&data, check)?;
                 let mut atomic = data;
                 atomic["atomic"] = json!(true);
-                race.run::<wire::WriteFile>(atomic, check)?;
+                race.run::<wire::WriteFile>(&atomic, check)?;
                 race.run::<wire::Copy>(
-                    json!({"sourcePath": "IN/f", "destinationPath": "IN/x/victim", "recursive": false}),
+                    &json!({"sourcePath": "IN/f", "destinationPath": "IN/x/victim", "recursive": false}),
                     check,
                 )?;
                 Ok(())
@@ -158,19 +158,19 @@ fn a_link_swapped_in_during_a_request_never_leads_outside() {
         let names = scope.spawn(|| {
             race.repeat(|check| {
                 let results = [
-                    race.run::<wire::Remove>(json!({"path": "IN/x/victim"}), check),
-                    race.run::<wire::Remove>(json!({"path": "IN/x/tree/gone"}), check),
+                    race.run::<wire::Remove>(&json!({"path": "IN/x/victim"}), check),
+                    race.run::<wire::Remove>(&json!({"path": "IN/x/tree/gone"}), check),
                     race.run::<wire::Rename>(
-                        json!({"sourcePath": "IN/x/moved", "destinationPath": "IN/stolen"}),
+                        &json!({"sourcePath": "IN/x/moved", "destinationPath": "IN/stolen"}),
                         check,
                     ),
-                    race.run::<wire::Symlink>(json!({"path": "IN/x/new", "target": "f"}), check),
+                    race.run::<wire::Symlink>(&json!({"path": "IN/x/new", "target": "f"}), check),
                     race.run::<wire::CreateDirectory>(
-                        json!({"path": "IN/x/made", "recursive": false}),
+                        &json!({"path": "IN/x/made", "recursive": false}),
                         check,
                     ),
-                    race.run::<wire::SetPermissions>(json!({"path": "IN/x/f", "mode": 0o600}), check),
-                    race.run::<wire::SetTimes>(json!({"path": "IN/x/f", "modifiedAtMs": 1000}), check),
+                    race.run::<wire::SetPermissions>(&json!({"path": "IN/x/f", "mode": 0o600}), check),
+                    race.run::<wire::SetTimes>(&json!({"path": "IN/x/f", "modifiedAtMs": 1000}), check),
                 ];
                 if results.iter().all(Result::is_err) {
                     results.into_iter().next().unwrap().map(drop)
