@@ -28,8 +28,11 @@ impl fmt::Display for Identity {
             Identity::Owner => out.write_str("owner"),
             Identity::User { name, .. } => write!(out, "user:{name}"),
             Identity::Token { name, .. } => write!(out, "token:{name}"),
-            Identity::Certificate(name) => write!(out, "certificate:{name}"),
-            Identity::Subject { issuer, subject } => write!(out, "subject:{subject}@{issuer}"),
+            Identity::Certificate(name) => write!(out, "certificate:{}", name.escape_debug()),
+            Identity::Subject { issuer, subject } => {
+                // An issuer may write anything into its tokens, which must not forge lines of the log.
+                write!(out, "subject:{}@{}", subject.escape_debug(), issuer.escape_debug())
+            }
             Identity::Own(number) => write!(out, "private:{number}"),
         }
     }
@@ -52,5 +55,18 @@ impl Credential {
     /// Returns the credential of a connection that no one else can make.
     pub(crate) fn own(number: u64) -> Self {
         Credential { identity: Identity::Own(number), scopes: Arc::new(Scopes::all()), expires_at: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_cannot_forge_a_line_of_the_log() {
+        let [subject, issuer] = ["ann\nERROR", "\u{1b}[2K"].map(Arc::from);
+        let shown = Identity::Subject { issuer, subject }.to_string();
+        assert_eq!(shown, "subject:ann\\nERROR@\\u{1b}[2K");
+        assert_eq!(Identity::Certificate("a\rb".into()).to_string(), "certificate:a\\rb");
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! These are one test program, because each would compile and link the harness anew.
 
+mod audit;
 mod caps;
 mod consumed;
 mod dialects;
