@@ -22,13 +22,13 @@ use tokio::sync::Semaphore;
 
 use crate::{
     audit::{Entry, Outcome, PeerInfo},
-    config::Limits,
     context::CallContext,
     engine::{Owner as _, Request, unknown_process},
     environment,
     fs::{FileCalls, PathGuard},
     http::{BodyPace, HttpCalls},
     identity::{Credential, Identity},
+    limits::Limits,
     outbox::{Observation, Outbox, Responder, close_code::POLICY},
     process::{Process, StartAt},
     scope::Scopes,
@@ -401,7 +401,7 @@ impl Calls {
         responder.ok(reply);
         let outbox = Arc::clone(self.context.outbox());
         self.sessions.attach(&opened.session, Subscriber { outbox, capabilities: capabilities.clone() });
-        let ready = Ready::new(opened.session, capabilities, &self.credential.scopes, limits);
+        let ready = Ready::new(opened.session, capabilities, &self.credential.scopes, &limits);
         self.handshake = Handshake::Answered(Box::new(ready));
     }
 

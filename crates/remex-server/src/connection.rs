@@ -25,8 +25,8 @@ use crate::{
     budget::{self, Budget, MIN_PROGRESS, SHORT, Share},
     calls::Calls,
     compute::LARGE_MESSAGE,
-    config::Limits,
     context::FAILED,
+    limits::Limits,
     outbox::{
         self, Acks, CloseReason, Outbox, Responder, Sink,
         close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
@@ -131,9 +131,9 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     };
     let acks = if sink.has_pings() { Acks::Ping } else { Acks::Lag };
     let host = Arc::clone(sessions.host());
-    let (encoding, limits) = (sink.encoding(), host.limits().clone());
+    let (encoding, limits) = (sink.encoding(), host.limits());
     let outbox =
-        sessions.connections().open(|id, shared| Outbox::new(id, acks, encoding, limits.clone(), shared));
+        sessions.connections().open(|id, shared| Outbox::new(id, acks, encoding, (*limits).clone(), shared));
     host.notify_activity();
     let writing =
         tokio::spawn(supervise(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
@@ -511,7 +511,7 @@ impl Parsed {
 }
 
 /// Writes the outbox to the connection until it closes.
-async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Limits, answers: Arc<Budget>) {
+async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Arc<Limits>, answers: Arc<Budget>) {
     let closing = CloseOnDrop(Arc::clone(&outbox));
     let mut progress = SendProgress::new();
     let close_reason = loop {

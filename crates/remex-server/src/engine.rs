@@ -35,7 +35,7 @@ use remex_proto::{
 };
 use tokio::sync::Notify;
 
-use crate::{clock::now_ms, config::Limits, host::Host, retention::RetentionAccount};
+use crate::{clock::now_ms, host::Host, limits::Limits, retention::RetentionAccount};
 pub(crate) use audience::{Audience, Caller, Outcome};
 use coalesce::ReadCoalescing;
 use input::Input;
@@ -168,7 +168,7 @@ pub(crate) struct Placement<'a, A: Audience> {
 impl<A: Audience> Engine<A> {
     fn new(id: String, spec: Spec, placement: Placement<'_, A>, audience: A) -> Self {
         let (now, limits) = (Instant::now(), placement.host.limits());
-        let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain };
+        let retain = output_log::Limits { retain_bytes: spec.retain_bytes, ..limits.retain() };
         Engine {
             id: id.into(),
             owner: placement.owner,
@@ -181,7 +181,7 @@ impl<A: Audience> Engine<A> {
                 requests: VecDeque::new(),
                 log: OutputLog::new(retain),
                 audience,
-                input: Input::new(limits),
+                input: Input::new(&limits),
                 searches: Searches::default(),
                 exit: None,
                 ended_at_ms: None,
@@ -340,7 +340,7 @@ impl<A: Audience> Engine<A> {
     /// Evicts output that is not held, to make room for other processes.
     pub(crate) fn reclaim(&self) {
         let mut state = self.state();
-        let hold = state.hold(&self.spec, self.host.limits(), Instant::now());
+        let hold = state.hold(&self.spec, &self.host.limits(), Instant::now());
         state.log.give_up(hold);
         self.charge(&mut state);
     }
@@ -391,7 +391,7 @@ impl<A: Audience> Engine<A> {
 
     /// Returns how much the log may hold now, given what session and server have left.
     fn budget(&self, state: &ProcessState<A>) -> usize {
-        let chunk = self.host.limits().retain.chunk_bytes;
+        let chunk = self.host.limits().chunk_bytes;
         state.log.footprint().saturating_add(self.account.left()).max(chunk)
     }
 

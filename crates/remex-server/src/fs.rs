@@ -28,10 +28,10 @@ use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, fs as
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    config::Limits,
     context::CallContext,
     host::Host,
     io_error::io_error,
+    limits::Limits,
     outbox::{CancelCheck, Encoding, Outbox, Reply, Responder},
 };
 use answer_memory::AnswerMemory;

@@ -7,7 +7,7 @@ use std::{
     future::Future,
     io,
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -20,8 +20,9 @@ use crate::{
     audit::Audit,
     budget::Budget,
     compute::ComputePool,
-    config::{Config, HostInfo, Limits},
+    config::{Config, HostInfo},
     deadlines::Deadlines,
+    limits::Limits,
     metrics::Metrics,
     retention::RetentionAccount,
     supervise::supervise,
@@ -33,7 +34,8 @@ use crate::{
 /// Everything that modules share about the host.
 #[derive(Debug)]
 pub(crate) struct Host {
-    limits: Limits,
+    /// Replaced as a whole on a reload.
+    limits: RwLock<Arc<Limits>>,
     info: HostInfo,
     env: Vec<(OsString, OsString)>,
     tags: Tags,
@@ -97,12 +99,17 @@ impl Host {
             tags,
             info: config.host,
             env: config.host_env,
-            limits,
+            limits: RwLock::new(Arc::new(limits)),
         })
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the limits for everything that begins from now on.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
     }
 
     /// Returns the facts about the host that clients may see.

@@ -17,6 +17,7 @@ mod config;
 mod deadlines;
 mod identity;
 mod io_error;
+mod limits;
 mod metrics;
 mod nofollow;
 mod retention;
@@ -58,9 +59,9 @@ pub use remex_process::{raise_file_limit, return_large_blocks};
 
 pub use audit::AuditConfig;
 pub use config::{
-    Auth, CertificateGrant, CertificatePolicy, Config, HostInfo, Limits, MetricsAccess, Proxies, Trust,
-    UserGrant,
+    Auth, CertificateGrant, CertificatePolicy, Config, HostInfo, MetricsAccess, Proxies, Trust, UserGrant,
 };
+pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use server::{CreateError, Server};
 pub use token::TokenGrant;

@@ -33,7 +33,7 @@ use remex_proto::{
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::config::Limits;
+use crate::limits::Limits;
 pub(crate) use connections::{Connections, Shared};
 use in_flight::InFlight;
 pub(crate) use long::Fallible;

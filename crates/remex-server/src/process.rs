@@ -20,9 +20,9 @@ use remex_proto::{
 };
 
 use crate::{
-    config::Limits,
     deadlines::{Deadline, Expire},
     engine::{Audience, Caller, Engine, Outcome, Owner, ProcessState, Spec},
+    limits::Limits,
     outbox::{ConnectionId, Responder},
 };
 use control::Control;

@@ -11,7 +11,7 @@ use remex_proto::{
 };
 
 use super::Caller;
-use crate::config::Limits;
+use crate::limits::Limits;
 
 /// A `process/write` that has not been answered.
 #[derive(Debug)]

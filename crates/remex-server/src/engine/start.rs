@@ -28,7 +28,7 @@ use super::{
     Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, Spec, no_end_of_input,
     not_a_terminal, unknown_process,
 };
-use crate::{clock::now_ms, config::Limits};
+use crate::{clock::now_ms, limits::Limits};
 
 /// A start that has been checked and admitted by the session.
 #[derive(Debug)]
@@ -67,11 +67,11 @@ impl<A: Audience> Engine<A> {
     ) -> Result<(Arc<Self>, Start), RpcError> {
         let host = placement.host;
         let limits = host.limits();
-        check_lengths(&request, limits)?;
+        check_lengths(&request, &limits)?;
         #[cfg(test)]
         crate::supervise::break_at("!request", &request.process_id);
         let start = command(&request, placement.tag, host.env())?;
-        let spec = spec(&request, limits);
+        let spec = spec(&request, &limits);
         let process = Engine::new(request.process_id, spec, placement, audience);
         Ok((Arc::new(process), start))
     }
@@ -388,7 +388,7 @@ fn spec(request: &wire::Start, limits: &Limits) -> Spec {
         linger: request.linger_ms.map(Duration::from_millis),
         timeout: request.timeout_ms.map(Duration::from_millis),
         idle_timeout: request.idle_timeout_ms.map(Duration::from_millis),
-        retain_bytes: output.retain_bytes.map_or(limits.retain.retain_bytes, |wanted| {
+        retain_bytes: output.retain_bytes.map_or(limits.retain_bytes, |wanted| {
             bytes(wanted).clamp(SMALLEST_RETENTION, limits.retain_bytes_max)
         }),
     }

@@ -197,7 +197,7 @@ impl<A: Audience> Runner<A> {
             linger,
             timeout.filter(|_| running),
             idle_timeout.filter(|_| running),
-            state.recheck_at(spec, self.process.host.limits()),
+            state.recheck_at(spec, &self.process.host.limits()),
         ]
         .into_iter()
         .flatten()
@@ -309,12 +309,12 @@ impl<A: Audience> Runner<A> {
                 self.turn_over = true;
                 return;
             }
-            if process.account.left() < limits.retain.chunk_bytes {
-                self.owner.reclaim(limits.retain.chunk_bytes);
+            if process.account.left() < limits.chunk_bytes {
+                self.owner.reclaim(limits.chunk_bytes);
             }
             let now = Instant::now();
             let mut state = process.state();
-            let hold = state.hold(&process.spec, limits, now);
+            let hold = state.hold(&process.spec, &limits, now);
             let budget = process.budget(&state);
             let room = state.log.room(hold, budget);
             if state.full && room > 0 {

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::body::Body;
-use crate::{config::Limits, outbox::Outbox, web::causes};
+use crate::{limits::Limits, outbox::Outbox, web::causes};
 
 /// Buffered bodies of one connection that may be large at once; others wait while they are still small.
 const LARGE_BODIES: usize = 4;

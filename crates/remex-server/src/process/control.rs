@@ -5,7 +5,7 @@ use std::time::Instant;
 use remex_proto::state::output_log::{Hold, OutputLog, Seq};
 
 use super::{Followers, Process, Viewer};
-use crate::{config::Limits, outbox::ConnectionId};
+use crate::{limits::Limits, outbox::ConnectionId};
 
 /// Which client controls the process, and how much it has acknowledged.
 #[derive(Debug, Default)]
