@@ -8,6 +8,8 @@
 pub mod environments;
 mod host;
 mod local;
+pub mod server_config;
+pub mod units;
 mod web;
 
 pub use local::Local;

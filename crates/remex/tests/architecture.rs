@@ -43,7 +43,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 33] = [
+const SERVER_LAYERS: [&str; 35] = [
     "clock",
     "limits",
     "scope",
@@ -53,6 +53,8 @@ const SERVER_LAYERS: [&str; 33] = [
     "config",
     "identity",
     "auth",
+    "admission",
+    "rate",
     "socket_owner",
     "supervise",
     "threads",

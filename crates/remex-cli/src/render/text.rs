@@ -6,19 +6,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 /// Parses `500ms`, `10s`, `5m`, `24h` or `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
     let wrong = || "expected a number and a unit, such as `500ms`, `10s`, `5m`, `24h` or `7d`".to_owned();
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let ms: u64 = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 3600 * 1000,
-        "d" => 24 * 3600 * 1000,
-        _ => return Err(wrong()),
-    };
-    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(wrong)
+    remex::units::parse_duration(text).ok_or_else(wrong)
 }
 
 /// Formats a duration in at most six characters: `0.3s`, `42s`, `5m03s`, `3h20m`, `12d`.

@@ -1,0 +1,242 @@
+//! The configuration file of `remex serve`: parses it, names its mistakes by line, and writes it out again.
+//!
+//! One table, [`keys`], lists every key with its documentation; the parser, `--print-config` and the documentation come
+//! from it. Start at [`ServerConfig`].
+
+mod error;
+mod keys;
+mod print;
+mod reader;
+
+use std::{
+    fmt::Write as _,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use remex_server::{CertificateGrant, Limits, Scopes};
+
+pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
+pub use keys::{Key, Kind, keys};
+
+use crate::environments;
+
+/// What a server is told besides its environment.
+///
+/// ```
+/// use std::path::Path;
+/// use remex::server_config::ServerConfig;
+///
+/// let text = "listen = ['unix:///run/remex.sock']\n[limits]\nsessions = 100\n";
+/// let config = ServerConfig::parse(text, Path::new("server.toml")).unwrap();
+/// assert_eq!(config.limits.sessions, 100);
+///
+/// let errors = ServerConfig::parse("[limits]\nsesions = 100\n", Path::new("server.toml")).unwrap_err();
+/// assert_eq!(errors.to_string(), "server.toml:2: unknown key `sesions` in `[limits]`; did you mean `sessions`?");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where to listen, as `--listen` takes it.
+    pub listen: Vec<String>,
+    /// What to log, as `--log` takes it.
+    pub log: String,
+    /// When an idle server exits.
+    pub exit_when_idle: Option<Duration>,
+    /// Certificates of `wss://` listeners.
+    pub tls: Tls,
+    /// Who may connect.
+    pub auth: Auth,
+    /// Limits and timeouts, `shutdown_grace` and `max_detach_ttl` among them.
+    pub limits: Limits,
+    /// The audit file.
+    pub audit: Audit,
+    /// The metrics page.
+    pub metrics: Metrics,
+}
+
+/// Certificates of `wss://` listeners.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Tls {
+    /// The certificate of the server; given with `key`.
+    pub cert: Option<PathBuf>,
+    /// Its private key; given with `cert`.
+    pub key: Option<PathBuf>,
+    /// The CAs that sign client certificates; given with `cert`.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Who may connect, and what each may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth {
+    /// What the server's own user may do.
+    pub owner_scope: Scopes,
+    /// Other users of the host.
+    pub users: Vec<User>,
+    /// Browser origins.
+    pub origins: Vec<String>,
+    /// Names for the `Host` header.
+    pub hosts: Vec<String>,
+    /// The file with tokens.
+    pub token_file: Option<PathBuf>,
+    /// Digests of tokens.
+    pub token_sha256: Vec<[u8; 32]>,
+    /// What clients with a verified certificate may do while `certificates` is empty.
+    pub certificate_scope: Scopes,
+    /// The only certificates that may connect, if there are any.
+    pub certificates: Vec<CertificateGrant>,
+    /// Signed tokens.
+    pub jwt: Jwt,
+}
+
+/// A user of the host that may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The name or number.
+    pub name: String,
+    /// What it may do.
+    pub scope: Scopes,
+}
+
+/// How signed tokens (JWT) are verified; without `secret_file` and `jwks_file` they are not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jwt {
+    /// The file with the secret that issuer and server share.
+    pub secret_file: Option<PathBuf>,
+    /// The file with the public keys of the issuer.
+    pub jwks_file: Option<PathBuf>,
+    /// The issuer that a token must have.
+    pub issuer: Option<String>,
+    /// The audience that a token must have.
+    pub audience: Option<String>,
+    /// By how much the clocks of issuer and server may differ.
+    pub max_clock_skew: Duration,
+}
+
+/// The audit file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// Where it is; without it nothing is recorded.
+    pub file: Option<PathBuf>,
+    /// The size at which a new file begins.
+    pub max_bytes: u64,
+    /// How many full files are kept.
+    pub keep: usize,
+    /// Whether requests are refused while they cannot be recorded.
+    pub required: bool,
+}
+
+/// The metrics page.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Metrics {
+    /// A port of its own for it.
+    pub listen: Option<SocketAddr>,
+    /// Whether it can be read without a credential on that port.
+    pub open: bool,
+}
+
+impl Default for ServerConfig {
+    /// What `remex serve` does without flags.
+    fn default() -> Self {
+        ServerConfig {
+            listen: vec!["ws://127.0.0.1:0".to_owned()],
+            log: "warn".to_owned(),
+            exit_when_idle: None,
+            tls: Tls::default(),
+            auth: Auth {
+                owner_scope: Scopes::all(),
+                users: Vec::new(),
+                origins: Vec::new(),
+                hosts: Vec::new(),
+                token_file: None,
+                token_sha256: Vec::new(),
+                certificate_scope: Scopes::all(),
+                certificates: Vec::new(),
+                jwt: Jwt {
+                    secret_file: None,
+                    jwks_file: None,
+                    issuer: None,
+                    audience: None,
+                    max_clock_skew: Duration::from_secs(30),
+                },
+            },
+            limits: Limits::default(),
+            audit: Audit { file: None, max_bytes: 64 << 20, keep: 10, required: false },
+            metrics: Metrics::default(),
+        }
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// The file cannot be read, or others can change it.
+    #[error("cannot read `{}`: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file has mistakes.
+    #[error("{0}")]
+    Mistakes(#[from] ConfigErrors),
+}
+
+impl ServerConfig {
+    /// Parses the text of a configuration file; `file` is its path, which errors name and relative paths begin at.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigErrors`] with everything that is wrong, in the order of lines. What is wrong with the TOML itself comes
+    /// alone.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigErrors> {
+        reader::read(text, file)
+    }
+
+    /// Reads a configuration file. It decides who may run commands, so it is refused if others can write to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Problem`].
+    pub fn read(path: &Path) -> Result<Self, Problem> {
+        let text = environments::trusted_text(path)
+            .map_err(|error| Problem::Unreadable { path: path.to_owned(), error })?;
+        Ok(Self::parse(&text, path)?)
+    }
+
+    /// Writes the configuration as a file in which every key stands with its documentation, and which parses to the
+    /// same configuration.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use remex::server_config::ServerConfig;
+    ///
+    /// let text = ServerConfig::default().to_toml();
+    /// assert!(text.contains("\nsessions = 4096\n"));
+    /// assert_eq!(ServerConfig::parse(&text, Path::new("/etc/remex/server.toml")).unwrap(), ServerConfig::default());
+    /// ```
+    pub fn to_toml(&self) -> String {
+        print::to_toml(self)
+    }
+
+    /// Returns the keys whose values differ and that a reload cannot change, such as `listen` or `limits.answer_bytes`.
+    pub fn needs_restart(&self, new: &Self) -> Vec<String> {
+        let differs =
+            |key: &&Key| key.reload == remex_server::Reload::Restart && key.show(self) != key.show(new);
+        let names = keys();
+        names.iter().filter(differs).map(Key::path).collect()
+    }
+}
+
+/// Writes bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests;
