@@ -3,11 +3,17 @@
 //! [`receive`] reads one request and answers everything that needs no decision. What it returns waits for its
 //! caller to authenticate the peer: an upgrade to accept or refuse, or a page to answer.
 
-use std::{io, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, Shutdown},
+    sync::Arc,
+    time::Duration,
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
     time::timeout,
 };
 
@@ -131,6 +137,11 @@ pub enum Refusal {
     Forbidden,
     /// 429: too many connections or attempts.
     TooMany,
+    /// 429, with the limit that was reached.
+    Limited {
+        /// The limit and what to do, with a line end.
+        reason: &'static str,
+    },
     /// 503: the server is shutting down.
     ShuttingDown,
 }
@@ -240,9 +251,19 @@ impl Refusal {
             Refusal::Unauthenticated => Answer::REFUSED,
             Refusal::Forbidden => Answer::FORBIDDEN,
             Refusal::TooMany => Answer::TOO_MANY,
+            Refusal::Limited { reason } => Answer { text: reason, ..Answer::TOO_MANY },
             Refusal::ShuttingDown => Answer::SHUTTING_DOWN,
         }
     }
+}
+
+/// Refuses a connection that has just been accepted, without reading from it or waiting for it.
+pub fn refuse_at_once(stream: TcpStream, refusal: Refusal) {
+    // The runtime does not know yet whether the socket can be written to.
+    let Ok(mut stream) = stream.into_std() else { return };
+    // The send buffer of a new connection has room; a peer that has disconnected does not change the answer.
+    let _ = io::Write::write(&mut stream, refusal.answer().response().as_bytes());
+    let _ = stream.shutdown(Shutdown::Write);
 }
 
 enum Decision {
@@ -389,16 +410,19 @@ fn bearer(authorization: &str) -> Option<&str> {
 impl Answer {
     /// Sends the answer and closes the connection; returns what that means for the caller.
     async fn send(self, stream: Stream) -> NotUpgraded {
+        // A peer that reads slowly or disconnects does not change the answer.
+        let _ = timeout(RESPONSE_TIMEOUT, respond(stream, self.response())).await;
+        NotUpgraded::Answered { status: self.status }
+    }
+
+    fn response(self) -> String {
         let Answer { status, phrase, headers, text, head_only } = self;
         let body = if head_only { "" } else { text };
-        let response = format!(
+        format!(
             "HTTP/1.1 {status} {phrase}\r\nConnection: close\r\nContent-Type: text/plain\r\n\
              Content-Length: {}\r\n{headers}\r\n{body}",
             text.len()
-        );
-        // A peer that reads slowly or disconnects does not change the answer.
-        let _ = timeout(RESPONSE_TIMEOUT, respond(stream, response)).await;
-        NotUpgraded::Answered { status }
+        )
     }
 }
 

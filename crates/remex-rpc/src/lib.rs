@@ -27,6 +27,7 @@ pub use frame_reader::{FrameReader, Incoming};
 pub use framing::{Framing, Role};
 pub use handshake::{
     HandshakeConfig, HostNames, NotUpgraded, Page, Readiness, Received, Refusal, Upgrade, receive,
+    refuse_at_once,
 };
 pub use listener::{Accepted, BindError, Inherited, Listener};
 pub use send_buffer::SendBuffer;

@@ -43,6 +43,15 @@ pub(crate) enum SocketOwner {
     Remote,
 }
 
+/// What a reload has done to the credential of a connected peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Revoked {
+    #[error("the credential of this connection is no longer valid; connect with another one")]
+    Invalid,
+    #[error("the scopes or the expiry of this credential have changed; connect again")]
+    Changed,
+}
+
 /// Why a peer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
@@ -62,7 +71,38 @@ pub(crate) enum Denied {
     UnknownOwner,
 }
 
+/// How a connection was authenticated, to check it again after a reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// The user at the other end of a unix socket.
+    Unix(u32),
+    /// The user at the other end of a loopback connection.
+    Loopback(u32),
+    /// The digest of a token.
+    Token([u8; 32]),
+    Certificate(PeerCertificate),
+    /// Nothing that a reload can change.
+    Lasting,
+}
+
+impl Proof {
+    /// Returns how a TCP peer with this credential was authenticated.
+    pub(crate) fn of_tcp(credential: &Credential, peer: &TcpPeer<'_>) -> Self {
+        match (&credential.identity, peer.certificate, peer.owner) {
+            (Identity::Token { digest, .. }, ..) => Proof::Token(*digest),
+            (Identity::Certificate(_), Some(certificate), _) => Proof::Certificate(certificate.clone()),
+            (Identity::Owner | Identity::User { .. }, _, SocketOwner::User(uid)) => Proof::Loopback(uid),
+            _ => Proof::Lasting,
+        }
+    }
+}
+
 impl Denied {
+    /// Returns whether a token was presented and is wrong, as if somebody guesses.
+    pub(crate) fn is_wrong_token(&self) -> bool {
+        matches!(self, Denied::UnknownToken | Denied::Expired)
+    }
+
     /// Returns how to answer an HTTP request.
     pub(crate) fn refusal(&self) -> Refusal {
         match self {
@@ -123,18 +163,34 @@ impl Authenticator {
         }
     }
 
+    /// Authenticates a connected peer again; returns `None` if its credential is the same as before.
+    pub(crate) fn check_again(
+        &self,
+        credential: &Credential,
+        proof: &Proof,
+        now: SystemTime,
+    ) -> Option<Revoked> {
+        let again = match proof {
+            Proof::Unix(uid) => self.user(*uid),
+            Proof::Loopback(_) if self.auth.requires_bearer() => Err(Denied::NoCredential),
+            Proof::Loopback(uid) => self.user(*uid),
+            Proof::Token(digest) => self.token(digest, now).unwrap_or(Err(Denied::UnknownToken)),
+            Proof::Certificate(certificate) => self.certificate(certificate),
+            Proof::Lasting => return None,
+        };
+        match again {
+            Ok(again) if again == *credential => None,
+            Ok(_) => Some(Revoked::Changed),
+            Err(_) => Some(Revoked::Invalid),
+        }
+    }
+
     /// Looks for the token among the capability tokens, then verifies it as a signed one.
     fn bearer(&self, token: &str, now: SystemTime) -> Result<Credential, Denied> {
-        let presented: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        let loaded = self.auth.files.as_ref().map(|files| files.loaded());
-        let further = loaded.iter().flat_map(|loaded| &loaded.tokens);
-        if let Some(known) = find(self.auth.tokens.iter().chain(further), &presented) {
-            if known.expires_at.is_some_and(|expires_at| now >= expires_at) {
-                return Err(Denied::Expired);
-            }
-            let identity = Identity::Token { digest: known.sha256, name: known.name.as_str().into() };
-            return Ok(Credential { expires_at: known.expires_at, ..credential(identity, &known.scopes) });
+        if let Some(known) = self.token(&Sha256::digest(token.as_bytes()).into(), now) {
+            return known;
         }
+        let loaded = self.auth.files.as_ref().map(|files| files.loaded());
         let verifier = loaded.as_ref().and_then(|loaded| loaded.verifier.as_ref());
         let claims = verifier.ok_or(Denied::UnknownToken)?.verify(token, now)?;
         let (issuer, subject) = (claims.issuer.into(), claims.subject.into());
@@ -142,20 +198,16 @@ impl Authenticator {
         Ok(Credential { expires_at: Some(claims.expires_at), ..credential(identity, &claims.scopes) })
     }
 
-    /// Returns why a credential that was valid no longer is, apart from its expiry.
-    pub(crate) fn revoked(&self, credential: &Credential) -> Option<&'static str> {
-        let Identity::Token { digest, .. } = &credential.identity else { return None };
+    /// Looks for a capability token with this digest; `None` if there is none.
+    fn token(&self, digest: &[u8; 32], now: SystemTime) -> Option<Result<Credential, Denied>> {
         let loaded = self.auth.files.as_ref().map(|files| files.loaded());
         let further = loaded.iter().flat_map(|loaded| &loaded.tokens);
-        match find(self.auth.tokens.iter().chain(further), digest) {
-            None => Some("the token is no longer valid: it was removed from the server"),
-            Some(known)
-                if known.scopes != *credential.scopes || known.expires_at != credential.expires_at =>
-            {
-                Some("the scopes or the expiry of the token have changed; connect again")
-            }
-            Some(_) => None,
+        let known = find(self.auth.tokens.iter().chain(further), digest)?;
+        if known.expires_at.is_some_and(|expires_at| now >= expires_at) {
+            return Some(Err(Denied::Expired));
         }
+        let identity = Identity::Token { digest: known.sha256, name: known.name.as_str().into() };
+        Some(Ok(Credential { expires_at: known.expires_at, ..credential(identity, &known.scopes) }))
     }
 
     fn certificate(&self, certificate: &PeerCertificate) -> Result<Credential, Denied> {
@@ -234,6 +286,35 @@ mod tests {
         assert_eq!(admitted(&auth, &peer(Some("old"), owner)), Err(Denied::Expired));
         assert_eq!(admitted(&auth, &peer(Some("new "), owner)), Err(Denied::UnknownToken));
         assert_eq!(admitted(&auth, &peer(None, owner)), Err(Denied::NoCredential));
+    }
+
+    #[test]
+    fn a_reload_revokes_what_it_no_longer_grants() {
+        let now = SystemTime::UNIX_EPOCH;
+        let users = |scopes: &str| {
+            let scopes = scopes.parse().unwrap();
+            Auth { users: vec![UserGrant { uid: 7, name: "ann".to_owned(), scopes }], ..Auth::default() }
+        };
+        let before = Authenticator::new(users("all"), ME);
+        let ann = before.user(7).unwrap();
+        let check = |auth: Auth, credential: &Credential, proof| {
+            Authenticator::new(auth, ME).check_again(credential, &proof, now)
+        };
+        assert_eq!(check(users("all"), &ann, Proof::Unix(7)), None);
+        assert_eq!(check(users("http"), &ann, Proof::Unix(7)), Some(Revoked::Changed));
+        assert_eq!(check(Auth::default(), &ann, Proof::Unix(7)), Some(Revoked::Invalid));
+
+        let with_token = |text| Auth { tokens: vec![token(text, None)], ..Auth::default() };
+        let owner = before.user(ME).unwrap();
+        assert_eq!(check(with_token("new"), &owner, Proof::Unix(ME)), None);
+        assert_eq!(check(with_token("new"), &owner, Proof::Loopback(ME)), Some(Revoked::Invalid));
+
+        let auth = Authenticator::new(with_token("new"), ME);
+        let presented = peer(Some("new"), SocketOwner::Remote);
+        let credential = auth.tcp(&presented, now).unwrap();
+        let proof = Proof::of_tcp(&credential, &presented);
+        assert_eq!(check(with_token("new"), &credential, proof.clone()), None);
+        assert_eq!(check(with_token("newer"), &credential, proof), Some(Revoked::Invalid));
     }
 
     #[test]

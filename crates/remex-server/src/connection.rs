@@ -5,7 +5,7 @@
 //! Reader and writer never wait for each other, except that the reader stops while too much waits to be sent.
 //! Start at [`run`].
 
-mod admission;
+mod validity;
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,11 +31,12 @@ use crate::{
         self, Acks, CloseReason, Outbox, Responder, Sink,
         close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
     },
+    rate::Rate,
     session::SessionRegistry,
     supervise::supervise,
 };
 
-pub(crate) use admission::Admission;
+pub(crate) use validity::Validity;
 
 /// Hint for a message that the server has no memory for.
 const SEND_LESS: &str = "send less at once, or try again later";
@@ -49,7 +50,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// A connection as a transport delivers it.
 pub(crate) struct Link {
     pub(crate) transport: Transport,
-    pub(crate) admission: Admission,
+    pub(crate) validity: Validity,
     /// The address of the peer, `unix`, `stdio` or `memory`.
     pub(crate) peer: Arc<str>,
 }
@@ -106,6 +107,8 @@ struct Connection {
     sessions: Arc<SessionRegistry>,
     outbox: Arc<Outbox>,
     calls: Calls,
+    /// Shared by all connections of the identity.
+    rate: Arc<Rate>,
 }
 
 /// Why the reader stopped.
@@ -122,7 +125,7 @@ enum Stop {
 
 /// Serves one connection until it ends, then detaches its session.
 pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
-    let Link { transport, mut admission, peer } = link;
+    let Link { transport, mut validity, peer } = link;
     let (mut reader, sink) = match transport {
         Transport::Wire { reader, writer, framing, source } => {
             (Reader::Wire(reader.announcing(SHORT as usize), source), Sink::wire(framing, writer))
@@ -137,20 +140,21 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     host.notify_activity();
     let writing =
         tokio::spawn(supervise(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));
-    let identity: Arc<str> = admission.credential().identity.to_string().into();
+    let identity: Arc<str> = validity.credential().identity.to_string().into();
     let peer = Arc::new(PeerInfo { connection: outbox.id, peer, identity: Arc::clone(&identity) });
     let opened = Instant::now();
     host.metrics().connections.add(1);
-    let calls = Calls::new(&sessions, &outbox, admission.credential().clone(), Arc::clone(&peer));
-    let mut connection = Connection { sessions, outbox: Arc::clone(&outbox), calls };
+    let calls = Calls::new(&sessions, &outbox, validity.credential().clone(), Arc::clone(&peer));
+    let rate = sessions.rates().of(&validity.credential().identity);
+    let mut connection = Connection { sessions, outbox: Arc::clone(&outbox), calls, rate };
     tracing::info!(connection = outbox.id, %identity, transport = reader.transport(), "connection opened");
     let stop = {
         let reading = connection.read(&mut reader);
         tokio::pin!(reading);
         tokio::select! {
             stop = &mut reading => stop,
-            reason = admission.ended() => {
-                tracing::info!(connection = outbox.id, error = reason, "connection closed");
+            reason = validity.ended() => {
+                tracing::info!(connection = outbox.id, error = reason.as_str(), "connection closed");
                 outbox.request_close(POLICY, reason);
                 // Finishes the message it is at.
                 reading.await
@@ -277,6 +281,7 @@ impl Connection {
         self.outbox.on_sign_of_life();
         match value {
             ToServer::Call { id, call } => {
+                self.turn().await;
                 let responder = Responder::new(&self.outbox, id.clone(), outbox::of_call(&call));
                 self.calls.call(id, call, responder).await;
             }
@@ -302,6 +307,7 @@ impl Connection {
                 self.outbox.push_error(&id, &error.with_hint(SEND_LESS));
             }
             Parsed::Request { id, call } => {
+                self.turn().await;
                 let responder = Responder::new(&self.outbox, id.clone(), len);
                 match *call {
                     Ok(call) => self.calls.call(id, call, responder).await,
@@ -314,6 +320,18 @@ impl Connection {
             }
             Parsed::Response { id } => {
                 self.violation(&format!("response to request {id}, which was never sent"));
+            }
+        }
+    }
+
+    /// Waits until the identity may send another request; nothing is read from this connection meanwhile.
+    async fn turn(&self) {
+        let Some(per_second) = self.sessions.host().limits().requests_per_second else { return };
+        let wait = self.rate.take(per_second, std::time::Instant::now());
+        if !wait.is_zero() {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.outbox.closing() => {}
             }
         }
     }

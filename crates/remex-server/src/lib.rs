@@ -8,6 +8,7 @@
 // `tests/architecture.rs` in the package `remex` checks that, and defines the order within a group.
 
 // Plain values and tools.
+mod admission;
 mod audit;
 mod auth;
 mod budget;
@@ -20,6 +21,7 @@ mod io_error;
 mod limits;
 mod metrics;
 mod nofollow;
+mod rate;
 mod retention;
 mod scope;
 mod socket_owner;

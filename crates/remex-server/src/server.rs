@@ -8,34 +8,38 @@ use std::{
     future::Future,
     io,
     net::SocketAddr,
+    ops::Deref,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use remex_process::{Scope, Signal, Tags, Watchdog, tree};
-use remex_proto::message::Source;
+use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
     Accepted, FrameReader, Framing, HandshakeConfig, HostNames, Listener, NotUpgraded, Readiness, Received,
-    Refusal, Stream, memory::ServerEnd, receive, tls::ServerTls,
+    Refusal, Stream, memory::ServerEnd, receive, refuse_at_once, tls::ServerTls,
 };
 use tokio::{
+    io::AsyncWriteExt,
     net::{TcpStream, UnixStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Semaphore, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admission::{AdmissionControl, Crowded, HalfOpenPermit, Origin, Permit},
     audit::Login,
-    auth::{Authenticator, Denied, TcpPeer},
+    auth::{Authenticator, Denied, Proof, SocketOwner, TcpPeer},
     budget::Budget,
     config::{Auth, Config, MetricsAccess},
-    connection::{self, Admission, Link, Transport},
+    connection::{self, Link, Transport, Validity},
     host::{Host, Phase},
-    identity::Credential,
+    identity::{Credential, Identity},
+    limits::Limits,
     metrics::CONTENT_TYPE,
     outbox::close_code::GOING_AWAY,
     scope::Permission,
@@ -69,7 +73,7 @@ pub struct Server {
     grace_skipped: CancellationToken,
     metrics: MetricsAccess,
     /// Limits connections from the moment they are accepted.
-    connection_permits: Arc<Semaphore>,
+    admission: Arc<AdmissionControl>,
 }
 
 /// Why a server cannot be created: the host has no thread or descriptor left for it.
@@ -123,7 +127,7 @@ impl Server {
             watchdog: Mutex::new(watchdog.ok()),
             grace_skipped: CancellationToken::new(),
             metrics,
-            connection_permits: Arc::new(Semaphore::new(host.limits().connections)),
+            admission: Arc::default(),
             host,
         }))
     }
@@ -149,19 +153,16 @@ impl Server {
                 _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
             };
             match accepted {
-                Ok(accepted) => match self.connection_permit() {
-                    Some(permit) => {
-                        let (server, tls) = (Arc::clone(&self), tls.clone());
-                        self.host.spawn(async move {
-                            server.welcome(accepted, tls).await;
-                            drop(permit);
-                        });
-                    }
-                    None => {
-                        self.host.metrics().connections_refused.add(1);
-                        tracing::warn!("connection dropped: too many connections");
-                    }
-                },
+                Ok(Accepted::Tcp { stream, peer, local }) => {
+                    self.on_tcp(stream, TcpEnds { peer, local }, tls.clone());
+                }
+                Ok(Accepted::Unix { stream, peer_uid }) => {
+                    let server = Arc::clone(&self);
+                    self.host.spawn(async move {
+                        let admitted = server.welcome_unix(stream, peer_uid).await;
+                        server.run(admitted).await;
+                    });
+                }
                 Err(error) => {
                     tracing::warn!(error = %error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -177,8 +178,7 @@ impl Server {
         let peer = Arc::from("stdio");
         let credential = self.own_credential();
         // A panic ends the connection like any other reason.
-        let admission = Admission::fixed(credential);
-        let link = Link { transport, admission, peer };
+        let link = Link { transport, validity: Validity::fixed(credential), peer };
         let _ = supervise(connection::run(Arc::clone(&self.sessions), link)).await;
     }
 
@@ -187,22 +187,18 @@ impl Server {
     /// The session ends with the link. Must be called within a tokio runtime. If the server is shutting down or
     /// has too many connections, it drops `end`.
     pub fn serve_memory(self: &Arc<Self>, end: ServerEnd) {
-        let Some(permit) = self.connection_permit().filter(|_| !self.host.is_stopping()) else {
+        let credential = self.own_credential();
+        let permit = self.admit(&credential.identity, None);
+        let Some(permit) = permit.ok().filter(|_| !self.host.is_stopping()) else {
             return tracing::warn!(
                 "in-process connection dropped: the server is shutting down, or has too many connections"
             );
         };
-        let (sessions, credential) = (Arc::clone(&self.sessions), self.own_credential());
+        let sessions = Arc::clone(&self.sessions);
+        let validity = Validity::fixed(credential);
+        let link = Link { transport: Transport::Memory(end), validity, peer: Arc::from("memory") };
         self.host.spawn(async move {
-            connection::run(
-                sessions,
-                Link {
-                    transport: Transport::Memory(end),
-                    admission: Admission::fixed(credential),
-                    peer: Arc::from("memory"),
-                },
-            )
-            .await;
+            connection::run(sessions, link).await;
             drop(permit);
         });
     }
@@ -212,22 +208,62 @@ impl Server {
         Credential::own(self.sessions.connections().next_id())
     }
 
-    async fn welcome(self: Arc<Self>, accepted: Accepted, tls: Option<Arc<ServerTls>>) {
-        let admitted = match accepted {
-            Accepted::Tcp { stream, peer, local } => self.welcome_tcp(stream, peer, local, tls).await,
-            Accepted::Unix { stream, peer_uid } => self.welcome_unix(stream, peer_uid),
+    /// Begins the handshake of a TCP connection, or refuses it at once.
+    fn on_tcp(self: &Arc<Self>, stream: TcpStream, ends: TcpEnds, tls: Option<Arc<ServerTls>>) {
+        let owner = socket_owner::find(ends.local, ends.peer);
+        let origin = Origin::new(ends.peer.ip(), owner, rustix::process::geteuid().as_raw());
+        let permit = match self.admission.begin(origin, &self.host.limits()) {
+            Ok(permit) => permit,
+            Err(crowded) => {
+                self.host.metrics().connections_refused.add(1);
+                if self.admission.is_to_be_reported(Instant::now()) {
+                    tracing::warn!(peer = %ends.peer, error = %crowded, "refusing connections without requests");
+                }
+                if tls.is_none() {
+                    refuse_at_once(stream, Refusal::Limited { reason: crowded.reason() });
+                }
+                return;
+            }
         };
+        let (server, permit) = (Arc::clone(self), Noticed::new(permit, &self.host));
+        self.host.spawn(async move {
+            let handshake = server.welcome_tcp(stream, ends.peer, owner, &permit, tls);
+            let admitted = tokio::select! {
+                admitted = handshake => admitted,
+                () = permit.evicted() => Err(NotAdmitted::Crowded(Crowded::HalfOpen)),
+            };
+            drop(permit);
+            server.run(admitted).await;
+        });
+    }
+
+    /// Serves a connection until it ends.
+    async fn run(&self, admitted: Result<(Link, Noticed<Permit>), NotAdmitted>) {
         match admitted {
-            Ok(link) => connection::run(Arc::clone(&self.sessions), link).await,
+            Ok((link, permit)) => {
+                connection::run(Arc::clone(&self.sessions), link).await;
+                drop(permit);
+            }
             Err(reason) => tracing::debug!(error = %reason, "connection refused"),
         }
     }
 
-    fn welcome_unix(&self, stream: UnixStream, uid: u32) -> Result<Link, NotAdmitted> {
+    async fn welcome_unix(
+        &self,
+        stream: UnixStream,
+        uid: u32,
+    ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
         let peer = format!("unix:{uid}");
         let credential = self.authenticator().user(uid);
         self.on_login(&peer, &credential);
         let credential = credential?;
+        let permit = match self.admit(&credential.identity, None) {
+            Ok(permit) => permit,
+            Err(crowded) => {
+                refuse_line(stream, crowded).await;
+                return Err(crowded.into());
+            }
+        };
         let (reader, writer) = stream.into_split();
         let message_bytes = self.host.limits().message_bytes;
         let transport = Transport::Wire {
@@ -236,17 +272,18 @@ impl Server {
             framing: Framing::Lines,
             source: Source::Unix,
         };
-        let admission = Admission::revocable(credential, self.auth.subscribe());
-        Ok(Link { transport, admission, peer: peer.into() })
+        let validity = Validity::revocable(credential, Proof::Unix(uid), self.auth.subscribe());
+        Ok((Link { transport, validity, peer: peer.into() }, permit))
     }
 
     async fn welcome_tcp(
         self: &Arc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
-        local: SocketAddr,
+        owner: SocketOwner,
+        half_open: &HalfOpenPermit,
         tls: Option<Arc<ServerTls>>,
-    ) -> Result<Link, NotAdmitted> {
+    ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
         let config = self.handshake_config(tls.as_deref());
         let (stream, certificate) = match &tls {
             None => (Stream::from(stream), None),
@@ -265,13 +302,16 @@ impl Server {
             Received::Upgrade(upgrade) => upgrade.bearer(),
             Received::Page(page) => page.bearer(),
         };
-        let presented =
-            TcpPeer { bearer, certificate: certificate.as_ref(), owner: socket_owner::find(local, peer) };
+        let presented = TcpPeer { bearer, certificate: certificate.as_ref(), owner };
         if bearer.is_some() {
             self.reload_credentials().await;
         }
         let admitted = self.authenticator().tcp(&presented, SystemTime::now());
         self.on_login(&peer.to_string(), &admitted);
+        let admitted = admitted.map(|credential| (Proof::of_tcp(&credential, &presented), credential));
+        if admitted.as_ref().is_err_and(Denied::is_wrong_token) {
+            self.delay_failed_login(half_open.origin()).await;
+        }
         match (received, admitted) {
             (Received::Upgrade(upgrade), Err(denied)) => {
                 upgrade.refuse(denied.refusal()).await;
@@ -280,20 +320,47 @@ impl Server {
             (Received::Upgrade(upgrade), Ok(_)) if self.host.is_stopping() => {
                 Err(upgrade.refuse(Refusal::ShuttingDown).await.into())
             }
-            (Received::Upgrade(upgrade), Ok(credential)) => {
+            (Received::Upgrade(upgrade), Ok((proof, credential))) => {
+                let permit = match self.admit(&credential.identity, Some(half_open.origin())) {
+                    Ok(permit) => permit,
+                    Err(crowded) => {
+                        let refusal = Refusal::Limited { reason: crowded.reason() };
+                        return Err(upgrade.refuse(refusal).await.into());
+                    }
+                };
                 let (reader, writer) = upgrade.accept().await?;
                 let framing = Framing::WebSocket(remex_rpc::Role::Server);
                 let transport = Transport::Wire { reader, writer, framing, source: Source::WebSocket };
-                let admission = Admission::revocable(credential, self.auth.subscribe());
-                Ok(Link { transport, admission, peer: peer.to_string().into() })
+                let validity = Validity::revocable(credential, proof, self.auth.subscribe());
+                Ok((Link { transport, validity, peer: peer.to_string().into() }, permit))
             }
             (Received::Page(page), Err(denied)) => Err(page.refuse(denied.refusal()).await.into()),
-            (Received::Page(page), Ok(credential)) if credential.scopes.allow(Permission::Metrics) => {
+            (Received::Page(page), Ok((_, credential))) if credential.scopes.allow(Permission::Metrics) => {
                 page.answer(CONTENT_TYPE, &self.metrics_text()).await;
                 Err(NotAdmitted::Answered)
             }
             (Received::Page(page), Ok(_)) => Err(page.refuse(Refusal::Forbidden).await.into()),
         }
+    }
+
+    /// Delays the answer to a wrong token, longer each time.
+    async fn delay_failed_login(&self, origin: Origin) {
+        let delay = self.admission.on_failed_login(origin, &self.host.limits(), Instant::now());
+        let mut phase = self.host.phase().subscribe();
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            _ = phase.wait_for(|phase| *phase > Phase::Serving) => {}
+        }
+    }
+
+    /// Admits an authenticated connection if there is room for it.
+    fn admit(&self, identity: &Identity, origin: Option<Origin>) -> Result<Noticed<Permit>, Crowded> {
+        let permit = self.admission.admit(identity, origin, &self.host.limits());
+        let permit = permit.inspect_err(|crowded| {
+            self.host.metrics().connections_refused.add(1);
+            tracing::warn!(%identity, error = %crowded, "refused a client");
+        })?;
+        Ok(Noticed::new(permit, &self.host))
     }
 
     fn handshake_config(&self, tls: Option<&ServerTls>) -> HandshakeConfig {
@@ -339,8 +406,10 @@ impl Server {
                 _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
             };
             match accepted {
-                Ok(Accepted::Tcp { stream, .. }) => {
-                    let Some(permit) = self.connection_permit() else { continue };
+                Ok(Accepted::Tcp { stream, peer, local }) => {
+                    let owner = socket_owner::find(local, peer);
+                    let origin = Origin::new(peer.ip(), owner, rustix::process::geteuid().as_raw());
+                    let Ok(permit) = self.admission.begin(origin, &self.host.limits()) else { continue };
                     let server = Arc::clone(&self);
                     self.host.spawn(async move {
                         let config = server.handshake_config(None);
@@ -416,6 +485,12 @@ impl Server {
     pub fn set_auth(&self, auth: Auth) {
         let auth = Arc::new(Authenticator::new(auth, rustix::process::geteuid().as_raw()));
         self.auth.send_replace(auth);
+    }
+
+    /// Replaces the limits for everything that begins from now on, apart from those that need a
+    /// [restart](crate::Reload::Restart).
+    pub fn set_limits(&self, limits: Limits) {
+        self.host.set_limits(limits);
     }
 
     /// Shuts the server down gracefully: accepts no new work, terminates processes and then kills them,
@@ -521,12 +596,6 @@ impl Server {
     pub fn skip_grace_periods(&self) {
         self.grace_skipped.cancel();
     }
-
-    /// Takes a permit for one more connection, if there is one.
-    fn connection_permit(&self) -> Option<ConnectionPermit> {
-        let permit = Arc::clone(&self.connection_permits).try_acquire_owned().ok()?;
-        Some(ConnectionPermit { permit: Some(permit), host: Arc::clone(&self.host) })
-    }
 }
 
 #[cfg(test)]
@@ -573,15 +642,48 @@ enum NotAdmitted {
     Http(#[from] NotUpgraded),
     #[error(transparent)]
     Denied(#[from] Denied),
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
 }
 
-/// A permit for one connection.
-struct ConnectionPermit {
-    permit: Option<OwnedSemaphorePermit>,
+/// The two ends of a TCP connection.
+struct TcpEnds {
+    peer: SocketAddr,
+    local: SocketAddr,
+}
+
+/// Tells a peer that speaks lines why it is refused.
+async fn refuse_line(mut stream: UnixStream, crowded: Crowded) {
+    let error = RpcError::new(ErrorKind::LimitExceeded, crowded.to_string());
+    let mut line = Vec::new();
+    remex_proto::message::write_error(&mut line, &RequestId::MALFORMED, &error);
+    line.push(b'\n');
+    // The send buffer of a new connection has room; a peer that reads nothing must not be waited for.
+    let _ = tokio::time::timeout(CLOSE_GRACE, stream.write_all(&line)).await;
+}
+
+/// A permit whose end counts as activity.
+struct Noticed<T> {
+    /// Taken when dropped.
+    permit: Option<T>,
     host: Arc<Host>,
 }
 
-impl Drop for ConnectionPermit {
+impl<T> Noticed<T> {
+    fn new(permit: T, host: &Arc<Host>) -> Self {
+        Noticed { permit: Some(permit), host: Arc::clone(host) }
+    }
+}
+
+impl<T> Deref for Noticed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.permit.as_ref().expect("the permit is taken only when this is dropped")
+    }
+}
+
+impl<T> Drop for Noticed<T> {
     fn drop(&mut self) {
         drop(self.permit.take());
         self.host.notify_activity();

@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{
     Auth, Config, HostInfo, Limits, MetricsAccess, Proxies, Server, Trust,
-    connection::{self, Admission, Link, Transport},
+    connection::{self, Link, Transport, Validity},
     identity::{Credential, Identity},
 };
 
@@ -95,7 +95,7 @@ impl TestServer {
         let identity = Identity::Token { digest, name: name.into() };
         let scopes = Arc::new(scopes.parse().unwrap());
         let credential = Credential { identity, scopes, expires_at: None };
-        let link = Link { transport, admission: Admission::fixed(credential), peer: "test".into() };
+        let link = Link { transport, validity: Validity::fixed(credential), peer: "test".into() };
         tokio::spawn(connection::run(Arc::clone(self.server.sessions()), link));
         let (reader, writer) = ours.into_split();
         Client { lines: BufReader::new(reader).lines(), writer, notes: Vec::new(), count: 0 }

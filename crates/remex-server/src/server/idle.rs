@@ -73,7 +73,6 @@ impl Server {
     }
 
     fn has_connections(&self) -> bool {
-        self.connection_permits.available_permits() < self.host.limits().connections
-            || !self.sessions.connections().is_empty()
+        self.admission.has_connections() || !self.sessions.connections().is_empty()
     }
 }

@@ -25,6 +25,7 @@ use crate::{
     host::{Host, Phase},
     identity::{Credential, Identity},
     outbox::{ConnectionId, Connections, Outbox, close_code::POLICY},
+    rate::Rates,
     supervise::supervise,
 };
 
@@ -36,6 +37,7 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct SessionRegistry {
     host: Arc<Host>,
     connections: Connections,
+    rates: Rates,
     /// Shared by connections and the task that watches deadlines; held briefly.
     sessions: Mutex<Sessions>,
 }
@@ -55,6 +57,7 @@ impl SessionRegistry {
         let registry = Arc::new(SessionRegistry {
             host: Arc::clone(host),
             connections: Connections::new(host.limits().server_request_bytes as u64),
+            rates: Rates::default(),
             sessions: Mutex::default(),
         });
         let (watching, mut phase) = (Arc::clone(&registry), host.phase().subscribe());
@@ -73,6 +76,10 @@ impl SessionRegistry {
 
     pub(crate) fn connections(&self) -> &Connections {
         &self.connections
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
     }
 
     /// Returns all sessions.
@@ -183,6 +190,13 @@ impl SessionRegistry {
         if sessions.by_id.len() >= self.host.limits().sessions {
             let message = format!("the server has {} sessions, which is its limit", sessions.by_id.len());
             return Err(RpcError::new(ErrorKind::LimitExceeded, message).with_hint("end some first"));
+        }
+        let own = sessions.table.list(identity, steady_ms()).len();
+        if own >= self.host.limits().sessions_per_identity {
+            let message = format!(
+                "`{identity}` has {own} sessions, which is the limit for one identity (`sessions_per_identity`); end some first"
+            );
+            return Err(RpcError::new(ErrorKind::LimitExceeded, message));
         }
         let id = session_id()?;
         let new = NewSession {

@@ -20,7 +20,7 @@ use super::{Client, PATIENCE, TestServer, start_params};
 use crate::{
     Limits,
     budget::Budget,
-    connection::{self, Admission, Link, Transport},
+    connection::{self, Link, Transport, Validity},
     identity::Credential,
 };
 
@@ -399,8 +399,7 @@ async fn pings_within_half_a_long_message_do_not_keep_its_memory() {
     let reader = FrameReader::new(Box::new(Pinging::within_a_message(2 * MIB)), framing, 4 * MIB);
     let writer = Box::new(tokio::io::sink());
     let transport = Transport::Wire { reader, writer, framing, source: Source::WebSocket };
-    let admission = Admission::fixed(Credential::own(1));
-    let link = Link { transport, admission, peer: "test".into() };
+    let link = Link { transport, validity: Validity::fixed(Credential::own(1)), peer: "test".into() };
     let serving = tokio::spawn(connection::run(Arc::clone(test.server.sessions()), link));
     until("the message has its memory", || test.server.host().incoming().free() == 0).await;
     client.start("p", "exec cat >/dev/null").await.unwrap();

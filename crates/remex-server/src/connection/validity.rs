@@ -7,28 +7,37 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{auth::Authenticator, identity::Credential};
+use crate::{
+    auth::{Authenticator, Proof, Revoked},
+    identity::Credential,
+};
 
 /// The longest wait until the clock is read again: it may be set, and does not advance timers while a host is
 /// suspended.
 const CLOCK_CHECK: Duration = Duration::from_secs(30);
 
 /// A credential and what may end its validity.
-pub(crate) struct Admission {
+pub(crate) struct Validity {
     credential: Credential,
+    /// How the peer was authenticated.
+    proof: Proof,
     /// Changes when credentials are revoked or replaced.
     auth: Option<watch::Receiver<Arc<Authenticator>>>,
 }
 
-impl Admission {
-    /// Admits a connection until its credential expires.
+impl Validity {
+    /// Returns a validity that ends when the credential expires.
     pub(crate) fn fixed(credential: Credential) -> Self {
-        Admission { credential, auth: None }
+        Validity { credential, proof: Proof::Lasting, auth: None }
     }
 
-    /// Admits a connection until its credential expires or the authenticator revokes it.
-    pub(crate) fn revocable(credential: Credential, auth: watch::Receiver<Arc<Authenticator>>) -> Self {
-        Admission { credential, auth: Some(auth) }
+    /// Returns a validity that ends when the credential expires or the authenticator revokes it.
+    pub(crate) fn revocable(
+        credential: Credential,
+        proof: Proof,
+        auth: watch::Receiver<Arc<Authenticator>>,
+    ) -> Self {
+        Validity { credential, proof, auth: Some(auth) }
     }
 
     pub(crate) fn credential(&self) -> &Credential {
@@ -36,10 +45,12 @@ impl Admission {
     }
 
     /// Waits until the credential is no longer valid; returns why.
-    pub(crate) async fn ended(&mut self) -> &'static str {
+    pub(crate) async fn ended(&mut self) -> String {
         tokio::select! {
-            () = expired(self.credential.expires_at) => "the credential has expired; connect with a new one",
-            reason = revoked(&self.credential, self.auth.as_mut()) => reason,
+            () = expired(self.credential.expires_at) => {
+                "the credential has expired; connect with a new one".to_owned()
+            }
+            reason = revoked(&self.credential, &self.proof, self.auth.as_mut()) => reason.to_string(),
         }
     }
 }
@@ -56,11 +67,13 @@ async fn expired(expires_at: Option<SystemTime>) {
 
 async fn revoked(
     credential: &Credential,
+    proof: &Proof,
     auth: Option<&mut watch::Receiver<Arc<Authenticator>>>,
-) -> &'static str {
+) -> Revoked {
     let Some(auth) = auth else { return std::future::pending().await };
     loop {
-        if let Some(reason) = auth.borrow_and_update().revoked(credential) {
+        let authenticator = Arc::clone(&auth.borrow_and_update());
+        if let Some(reason) = authenticator.check_again(credential, proof, SystemTime::now()) {
             return reason;
         }
         if auth.changed().await.is_err() {
