@@ -12,9 +12,18 @@ use crate::render::text::duration;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
+    /// Read settings from this TOML file; flags override them. SIGHUP reloads it. A value `KEY=VALUE` that is no file has
+    /// no effect
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Vec<String>,
+
+    /// Print the settings in effect as a configuration file, with every key and its documentation, and exit
+    #[arg(long)]
+    pub(crate) print_config: bool,
+
     /// Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one), `wss://IP:PORT`, `unix:///path`, or `systemd`
-    /// for the sockets that it passes; repeatable
-    #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:0")]
+    /// for the sockets that it passes; repeatable [default: ws://127.0.0.1:0]
+    #[arg(long, value_name = "URL")]
     pub(crate) listen: Vec<String>,
 
     /// How WebSocket clients authenticate; required on every address that is not loopback
@@ -91,20 +100,21 @@ pub(crate) struct Flags {
     pub(crate) metrics_open: bool,
 
     /// How many starts, lists, file and HTTP requests of one connection run concurrently; the others wait
-    #[arg(long, value_name = "N", default_value = "256")]
-    pub(crate) concurrent_requests: NonZeroUsize,
+    /// [default: 256]
+    #[arg(long, value_name = "N")]
+    pub(crate) concurrent_requests: Option<NonZeroUsize>,
 
     /// Exit when standard input closes, for servers started by a parent program
     #[arg(long)]
     pub(crate) exit_on_stdin_close: bool,
 
-    /// The time between TERM and KILL for processes when the server exits, such as `500ms` or `5s`
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
-    pub(crate) shutdown_grace: Duration,
+    /// The time between TERM and KILL for processes when the server exits, such as `500ms` or `5s` [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) shutdown_grace: Option<Duration>,
 
-    /// The longest time a session may live without a connection, such as `24h`, or `forever`
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lifetime)]
-    pub(crate) max_detach_ttl: Lifetime,
+    /// The longest time a session may live without a connection, such as `24h`, or `forever` [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    pub(crate) max_detach_ttl: Option<Lifetime>,
 
     /// Exit after this time without connections and processes, such as `10m`; exited processes count until their
     /// output is removed, a day after they exited
@@ -112,16 +122,16 @@ pub(crate) struct Flags {
     pub(crate) exit_when_idle: Option<Duration>,
 
     /// How long a client may read nothing while responses are waiting
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, hide = true)]
-    pub(crate) stall_timeout: Duration,
+    #[arg(long, value_name = "TIME", value_parser = duration, hide = true)]
+    pub(crate) stall_timeout: Option<Duration>,
 
     /// Detach from the process that started it and from its terminal
     #[arg(long, hide = true)]
     pub(crate) background: Option<Background>,
 
-    /// What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`
-    #[arg(long, value_name = "FILTER", env = "REMEX_LOG", default_value = "warn")]
-    pub(crate) log: String,
+    /// What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug` [default: warn]
+    #[arg(long, value_name = "FILTER", env = "REMEX_LOG")]
+    pub(crate) log: Option<String>,
 
     #[command(flatten)]
     pub(crate) base: base::BaseFlags,
@@ -139,6 +149,12 @@ Examples:
     remex serve --listen ws://0.0.0.0:0 --ws-auth capability-token --ws-token-file token.txt
   With JWTs of an identity provider:
     remex serve --listen ws://0.0.0.0:0 --ws-auth signed-bearer-token --ws-jwks-file jwks.json --ws-audience remex
+  With a configuration file, starting from the defaults:
+    remex serve --print-config > server.toml
+    remex serve --config server.toml
+
+SIGHUP reloads the configuration file: tokens, users, scopes, certificates, limits and the log filter. The server
+closes connections whose credential is no longer valid. A file with an error changes nothing; the log says what is wrong.
 
 SIGTERM and SIGINT shut the server down gracefully: it refuses new work, ends processes and notifies clients;
 a second signal skips the grace period.

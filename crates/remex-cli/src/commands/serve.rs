@@ -1,35 +1,46 @@
 //! `remex serve`: listeners, logs, signals, and a graceful shutdown.
 
 mod bearer;
+mod exposure;
 mod greeting;
+mod reload;
+mod settings;
 mod systemd;
 
 use std::{
     io::{self, Read as _},
-    net::SocketAddr,
     str::FromStr as _,
     sync::Arc,
     time::Duration,
 };
 
+use remex::server_config::ServerConfig;
 use remex_rpc::{
     Inherited, ListenAddress, Listener,
     tls::{ServerFiles, ServerTls},
 };
-use remex_server::{AuditConfig, Auth, Config, Limits, MetricsAccess, Scopes, Server, UserGrant};
+use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server};
 use tokio::{
     runtime::Builder,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
     task::JoinSet,
 };
+use tracing_subscriber::EnvFilter;
 
 use crate::{
-    args::serve::{Background, Flags, Lifetime},
+    args::serve::{Background, Flags},
     commands::runtime,
-    render::failure::{Failure, Kind},
+    render::{
+        failure::{Failure, Kind},
+        print,
+    },
 };
 use greeting::{Greeting, Token};
+use reload::{Reloader, SetLog};
+
+/// The address that stands for the sockets that systemd passes.
+const SYSTEMD: &str = "systemd";
 
 /// Sent by Linux to a process that exceeds the file size limit.
 const SIGXFSZ: i32 = 25;
@@ -38,11 +49,10 @@ const SIGXFSZ: i32 = 25;
 struct Plan {
     addresses: Vec<ListenAddress>,
     inherited: Vec<Inherited>,
-    config: Config,
+    server: Config,
     tls: Option<Arc<ServerTls>>,
-    metrics_listen: Option<SocketAddr>,
-    exit_on_stdin_close: bool,
-    exit_when_idle: Option<Duration>,
+    /// The settings in effect.
+    config: ServerConfig,
     greeting: Greeting,
 }
 
@@ -53,9 +63,11 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// Exits with `exit_code` if the threads of the runtime cannot be created.
 pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
-    let (passed, named): (Vec<_>, Vec<_>) = flags.listen.iter().partition(|url| *url == "systemd");
-    let addresses = named.iter().map(|url| ListenAddress::from_str(url)).collect::<Result<Vec<_>, _>>();
-    let addresses = addresses.map_err(|error| Failure::usage(error.message(), error.hint()))?;
+    let config = settings::effective(flags)?;
+    if flags.print_config {
+        return print::out(config.to_toml());
+    }
+    addresses(&config)?;
     match flags.background {
         None => {}
         Some(Background::Fork) => return fork(),
@@ -64,12 +76,13 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
                 .map_err(|error| cannot("leave the terminal's session")(error.into()))?;
         }
     }
-    start_log(&flags.log)?;
+    let set_log = start_log(&config.log)?;
     flags.base.check()?;
     remex_server::raise_file_limit();
     remex_server::return_large_blocks();
-    let inherited = if passed.is_empty() { Vec::new() } else { systemd::take()? };
-    let plan = plan(flags, addresses, inherited)?;
+    let is_activated = config.listen.iter().any(|url| url == SYSTEMD);
+    let inherited = if is_activated { systemd::take()? } else { Vec::new() };
+    let plan = plan(config, inherited)?;
     let runtime = runtime::build(
         Builder::new_multi_thread()
             .enable_all()
@@ -82,7 +95,7 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
             .thread_name("remex-worker"),
         exit_code,
     )?;
-    let result = runtime.block_on(serve(plan));
+    let result = runtime.block_on(serve(plan, flags, set_log));
     // A thread blocked reading stdin must not delay the exit.
     runtime.shutdown_background();
     result
@@ -98,17 +111,25 @@ fn fork() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn serve(plan: Plan) -> Result<(), Failure> {
-    let server = Server::new(plan.config).map_err(|error| Failure::new(error.message(), error.hint()))?;
+async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure> {
+    let server = Server::new(plan.server).map_err(|error| Failure::new(error.message(), error.hint()))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot("wait for SIGTERM"))?;
     // A handler keeps the signal from killing the server: exceeding the limit is then an ordinary write error.
     let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ)).map_err(cannot("wait for SIGXFSZ"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot("wait for SIGINT"))?;
+    // Without a file there is nothing to reload, and SIGHUP ends the program as usual.
+    let can_reload = settings::file(flags)?.is_some() || plan.config.audit.file.is_some();
+    let mut hangup = match can_reload {
+        true => Some(signal(SignalKind::hangup()).map_err(cannot("wait for SIGHUP"))?),
+        false => None,
+    };
     let has_stdio = plan.greeting.has_stdio;
-    let watches_stdin = plan.exit_on_stdin_close && !has_stdio;
+    let watches_stdin = flags.exit_on_stdin_close && !has_stdio;
     let stdin = if watches_stdin { Some(stdin_closed()?) } else { None };
     let mut serving = JoinSet::new();
+    let mut bound = Vec::new();
     for listener in listeners(&plan.addresses, plan.inherited).await? {
+        bound.push(listener.address().clone());
         plan.greeting.say(listener.address()).map_err(cannot("print the address"))?;
         match (listener.address(), &plan.tls) {
             (ListenAddress::SecureWebSocket(_), Some(tls)) => {
@@ -119,7 +140,7 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
             }
         }
     }
-    if let Some(address) = plan.metrics_listen {
+    if let Some(address) = plan.config.metrics.listen {
         let bound = Listener::bind(&ListenAddress::WebSocket(address)).await;
         let listener = bound.map_err(|error| Failure::new(error.message(), error.hint()))?;
         tracing::info!(address = %listener.address(), "serving metrics");
@@ -129,14 +150,24 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
         let (reader, writer) = remex_rpc::stdio();
         serving.spawn(Arc::clone(&server).serve_stdio(reader, writer));
     }
+    let mut reloader = Reloader {
+        flags,
+        server: Arc::clone(&server),
+        tls: plan.tls,
+        addresses: bound,
+        set_log,
+        config: plan.config,
+    };
+    let exit_when_idle = reloader.config.exit_when_idle;
     tokio::select! {
         // Listeners serve forever, so this means that stdio has ended.
         () = async { while serving.join_next().await.is_some() {} } => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         () = ended(stdin) => {}
-        () = idle(&server, plan.exit_when_idle) => {}
+        () = idle(&server, exit_when_idle) => {}
         () = server.return_freed_memory() => {}
+        () = reloads(&mut hangup, &mut reloader) => {}
     }
     tokio::select! {
         () = server.shut_down() => {}
@@ -151,6 +182,15 @@ async fn serve(plan: Plan) -> Result<(), Failure> {
     }
     serving.shutdown().await;
     Ok(())
+}
+
+/// Reloads the configuration at each SIGHUP; never ends.
+async fn reloads(hangup: &mut Option<Signal>, reloader: &mut Reloader<'_>) {
+    let Some(hangup) = hangup else { return std::future::pending().await };
+    while hangup.recv().await.is_some() {
+        reloader.reload();
+    }
+    std::future::pending::<()>().await;
 }
 
 async fn listeners(addresses: &[ListenAddress], inherited: Vec<Inherited>) -> Result<Vec<Listener>, Failure> {
@@ -201,30 +241,17 @@ fn stdin_closed() -> Result<oneshot::Receiver<()>, Failure> {
     Ok(waiting)
 }
 
-fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>) -> Result<Plan, Failure> {
-    let auth = auth(flags)?;
-    let tls = tls(flags)?;
-    for address in &addresses {
-        match address {
-            ListenAddress::WebSocket(socket) => check_exposure(socket, &auth)?,
-            ListenAddress::SecureWebSocket(socket) if flags.tls_client_ca.is_none() => {
-                check_exposure(socket, &auth)?;
-            }
-            _ => {}
-        }
-        if matches!(address, ListenAddress::SecureWebSocket(_)) && tls.is_none() {
-            return Err(Failure::usage(
-                format!("cannot listen on {address} without a certificate"),
-                "add `--tls-cert PATH --tls-key PATH`",
-            ));
-        }
-    }
+fn plan(config: ServerConfig, inherited: Vec<Inherited>) -> Result<Plan, Failure> {
+    let addresses = addresses(&config)?;
+    exposure::check(&config, &addresses)?;
     for socket in &inherited {
         if let Inherited::Tcp(socket) = socket {
-            check_exposure(&socket.local_addr().map_err(cannot("use a socket from systemd"))?, &auth)?;
+            let socket = socket.local_addr().map_err(cannot("use a socket from systemd"))?;
+            exposure::check_socket(&config, "ws", &socket)?;
         }
     }
-    let token = match &flags.ws_token_file {
+    let auth = settings::auth(&config)?;
+    let token = match &config.auth.token_file {
         _ if !auth.requires_bearer() => Token::Nothing,
         Some(path) => Token::File(path.clone()),
         None => Token::Secret,
@@ -233,103 +260,60 @@ fn plan(flags: &Flags, addresses: Vec<ListenAddress>, inherited: Vec<Inherited>)
     Ok(Plan {
         addresses,
         inherited,
-        config: config(flags, auth),
-        tls,
-        metrics_listen: flags.metrics_listen,
-        exit_on_stdin_close: flags.exit_on_stdin_close,
-        exit_when_idle: flags.exit_when_idle,
+        server: server_config(&config, auth),
+        tls: tls(&config)?,
+        config,
         greeting: Greeting { has_stdio, token },
     })
 }
 
-fn config(flags: &Flags, auth: Auth) -> Config {
-    let at_once = flags.concurrent_requests.get();
-    let defaults = Limits::default();
-    let limits = Limits {
-        concurrent_requests: at_once,
-        file_requests: defaults.file_requests.min(at_once),
-        http_requests: defaults.http_requests.min(at_once),
-        shutdown_grace: flags.shutdown_grace,
-        stalled_writer: flags.stall_timeout,
-        detach_ttl_max: match flags.max_detach_ttl {
-            Lifetime::UpTo(time) => Some(time),
-            Lifetime::Forever => None,
-        },
-        ..defaults
-    };
-    let metrics = if flags.metrics_open { MetricsAccess::Open } else { MetricsAccess::Authenticated };
-    let audit = flags
-        .audit
-        .clone()
-        .map(|path| AuditConfig { is_required: flags.audit_required, ..AuditConfig::new(path) });
-    let mut config = Config { limits, auth, metrics, audit, ..remex::config_from_env() };
-    config.host_env.retain(|(name, _)| !systemd::VARIABLES.iter().any(|variable| name == variable));
-    config
+/// Returns where to listen, apart from the sockets that systemd passes.
+fn addresses(config: &ServerConfig) -> Result<Vec<ListenAddress>, Failure> {
+    let named = config.listen.iter().filter(|url| *url != SYSTEMD);
+    let addresses = named.map(|url| ListenAddress::from_str(url)).collect::<Result<_, _>>();
+    addresses.map_err(|error| Failure::usage(error.message(), error.hint()))
 }
 
-/// Refuses to open a port to the network without authentication.
-fn check_exposure(socket: &SocketAddr, auth: &Auth) -> Result<(), Failure> {
-    if !auth.requires_bearer() && !socket.ip().is_loopback() {
-        return Err(Failure::usage(
-            format!("cannot listen on ws://{socket} without authentication"),
-            "add `--ws-auth capability-token --ws-token-file PATH`, or listen on 127.0.0.1",
-        )
-        .because("anyone who can reach it could run commands here"));
-    }
-    Ok(())
+fn server_config(config: &ServerConfig, auth: Auth) -> Config {
+    let metrics = if config.metrics.open { MetricsAccess::Open } else { MetricsAccess::Authenticated };
+    let audit = config.audit.file.clone().map(|path| AuditConfig {
+        path,
+        max_bytes: config.audit.max_bytes,
+        keep: config.audit.keep,
+        is_required: config.audit.required,
+    });
+    let limits = config.limits.clone();
+    let mut server = Config { limits, auth, metrics, audit, ..remex::config_from_env() };
+    server.host_env.retain(|(name, _)| !systemd::VARIABLES.iter().any(|variable| name == variable));
+    server
 }
 
-fn auth(flags: &Flags) -> Result<Auth, Failure> {
-    let users: Result<_, _> = flags.allow_user.iter().map(|name| user(name)).collect();
-    let bearer = bearer::load(flags)?;
-    Ok(Auth {
-        tokens: bearer.tokens,
-        files: bearer.files,
-        users: users?,
-        origins: flags.allow_origin.clone().into(),
-        hosts: flags.allow_host.clone(),
-        ..Auth::default()
-    })
-}
-
-/// Returns the grant for a user of this host, given by name or number.
-fn user(name: &str) -> Result<UserGrant, Failure> {
-    let uid = match name.parse() {
-        Ok(uid) => Some(uid),
-        Err(_) => uid_of(name)?,
-    };
-    let uid = uid.ok_or_else(|| {
-        Failure::usage(format!("no user `{name}` on this host"), "check the name, or give the user id")
-    })?;
-    Ok(UserGrant { uid, name: name.to_owned(), scopes: Scopes::all() })
-}
-
-/// Looks a user up; `getent` also knows the users of directory services.
-fn uid_of(name: &str) -> Result<Option<u32>, Failure> {
-    let output = std::process::Command::new("getent").args(["passwd", "--", name]).output();
-    let entries = match output {
-        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(_) => std::fs::read_to_string("/etc/passwd").map_err(cannot("read /etc/passwd"))?,
-    };
-    let mut fields = entries.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    Ok(fields.find(|fields| fields.first() == Some(&name)).and_then(|fields| fields.get(2)?.parse().ok()))
-}
-
-fn tls(flags: &Flags) -> Result<Option<Arc<ServerTls>>, Failure> {
-    let (Some(certificate), Some(key)) = (&flags.tls_cert, &flags.tls_key) else { return Ok(None) };
+fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {
+    let (Some(certificate), Some(key)) = (&config.tls.cert, &config.tls.key) else { return Ok(None) };
     let (certificate, key) = (certificate.clone(), key.clone());
-    let files = ServerFiles { certificate, key, client_ca: flags.tls_client_ca.clone() };
+    let files = ServerFiles { certificate, key, client_ca: config.tls.client_ca.clone() };
     let tls = ServerTls::load(files).map_err(|error| {
         Failure::new(error.to_string(), "check the files of `--tls-cert`, `--tls-key` and `--tls-client-ca`")
     })?;
     Ok(Some(Arc::new(tls)))
 }
 
-fn start_log(filter: &str) -> Result<(), Failure> {
-    let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| {
+/// Starts the log; returns a function that changes its filter.
+fn start_log(filter: &str) -> Result<SetLog, Failure> {
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(log_filter(filter)?)
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .with_filter_reloading();
+    let handle = log.reload_handle();
+    log.init();
+    // It fails only if the log is gone.
+    Ok(Box::new(move |filter| _ = handle.reload(filter)))
+}
+
+fn log_filter(filter: &str) -> Result<EnvFilter, Failure> {
+    EnvFilter::try_new(filter).map_err(|error| {
         Failure::usage(format!("`--log {filter}` is not a filter"), "use a level such as `info`")
             .because(error.to_string())
-    })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
-    Ok(())
+    })
 }

@@ -2,8 +2,10 @@
 //!
 //! These are one test program, because each would compile and link the harness anew.
 
+mod admission;
 mod audit;
 mod caps;
+mod configuration;
 mod consumed;
 mod dialects;
 mod endings;

@@ -10,10 +10,6 @@ use crate::render::failure::Failure;
 /// Hidden flags for compatibility.
 #[derive(Debug, Args)]
 pub(crate) struct BaseFlags {
-    /// A configuration value; ignored, this server has no configuration file
-    #[arg(short, long, value_name = "KEY=VALUE", hide = true)]
-    config: Vec<String>,
-
     /// A feature to enable; ignored
     #[arg(long, value_name = "FEATURE", hide = true)]
     enable: Vec<String>,
@@ -22,7 +18,7 @@ pub(crate) struct BaseFlags {
     #[arg(long, value_name = "FEATURE", hide = true)]
     disable: Vec<String>,
 
-    /// Reject unknown configuration fields; ignored
+    /// Reject unknown configuration fields; ignored, this server always does
     #[arg(long, hide = true)]
     strict_config: bool,
 
@@ -69,7 +65,6 @@ impl BaseFlags {
             .because("remex does not register with a service; clients connect to it"));
         }
         let ignored = [
-            ("--config", !self.config.is_empty()),
             ("--enable", !self.enable.is_empty()),
             ("--disable", !self.disable.is_empty()),
             ("--strict-config", self.strict_config),

@@ -1,7 +1,8 @@
-//! The tokens and keys that the flags of `remex serve` name.
+//! The tokens and keys that the settings of `remex serve` name.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
+use remex::server_config::Auth;
 use remex_server::{
     Scopes, TokenGrant,
     token::{ClaimPolicy, CredentialError, CredentialFiles, CredentialPaths, parse_digest},
@@ -19,13 +20,13 @@ pub(super) struct Bearer {
     pub(super) files: Option<Arc<CredentialFiles>>,
 }
 
-/// Reads the files, and refuses flags that have no effect together.
-pub(super) fn load(flags: &Flags) -> Result<Bearer, Failure> {
+/// Overrides the settings with the flags, and refuses flags that have no effect together.
+pub(super) fn override_settings(flags: &Flags, auth: &mut Auth) -> Result<(), Failure> {
     check(flags)?;
     match flags.ws_auth {
-        None => Ok(Bearer::default()),
-        Some(AuthMethod::CapabilityToken) => capability(flags),
-        Some(AuthMethod::SignedBearerToken) => signed(flags),
+        None => Ok(()),
+        Some(AuthMethod::CapabilityToken) => override_tokens(flags, auth),
+        Some(AuthMethod::SignedBearerToken) => override_keys(flags, auth),
     }
 }
 
@@ -53,7 +54,7 @@ fn check(flags: &Flags) -> Result<(), Failure> {
     }
 }
 
-fn capability(flags: &Flags) -> Result<Bearer, Failure> {
+fn override_tokens(flags: &Flags, auth: &mut Auth) -> Result<(), Failure> {
     match (&flags.ws_token_sha256, &flags.ws_token_file) {
         (Some(hex), _) => {
             let sha256 = parse_digest(hex).ok_or_else(|| {
@@ -62,52 +63,73 @@ fn capability(flags: &Flags) -> Result<Bearer, Failure> {
                     "give 64 hexadecimal digits",
                 )
             })?;
-            let name = TokenGrant::default_name(&sha256);
-            let token = TokenGrant { name, sha256, scopes: Scopes::all(), expires_at: None };
-            Ok(Bearer { tokens: vec![token], files: None })
+            (auth.token_sha256, auth.token_file) = (vec![sha256], None);
         }
-        (None, Some(path)) => {
-            let tokens = Some(path.clone());
-            files(CredentialPaths { tokens, ..CredentialPaths::default() })
+        (None, Some(path)) => (auth.token_sha256, auth.token_file) = (Vec::new(), Some(path.clone())),
+        (None, None) if auth.token_file.is_none() && auth.token_sha256.is_empty() => {
+            return Err(Failure::usage(
+                "`--ws-auth capability-token` needs the token",
+                "add `--ws-token-file PATH` or `--ws-token-sha256 HEX`",
+            ));
         }
-        (None, None) => Err(Failure::usage(
-            "`--ws-auth capability-token` needs the token",
-            "add `--ws-token-file PATH` or `--ws-token-sha256 HEX`",
-        )),
+        (None, None) => {}
     }
+    Ok(())
 }
 
-fn signed(flags: &Flags) -> Result<Bearer, Failure> {
-    if flags.ws_shared_secret_file.is_none() && flags.ws_jwks_file.is_none() {
+fn override_keys(flags: &Flags, auth: &mut Auth) -> Result<(), Failure> {
+    let jwt = &mut auth.jwt;
+    if flags.ws_shared_secret_file.is_some() || flags.ws_jwks_file.is_some() {
+        jwt.secret_file.clone_from(&flags.ws_shared_secret_file);
+        jwt.jwks_file.clone_from(&flags.ws_jwks_file);
+    }
+    if jwt.secret_file.is_none() && jwt.jwks_file.is_none() {
         return Err(Failure::usage(
             "`--ws-auth signed-bearer-token` needs a key",
             "add `--ws-shared-secret-file PATH` or `--ws-jwks-file PATH`",
         ));
     }
-    let defaults = ClaimPolicy::default();
-    files(CredentialPaths {
-        tokens: None,
-        shared_secret: flags.ws_shared_secret_file.clone(),
-        jwks: flags.ws_jwks_file.clone(),
-        policy: ClaimPolicy {
-            issuer: flags.ws_issuer.clone(),
-            audience: flags.ws_audience.clone(),
-            max_clock_skew: flags
-                .ws_max_clock_skew_seconds
-                .map_or(defaults.max_clock_skew, Duration::from_secs),
-        },
-    })
+    if flags.ws_issuer.is_some() {
+        jwt.issuer.clone_from(&flags.ws_issuer);
+    }
+    if flags.ws_audience.is_some() {
+        jwt.audience.clone_from(&flags.ws_audience);
+    }
+    if let Some(seconds) = flags.ws_max_clock_skew_seconds {
+        jwt.max_clock_skew = Duration::from_secs(seconds);
+    }
+    Ok(())
 }
 
-fn files(paths: CredentialPaths) -> Result<Bearer, Failure> {
-    let is_token_file = paths.tokens.is_some();
-    let files = CredentialFiles::load(paths).map_err(|error| failure(&error, is_token_file))?;
-    Ok(Bearer { tokens: Vec::new(), files: Some(Arc::new(files)) })
+/// Reads the files that the settings name.
+pub(super) fn load(auth: &Auth) -> Result<Bearer, Failure> {
+    let tokens = auth.token_sha256.iter().map(|sha256| {
+        let name = TokenGrant::default_name(sha256);
+        TokenGrant { name, sha256: *sha256, scopes: Scopes::all(), expires_at: None }
+    });
+    let mut bearer = Bearer { tokens: tokens.collect(), files: None };
+    let jwt = &auth.jwt;
+    if auth.token_file.is_some() || jwt.secret_file.is_some() || jwt.jwks_file.is_some() {
+        let paths = CredentialPaths {
+            tokens: auth.token_file.clone(),
+            shared_secret: jwt.secret_file.clone(),
+            jwks: jwt.jwks_file.clone(),
+            policy: ClaimPolicy {
+                issuer: jwt.issuer.clone(),
+                audience: jwt.audience.clone(),
+                max_clock_skew: jwt.max_clock_skew,
+            },
+        };
+        let files =
+            CredentialFiles::load(paths).map_err(|error| failure(&error, auth.token_file.as_deref()))?;
+        bearer.files = Some(Arc::new(files));
+    }
+    Ok(bearer)
 }
 
-fn failure(error: &CredentialError, is_token_file: bool) -> Failure {
+fn failure(error: &CredentialError, token_file: Option<&Path>) -> Failure {
     match error {
-        CredentialError::Unreadable { path, error: cause } if is_token_file => {
+        CredentialError::Unreadable { path, error: cause } if token_file == Some(path) => {
             let shown = path.display().to_string();
             let hint = match cause.kind() {
                 io::ErrorKind::NotFound => {

@@ -1,0 +1,87 @@
+//! SIGHUP: reads the configuration file again and applies what can change while the server runs.
+//!
+//! All or nothing: a file with a mistake changes nothing. Start at [`Reloader`].
+
+use std::sync::Arc;
+
+use remex::server_config::ServerConfig;
+use remex_rpc::{ListenAddress, tls::ServerTls};
+use remex_server::{Limits, Reload, Server};
+use tracing_subscriber::EnvFilter;
+
+use super::{exposure, log_filter, settings};
+use crate::{args::serve::Flags, render::failure::Failure};
+
+/// Replaces the log filter of a running program.
+pub(super) type SetLog = Box<dyn Fn(EnvFilter)>;
+
+/// What a reload needs.
+pub(super) struct Reloader<'a> {
+    pub(super) flags: &'a Flags,
+    pub(super) server: Arc<Server>,
+    pub(super) tls: Option<Arc<ServerTls>>,
+    /// Where the server listens, which a reload does not change.
+    pub(super) addresses: Vec<ListenAddress>,
+    pub(super) set_log: SetLog,
+    /// The settings in effect.
+    pub(super) config: ServerConfig,
+}
+
+impl Reloader<'_> {
+    /// Applies the file, or logs why it is not applied.
+    pub(super) fn reload(&mut self) {
+        if let Err(failure) = self.apply() {
+            tracing::error!(
+                error = failure.message(),
+                "the configuration was not reloaded; the previous one stays in effect"
+            );
+        }
+    }
+
+    fn apply(&mut self) -> Result<(), Failure> {
+        // Everything that can fail comes first.
+        let config = settings::effective(self.flags)?;
+        let auth = settings::auth(&config)?;
+        let filter = log_filter(&config.log)?;
+        // Certificates of listeners stay those of the start, so they are judged with them.
+        let judged = ServerConfig { tls: self.config.tls.clone(), ..config.clone() };
+        exposure::check(&judged, &self.addresses)?;
+        if let Some(tls) = &self.tls {
+            tls.reload().map_err(|error| Failure::new(error.to_string(), "correct the files of `[tls]`"))?;
+        }
+        for key in self.config.needs_restart(&config) {
+            tracing::warn!(key, "a changed setting takes effect when the server starts again");
+        }
+        (self.set_log)(filter);
+        self.server.set_limits(keep_fixed(&self.config.limits, &config.limits));
+        self.server.set_auth(auth);
+        self.server.reopen_audit();
+        tracing::info!("configuration reloaded");
+        // What needs a restart is compared with what is in effect, again and again.
+        self.config = keep_restart(&self.config, config);
+        Ok(())
+    }
+}
+
+/// Returns the new limits, apart from those that need a restart.
+fn keep_fixed(old: &Limits, new: &Limits) -> Limits {
+    let mut limits = new.clone();
+    for limit in Limits::TABLE.iter().filter(|limit| limit.reload == Reload::Restart) {
+        if let Some(value) = old.get(limit.name) {
+            let _ = limits.set(limit.name, value);
+        }
+    }
+    limits
+}
+
+/// Returns the new settings with the old values of those that need a restart.
+fn keep_restart(old: &ServerConfig, new: ServerConfig) -> ServerConfig {
+    ServerConfig {
+        listen: old.listen.clone(),
+        exit_when_idle: old.exit_when_idle,
+        tls: old.tls.clone(),
+        metrics: old.metrics.clone(),
+        limits: keep_fixed(&old.limits, &new.limits),
+        ..new
+    }
+}

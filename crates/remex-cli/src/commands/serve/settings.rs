@@ -1,0 +1,174 @@
+//! The settings of a server: the configuration file, and the flags that override it.
+//!
+//! Start at [`effective`].
+
+use std::path::{Path, PathBuf};
+
+use remex::server_config::{Problem, ServerConfig, User};
+use remex_server::{Auth, CertificatePolicy, Limits, Scopes, UserGrant};
+
+use super::{bearer, cannot};
+use crate::{
+    args::serve::{Flags, Lifetime},
+    render::failure::{Failure, Kind},
+};
+
+/// Returns the file that `--config` names, if it names one.
+///
+/// A value with `=` that is no file is for the server that `remex exec-server` replaces.
+pub(super) fn file(flags: &Flags) -> Result<Option<&Path>, Failure> {
+    let is_file = |value: &&String| !value.contains('=') || Path::new(value).exists();
+    let mut files = flags.config.iter().filter(is_file).map(Path::new);
+    let file = files.next();
+    if let Some(second) = files.next() {
+        return Err(Failure::usage(format!("cannot use `--config {}`", second.display()), "give one file")
+            .because("there is another configuration file"));
+    }
+    if flags.config.iter().any(|value| !is_file(&value)) {
+        tracing::info!(flag = "--config", "flag has no effect here");
+    }
+    Ok(file)
+}
+
+/// Returns the settings of the file, with those that flags override.
+pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
+    let mut config = match file(flags)? {
+        None => ServerConfig::default(),
+        Some(path) => ServerConfig::read(path).map_err(|problem| unusable(&problem))?,
+    };
+    if !flags.listen.is_empty() {
+        config.listen.clone_from(&flags.listen);
+    }
+    if let Some(log) = &flags.log {
+        config.log.clone_from(log);
+    }
+    if flags.exit_when_idle.is_some() {
+        config.exit_when_idle = flags.exit_when_idle;
+    }
+    if flags.tls_cert.is_some() {
+        config.tls.cert.clone_from(&flags.tls_cert);
+        config.tls.key.clone_from(&flags.tls_key);
+        config.tls.client_ca.clone_from(&flags.tls_client_ca);
+    }
+    if let Some(path) = &flags.audit {
+        config.audit.file = Some(path.clone());
+    }
+    config.audit.required |= flags.audit_required;
+    if flags.metrics_listen.is_some() {
+        config.metrics.listen = flags.metrics_listen;
+    }
+    config.metrics.open |= flags.metrics_open;
+    override_auth(flags, &mut config)?;
+    override_limits(flags, &mut config.limits);
+    make_absolute(&mut config)?;
+    Ok(config)
+}
+
+fn unusable(problem: &Problem) -> Failure {
+    match problem {
+        Problem::Unreadable { .. } => Failure::new(problem.to_string(), "check the path and its permissions"),
+        Problem::Mistakes(_) => Failure::of(
+            Kind::Usage,
+            problem.to_string(),
+            "correct the file; `remex serve --print-config` prints one with every key",
+        ),
+    }
+}
+
+fn override_auth(flags: &Flags, config: &mut ServerConfig) -> Result<(), Failure> {
+    let auth = &mut config.auth;
+    bearer::override_settings(flags, auth)?;
+    if !flags.allow_user.is_empty() {
+        let user = |name: &String| User { name: name.clone(), scope: Scopes::all() };
+        auth.users = flags.allow_user.iter().map(user).collect();
+    }
+    if !flags.allow_origin.is_empty() {
+        auth.origins.clone_from(&flags.allow_origin);
+    }
+    if !flags.allow_host.is_empty() {
+        auth.hosts.clone_from(&flags.allow_host);
+    }
+    Ok(())
+}
+
+fn override_limits(flags: &Flags, limits: &mut Limits) {
+    if let Some(at_once) = flags.concurrent_requests {
+        limits.concurrent_requests = at_once.get();
+    }
+    limits.file_requests = limits.file_requests.min(limits.concurrent_requests);
+    limits.http_requests = limits.http_requests.min(limits.concurrent_requests);
+    if let Some(grace) = flags.shutdown_grace {
+        limits.shutdown_grace = grace;
+    }
+    if let Some(time) = flags.stall_timeout {
+        limits.stalled_writer = time;
+    }
+    match flags.max_detach_ttl {
+        None => {}
+        Some(Lifetime::UpTo(time)) => limits.detach_ttl_max = Some(time),
+        Some(Lifetime::Forever) => limits.detach_ttl_max = None,
+    }
+}
+
+/// Makes paths mean the same wherever the configuration is printed to.
+fn make_absolute(config: &mut ServerConfig) -> Result<(), Failure> {
+    let (tls, auth) = (&mut config.tls, &mut config.auth);
+    let paths: [&mut Option<PathBuf>; 7] = [
+        &mut tls.cert,
+        &mut tls.key,
+        &mut tls.client_ca,
+        &mut auth.token_file,
+        &mut auth.jwt.secret_file,
+        &mut auth.jwt.jwks_file,
+        &mut config.audit.file,
+    ];
+    for path in paths.into_iter().flatten() {
+        *path = std::path::absolute(&*path).map_err(cannot("find the working directory"))?;
+    }
+    Ok(())
+}
+
+/// Returns who may connect, with the tokens and users that the settings name.
+pub(super) fn auth(config: &ServerConfig) -> Result<Auth, Failure> {
+    let settings = &config.auth;
+    let users: Result<_, _> = settings.users.iter().map(user).collect();
+    let certificates = if settings.certificates.is_empty() {
+        CertificatePolicy::Any(settings.certificate_scope.clone())
+    } else {
+        CertificatePolicy::Only(settings.certificates.clone())
+    };
+    let bearer = bearer::load(settings)?;
+    Ok(Auth {
+        owner: settings.owner_scope.clone(),
+        users: users?,
+        tokens: bearer.tokens,
+        files: bearer.files,
+        certificates,
+        origins: settings.origins.clone().into(),
+        hosts: settings.hosts.clone(),
+    })
+}
+
+/// Returns the grant for a user of this host, given by name or number.
+fn user(user: &User) -> Result<UserGrant, Failure> {
+    let name = &user.name;
+    let uid = match name.parse() {
+        Ok(uid) => Some(uid),
+        Err(_) => uid_of(name)?,
+    };
+    let uid = uid.ok_or_else(|| {
+        Failure::usage(format!("no user `{name}` on this host"), "check the name, or give the user id")
+    })?;
+    Ok(UserGrant { uid, name: name.clone(), scopes: user.scope.clone() })
+}
+
+/// Looks a user up; `getent` also knows the users of directory services.
+fn uid_of(name: &str) -> Result<Option<u32>, Failure> {
+    let output = std::process::Command::new("getent").args(["passwd", "--", name]).output();
+    let entries = match output {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(_) => std::fs::read_to_string("/etc/passwd").map_err(cannot("read /etc/passwd"))?,
+    };
+    let mut fields = entries.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    Ok(fields.find(|fields| fields.first() == Some(&name)).and_then(|fields| fields.get(2)?.parse().ok()))
+}

@@ -1,0 +1,275 @@
+//! Who gets in while others try to keep everybody out: half-open connections, wrong tokens, many connections; and who
+//! does not: other users, other origins, other names of the host.
+
+use std::{
+    fs,
+    io::{ErrorKind, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream},
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::{Client, PATIENCE, Server, exchange, program, request, upgrade};
+
+/// Where attacks come from; good clients come from 127.0.0.1.
+const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// Connections of an attack.
+const ATTACK: usize = 3000;
+
+/// Connects from this address of loopback.
+fn connect_from(source: Ipv4Addr, server: &Server) -> TcpStream {
+    let address: SocketAddr = server.address().strip_prefix("ws://").unwrap().parse().unwrap();
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &SocketAddr::V4(SocketAddrV4::new(source, 0))).unwrap();
+    connect(&socket, &address).unwrap_or_else(|error| panic!("cannot connect from {source}: {error}"));
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends a request and returns the status of the answer.
+fn status_from(source: Ipv4Addr, server: &Server, request: &str) -> String {
+    let mut stream = connect_from(source, server);
+    stream.write_all(request.as_bytes()).unwrap();
+    status_line(&mut stream)
+}
+
+/// Waits for the status of an answer.
+fn status_line(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer in time");
+    String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+/// Returns whether nothing has been answered yet.
+fn is_waiting(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let read = stream.read(&mut [0; 1]);
+    stream.set_nonblocking(false).unwrap();
+    matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Lets this program open as many connections as the host allows.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+}
+
+/// Checks that a good client is served.
+fn assert_serves(server: &Server) {
+    assert_eq!(exchange(server.address(), request("GET", "/readyz", &[])).expect("an answer").status, 200);
+    server.client().call("process/list", json!({})).expect("requests are answered");
+}
+
+fn with_config(config: &str) -> (TempDir, Server) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("server.toml");
+    fs::write(&path, config).unwrap();
+    let server = Server::serve(&["--config", path.to_str().unwrap()]);
+    (directory, server)
+}
+
+#[test]
+fn thousands_of_half_open_connections_from_one_address_keep_nobody_else_out() {
+    raise_file_limit();
+    let server = Server::start();
+    let mut held = Vec::new();
+    let mut slowest = Duration::ZERO;
+    for number in 0..ATTACK {
+        held.push(connect_from(ATTACKER, &server));
+        if number % 500 == 499 {
+            let started = Instant::now();
+            assert_serves(&server);
+            slowest = slowest.max(started.elapsed());
+        }
+    }
+    assert!(slowest < PATIENCE / 6, "a good client waited {slowest:?}");
+    // The newest were refused at once, and are told why.
+    let refused = held.last_mut().unwrap();
+    assert_eq!(status_line(refused), "429");
+    let open = held.iter_mut().filter_map(|stream| is_waiting(stream).then_some(())).count();
+    assert!(open <= 256, "{open} connections of one address are half-open");
+    assert_serves(&server);
+}
+
+#[test]
+fn request_heads_that_never_end_keep_nobody_out_and_time_out() {
+    let server = Server::start();
+    let mut slow: Vec<_> = (0..200).map(|_| connect_from(ATTACKER, &server)).collect();
+    for stream in &mut slow {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").unwrap();
+    }
+    assert_serves(&server);
+    // One byte at a time does not buy time: the whole head has ten seconds.
+    let started = Instant::now();
+    let first = &mut slow[0];
+    while is_waiting(first) {
+        assert!(started.elapsed() < PATIENCE, "the head does not time out");
+        let _ = first.write_all(b"a");
+        // The pace of the attack, not a wait for something.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_serves(&server);
+}
+
+#[test]
+fn half_open_connections_make_room_for_other_addresses() {
+    let (_directory, server) = with_config("[limits]\nhalf_open = 8\nhalf_open_per_address = 8\n");
+    let mut held: Vec<_> = (0..8).map(|_| connect_from(ATTACKER, &server)).collect();
+    assert_eq!(status_from(ATTACKER, &server, ""), "429");
+    assert_serves(&server);
+    let mut byte = [0];
+    assert_eq!(held[0].read(&mut byte).unwrap_or(0), 0, "the oldest of the attacker made room");
+}
+
+#[test]
+fn wrong_tokens_from_one_address_wait_and_delay_nobody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    fs::write(&token, "right").unwrap();
+    let flags = ["--ws-auth", "capability-token", "--ws-token-file", token.to_str().unwrap()];
+    let server = Server::serve(&flags);
+    let wrong = upgrade("/", &["Authorization: Bearer wrong"]);
+    let started = Instant::now();
+    for _ in 0..4 {
+        assert_eq!(status_from(ATTACKER, &server, &wrong), "401");
+    }
+    assert!(started.elapsed() >= Duration::from_millis(100 + 200 + 400 + 800), "each waits twice as long");
+
+    // Three more at once wait for 1.6 s, 3.2 s and 6.4 s; the last one is still waiting when others are answered.
+    let mut waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let mut stream = connect_from(ATTACKER, &server);
+            stream.write_all(wrong.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(exchange(server.address(), &wrong).expect("an answer").status, 401);
+    let authorization = [("Authorization", "Bearer right")];
+    Client::connect_with_headers(server.address(), &authorization).initialize();
+    let still_waiting = waiting.iter_mut().filter_map(|stream| is_waiting(stream).then_some(())).count();
+    assert!(still_waiting > 0, "good clients do not wait for bad ones");
+    // A right token is not delayed, also from there.
+    let right = upgrade("/", &["Authorization: Bearer right"]);
+    let mut stream = connect_from(ATTACKER, &server);
+    stream.write_all(right.as_bytes()).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 101");
+}
+
+#[test]
+fn connections_of_one_identity_are_limited_and_the_next_is_told_so() {
+    let (directory, server) = with_config("[limits]\nconnections_per_identity = 2\n");
+    let (first, _second) = (server.client(), server.client());
+    let refused = exchange(server.address(), upgrade("/", &[])).expect("an answer");
+    assert_eq!(refused.status, 429);
+    assert_eq!(
+        refused.body,
+        "too many connections with this credential (limit `connections_per_identity`); close some first\n"
+    );
+    assert_eq!(exchange(server.address(), request("GET", "/readyz", &[])).expect("an answer").status, 200);
+    first.call("process/list", json!({})).expect("the others are served");
+    drop(directory);
+
+    let directory = tempfile::tempdir().unwrap();
+    let (config, socket) = (directory.path().join("server.toml"), directory.path().join("socket"));
+    fs::write(
+        &config,
+        format!("listen = ['unix://{}']\n[limits]\nconnections_per_identity = 1\n", socket.display()),
+    )
+    .unwrap();
+    let unix = Server::serve(&["--config", config.to_str().unwrap()]);
+    let _first = unix.client();
+    let (_, message) = unix.connect().complaint();
+    assert!(message.contains("`connections_per_identity`"), "{message}");
+}
+
+#[test]
+fn requests_beyond_the_rate_of_an_identity_wait() {
+    let (_directory, server) = with_config("[limits]\nrequests_per_second = 10\n");
+    let client = server.client();
+    let started = Instant::now();
+    let ids: Vec<_> = (0..25).map(|_| client.send("process/list", json!({}))).collect();
+    for id in ids {
+        client.outcome(&id).expect("nothing is refused");
+    }
+    // Ten at once, `initialize` among them, and the other sixteen at ten a second.
+    assert!(started.elapsed() >= Duration::from_millis(1300), "{:?}", started.elapsed());
+}
+
+#[test]
+fn browsers_get_in_from_listed_origins_only() {
+    let server = Server::serve(&["--allow-origin", "https://app.example.com"]);
+    let status = |request: String| exchange(server.address(), request).expect("an answer").status;
+    for origin in ["Origin: https://evil.example", "Origin: null", "Origin: http://app.example.com"] {
+        assert_eq!(status(upgrade("/", &[origin])), 403, "{origin}");
+        assert_eq!(status(request("GET", "/readyz", &[origin])), 403, "{origin}");
+    }
+    assert_eq!(status(request("GET", "/readyz", &["Origin: https://app.example.com"])), 200);
+    Client::connect_with_headers(server.address(), &[("Origin", "https://app.example.com")]).initialize();
+}
+
+#[test]
+fn a_name_that_was_rebound_to_this_host_is_refused() {
+    let server = Server::serve(&["--allow-host", "build.example.com"]);
+    let status = |host: &str| {
+        let request = format!("GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        exchange(server.address(), request).expect("an answer").status
+    };
+    let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    for host in ["localhost", "LOCALHOST:80", "127.0.0.1:7070", "[::1]", "build.example.com:80", &hostname] {
+        assert_eq!(status(host), 200, "{host}");
+    }
+    for host in ["evil.example", "build.example.com.evil.example", "127.0.0.1.evil.example"] {
+        assert_eq!(status(host), 421, "{host}");
+    }
+}
+
+/// Returns the program as another user runs it; only root can do that.
+fn as_another_user(directory: &TempDir, arguments: &[&str]) -> Command {
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // The build directory may be closed to other users.
+    let (remex, reachable) = (program(&[]).get_program().to_owned(), directory.path().join("remex"));
+    if !reachable.exists() {
+        fs::copy(&remex, &reachable).unwrap();
+    }
+    let mut command = Command::new(reachable);
+    command.args(arguments).uid(OTHER).gid(OTHER).env_clear();
+    command.env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin").current_dir("/");
+    command
+}
+
+/// A user without processes of its own.
+const OTHER: u32 = 54_321;
+
+#[test]
+fn another_user_of_the_host_gets_in_only_if_it_is_listed_and_sees_only_its_own_sessions() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start();
+    let ps = |server: &Server| {
+        as_another_user(&directory, &["ps", "--all", "--json", "--on", server.address()]).output().unwrap()
+    };
+    let refused = ps(&server);
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("403"), "{refused:?}");
+
+    let server = Server::serve(&["--allow-user", &OTHER.to_string()]);
+    let owner = server.client();
+    owner.shell("secret", "exec sleep 1000");
+    let admitted = ps(&server);
+    assert!(admitted.status.success(), "{admitted:?}");
+    assert!(!String::from_utf8_lossy(&admitted.stdout).contains("secret"), "{admitted:?}");
+}

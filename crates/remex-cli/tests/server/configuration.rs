@@ -1,0 +1,207 @@
+//! The configuration file: what it sets, what flags override, what a reload changes, and how mistakes are named.
+
+use std::{fs, path::PathBuf};
+
+use rustix::process::Signal;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::{Client, Server, exchange, finish, upgrade};
+
+/// A directory with a configuration file and what it names.
+struct Files {
+    directory: TempDir,
+}
+
+impl Files {
+    fn new(config: &str) -> Self {
+        let files = Files { directory: tempfile::tempdir().unwrap() };
+        files.write("server.toml", config);
+        files
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn config(&self) -> String {
+        self.path("server.toml").to_str().unwrap().to_owned()
+    }
+
+    fn serve(&self, flags: &[&str]) -> Server {
+        Server::serve(&[&["--config", &self.config(), "--log", "info"], flags].concat())
+    }
+}
+
+/// Writes another configuration, has the server read it, and waits until it is in effect.
+fn reload(server: &Server, files: &Files, config: &str) {
+    files.write("server.toml", config);
+    server.signal(Signal::HUP);
+    server.stderr_line("configuration reloaded");
+}
+
+fn with_token(server: &Server, token: &str) -> Client {
+    let authorization = format!("Bearer {token}");
+    let client = Client::connect_with_headers(server.address(), &[("Authorization", &authorization)]);
+    client.initialize();
+    client
+}
+
+fn status(server: &Server, headers: &[&str]) -> u16 {
+    exchange(server.address(), upgrade("/", headers)).expect("an answer").status
+}
+
+#[test]
+fn every_setting_is_printed_and_what_is_printed_is_a_configuration_file() {
+    let printed = finish(&["serve", "--print-config"]);
+    assert_eq!(printed.code(), Some(0), "{printed:?}");
+    for line in ["listen = [\"ws://127.0.0.1:0\"]", "#cert = \"cert.pem\"", "[auth.jwt]", "sessions = 4096"] {
+        assert!(
+            printed.stdout.lines().any(|printed| printed == line),
+            "no line `{line}`: {}",
+            printed.stdout
+        );
+    }
+    let files = Files::new(&printed.stdout);
+    let again = finish(&["serve", "--config", &files.config(), "--print-config"]);
+    assert_eq!(again.stdout, printed.stdout);
+}
+
+#[test]
+fn flags_override_the_file_and_paths_begin_at_it() {
+    let files = Files::new(
+        "listen = ['unix:///nonexistent/socket']\nlog = 'error'\nmax_detach_ttl = 'forever'\n\
+         [auth]\ntoken_file = 'token'\n[limits]\nsessions = 7\n",
+    );
+    let flags = ["serve", "-c", &files.config(), "--listen", "ws://127.0.0.1:0", "--shutdown-grace", "5s"];
+    let printed = finish(&[&flags[..], &["--log", "debug", "--print-config"]].concat());
+    assert_eq!(printed.code(), Some(0), "{printed:?}");
+    let token = format!("token_file = \"{}\"", files.path("token").display());
+    for line in [
+        "listen = [\"ws://127.0.0.1:0\"]",
+        "log = \"debug\"",
+        "max_detach_ttl = \"forever\"",
+        "shutdown_grace = \"5s\"",
+        "sessions = 7",
+        &token,
+    ] {
+        assert!(
+            printed.stdout.lines().any(|printed| printed == line),
+            "no line `{line}`: {}",
+            printed.stdout
+        );
+    }
+}
+
+#[test]
+fn mistakes_in_the_file_are_named_with_their_lines_and_nothing_starts() {
+    let files = Files::new("listen = ['stdio']\nlgo = 'info'\n[limits]\nsessions = 'many'\n");
+    let finished = finish(&["serve", "--config", &files.config()]);
+    assert_eq!(finished.code(), Some(2), "{finished:?}");
+    let (file, stderr) = (files.config(), &finished.stderr);
+    assert!(stderr.contains(&format!("{file}:2: unknown key `lgo`; did you mean `log`?")), "{stderr}");
+    assert!(stderr.contains(&format!("{file}:4: `sessions` is not a number")), "{stderr}");
+    let missing = finish(&["serve", "--config", "/nonexistent/server.toml"]);
+    assert_eq!(missing.code(), Some(1), "{missing:?}");
+    assert!(missing.stderr.contains("cannot read `/nonexistent/server.toml`"), "{missing:?}");
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_authentication_and_a_secure_one_a_certificate() {
+    let files = Files::new("listen = ['ws://0.0.0.0:0']\n");
+    let open = finish(&["serve", "--config", &files.config()]);
+    assert_eq!(open.code(), Some(2), "{open:?}");
+    assert!(open.stderr.contains("cannot listen on ws://0.0.0.0:0 without authentication"), "{open:?}");
+    files.write("server.toml", "listen = ['wss://127.0.0.1:0']\n");
+    let bare = finish(&["serve", "--config", &files.config()]);
+    assert_eq!(bare.code(), Some(2), "{bare:?}");
+    assert!(bare.stderr.contains("cannot listen on wss://127.0.0.1:0 without a certificate"), "{bare:?}");
+    assert!(bare.stderr.contains("--tls-cert PATH --tls-key PATH"), "{bare:?}");
+}
+
+#[test]
+fn a_reload_replaces_tokens_and_closes_the_connections_of_those_that_are_gone() {
+    let config = |name: &str| format!("[auth]\ntoken_file = '{name}'\n");
+    let files = Files::new(&config("old"));
+    files.write("old", "old-token\n");
+    files.write("new", "new-token\n");
+    let server = files.serve(&[]);
+    let old = with_token(&server, "old-token");
+    assert_eq!(status(&server, &["Authorization: Bearer new-token"]), 401);
+
+    reload(&server, &files, &config("new"));
+    let end = old.wait_end();
+    let close = end.close.expect("the server closes with a reason");
+    assert_eq!((close.0, close.1.as_str()), (1008, "the credential of this connection is no longer valid"));
+    assert_eq!(status(&server, &["Authorization: Bearer old-token"]), 401);
+    let new = with_token(&server, "new-token");
+
+    // The same file once more changes nothing for those that it still admits.
+    reload(&server, &files, &config("new"));
+    new.call("process/list", json!({})).expect("the connection lasts");
+}
+
+#[test]
+fn a_broken_file_changes_nothing_and_the_log_names_its_line() {
+    let files = Files::new("[auth]\ntoken_file = 'token'\n");
+    files.write("token", "a-token");
+    let server = files.serve(&[]);
+    let client = with_token(&server, "a-token");
+    for (broken, expected) in [
+        ("[auth]\nowner_scope = 'al'\n", "server.toml:2: cannot use `al` for `owner_scope`"),
+        ("[auth\n", "server.toml:1: "),
+        ("[auth]\ntoken_file = 'nowhere'\n", "cannot read the token file"),
+        ("[auth.jwt]\nsecret_file = 'token'\n", "cannot use `auth.jwt`"),
+    ] {
+        files.write("server.toml", broken);
+        server.signal(Signal::HUP);
+        let line = server.stderr_line("was not reloaded");
+        assert!(line.contains(expected), "{line}");
+    }
+    client.call("process/list", json!({})).expect("the connection lasts");
+    assert_eq!(status(&server, &[]), 401, "the token is still required");
+    with_token(&server, "a-token");
+}
+
+#[test]
+fn a_reload_applies_limits_to_what_begins_afterwards_and_says_what_needs_a_restart() {
+    let files = Files::new("");
+    let server = files.serve(&[]);
+    let first = server.client();
+    files.write(
+        "server.toml",
+        "listen = ['stdio']\n[limits]\nsessions_per_identity = 1\nanswer_bytes = '2GiB'\n",
+    );
+    server.signal(Signal::HUP);
+    for key in ["\"listen\"", "\"limits.answer_bytes\""] {
+        let line = server.stderr_line("takes effect when the server starts again");
+        assert!(line.contains(key), "{line}");
+    }
+    server.stderr_line("configuration reloaded");
+    let second = server.connect();
+    let (_, message) = second.refusal("initialize", json!({"clientName": "x", "resumeSessionId": null}));
+    assert_eq!(
+        message,
+        "`owner` has 1 sessions, which is the limit for one identity (`sessions_per_identity`); end some first"
+    );
+    first.call("process/list", json!({})).expect("the session of before lasts");
+    reload(&server, &files, "[limits]\nsessions_per_identity = 2\n");
+    server.client();
+}
+
+#[test]
+fn a_reload_cannot_leave_an_address_without_authentication() {
+    let files = Files::new("[auth]\ntoken_file = 'token'\n");
+    files.write("token", "a-token");
+    let server = files.serve(&["--listen", "ws://0.0.0.0:0"]);
+    files.write("server.toml", "");
+    server.signal(Signal::HUP);
+    let line = server.stderr_line("was not reloaded");
+    assert!(line.contains("without authentication"), "{line}");
+    let address = server.address().replace("0.0.0.0", "127.0.0.1");
+    assert_eq!(exchange(&address, upgrade("/", &[])).expect("an answer").status, 401);
+}
