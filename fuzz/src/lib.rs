@@ -13,5 +13,5 @@ mod token;
 
 pub use message::message;
 pub use stream::{frame_reader, lines, websocket};
-pub use text::{blob, env_policy, environments, host_path, listen_address};
+pub use text::{blob, env_policy, environments, host_path, listen_address, server_config};
 pub use token::{jwks, jwt, scopes, token_file};

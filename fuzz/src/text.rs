@@ -7,6 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use remex::server_config::{ConfigErrors, ServerConfig};
 use remex_client::environment::{DefinitionErrors, Definitions, Id, Local};
 use remex_proto::{
     Blob, HostPath, blob,
@@ -177,6 +178,27 @@ pub fn environments(data: &[u8]) {
             for mistake in &mistakes {
                 assert!((1..=text.split('\n').count()).contains(&mistake.line), "{mistake}");
                 assert_eq!(mistake.to_string().lines().count(), 1, "{mistake}");
+            }
+        }
+    }
+}
+
+/// A configuration that is accepted prints as one that means the same; mistakes are in the order of existing lines.
+pub fn server_config(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match ServerConfig::parse(text, Path::new("/etc/server.toml")) {
+        Ok(config) => {
+            let printed = config.to_toml();
+            let again = ServerConfig::parse(&printed, Path::new("/elsewhere/server.toml"));
+            assert_eq!(again, Ok(config), "{printed}");
+        }
+        Err(ConfigErrors(errors)) => {
+            assert!(!errors.is_empty());
+            assert!(errors.is_sorted_by(|a, b| a.line < b.line), "one mistake a line, in order");
+            let lines = text.split('\n').count();
+            for error in errors {
+                assert!((1..=lines).contains(&error.line), "line {} of {lines}", error.line);
+                assert!(!error.to_string().contains('\n'), "{error}");
             }
         }
     }

@@ -78,6 +78,11 @@ fn scopes_are_printed_as_themselves() {
 }
 
 #[test]
+fn a_configuration_prints_as_itself_and_every_mistake_is_on_one_of_its_lines() {
+    run("server_config", 10_000, remex_fuzz::server_config);
+}
+
+#[test]
 fn a_request_head_gets_one_answer_however_it_arrives() {
     let port = http_head::Port::open();
     run("http_head", 1_500, |head| port.check(head));
