@@ -39,7 +39,7 @@ pub enum Inherited {
 /// A new connection.
 #[derive(Debug)]
 pub enum Accepted {
-    /// A TCP connection, which starts with an HTTP request; see [`crate::handshake()`].
+    /// A TCP connection, which starts with an HTTP request; see [`crate::receive`].
     Tcp {
         /// The connection, with `TCP_NODELAY` set.
         stream: TcpStream,

@@ -19,6 +19,9 @@ use crate::{auth::SocketOwner, identity::Identity, limits::Limits};
 /// Origins whose wrong tokens are remembered.
 const FAILED_ORIGINS: usize = 4096;
 
+/// How often refused half-open connections are reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Where a TCP connection comes from, as far as limits are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
@@ -90,6 +93,8 @@ struct State {
     by_identity: HashMap<Identity, usize>,
     by_origin: HashMap<Origin, usize>,
     failures: HashMap<Origin, Failures>,
+    /// When a refused half-open connection was last reported.
+    reported: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -180,6 +185,17 @@ impl AdmissionControl {
         let factor = 1_u32.checked_shl(failures.count).unwrap_or(u32::MAX);
         failures.count = failures.count.saturating_add(1);
         limits.failed_login_delay.saturating_mul(factor).min(limits.failed_login_delay_max)
+    }
+
+    /// Returns whether a refused half-open connection should be reported: one a minute, because a flood must not
+    /// fill the log.
+    pub(crate) fn is_to_be_reported(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        let is_due = state.reported.is_none_or(|last| now.duration_since(last) >= REPORT_INTERVAL);
+        if is_due {
+            state.reported = Some(now);
+        }
+        is_due
     }
 
     /// Returns whether there is any connection, also a half-open one.
