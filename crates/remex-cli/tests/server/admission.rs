@@ -50,12 +50,17 @@ fn status_line(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
-/// Returns whether nothing has been answered yet.
-fn is_waiting(stream: &mut TcpStream) -> bool {
+/// Returns protocol and status of the answer, or nothing if there is none yet; does not wait.
+fn answer_so_far(stream: &mut TcpStream) -> String {
     stream.set_nonblocking(true).unwrap();
-    let read = stream.read(&mut [0; 1]);
+    let mut answer = [0; 12];
+    let read = stream.read(&mut answer);
     stream.set_nonblocking(false).unwrap();
-    matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    match read {
+        Ok(len) => String::from_utf8_lossy(&answer[..len]).into_owned(),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => String::new(),
+        Err(error) => error.to_string(),
+    }
 }
 
 /// Lets this program open as many connections as the host allows.
@@ -93,11 +98,12 @@ fn thousands_of_half_open_connections_from_one_address_keep_nobody_else_out() {
         }
     }
     assert!(slowest < PATIENCE / 6, "a good client waited {slowest:?}");
-    // The newest were refused at once, and are told why.
-    let refused = held.last_mut().unwrap();
-    assert_eq!(status_line(refused), "429");
-    let open = held.iter_mut().filter_map(|stream| is_waiting(stream).then_some(())).count();
-    assert!(open <= 256, "{open} connections of one address are half-open");
+    // On a slow machine, the first have timed out before the last came.
+    let answers: Vec<_> = held.iter_mut().map(answer_so_far).collect();
+    let count = |answer: &str| answers.iter().filter(|found| *found == answer).count();
+    assert!(count("") <= 256, "{} connections of one address are half-open", count(""));
+    assert!(count("HTTP/1.1 429") > 0, "{answers:?}");
+    assert_eq!(count("") + count("HTTP/1.1 429") + count("HTTP/1.1 408"), ATTACK, "{answers:?}");
     assert_serves(&server);
 }
 
@@ -112,7 +118,7 @@ fn request_heads_that_never_end_keep_nobody_out_and_time_out() {
     // One byte at a time does not buy time: the whole head has ten seconds.
     let started = Instant::now();
     let first = &mut slow[0];
-    while is_waiting(first) {
+    while answer_so_far(first).is_empty() {
         assert!(started.elapsed() < PATIENCE, "the head does not time out");
         let _ = first.write_all(b"a");
         // The pace of the attack, not a wait for something.
@@ -156,8 +162,10 @@ fn wrong_tokens_from_one_address_wait_and_delay_nobody_else() {
     assert_eq!(exchange(server.address(), &wrong).expect("an answer").status, 401);
     let authorization = [("Authorization", "Bearer right")];
     Client::connect_with_headers(server.address(), &authorization).initialize();
-    let still_waiting = waiting.iter_mut().filter_map(|stream| is_waiting(stream).then_some(())).count();
-    assert!(still_waiting > 0, "good clients do not wait for bad ones");
+    assert!(
+        waiting.iter_mut().any(|stream| answer_so_far(stream).is_empty()),
+        "good clients do not wait for bad ones"
+    );
     // A right token is not delayed, also from there.
     let right = upgrade("/", &["Authorization: Bearer right"]);
     let mut stream = connect_from(ATTACKER, &server);

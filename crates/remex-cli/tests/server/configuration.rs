@@ -1,12 +1,18 @@
 //! The configuration file: what it sets, what flags override, what a reload changes, and how mistakes are named.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Client, Server, exchange, finish, upgrade};
+use crate::support::{Client, PATIENCE, Server, exchange, finish, upgrade};
 
 /// A directory with a configuration file and what it names.
 struct Files {
@@ -204,4 +210,56 @@ fn a_reload_cannot_leave_an_address_without_authentication() {
     assert!(line.contains("without authentication"), "{line}");
     let address = server.address().replace("0.0.0.0", "127.0.0.1");
     assert_eq!(exchange(&address, upgrade("/", &[])).expect("an answer").status, 401);
+}
+
+/// Returns what `/readyz` answers over TLS to a client that trusts this certificate and calls the host by this name.
+fn ready_over_tls(server: &Server, trusted: &rcgen::CertifiedKey<rcgen::KeyPair>, host: &str) -> String {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(trusted.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = rustls::pki_types::ServerName::try_from("build.example.com").unwrap();
+    let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let stream = TcpStream::connect(server.address().strip_prefix("wss://").unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = rustls::StreamOwned::new(connection, stream);
+    if let Err(error) = write!(stream, "GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n") {
+        return error.to_string();
+    }
+    let mut answer = Vec::new();
+    // The server may close without the last word of TLS.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_reload_reads_the_certificate_again_and_its_names_are_names_of_the_host() {
+    let files = Files::new("listen = ['wss://127.0.0.1:0']\n[tls]\ncert = 'cert.pem'\nkey = 'key.pem'\n");
+    let renew = || {
+        let key = rcgen::generate_simple_self_signed(["build.example.com".to_owned()]).unwrap();
+        files.write("cert.pem", &key.cert.pem());
+        files.write("key.pem", &key.signing_key.serialize_pem());
+        key
+    };
+    let old = renew();
+    let server = files.serve(&[]);
+    assert_eq!(ready_over_tls(&server, &old, "build.example.com"), "200");
+    assert_eq!(ready_over_tls(&server, &old, "evil.example"), "421");
+
+    let new = renew();
+    server.signal(Signal::HUP);
+    server.stderr_line("configuration reloaded");
+    assert_eq!(ready_over_tls(&server, &new, "build.example.com"), "200");
+    assert!(ready_over_tls(&server, &old, "build.example.com").contains("invalid peer certificate"));
+
+    // A certificate without its key leaves the previous one in use.
+    files.write("key.pem", "nothing");
+    server.signal(Signal::HUP);
+    let line = server.stderr_line("was not reloaded");
+    assert!(line.contains("key.pem"), "{line}");
+    assert_eq!(ready_over_tls(&server, &new, "build.example.com"), "200");
 }
