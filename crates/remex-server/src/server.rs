@@ -647,6 +647,7 @@ enum NotAdmitted {
 }
 
 /// The two ends of a TCP connection.
+#[derive(Clone, Copy)]
 struct TcpEnds {
     peer: SocketAddr,
     local: SocketAddr,

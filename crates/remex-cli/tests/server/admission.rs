@@ -1,6 +1,8 @@
 //! Who gets in while others try to keep everybody out: half-open connections, wrong tokens, many connections; and who
 //! does not: other users, other origins, other names of the host.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 use std::{
     fs,
     io::{ErrorKind, Read as _, Write as _},

@@ -1,5 +1,7 @@
 //! The configuration file: what it sets, what flags override, what a reload changes, and how mistakes are named.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 use std::{
     fs,
     io::{Read as _, Write as _},

@@ -60,7 +60,6 @@ pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
     config.metrics.open |= flags.metrics_open;
     override_auth(flags, &mut config)?;
     override_limits(flags, &mut config.limits);
-    make_absolute(&mut config)?;
     Ok(config)
 }
 
@@ -111,7 +110,7 @@ fn override_limits(flags: &Flags, limits: &mut Limits) {
 }
 
 /// Makes paths mean the same wherever the configuration is printed to.
-fn make_absolute(config: &mut ServerConfig) -> Result<(), Failure> {
+pub(super) fn make_absolute(config: &mut ServerConfig) -> Result<(), Failure> {
     let (tls, auth) = (&mut config.tls, &mut config.auth);
     let paths: [&mut Option<PathBuf>; 7] = [
         &mut tls.cert,
