@@ -54,7 +54,7 @@ fn an_upgrade_is_answered_as_the_standard_says_without_protocols_and_extensions(
 #[test]
 fn the_names_and_lists_of_an_upgrade_are_case_insensitive() {
     let server = Server::start();
-    let request = "GET / HTTP/1.1\r\nhost: anything.example\r\nCONNECTION: keep-alive, UPGRADE\r\nupgrade: WebSocket\r\n\
+    let request = "GET / HTTP/1.1\r\nhost: LocalHost:80\r\nCONNECTION: keep-alive, UPGRADE\r\nupgrade: WebSocket\r\n\
                    sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     assert_eq!(status(&server, request), 101);
 }
