@@ -283,3 +283,21 @@ fn another_user_of_the_host_gets_in_only_if_it_is_listed_and_sees_only_its_own_s
     assert!(admitted.status.success(), "{admitted:?}");
     assert!(!String::from_utf8_lossy(&admitted.stdout).contains("secret"), "{admitted:?}");
 }
+
+#[test]
+fn a_peer_whose_user_the_kernel_does_not_name_needs_a_token() {
+    let mut probe = Command::new("unshare");
+    let can_unshare = probe.args(["--user", "--map-root-user", "true"]).output();
+    if !rustix::process::geteuid().is_root() || !can_unshare.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    // In the server's user namespace, the other user has no number.
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user"]).arg(program(&[]).get_program()).arg("serve");
+    let server = Server::launch(command, 1);
+    server.client().call("process/list", json!({})).expect("the owner is served");
+    let directory = tempfile::tempdir().unwrap();
+    let other = as_another_user(&directory, &["ps", "--on", server.address()]).output().unwrap();
+    assert!(!other.status.success(), "{other:?}");
+    assert!(String::from_utf8_lossy(&other.stderr).contains("401"), "{other:?}");
+}
