@@ -10,12 +10,12 @@ mod reader;
 
 use std::{
     fmt::Write as _,
-    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use remex_client::environment::FileError;
 use remex_server::{CertificateGrant, Limits, Scopes};
 
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
@@ -168,20 +168,32 @@ impl Default for ServerConfig {
     }
 }
 
-/// Why there is no configuration.
+/// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum Error {
     /// The file cannot be read, or others can change it.
-    #[error("cannot read `{}`: {error}", path.display())]
+    #[error("cannot read `{}`: {}", path.display(), error.message)]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
-        error: io::Error,
+        error: FileError,
     },
-    /// The file has mistakes.
+    /// The file has errors.
     #[error("{0}")]
-    Mistakes(#[from] ConfigErrors),
+    Invalid(#[from] ConfigErrors),
+}
+
+impl Error {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &str {
+        match self {
+            Error::Unreadable { error, .. } => {
+                error.hint.as_deref().unwrap_or("check the path and its permissions")
+            }
+            Error::Invalid(_) => "correct the file; `remex serve --print-config` prints one with every key",
+        }
+    }
 }
 
 impl ServerConfig {
@@ -199,10 +211,10 @@ impl ServerConfig {
     ///
     /// # Errors
     ///
-    /// [`Problem`].
-    pub fn read(path: &Path) -> Result<Self, Problem> {
+    /// [`Error`].
+    pub fn read(path: &Path) -> Result<Self, Error> {
         let text = environments::trusted_text(path)
-            .map_err(|error| Problem::Unreadable { path: path.to_owned(), error })?;
+            .map_err(|error| Error::Unreadable { path: path.to_owned(), error })?;
         Ok(Self::parse(&text, path)?)
     }
 

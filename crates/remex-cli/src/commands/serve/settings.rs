@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use remex::server_config::{Problem, ServerConfig, User};
+use remex::server_config::{Error, ServerConfig, User};
 use remex_server::{Auth, CertificatePolicy, Limits, Scopes, UserGrant};
 
 use super::{bearer, cannot};
@@ -34,7 +34,7 @@ pub(super) fn file(flags: &Flags) -> Result<Option<&Path>, Failure> {
 pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
     let mut config = match file(flags)? {
         None => ServerConfig::default(),
-        Some(path) => ServerConfig::read(path).map_err(|problem| unusable(&problem))?,
+        Some(path) => ServerConfig::read(path).map_err(|error| unusable(&error))?,
     };
     if !flags.listen.is_empty() {
         config.listen.clone_from(&flags.listen);
@@ -63,15 +63,12 @@ pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
     Ok(config)
 }
 
-fn unusable(problem: &Problem) -> Failure {
-    match problem {
-        Problem::Unreadable { .. } => Failure::new(problem.to_string(), "check the path and its permissions"),
-        Problem::Mistakes(_) => Failure::of(
-            Kind::Usage,
-            problem.to_string(),
-            "correct the file; `remex serve --print-config` prints one with every key",
-        ),
-    }
+fn unusable(error: &Error) -> Failure {
+    let kind = match error {
+        Error::Unreadable { .. } => Kind::Failed,
+        Error::Invalid(_) => Kind::Usage,
+    };
+    Failure::of(kind, error.to_string(), error.hint())
 }
 
 fn override_auth(flags: &Flags, config: &mut ServerConfig) -> Result<(), Failure> {
