@@ -98,9 +98,9 @@ impl Proof {
 }
 
 impl Denied {
-    /// Returns whether a token was presented and is wrong, as if somebody guesses.
+    /// Returns whether a token was presented and is wrong, which may be a guess.
     pub(crate) fn is_wrong_token(&self) -> bool {
-        matches!(self, Denied::UnknownToken | Denied::Expired)
+        matches!(self, Denied::UnknownToken | Denied::Expired | Denied::InvalidToken(_))
     }
 
     /// Returns how to answer an HTTP request.

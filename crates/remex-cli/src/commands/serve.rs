@@ -130,6 +130,9 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
     let mut serving = JoinSet::new();
     let mut bound = Vec::new();
     for listener in listeners(&plan.addresses, plan.inherited).await? {
+        if let ListenAddress::Unix(path) = listener.address() {
+            settings::share_socket(&plan.config, path)?;
+        }
         bound.push(listener.address().clone());
         plan.greeting.say(listener.address()).map_err(cannot("print the address"))?;
         match (listener.address(), &plan.tls) {

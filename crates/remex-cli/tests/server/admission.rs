@@ -139,11 +139,13 @@ fn half_open_connections_make_room_for_other_addresses() {
     assert_eq!(held[0].read(&mut byte).unwrap_or(0), 0, "the oldest of the attacker made room");
 }
 
+const RIGHT: &str = "c41e8a905d7b23f6e2a98b0c6d5f7314";
+
 #[test]
 fn wrong_tokens_from_one_address_wait_and_delay_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     let token = directory.path().join("token");
-    fs::write(&token, "right").unwrap();
+    fs::write(&token, RIGHT).unwrap();
     let flags = ["--ws-auth", "capability-token", "--ws-token-file", token.to_str().unwrap()];
     let server = Server::serve(&flags);
     let wrong = upgrade("/", &["Authorization: Bearer wrong"]);
@@ -162,14 +164,15 @@ fn wrong_tokens_from_one_address_wait_and_delay_nobody_else() {
         })
         .collect();
     assert_eq!(exchange(server.address(), &wrong).expect("an answer").status, 401);
-    let authorization = [("Authorization", "Bearer right")];
+    let bearer = format!("Bearer {RIGHT}");
+    let authorization = [("Authorization", bearer.as_str())];
     Client::connect_with_headers(server.address(), &authorization).initialize();
     assert!(
         waiting.iter_mut().any(|stream| answer_so_far(stream).is_empty()),
         "good clients do not wait for bad ones"
     );
     // A right token is not delayed, also from there.
-    let right = upgrade("/", &["Authorization: Bearer right"]);
+    let right = upgrade("/", &[&format!("Authorization: {bearer}")]);
     let mut stream = connect_from(ATTACKER, &server);
     stream.write_all(right.as_bytes()).unwrap();
     let mut answer = [0; 12];

@@ -135,18 +135,18 @@ fn an_address_that_others_can_reach_needs_authentication_and_a_secure_one_a_cert
 fn a_reload_replaces_tokens_and_closes_the_connections_of_those_that_are_gone() {
     let config = |name: &str| format!("[auth]\ntoken_file = '{name}'\n");
     let files = Files::new(&config("old"));
-    files.write("old", "old-token\n");
-    files.write("new", "new-token\n");
+    files.write("old", "1b7d0e93c5a2f8646e0d9b3a7c51f248\n");
+    files.write("new", "8c3f5a07e1d94b62a0f7c85e19d36b24\n");
     let server = files.serve(&[]);
-    let old = with_token(&server, "old-token");
-    assert_eq!(status(&server, &["Authorization: Bearer new-token"]), 401);
+    let old = with_token(&server, "1b7d0e93c5a2f8646e0d9b3a7c51f248");
+    assert_eq!(status(&server, &["Authorization: Bearer 8c3f5a07e1d94b62a0f7c85e19d36b24"]), 401);
 
     reload(&server, &files, &config("new"));
     let end = old.wait_end();
     let close = end.close.expect("the server closes with a reason");
     assert_eq!((close.0, close.1.as_str()), (1008, "the credential of this connection is no longer valid"));
-    assert_eq!(status(&server, &["Authorization: Bearer old-token"]), 401);
-    let new = with_token(&server, "new-token");
+    assert_eq!(status(&server, &["Authorization: Bearer 1b7d0e93c5a2f8646e0d9b3a7c51f248"]), 401);
+    let new = with_token(&server, "8c3f5a07e1d94b62a0f7c85e19d36b24");
 
     // The same file once more changes nothing for those that it still admits.
     reload(&server, &files, &config("new"));
@@ -156,14 +156,15 @@ fn a_reload_replaces_tokens_and_closes_the_connections_of_those_that_are_gone() 
 #[test]
 fn a_broken_file_changes_nothing_and_the_log_names_its_line() {
     let files = Files::new("[auth]\ntoken_file = 'token'\n");
-    files.write("token", "a-token");
+    files.write("token", "5e92b7c04f1a8d3660c9e2f7ab41d835");
     let server = files.serve(&[]);
-    let client = with_token(&server, "a-token");
+    files.write("weak", "short");
+    let client = with_token(&server, "5e92b7c04f1a8d3660c9e2f7ab41d835");
     for (broken, expected) in [
         ("[auth]\nowner_scope = 'al'\n", "server.toml:2: cannot use `al` for `owner_scope`"),
         ("[auth\n", "server.toml:1: "),
         ("[auth]\ntoken_file = 'nowhere'\n", "cannot read the token file"),
-        ("[auth.jwt]\nsecret_file = 'token'\n", "cannot use `auth.jwt`"),
+        ("[auth.jwt]\nsecret_file = 'weak'\n", "the secret has 5 bytes"),
     ] {
         files.write("server.toml", broken);
         server.signal(Signal::HUP);
@@ -172,7 +173,7 @@ fn a_broken_file_changes_nothing_and_the_log_names_its_line() {
     }
     client.call("process/list", json!({})).expect("the connection lasts");
     assert_eq!(status(&server, &[]), 401, "the token is still required");
-    with_token(&server, "a-token");
+    with_token(&server, "5e92b7c04f1a8d3660c9e2f7ab41d835");
 }
 
 #[test]
@@ -204,7 +205,7 @@ fn a_reload_applies_limits_to_what_begins_afterwards_and_says_what_needs_a_resta
 #[test]
 fn a_reload_cannot_leave_an_address_without_authentication() {
     let files = Files::new("[auth]\ntoken_file = 'token'\n");
-    files.write("token", "a-token");
+    files.write("token", "5e92b7c04f1a8d3660c9e2f7ab41d835");
     let server = files.serve(&["--listen", "ws://0.0.0.0:0"]);
     files.write("server.toml", "");
     server.signal(Signal::HUP);

@@ -41,7 +41,11 @@ impl Guarded {
         let directory = tempfile::tempdir().expect("a directory can be made");
         let file = directory.path().join(name);
         write(&file, text);
-        let flags = [before, &[file.to_str().expect("the path is text")], after].concat();
+        // Many tokens here are wrong on purpose, and none should wait for its answer.
+        let config = directory.path().join("server.toml");
+        write(&config, "[limits]\nfailed_login_delay = '0s'\n");
+        let [file_text, config] = [&file, &config].map(|path| path.to_str().expect("the path is text"));
+        let flags = [before, &[file_text, "--config", config], after].concat();
         Guarded { server: Server::serve(&flags), directory, file }
     }
 

@@ -54,6 +54,11 @@ impl Reloader<'_> {
         }
         (self.set_log)(filter);
         self.server.set_limits(keep_fixed(&self.config.limits, &config.limits));
+        for address in &self.addresses {
+            if let ListenAddress::Unix(path) = address {
+                settings::share_socket(&config, path)?;
+            }
+        }
         self.server.set_auth(auth);
         self.server.reopen_audit();
         tracing::info!("configuration reloaded");

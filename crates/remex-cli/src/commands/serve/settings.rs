@@ -2,7 +2,11 @@
 //!
 //! Start at [`effective`].
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use remex::server_config::{Error, ServerConfig, User};
 use remex_server::{Auth, CertificatePolicy, Limits, Scopes, UserGrant};
@@ -143,6 +147,17 @@ pub(super) fn auth(config: &ServerConfig) -> Result<Auth, Failure> {
         origins: settings.origins.clone().into(),
         hosts: settings.hosts.clone(),
     })
+}
+
+/// Lets other users reach a unix socket if some of them may connect; the server checks who each of them is.
+///
+/// A socket is made for its owner only, and one that systemd passes stays as systemd made it.
+pub(super) fn share_socket(config: &ServerConfig, path: &Path) -> Result<(), Failure> {
+    let is_ours = !config.listen.iter().any(|url| url == super::SYSTEMD);
+    if config.auth.users.is_empty() || !is_ours {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(cannot("share the socket"))
 }
 
 /// Returns the grant for a user of this host, given by name or number.
