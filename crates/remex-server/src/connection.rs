@@ -175,7 +175,7 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     if host.audit().is_on() {
         host.audit().record(audit::connection(&peer, opened.elapsed(), outbox.written()));
     }
-    tracing::info!(connection = outbox.id, identity = &*peer.identity, "connection closed");
+    tracing::info!(connection = outbox.id, identity = %peer.identity, "connection closed");
 }
 
 impl Connection {

@@ -88,7 +88,7 @@ fn every_login_action_and_refusal_is_recorded_with_who_and_what() {
     let written = json!({"processId": "p", "writeId": "w", "chunk": "aGlkZGVuLWlucHV0"});
     client.call("process/write", written).expect("stdin is open");
     client.call("process/signal", json!({"processId": "p", "signal": "TERM"})).expect("it runs");
-    assert_eq!(audited.line(&json!({"event": "signal", "process": "p"}))["signal"], "TERM");
+    assert_eq!(audited.line(&json!({"event": "signal", "process": "p"}))["signal"], "SIGTERM");
     client.call("process/terminate", json!({"processId": "p"})).expect("it is known");
     audited.line(&json!({"event": "terminate", "process": "p", "outcome": "ok"}));
 

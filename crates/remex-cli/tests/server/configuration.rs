@@ -144,7 +144,10 @@ fn a_reload_replaces_tokens_and_closes_the_connections_of_those_that_are_gone() 
     reload(&server, &files, &config("new"));
     let end = old.wait_end();
     let close = end.close.expect("the server closes with a reason");
-    assert_eq!((close.0, close.1.as_str()), (1008, "the credential of this connection is no longer valid"));
+    assert_eq!(
+        (close.0, close.1.as_str()),
+        (1008, "the credential of this connection is no longer valid; connect with another one")
+    );
     assert_eq!(status(&server, &["Authorization: Bearer 1b7d0e93c5a2f8646e0d9b3a7c51f248"]), 401);
     let new = with_token(&server, "8c3f5a07e1d94b62a0f7c85e19d36b24");
 

@@ -141,7 +141,7 @@ fn a_token_that_is_removed_disconnects_its_clients_and_leaves_their_session() {
     one.start("p", &["/bin/sleep", "1000"], json!({}));
     guarded.rewrite(OTHER);
     let (code, reason) = one.wait_end().close.expect("a close frame");
-    assert_eq!((code, reason.contains("removed")), (1008, true), "{reason}");
+    assert_eq!((code, reason.contains("no longer valid")), (1008, true), "{reason}");
     assert!(other.call("process/list", json!({})).is_ok(), "others stay connected");
 
     guarded.rewrite(&format!("{ONE} name=one scope=processes\n"));

@@ -178,7 +178,7 @@ fn uid_of(name: &str) -> Result<Option<u32>, Failure> {
     let output = std::process::Command::new("getent").args(["passwd", "--", name]).output();
     let entries = match output {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(_) => std::fs::read_to_string("/etc/passwd").map_err(cannot("read /etc/passwd"))?,
+        Err(_) => fs::read_to_string("/etc/passwd").map_err(cannot("read /etc/passwd"))?,
     };
     let mut fields = entries.lines().map(|line| line.split(':').collect::<Vec<_>>());
     Ok(fields.find(|fields| fields.first() == Some(&name)).and_then(|fields| fields.get(2)?.parse().ok()))
