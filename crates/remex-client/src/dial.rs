@@ -7,15 +7,18 @@ mod tests;
 
 use std::{io, path::Path};
 
-use remex_rpc::ConnectError;
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use remex_rpc::{ConnectError, Stream, tls::TlsFailure};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream, lookup_host},
+};
 
 use crate::{
     Error, Prompts, Target, WebSocket,
     error::unreachable,
     link::{Link, MAX_MESSAGE_LEN},
     program,
-    url::Url,
+    url::{Scheme, Url, without_user},
 };
 
 /// Opens one connection to a server, without the handshake of the protocol.
@@ -36,13 +39,8 @@ pub(crate) async fn dial(target: &Target, prompts: Prompts) -> Result<Link, Erro
 }
 
 async fn dial_websocket(websocket: &WebSocket) -> Result<Link, Error> {
-    let WebSocket { url: address, bearer } = websocket;
-    let invalid = |reason: String, hint: &str| Error::Address {
-        address: address.clone(),
-        reason,
-        hint: hint.to_owned(),
-    };
-    let url = Url::parse(address).map_err(|error| invalid(error.reason.to_owned(), error.hint))?;
+    let address = &websocket.url;
+    let url = websocket.parts()?;
     let addresses: Vec<_> = lookup_host((url.host, url.port))
         .await
         .map_err(|error| {
@@ -53,20 +51,104 @@ async fn dial_websocket(websocket: &WebSocket) -> Result<Link, Error> {
     let stream = TcpStream::connect(&*addresses).await.map_err(|error| tcp_error(address, &error))?;
     // Small messages must not wait for more.
     stream.set_nodelay(true).map_err(|error| tcp_error(address, &error))?;
-    let target = remex_rpc::Target {
-        host: url.authority,
-        path: &url.path,
-        bearer: bearer.as_deref(),
-        headers: &[],
-        max_message_len: MAX_MESSAGE_LEN,
-    };
-    match remex_rpc::connect(stream, &target).await {
-        Ok((reader, writer)) => Ok(Link::websocket(reader, writer)),
-        Err(ConnectError::Refused { status: status @ (401 | 403) }) => {
-            Err(Error::Unauthorized { target: address.clone(), status, presented: bearer.is_some() })
+    websocket.upgrade(stream.into(), &url).await
+}
+
+impl Link {
+    /// Connects to a WebSocket server over a stream of the caller, such as a tunnel or a connection through a proxy.
+    ///
+    /// With a `wss://` URL, the stream is encrypted first. The URL also gives the path and the `Host` of the request,
+    /// and the name that the certificate must have; nothing is resolved.
+    ///
+    /// # Errors
+    ///
+    /// As for a connection to the same [`Target::WebSocket`].
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use remex_client::{Client, Error, Link, Target, WebSocket};
+    /// use tokio::net::TcpStream;
+    ///
+    /// // Called again after every disconnect.
+    /// let target = Target::custom("build, through the tunnel", || async {
+    ///     let tunnel = TcpStream::connect("127.0.0.1:9000").await.map_err(|error| Error::Unreachable {
+    ///         target: "the tunnel".to_owned(),
+    ///         reason: error.to_string(),
+    ///         hint: Some("open the tunnel".to_owned()),
+    ///     })?;
+    ///     Link::websocket(tunnel, &WebSocket::new("wss://build.example:4000")).await
+    /// });
+    /// let client = Client::connect(target).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn websocket(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        websocket: &WebSocket,
+    ) -> Result<Self, Error> {
+        websocket.upgrade(Stream::new(stream), &websocket.parts()?).await
+    }
+}
+
+impl WebSocket {
+    fn invalid(&self, reason: impl Into<String>, hint: &str) -> Error {
+        Error::Address { address: without_user(&self.url), reason: reason.into(), hint: hint.to_owned() }
+    }
+
+    fn parts(&self) -> Result<Url<'_>, Error> {
+        let url = Url::parse(&self.url).map_err(|error| self.invalid(error.reason, error.hint))?;
+        if url.scheme == Scheme::Plain && !self.tls.is_default() {
+            return Err(self.invalid(
+                "TLS options are valid only with a `wss://` address",
+                "write `wss://host:port`, or remove the options",
+            ));
         }
-        Err(error @ ConnectError::InvalidTarget { .. }) => Err(invalid(error.message(), error.hint())),
-        Err(error) => Err(unreachable(address, error.message(), error.hint())),
+        Ok(url)
+    }
+
+    /// Upgrades a new connection to a WebSocket, encrypted if the URL says so.
+    async fn upgrade(&self, stream: Stream, url: &Url<'_>) -> Result<Link, Error> {
+        let address = &self.url;
+        let stream = match url.scheme {
+            Scheme::Plain => stream,
+            Scheme::Tls => {
+                // Not an invalid address: a file that is being renewed may be back for the next connection.
+                let tls = self
+                    .tls
+                    .load()
+                    .await
+                    .map_err(|error| unreachable(address, error.message(), error.hint()))?;
+                tls.connect(stream, url.host).await.map_err(|failure| self.tls_error(&failure))?
+            }
+        };
+        let target = remex_rpc::Target {
+            host: url.authority,
+            path: &url.path,
+            bearer: self.bearer.as_deref(),
+            headers: &self.headers,
+            max_message_len: MAX_MESSAGE_LEN,
+        };
+        match remex_rpc::connect(stream, &target).await {
+            Ok((reader, writer)) => Ok(Link::upgraded(reader, writer)),
+            Err(ConnectError::Refused { status: status @ (401 | 403) }) => {
+                Err(Error::Unauthorized { target: address.clone(), status, presented: self.bearer.is_some() })
+            }
+            Err(error @ ConnectError::InvalidTarget { .. }) => {
+                Err(self.invalid(error.message(), error.hint()))
+            }
+            Err(ConnectError::Tls(failure)) => Err(self.tls_error(&failure)),
+            Err(error) => Err(unreachable(address, error.message(), error.hint())),
+        }
+    }
+
+    fn tls_error(&self, failure: &TlsFailure) -> Error {
+        let hint = match failure {
+            TlsFailure::UnknownIssuer if self.tls.ca.is_some() => "check the CA and the address",
+            TlsFailure::CertificateRefused { .. } if self.tls.identity.is_some() => {
+                "check that it is valid, and that the server trusts its CA"
+            }
+            _ => failure.hint(),
+        };
+        unreachable(&self.url, failure.message(), hint)
     }
 }
 

@@ -206,10 +206,10 @@ impl Error {
     /// Returns what failed; for errors without a separate cause, also why.
     ///
     /// ```
-    /// let error = remex_client::Target::parse("wss://host").unwrap_err();
-    /// assert_eq!(error.what(), "cannot use `wss://host` as a server");
-    /// assert_eq!(error.why().as_deref(), Some("TLS is not supported yet"));
-    /// assert_eq!(error.hint(), Some("use a tunnel such as `ssh -L` and `ws://`"));
+    /// let error = remex_client::Target::parse("ws://host:0").unwrap_err();
+    /// assert_eq!(error.what(), "cannot use `ws://host:0` as a server");
+    /// assert_eq!(error.why().as_deref(), Some("the port is not a number from 1 to 65535"));
+    /// assert_eq!(error.hint(), Some("write `ws://host:port` or `wss://host:port`"));
     /// ```
     pub fn what(&self) -> String {
         match self {

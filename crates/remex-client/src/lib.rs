@@ -38,6 +38,7 @@ pub mod process;
 
 pub mod agent;
 pub mod environment;
+pub mod tls;
 
 mod core;
 mod dial;

@@ -76,7 +76,7 @@ impl Link {
     }
 
     /// Returns a WebSocket connection after its handshake.
-    pub(crate) fn websocket(reader: FrameReader, writer: WriteHalf) -> Self {
+    pub(crate) fn upgraded(reader: FrameReader, writer: WriteHalf) -> Self {
         let framing = Framing::WebSocket(remex_rpc::Role::Client);
         Self { transport: Transport::Wire { reader, writer, framing }, child: None, guard: None }
     }

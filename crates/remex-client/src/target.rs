@@ -7,6 +7,7 @@ use std::{fmt, path::PathBuf, pin::Pin, sync::Arc};
 use crate::{
     Error, Program,
     link::Link,
+    tls::TlsOptions,
     url::{Url, without_user},
 };
 
@@ -34,18 +35,23 @@ pub enum Target {
 /// A server that listens on a WebSocket.
 ///
 /// ```
-/// use remex_client::{Target, WebSocket};
+/// use remex_client::{Target, WebSocket, tls::TlsOptions};
 ///
-/// let bearer = Some("s3cret".to_owned());
-/// let target = Target::WebSocket(WebSocket { url: "ws://build.example:4000".to_owned(), bearer });
-/// assert_eq!(target.to_string(), "ws://build.example:4000");
+/// let tls = TlsOptions::new().ca("certs/ca.pem").identity("certs/me.pem", "certs/me.key");
+/// let socket = WebSocket::new("wss://build.example:4000").bearer("s3cret").header("X-Team", "build").tls(tls);
+/// assert_eq!(Target::from(socket).to_string(), "wss://build.example:4000");
 /// ```
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WebSocket {
-    /// `ws://host:port/path`.
+    /// `ws://host:port/path`, or `wss://` with TLS.
     pub url: String,
     /// The bearer token to present.
     pub bearer: Option<String>,
+    /// Further header fields of the WebSocket handshake.
+    pub headers: Vec<(String, String)>,
+    /// How to recognize the server, and which certificate to present; for `wss://` only.
+    pub tls: TlsOptions,
 }
 
 /// A connection that the caller provides.
@@ -102,7 +108,8 @@ where
 }
 
 impl Target {
-    /// Parses an address: `ws://host:port[/path]`, `unix:///path`, `unix:path` or an absolute path of a unix socket.
+    /// Parses an address: `ws://host:port[/path]`, `wss://host:port[/path]`, `unix:///path`, `unix:path` or an absolute
+    /// path of a unix socket.
     ///
     /// # Errors
     ///
@@ -130,12 +137,15 @@ impl Target {
             return Ok(Self::unix(address));
         }
         if !address.starts_with("ws://") && !address.starts_with("wss://") {
-            return invalid("not a server address", "use `ws://host:port`, `unix:///path` or `/path`");
+            return invalid(
+                "not a server address",
+                "use `ws://host:port`, `wss://host:port`, `unix:///path` or `/path`",
+            );
         }
         if let Err(error) = Url::parse(address) {
             return invalid(error.reason, error.hint);
         }
-        Ok(Self::WebSocket(WebSocket { url: address.to_owned(), bearer: None }))
+        Ok(WebSocket::new(address).into())
     }
 
     /// Returns the address of a unix socket.
@@ -184,6 +194,61 @@ impl Target {
     }
 }
 
+impl WebSocket {
+    /// Returns a server at this URL, without a token.
+    ///
+    /// ```
+    /// use remex_client::{Target, WebSocket};
+    ///
+    /// let target = Target::from(WebSocket::new("ws://127.0.0.1:4000"));
+    /// assert_eq!(Ok(target), Target::parse("ws://127.0.0.1:4000"));
+    /// ```
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), bearer: None, headers: Vec::new(), tls: TlsOptions::default() }
+    }
+
+    /// Presents a bearer token.
+    ///
+    /// ```
+    /// let socket = remex_client::WebSocket::new("wss://build.example").bearer("s3cret");
+    /// assert!(!format!("{socket:?}").contains("s3cret"));
+    /// ```
+    pub fn bearer(mut self, token: impl Into<String>) -> Self {
+        self.bearer = Some(token.into());
+        self
+    }
+
+    /// Adds a header field to the WebSocket handshake, for example for a proxy in front of the server.
+    ///
+    /// ```
+    /// let socket = remex_client::WebSocket::new("wss://build.example").header("X-Team", "build");
+    /// assert_eq!(socket.headers, [("X-Team".to_owned(), "build".to_owned())]);
+    /// ```
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Says how to recognize the server, and which certificate to present.
+    ///
+    /// ```
+    /// use remex_client::{WebSocket, tls::TlsOptions};
+    ///
+    /// let socket = WebSocket::new("wss://build.example").tls(TlsOptions::new().ca("ca.pem"));
+    /// assert!(socket.tls.ca.is_some());
+    /// ```
+    pub fn tls(mut self, options: TlsOptions) -> Self {
+        self.tls = options;
+        self
+    }
+}
+
+impl From<WebSocket> for Target {
+    fn from(socket: WebSocket) -> Self {
+        Self::WebSocket(socket)
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -204,7 +269,14 @@ impl fmt::Debug for Target {
 impl fmt::Debug for WebSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bearer = self.bearer.as_ref().map(|_| "…");
-        f.debug_struct("WebSocket").field("url", &without_user(&self.url)).field("bearer", &bearer).finish()
+        // Header fields may be as secret as the token.
+        let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("WebSocket")
+            .field("url", &without_user(&self.url))
+            .field("bearer", &bearer)
+            .field("headers", &headers)
+            .field("tls", &self.tls)
+            .finish()
     }
 }
 

@@ -4,12 +4,10 @@
 
 use std::net::Ipv6Addr;
 
-/// The port of an address without one.
-const DEFAULT_PORT: u16 = 80;
-
 /// An address such as `ws://host:port/path?query`, in its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url<'a> {
+    pub(crate) scheme: Scheme,
     /// Host and port as written, for the `Host` header.
     pub(crate) authority: &'a str,
     /// The host name or IP address, without brackets, for the resolver.
@@ -17,6 +15,25 @@ pub(crate) struct Url<'a> {
     pub(crate) port: u16,
     /// The path with the query; at least `/`.
     pub(crate) path: String,
+}
+
+/// Whether the connection is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// `ws://`
+    Plain,
+    /// `wss://`
+    Tls,
+}
+
+impl Scheme {
+    /// Returns the port of an address without one.
+    fn default_port(self) -> u16 {
+        match self {
+            Self::Plain => 80,
+            Self::Tls => 443,
+        }
+    }
 }
 
 /// Why a text is not a WebSocket address.
@@ -27,7 +44,7 @@ pub(crate) struct InvalidUrl {
     pub(crate) hint: &'static str,
 }
 
-const HOST_AND_PORT: &str = "write `ws://host:port`";
+const HOST_AND_PORT: &str = "write `ws://host:port` or `wss://host:port`";
 const IPV6: &str = "write `ws://[::1]:4000`";
 
 fn invalid<T>(reason: &'static str, hint: &'static str) -> Result<T, InvalidUrl> {
@@ -37,11 +54,10 @@ fn invalid<T>(reason: &'static str, hint: &'static str) -> Result<T, InvalidUrl>
 impl<'a> Url<'a> {
     /// Parses an address.
     pub(crate) fn parse(url: &'a str) -> Result<Self, InvalidUrl> {
-        if url.starts_with("wss://") {
-            return invalid("TLS is not supported yet", "use a tunnel such as `ssh -L` and `ws://`");
-        }
-        let Some(rest) = url.strip_prefix("ws://") else {
-            return invalid("it does not begin with `ws://`", HOST_AND_PORT);
+        let (scheme, rest) = match (url.strip_prefix("ws://"), url.strip_prefix("wss://")) {
+            (Some(rest), _) => (Scheme::Plain, rest),
+            (None, Some(rest)) => (Scheme::Tls, rest),
+            (None, None) => return invalid("it does not begin with `ws://` or `wss://`", HOST_AND_PORT),
         };
         if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
             return invalid(
@@ -54,7 +70,8 @@ impl<'a> Url<'a> {
         let path = path.split('#').next().unwrap_or_default();
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let (host, port) = split(authority)?;
-        Ok(Self { authority, host, port, path })
+        let port = port.unwrap_or(scheme.default_port());
+        Ok(Self { scheme, authority, host, port, path })
     }
 }
 
@@ -70,7 +87,7 @@ pub(crate) fn without_user(address: &str) -> String {
     }
 }
 
-fn split(authority: &str) -> Result<(&str, u16), InvalidUrl> {
+fn split(authority: &str) -> Result<(&str, Option<u16>), InvalidUrl> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let Some((host, port)) = rest.split_once(']') else {
             return invalid("the closing bracket of the IPv6 address is missing", IPV6);
@@ -92,14 +109,14 @@ fn split(authority: &str) -> Result<(&str, u16), InvalidUrl> {
         return invalid("the host is missing, or preceded by a user name", HOST_AND_PORT);
     }
     let port = match port {
-        "" => DEFAULT_PORT,
+        "" => return Ok((host, None)),
         digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().unwrap_or(0),
         _ => 0,
     };
     if port == 0 {
         return invalid("the port is not a number from 1 to 65535", HOST_AND_PORT);
     }
-    Ok((host, port))
+    Ok((host, Some(port)))
 }
 
 #[cfg(test)]
@@ -108,7 +125,12 @@ mod tests {
 
     #[track_caller]
     fn assert_parts(url: &str, authority: &str, host: &str, port: u16, path: &str) {
-        assert_eq!(Url::parse(url), Ok(Url { authority, host, port, path: path.to_owned() }), "{url}");
+        let scheme = if url.starts_with("wss:") { Scheme::Tls } else { Scheme::Plain };
+        assert_eq!(
+            Url::parse(url),
+            Ok(Url { scheme, authority, host, port, path: path.to_owned() }),
+            "{url}"
+        );
     }
 
     #[test]
@@ -121,14 +143,16 @@ mod tests {
         assert_parts("ws://host#e", "host", "host", 80, "/");
         assert_parts("ws://[::1]:4000/x", "[::1]:4000", "::1", 4000, "/x");
         assert_parts("ws://[::1]", "[::1]", "::1", 80, "/");
+        assert_parts("wss://host", "host", "host", 443, "/");
+        assert_parts("wss://[::1]:80/", "[::1]:80", "::1", 80, "/");
         assert_parts("ws://[fe80::1%eth0]:9", "[fe80::1%eth0]:9", "fe80::1%eth0", 9, "/");
     }
 
     #[test]
     fn a_wrong_address_says_what_would_be_right() {
         for (url, part) in [
-            ("wss://host", "ssh -L"),
-            ("http://host", "begin with `ws://`"),
+            ("http://host", "begin with `ws://` or `wss://`"),
+            ("wss://", "host is missing"),
             ("ws://", "host is missing"),
             ("ws://:4000", "host is missing"),
             ("ws://me@host", "user name"),

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use remex_client::{
     Program, Target, WebSocket,
     environment::{Definition, DefinitionErrors, Definitions, Draft, FileError, Id, Local},
+    tls::{Pin, TlsOptions},
 };
 
 #[test]
@@ -43,10 +44,7 @@ LANG = "C"
     assert!(draft.has_token());
     let devbox = Definition {
         id: Id::new("devbox").unwrap(),
-        target: Target::WebSocket(WebSocket {
-            url: "ws://127.0.0.1:8765".to_owned(),
-            bearer: Some("s3cret".to_owned()),
-        }),
+        target: WebSocket::new("ws://127.0.0.1:8765").bearer("s3cret").into(),
         connect_timeout: Some(Duration::from_secs(10)),
         initialize_timeout: Some(Duration::from_millis(500)),
     };
@@ -72,7 +70,7 @@ LANG = "C"
 #[test]
 fn keys_that_are_not_known_are_ignored_and_told() {
     let draft = parse(
-        "colour = 'red'\ndefualt = 'a'\n[[environments]]\nid = 'a'\nurl = 'wss://me:pw@host'\narg = 1\n[other]\nx = 1",
+        "colour = 'red'\ndefualt = 'a'\n[[environments]]\nid = 'a'\nurl = 'wss://host'\narg = 1\n[other]\nx = 1",
     )
     .unwrap();
     let told: Vec<_> = draft.warnings.iter().map(ToString::to_string).collect();
@@ -81,7 +79,6 @@ fn keys_that_are_not_known_are_ignored_and_told() {
         [
             "etc/environments.toml:1: unknown key `colour` is ignored; check the spelling, unless the key is for another program",
             "etc/environments.toml:2: unknown key `defualt` is ignored; did you mean `default`?",
-            "etc/environments.toml:5: environment `a`: `wss://…@host` needs TLS, which is not supported yet; use a tunnel such as `ssh -L` and `ws://`",
             "etc/environments.toml:6: environment `a`: unknown key `arg` is ignored; did you mean `args`?",
             "etc/environments.toml:7: unknown key `other` is ignored; check the spelling, unless the key is for another program",
         ]
@@ -128,8 +125,56 @@ fn relative_paths_begin_at_the_directory_of_the_file() {
     assert_eq!(target("c"), Target::program("ssh", [""; 0]));
 }
 
+#[test]
+fn a_secure_address_has_a_ca_a_pin_and_a_client_certificate() {
+    let pin = format!("sha256:{}", "5a".repeat(32));
+    let text = format!(
+        "[[environments]]\nid = 'a'\nurl = 'wss://host'\nca = 'ca.pem'\npin = '{pin}'\n\
+         client_cert = '/me.pem'\nclient_key = 'me.key'\n"
+    );
+    let draft = parse(&text).unwrap();
+    assert_eq!(draft.warnings, []);
+    let definitions = draft.with_tokens(no_files).unwrap();
+    let tls = TlsOptions::new().ca("etc/ca.pem").pin(Pin([0x5a; 32])).identity("/me.pem", "etc/me.key");
+    assert_eq!(definitions.environments[0].target, WebSocket::new("wss://host").tls(tls).into());
+}
+
 /// Each file, and everything that is said about it.
 const WRONG: &[(&str, &[&str])] = &[
+    (
+        "environments = [{ id = 'a', url = 'ws://a', ca = 'ca.pem' }]",
+        &["1: environment `a`: `ca` is valid only with a `wss://` address; change `url`, or remove it"],
+    ),
+    (
+        "environments = [{ id = 'a', program = 'ssh', pin = '' }]",
+        &["1: environment `a`: `pin` is valid only with a `wss://` address; change `url`, or remove it"],
+    ),
+    (
+        "environments = [{ id = 'a', url = '/a', client_cert = 'a' }]",
+        &[
+            "1: environment `a`: `client_cert` is valid only with a `wss://` address; change `url`, or remove it",
+        ],
+    ),
+    (
+        "environments = [{ id = 'a', url = 'wss://a', client_cert = 'a' }]",
+        &["1: environment `a`: `client_cert` is set without `client_key`; add `client_key`"],
+    ),
+    (
+        "environments = [{ id = 'a', url = 'wss://a', client_key = 'a' }]",
+        &["1: environment `a`: `client_key` is set without `client_cert`; add `client_cert`"],
+    ),
+    (
+        "environments = [{ id = 'a', url = 'wss://a', pin = 'abc' }]",
+        &[
+            "1: environment `a`: cannot use `pin`: it is not the SHA-256 digest of a public key; write `sha256:` and 64 hexadecimal digits",
+        ],
+    ),
+    (
+        "environments = [{ id = 'a', url = 'wss://me:pw@a' }]",
+        &[
+            "1: environment `a`: cannot use `wss://…@a` as a server: the host is missing, or preceded by a user name; write `ws://host:port` or `wss://host:port`",
+        ],
+    ),
     (
         "default = \n[[environments]]\nid == 'a'\n",
         &[

@@ -20,6 +20,7 @@ use tokio::{
 use crate::{
     FrameReader, Framing, Role, Stream, WriteHalf,
     http::{HeadError, Headers, MAX_HEADERS, Parsed, accept_for, read_head},
+    tls::HANDSHAKE_RECORD,
 };
 
 /// How long a refused peer may take to read the response.
@@ -155,6 +156,9 @@ pub enum NotUpgraded {
         /// The HTTP status.
         status: u16,
     },
+    /// The peer speaks TLS; it has been answered in plain HTTP, as such clients expect.
+    #[error("the client speaks TLS, which this port does not; it has to use `ws://` or `http://`")]
+    Tls,
     /// The peer closed the connection before its request was complete.
     #[error("the peer closed the connection before its request was complete")]
     Closed,
@@ -177,6 +181,10 @@ pub async fn receive(stream: impl Into<Stream>, config: &HandshakeConfig) -> Res
             return Ok(Received::Page(Page { stream, path, is_head, bearer }));
         }
         Ok(Ok((Decision::Answer(answer), _))) => answer,
+        Ok(Ok((Decision::Tls, _))) => {
+            Answer::NOT_TLS.send(stream).await;
+            return Err(NotUpgraded::Tls);
+        }
         Ok(Err(HeadError::Malformed)) => Answer::MALFORMED,
         Ok(Err(HeadError::TooLong)) => Answer::HEAD_TOO_LONG,
         Ok(Err(HeadError::Closed)) => return Err(NotUpgraded::Closed),
@@ -270,6 +278,7 @@ enum Decision {
     Upgrade { accept: String, bearer: Option<String> },
     Page { path: &'static str, is_head: bool, bearer: Option<String> },
     Answer(Answer),
+    Tls,
 }
 
 /// A response that ends the connection.
@@ -288,6 +297,8 @@ struct Answer {
 impl Answer {
     const HEALTHY: Answer = Answer::new(200, "OK", "");
     const MALFORMED: Answer = Answer::new(400, "Bad Request", "this is not an HTTP/1.1 request\n");
+    const NOT_TLS: Answer =
+        Answer::new(400, "Bad Request", "this port speaks no TLS: use a `ws://` or `http://` URL\n");
     const NOT_AN_UPGRADE: Answer =
         Answer::new(400, "Bad Request", "this is a WebSocket server: request an upgrade to `websocket`\n");
     const OTHER_VERSION: Answer =
@@ -334,6 +345,9 @@ impl Answer {
 
 /// Parses a request and decides how to respond.
 fn parse(bytes: &[u8], config: &HandshakeConfig) -> Parsed<Decision> {
+    if bytes.first() == Some(&HANDSHAKE_RECORD) {
+        return Ok(Some((Decision::Tls, bytes.len())));
+    }
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(len) = request.parse(bytes)? else { return Ok(None) };

@@ -1,40 +1,83 @@
 //! TLS for WebSockets, with rustls.
 //!
-//! Start at [`ServerTls`].
+//! Versions 1.2 and 1.3 only. Start at [`ServerTls`] for listeners, and at [`ClientTls`] for connections to them.
 
 mod certificate;
+mod client;
+mod failure;
+mod pem;
+mod pin;
 mod server;
 
 use std::{io, path::PathBuf};
 
-pub use certificate::PeerCertificate;
-pub use server::{ServerFiles, ServerTls};
+use rustls::{
+    SupportedProtocolVersion,
+    version::{TLS12, TLS13},
+};
+
+pub use certificate::{PeerCertificate, Validity};
+pub use client::{ClientFiles, ClientTls};
+pub use failure::TlsFailure;
+pub use pin::{InvalidPin, Pin};
+pub use server::{NotEncrypted, ServerFiles, ServerTls};
+
+/// The protocol versions that are spoken.
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
+
+/// The application protocol that is spoken within TLS.
+const HTTP: &[u8] = b"http/1.1";
+
+/// The type of the record that begins every TLS connection.
+pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
+#[error("{}; {}", self.message(), self.hint())]
 pub enum TlsError {
     /// A file cannot be read.
-    #[error("cannot read `{}`: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-    /// A file has none of what it should have.
-    #[error("`{}` contains no {what} in PEM format", path.display())]
+    /// A file does not contain what it should.
     Empty {
         /// The file.
         path: PathBuf,
         /// What was expected, such as `certificate`.
         what: &'static str,
     },
-    /// The contents of the files do not fit together or cannot be used.
-    #[error("cannot use `{}`: {reason}", path.display())]
+    /// The contents of the files are invalid, or do not fit together.
     Invalid {
         /// The file.
         path: PathBuf,
         /// Why.
         reason: String,
     },
+    /// The host trusts no CA at all.
+    NoRoots,
+}
+
+impl TlsError {
+    /// Returns what failed and why, without what to do about it.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Unreadable { path, error } => format!("cannot read `{}`: {error}", path.display()),
+            Self::Empty { path, what } => format!("`{}` contains no {what} in PEM format", path.display()),
+            Self::Invalid { path, reason } => format!("cannot use `{}`: {reason}", path.display()),
+            Self::NoRoots => "this host has no root certificates".to_owned(),
+        }
+    }
+
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "check the path and its permissions",
+            Self::Empty { .. } => "check that it is the right file",
+            Self::Invalid { .. } => "check that the certificate and its key are valid and belong together",
+            Self::NoRoots => "install `ca-certificates`, or set the CA or the pin of the server",
+        }
+    }
 }

@@ -31,6 +31,7 @@ pub mod token;
 
 // State and services that everything on the host shares.
 mod host;
+mod tls;
 mod watcher;
 mod web;
 

@@ -46,6 +46,7 @@ use crate::{
     session::{PendingStarts, Session, SessionRegistry},
     socket_owner,
     supervise::supervise,
+    tls::{NotSecured, TlsListener},
 };
 
 /// How long a listener that ran out of descriptors waits before it accepts again.
@@ -139,10 +140,10 @@ impl Server {
 
     /// Accepts encrypted connections on `listener` until the server shuts down.
     pub async fn serve_tls(self: Arc<Self>, listener: Listener, tls: Arc<ServerTls>) {
-        self.accept(listener, Some(tls)).await;
+        self.accept(listener, Some(TlsListener::new(tls))).await;
     }
 
-    async fn accept(self: Arc<Self>, listener: Listener, tls: Option<Arc<ServerTls>>) {
+    async fn accept(self: Arc<Self>, listener: Listener, tls: Option<Arc<TlsListener>>) {
         if !self.is_watching_credentials.swap(true, Ordering::Relaxed) {
             self.host.spawn(Arc::clone(&self).watch_credentials());
         }
@@ -209,7 +210,7 @@ impl Server {
     }
 
     /// Begins the handshake of a TCP connection, or refuses it at once.
-    fn on_tcp(self: &Arc<Self>, stream: TcpStream, ends: TcpEnds, tls: Option<Arc<ServerTls>>) {
+    fn on_tcp(self: &Arc<Self>, stream: TcpStream, ends: TcpEnds, tls: Option<Arc<TlsListener>>) {
         let owner = socket_owner::find(ends.local, ends.peer);
         let origin = Origin::new(ends.peer.ip(), owner, rustix::process::geteuid().as_raw());
         let permit = match self.admission.begin(origin, &self.host.limits()) {
@@ -282,16 +283,19 @@ impl Server {
         peer: SocketAddr,
         owner: SocketOwner,
         half_open: &HalfOpenPermit,
-        tls: Option<Arc<ServerTls>>,
+        tls: Option<Arc<TlsListener>>,
     ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
         let config = self.handshake_config(tls.as_deref());
         let (stream, certificate) = match &tls {
             None => (Stream::from(stream), None),
-            Some(tls) => tokio::time::timeout(config.head_timeout, tls.accept(stream))
-                .await
-                .map_err(|_| NotAdmitted::TlsTimeout)??,
+            Some(tls) => tls.accept(&self.host, stream, peer, config.head_timeout).await?,
         };
-        let received = match receive(stream, &config).await? {
+        let received = receive(stream, &config).await.inspect_err(|error| {
+            if *error == NotUpgraded::Tls {
+                tracing::warn!(%peer, %error, "refused a client");
+            }
+        })?;
+        let received = match received {
             Received::Page(page) if self.metrics == MetricsAccess::Open => {
                 page.answer(CONTENT_TYPE, &self.metrics_text()).await;
                 return Err(NotAdmitted::Answered);
@@ -363,7 +367,7 @@ impl Server {
         Ok(Noticed::new(permit, &self.host))
     }
 
-    fn handshake_config(&self, tls: Option<&ServerTls>) -> HandshakeConfig {
+    fn handshake_config(&self, tls: Option<&TlsListener>) -> HandshakeConfig {
         let auth = self.authenticator();
         let mut hosts = auth.host_names();
         hosts.push(self.host.info().hostname.clone());
@@ -632,10 +636,8 @@ impl From<io::Result<usize>> for Ended {
 /// Why a connection was not admitted.
 #[derive(Debug, thiserror::Error)]
 enum NotAdmitted {
-    #[error("the TLS handshake took too long")]
-    TlsTimeout,
-    #[error("the TLS handshake failed: {0}")]
-    Tls(#[from] io::Error),
+    #[error(transparent)]
+    Tls(#[from] NotSecured),
     #[error("a page was requested and answered")]
     Answered,
     #[error(transparent)]

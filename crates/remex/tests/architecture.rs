@@ -43,7 +43,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 35] = [
+const SERVER_LAYERS: [&str; 36] = [
     "clock",
     "limits",
     "scope",
@@ -67,6 +67,7 @@ const SERVER_LAYERS: [&str; 35] = [
     "web",
     "watcher",
     "host",
+    "tls",
     "engine",
     "outbox",
     "context",
@@ -82,7 +83,7 @@ const SERVER_LAYERS: [&str; 35] = [
 ];
 
 /// The modules of the client from the bottom to the top: each uses only those before it.
-const CLIENT_LAYERS: [&str; 20] = [
+const CLIENT_LAYERS: [&str; 21] = [
     "url",
     "shell_word",
     "refusal",
@@ -91,6 +92,7 @@ const CLIENT_LAYERS: [&str; 20] = [
     "connection_state",
     "program",
     "link",
+    "tls",
     "target",
     "event",
     "event_queue",

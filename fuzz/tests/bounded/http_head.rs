@@ -79,6 +79,7 @@ impl Port {
         match outcome {
             Ok(_) => Some((101, answer)),
             Err(NotUpgraded::Answered { status }) => Some((status, answer)),
+            Err(NotUpgraded::Tls) => Some((400, answer)),
             Err(NotUpgraded::Closed) => {
                 assert_eq!(answer, "");
                 None

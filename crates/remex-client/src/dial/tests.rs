@@ -15,7 +15,7 @@ use crate::link::Transport;
 const TOKEN: &str = "s3cret";
 
 fn websocket(port: u16) -> Target {
-    Target::WebSocket(WebSocket { url: format!("ws://127.0.0.1:{port}/x"), bearer: Some(TOKEN.to_owned()) })
+    Target::WebSocket(WebSocket::new(format!("ws://127.0.0.1:{port}/x")).bearer(TOKEN))
 }
 
 /// Answers one request with `answer`, and returns the request.
@@ -102,13 +102,13 @@ async fn an_unknown_host_name_is_named() {
 
 #[tokio::test]
 async fn an_invalid_address_or_token_is_refused_before_connecting() {
-    let wrong = WebSocket { url: "ws://host:many".to_owned(), bearer: None };
+    let wrong = WebSocket::new("ws://host:many");
     let error = failure(&Target::WebSocket(wrong)).await;
     assert!(matches!(&error, Error::Address { address, .. } if address == "ws://host:many"), "{error}");
 
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
-    let target = Target::WebSocket(WebSocket { url: url.clone(), bearer: Some(format!("{TOKEN}\nX: y")) });
+    let target = Target::WebSocket(WebSocket::new(url.clone()).bearer(format!("{TOKEN}\nX: y")));
     let reason = "the token contains white space or control characters".to_owned();
     let hint = "remove them".to_owned();
     assert_eq!(failure(&target).await, Error::Address { address: url, reason, hint });

@@ -186,7 +186,7 @@ mod tests {
             |value| Definitions::from_url(Some(value), "CODEX_EXEC_SERVER_URL").unwrap_err().to_string();
         assert_eq!(
             read("ftp://host"),
-            "CODEX_EXEC_SERVER_URL: cannot use `ftp://host` as a server: not a server address; use `ws://host:port`, `unix:///path` or `/path`"
+            "CODEX_EXEC_SERVER_URL: cannot use `ftp://host` as a server: not a server address; use `ws://host:port`, `wss://host:port`, `unix:///path` or `/path`"
         );
         assert_eq!(
             read("ws://me:secret@host"),

@@ -5,6 +5,7 @@
 use std::{fmt, io, path::PathBuf};
 
 use super::InvalidId;
+use crate::tls::InvalidPin;
 
 /// All errors in one file, in the order of lines; at least one of them makes it unusable.
 ///
@@ -111,11 +112,20 @@ pub enum DefinitionErrorKind {
         /// What is valid.
         hint: String,
     },
-    /// A URL is not supported yet. The environment is kept, and fails when it is used.
-    Tls {
-        /// As written, without the user and password.
-        url: String,
+    /// A TLS key is set for a server that does not use TLS.
+    NeedsTls {
+        /// The key.
+        key: &'static str,
     },
+    /// A client certificate has no key, or a key no certificate.
+    Alone {
+        /// The key that is present.
+        key: &'static str,
+        /// The key that is missing.
+        with: &'static str,
+    },
+    /// A pin is invalid.
+    Pin(InvalidPin),
     /// The name of a variable is invalid.
     Variable {
         /// The name.
@@ -212,9 +222,12 @@ impl InvalidVariable {
     /// ```
     /// use remex_client::environment::Definitions;
     ///
-    /// let error = Definitions::from_url(Some("wss://host"), "REMEX_URL").unwrap_err();
-    /// assert_eq!(error.message(), "REMEX_URL: cannot use `wss://host` as a server: TLS is not supported yet");
-    /// assert_eq!(error.hint, "use a tunnel such as `ssh -L` and `ws://`");
+    /// let error = Definitions::from_url(Some("ws://host:0"), "REMEX_URL").unwrap_err();
+    /// assert_eq!(
+    ///     error.message(),
+    ///     "REMEX_URL: cannot use `ws://host:0` as a server: the port is not a number from 1 to 65535"
+    /// );
+    /// assert_eq!(error.hint, "write `ws://host:port` or `wss://host:port`");
     /// ```
     pub fn message(&self) -> String {
         format!("{}: cannot use {} as a server: {}", self.variable, quoted(&self.value), self.reason)
@@ -323,7 +336,9 @@ impl DefinitionErrorKind {
             Self::TwoServers => "both `url` and `program` are set".to_owned(),
             Self::Misplaced { key, with } => format!("`{key}` is valid only with `{with}`"),
             Self::Url { url, reason, .. } => format!("cannot use {} as a server: {reason}", quoted(url)),
-            Self::Tls { url } => format!("{} needs TLS, which is not supported yet", quoted(url)),
+            Self::NeedsTls { key } => format!("`{key}` is valid only with a `wss://` address"),
+            Self::Alone { key, with } => format!("`{key}` is set without `{with}`"),
+            Self::Pin(error) => format!("cannot use `pin`: {}", error.message()),
             Self::Variable { name } => {
                 format!("`env` contains the invalid variable name {}", quoted(name))
             }
@@ -364,7 +379,9 @@ impl DefinitionErrorKind {
             Self::TwoServers | Self::TwoTokens => "keep one of them",
             Self::Zero { .. } | Self::Misplaced { .. } | Self::SocketToken => "remove it",
             Self::Url { hint, .. } => hint,
-            Self::Tls { .. } => "use a tunnel such as `ssh -L` and `ws://`",
+            Self::NeedsTls { .. } => "change `url`, or remove it",
+            Self::Alone { with, .. } => return Some(format!("add `{with}`")),
+            Self::Pin(error) => error.hint(),
             Self::Seconds { .. } => "write `5` or `0.5`, or remove it",
             Self::Token => "check it",
             Self::EmptyTokenFile { .. } => "write the token to it",
@@ -385,7 +402,7 @@ impl DefinitionErrorKind {
     /// assert!(draft.warnings.iter().all(|warning| warning.kind.is_warning()));
     /// ```
     pub fn is_warning(&self) -> bool {
-        matches!(self, Self::UnknownKey { .. } | Self::Tls { .. })
+        matches!(self, Self::UnknownKey { .. })
     }
 }
 

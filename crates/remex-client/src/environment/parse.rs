@@ -16,12 +16,13 @@ use super::{
     definition::reason_and_hint,
     draft::{TokenFile, is_token},
 };
-use crate::{Program, Target, WebSocket, url::without_user};
+use crate::{Program, Target, tls::TlsOptions, url::without_user};
 
 const FILE_KEYS: [&str; 3] = ["default", "include_local", "environments"];
 const PROGRAM_KEYS: [&str; 3] = ["args", "env", "cwd"];
 const TOKEN_KEYS: [&str; 2] = ["auth_bearer_token", "auth_bearer_token_file"];
-const KEYS: [&str; 10] = [
+const TLS_KEYS: [&str; 4] = ["ca", "pin", "client_cert", "client_key"];
+const KEYS: [&str; 14] = [
     "id",
     "url",
     "program",
@@ -30,6 +31,10 @@ const KEYS: [&str; 10] = [
     "cwd",
     "auth_bearer_token",
     "auth_bearer_token_file",
+    "ca",
+    "pin",
+    "client_cert",
+    "client_key",
     "connect_timeout_sec",
     "initialize_timeout_sec",
 ];
@@ -46,13 +51,15 @@ impl Definitions {
     /// | `url` | an address for [`Target::parse`] |
     /// | `program`, `args`, `env`, `cwd` | instead of `url`: a program to start that speaks the protocol on its standard streams |
     /// | `auth_bearer_token`, `auth_bearer_token_file` | with a WebSocket `url`: the token to present, or the file that contains it |
+    /// | `ca`, `pin` | with a `wss://` address: a PEM file with the CAs of the server, and the public key that it must have |
+    /// | `client_cert`, `client_key` | with a `wss://` address: the certificate to present, and its private key |
     /// | `connect_timeout_sec`, `initialize_timeout_sec` | timeouts in seconds, possibly fractional |
     ///
-    /// These paths are relative to the directory of the file: `cwd`, `auth_bearer_token_file`, a unix socket, and a
-    /// `program` with a slash. Neither variables nor `~` are expanded.
+    /// These paths are relative to the directory of the file: `cwd`, `auth_bearer_token_file`, `ca`, `client_cert`,
+    /// `client_key`, a unix socket, and a `program` with a slash. Neither variables nor `~` are expanded.
     ///
     /// A Codex `environments.toml` is accepted unchanged: unknown keys are ignored with a warning in
-    /// [`Draft::warnings`]; a `wss` address also causes a warning, and fails when it is used.
+    /// [`Draft::warnings`].
     ///
     /// # Errors
     ///
@@ -244,6 +251,7 @@ impl<'a> Reader<'a> {
             }
             (None, Some(_)) => {
                 self.misplaced(table, &TOKEN_KEYS, "url");
+                self.needs_tls(table);
                 self.program(table)
             }
         }
@@ -256,16 +264,47 @@ impl<'a> Reader<'a> {
                 for value in TOKEN_KEYS.iter().filter_map(|key| table.get(*key)) {
                     self.blame(value.span().start, DefinitionErrorKind::SocketToken);
                 }
+                self.needs_tls(table);
                 Some(Target::Unix(self.beside(&path)))
             }
-            Ok(target) => Some(target),
-            Err(_) if url.starts_with("wss://") => {
-                self.blame(at, DefinitionErrorKind::Tls { url: without_user(url) });
-                Some(Target::WebSocket(WebSocket { url: url.to_owned(), bearer: None }))
+            Ok(Target::WebSocket(socket)) if url.starts_with("wss://") => {
+                Some(Target::WebSocket(socket.tls(self.tls(table))))
+            }
+            Ok(target) => {
+                self.needs_tls(table);
+                Some(target)
             }
             Err(error) => {
                 let (reason, hint) = reason_and_hint(error);
                 self.fail(at, DefinitionErrorKind::Url { url: without_user(url), reason, hint })
+            }
+        }
+    }
+
+    fn tls(&mut self, table: &DeTable<'_>) -> TlsOptions {
+        let mut options = TlsOptions::new();
+        options.ca = self.path(table, "ca").map(|path| path.value);
+        if let Some(At { value, at }) = self.string(table, "pin") {
+            match value.parse() {
+                Ok(pin) => options.pin = Some(pin),
+                Err(invalid) => self.blame(at, DefinitionErrorKind::Pin(invalid)),
+            }
+        }
+        for (key, with) in [("client_cert", "client_key"), ("client_key", "client_cert")] {
+            if let (Some(value), None) = (table.get(key), table.get(with)) {
+                self.blame(value.span().start, DefinitionErrorKind::Alone { key, with });
+            }
+        }
+        match (self.path(table, "client_cert"), self.path(table, "client_key")) {
+            (Some(certificate), Some(key)) => options.identity(certificate.value, key.value),
+            _ => options,
+        }
+    }
+
+    fn needs_tls(&mut self, table: &DeTable<'_>) {
+        for key in TLS_KEYS {
+            if let Some(value) = table.get(key) {
+                self.blame(value.span().start, DefinitionErrorKind::NeedsTls { key });
             }
         }
     }

@@ -1,12 +1,15 @@
 //! What a certificate says about its owner.
 
+use std::path::Path;
+
 use rustls::pki_types::CertificateDer;
-use sha2::{Digest, Sha256};
 use x509_parser::{
     certificate::X509Certificate,
     extensions::GeneralName,
     prelude::{FromDer, ParsedExtension},
 };
+
+use super::{Pin, TlsError, pem};
 
 /// The verified certificate of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +24,7 @@ impl PeerCertificate {
     /// Reads a certificate; returns `None` if it is malformed or names nobody.
     pub fn parse(der: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
-        let key_sha256 = Sha256::digest(certificate.public_key().raw).into();
+        let Pin(key_sha256) = Pin::of_key(certificate.public_key().raw);
         let names = alternative_names(&certificate);
         let spiffe = names.iter().find_map(|name| match name {
             GeneralName::URI(uri) if uri.starts_with("spiffe://") => Some((*uri).to_owned()),
@@ -34,6 +37,34 @@ impl PeerCertificate {
         let common = || certificate.subject().iter_common_name().next()?.as_str().ok().map(str::to_owned);
         let name = spiffe.or(dns).or_else(common).filter(|name| !name.is_empty())?;
         Some(PeerCertificate { name, key_sha256 })
+    }
+}
+
+/// When a certificate is valid, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// From when.
+    pub not_before: i64,
+    /// Until when.
+    pub not_after: i64,
+}
+
+impl Validity {
+    /// Returns the time in which all certificates of a PEM file are valid; blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or has no valid certificates.
+    pub fn of_file(path: &Path) -> Result<Self, TlsError> {
+        let mut validity = Validity { not_before: i64::MIN, not_after: i64::MAX };
+        for der in pem::certificates(path)? {
+            let (_, certificate) =
+                X509Certificate::from_der(&der).map_err(|error| pem::invalid(path, &error))?;
+            let dates = certificate.validity();
+            validity.not_before = validity.not_before.max(dates.not_before.timestamp());
+            validity.not_after = validity.not_after.min(dates.not_after.timestamp());
+        }
+        Ok(validity)
     }
 }
 
