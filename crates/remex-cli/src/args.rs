@@ -4,6 +4,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod cat;
+pub(crate) mod cert;
 pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod cp;
@@ -91,6 +92,8 @@ pub(crate) enum Command {
     Serve(Box<serve::Flags>),
     /// Make tokens for `remex serve`
     Token(token::Flags),
+    /// Make TLS certificates for a small installation
+    Cert(cert::Flags),
     /// Connect stdin and stdout to your local remex server, for `ssh HOST remex proxy`
     Proxy(proxy::Flags),
     /// Print the completion script for a shell

@@ -5,6 +5,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod cat;
+pub(crate) mod cert;
 pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod cp;

@@ -41,6 +41,7 @@ fn run(command: &Command) -> Outcome {
         Command::Man(flags) => commands::man::run(flags),
         Command::Complete(flags) => commands::complete::run(flags),
         Command::Token(flags) => commands::token::run(flags),
+        Command::Cert(flags) => commands::cert::run(flags),
         Command::Env(flags) if flags.is_about_the_file() => commands::env::run_on_file(flags),
         other if listens(other) => block_on(other, client(other)),
         other => block_on(other, interrupt::or_interrupted(client(other))),
@@ -88,7 +89,8 @@ async fn client(command: &Command) -> Outcome {
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Complete(_)
-        | Command::Token(_) => Ok(0),
+        | Command::Token(_)
+        | Command::Cert(_) => Ok(0),
     }
 }
 

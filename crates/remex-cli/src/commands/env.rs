@@ -3,10 +3,13 @@
 mod edit;
 mod test;
 
+use std::path::Path;
+
 use remex::environments::Source;
 use remex_client::{
     Target,
     environment::{Definition, Id, Local},
+    tls::TlsOptions,
 };
 use serde::Serialize;
 
@@ -51,9 +54,35 @@ struct Entry {
     address: String,
     /// Whether a token is presented.
     token: bool,
+    /// What a `wss://` address needs besides; null for other addresses.
+    tls: Option<Tls>,
     connect_timeout_ms: Option<u64>,
     /// The file or variable that defines it; null for `local`.
     source: Option<String>,
+}
+
+/// How a server is recognized, and which certificate is presented to it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tls {
+    /// Null for the CAs that this host trusts, or a pin alone.
+    ca: Option<String>,
+    pin: Option<String>,
+    client_cert: Option<String>,
+    client_key: Option<String>,
+}
+
+impl Tls {
+    fn of(options: &TlsOptions) -> Self {
+        let shown = |path: &Path| path.display().to_string();
+        let identity = options.identity.as_ref();
+        Self {
+            ca: options.ca.as_deref().map(shown),
+            pin: options.pin.map(|pin| pin.to_string()),
+            client_cert: identity.map(|identity| shown(&identity.certificate)),
+            client_key: identity.map(|identity| shown(&identity.key)),
+        }
+    }
 }
 
 impl Entry {
@@ -64,6 +93,7 @@ impl Entry {
             kind: "local",
             address: "this machine".to_owned(),
             token: false,
+            tls: None,
             connect_timeout_ms: None,
             source: None,
         }
@@ -76,6 +106,10 @@ impl Entry {
             Target::Program(_) => ("program", false),
             Target::Custom(_) => ("custom", false),
         };
+        let tls = match &definition.target {
+            Target::WebSocket(socket) if socket.url.starts_with("wss://") => Some(Tls::of(&socket.tls)),
+            _ => None,
+        };
         let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
             id: definition.id.to_string(),
@@ -83,6 +117,7 @@ impl Entry {
             kind,
             address: bare(&definition.target),
             token,
+            tls,
             connect_timeout_ms: definition.connect_timeout.map(ms),
             source: match source {
                 Source::File(path) => Some(path.display().to_string()),

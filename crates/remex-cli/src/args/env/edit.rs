@@ -31,7 +31,7 @@ pub(crate) struct Set {
 /// The settings of an environment.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
-    /// The address of its server: `ws://host:port`, `ssh://user@host:port`, `unix:///path` or `/path`
+    /// The address of its server: `ws://host:port`, `wss://host:port`, `ssh://user@host:port`, `unix:///path` or `/path`
     #[arg(conflicts_with = "program")]
     pub(crate) url: Option<String>,
 
@@ -42,6 +42,9 @@ pub(crate) struct Settings {
     /// The file with the bearer token
     #[arg(long, value_name = "PATH", conflicts_with = "program")]
     pub(crate) token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) tls: Tls,
 
     /// Make it the default environment
     #[arg(long)]
@@ -56,6 +59,26 @@ pub(crate) struct Settings {
     pub(crate) install: bool,
 }
 
+/// How to recognize a `wss://` server, and which certificate to present to it.
+#[derive(Debug, Args)]
+pub(crate) struct Tls {
+    /// The CAs of a `wss://` server, in PEM format, instead of those that this host trusts
+    #[arg(long, value_name = "PATH", conflicts_with = "program")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// The public key of a `wss://` server, such as `sha256:…`; without `--ca` it suffices
+    #[arg(long, value_name = "PIN", conflicts_with = "program")]
+    pub(crate) pin: Option<String>,
+
+    /// The certificate to present to a `wss://` server, in PEM format
+    #[arg(long, value_name = "PATH", conflicts_with = "program")]
+    pub(crate) client_cert: Option<PathBuf>,
+
+    /// The private key of that certificate
+    #[arg(long, value_name = "PATH", conflicts_with = "program")]
+    pub(crate) client_key: Option<PathBuf>,
+}
+
 const ADD_EXAMPLES: &str = "\
 Examples:
   A server on another port of this machine:
@@ -66,6 +89,8 @@ Examples:
     remex env add far -- ssh far.example remex proxy
   A server that requires a token:
     remex env add lab ws://lab.example:7070 --token-file token.txt --connect-timeout 5s
+  A server with TLS and a CA of your own, which wants a certificate from you (see `remex cert new`):
+    remex env add vault wss://vault.example:7070 --ca certs/ca.pem --client-cert certs/me.pem --client-key certs/me.key
 
 `ssh://` means `ssh -p PORT USER@HOST remex proxy`; ssh reads its own configuration as usual.";
 

@@ -2,6 +2,8 @@
 //!
 //! Start at [`EnvironmentsFile`].
 
+mod settings;
+
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, Write as _},
@@ -11,20 +13,21 @@ use std::{
 
 use remex::environments::{self, Configured};
 use remex_client::{
-    Program, Target,
+    Program,
     environment::{DefinitionError, DefinitionErrorKind, Id},
 };
-use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value, value};
+use toml_edit::{DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value, value};
 
 use super::Outcome;
 use crate::{
-    args::env::edit::{Add, Remove, Set, SetDefault, Settings},
-    remote::{endpoint, ssh},
+    args::env::edit::{Add, Remove, Set, SetDefault},
+    remote::endpoint,
     render::{
         failure::{Failure, Kind},
         print, text,
     },
 };
+use settings::ServerAddress;
 
 pub(super) fn add(flags: &Add) -> Outcome {
     let id = Id::new(flags.name.as_str()).map_err(|error| {
@@ -125,137 +128,6 @@ pub(super) fn remove(flags: &Remove) -> Outcome {
         ));
     }
     Ok(0)
-}
-
-/// The address of a server, as stored in the file; paths are absolute, because relative ones would start at its
-/// directory.
-enum ServerAddress {
-    Url(String),
-    Program(Program),
-}
-
-impl ServerAddress {
-    /// Copies this program to the ssh host, prints that, and uses the copy from now on.
-    fn install(&mut self) -> Result<(), Failure> {
-        let Self::Program(program) = self else {
-            return Err(Failure::usage(
-                "cannot install remex",
-                "give an address such as `ssh://user@host`, or omit `--install`",
-            )
-            .because("this address does not use ssh"));
-        };
-        let mut installed = program.clone();
-        ssh::use_installed(&mut installed)?;
-        print::note(ssh::install(program)?);
-        *program = installed;
-        Ok(())
-    }
-}
-
-impl Settings {
-    fn is_any(&self) -> bool {
-        let Self { url, program, token_file, default, connect_timeout, install } = self;
-        url.is_some()
-            || !program.is_empty()
-            || token_file.is_some()
-            || connect_timeout.is_some()
-            || *default
-            || *install
-    }
-
-    fn address(&self) -> Result<Option<ServerAddress>, Failure> {
-        if let Some(url) = &self.url {
-            return Ok(Some(match ssh::target(url)? {
-                Target::Unix(path) => ServerAddress::Url(format!("unix://{}", absolute(&path)?)),
-                Target::Program(program) => ServerAddress::Program(program),
-                _ => ServerAddress::Url(url.clone()),
-            }));
-        }
-        let Some((program, args)) = self.program.split_first() else { return Ok(None) };
-        let relative = program.contains('/') && Path::new(program).is_relative();
-        let program = if relative { absolute(Path::new(program))? } else { program.clone() };
-        Ok(Some(ServerAddress::Program(Program { program, args: args.to_vec(), ..Program::default() })))
-    }
-
-    /// Applies the given settings to an environment, and keeps the others.
-    fn apply(&self, entry: &mut dyn TableLike, address: Option<ServerAddress>) -> Result<(), Failure> {
-        match address {
-            Some(ServerAddress::Url(url)) => {
-                for key in ["program", "args", "env", "cwd"] {
-                    entry.remove(key);
-                }
-                put(entry, "url", url.into());
-            }
-            Some(ServerAddress::Program(program)) => {
-                for key in ["url", "auth_bearer_token", "auth_bearer_token_file"] {
-                    entry.remove(key);
-                }
-                put(entry, "program", program.program.into());
-                put(entry, "args", Value::Array(program.args.iter().collect::<Array>()));
-            }
-            None => {}
-        }
-        if let Some(path) = &self.token_file {
-            entry.remove("auth_bearer_token");
-            put(entry, "auth_bearer_token_file", absolute(path)?.into());
-        }
-        if let Some(limit) = self.connect_timeout {
-            let seconds = match i64::try_from(limit.as_secs()) {
-                Ok(seconds) if limit.subsec_nanos() == 0 => Value::from(seconds),
-                _ => Value::from(limit.as_secs_f64()),
-            };
-            put(entry, "connect_timeout_sec", seconds);
-        }
-        Ok(())
-    }
-
-    /// Writes the file, and prints the new address.
-    fn finish(&self, done: &str, id: &Id, mut file: EnvironmentsFile) -> Outcome {
-        if self.default {
-            file.set_default(id.as_str());
-        }
-        let configured = file.save(Some(id))?;
-        if let Some(definition) = configured.definitions.find(id) {
-            print::out(format!("{done} `{id}`: {}\n", text::plain(&definition.target.to_string())))?;
-        }
-        print::note(format!("check it with `remex env test {id}`"));
-        Ok(0)
-    }
-}
-
-/// Sets the value of a key; keeps comments.
-fn put(entry: &mut dyn TableLike, key: &str, new: Value) {
-    match entry.get_mut(key).and_then(Item::as_value_mut) {
-        Some(before) => {
-            let decor = before.decor().clone();
-            *before = new;
-            *before.decor_mut() = decor;
-        }
-        None => {
-            // The space before the closing brace of an inline table belongs to its last value.
-            if let Some(last) = entry.iter_mut().last().and_then(|(_, item)| item.as_value_mut())
-                && last
-                    .decor()
-                    .suffix()
-                    .and_then(RawString::as_str)
-                    .is_some_and(|suffix| suffix.trim().is_empty())
-            {
-                last.decor_mut().set_suffix("");
-            }
-            entry.insert(key, Item::Value(new));
-        }
-    }
-}
-
-fn absolute(path: &Path) -> Result<String, Failure> {
-    let absolute = std::path::absolute(path)
-        .map_err(|error| Failure::io(&format!("find `{}`", path.display()), &error))?;
-    absolute.into_os_string().into_string().map_err(|path| {
-        Failure::usage(
-            format!("`{}` is not UTF-8, which the environments file requires", path.to_string_lossy()),
-            "rename it",
-        )
-    })
 }
 
 /// The environments file, locked for a change.
