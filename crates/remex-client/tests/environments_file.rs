@@ -255,7 +255,7 @@ const WRONG: &[(&str, &[&str])] = &[
     (
         "[[environments]]\nid = 'a'\nurl = 'http://me:s3cret@h'",
         &[
-            "3: environment `a`: cannot use `http://…@h` as a server: not a server address; use `ws://host:port`, `unix:///path` or `/path`",
+            "3: environment `a`: cannot use `http://…@h` as a server: not a server address; use `ws://host:port`, `wss://host:port`, `unix:///path` or `/path`",
         ],
     ),
     (

@@ -75,6 +75,9 @@ impl ConnectError {
             Self::Refused { status: 500..=599 } => {
                 "it is starting, shutting down or overloaded: try again later"
             }
+            Self::Refused { status: 421 } => {
+                "the server is not known by this name: use another one, or add `--allow-host` to `remex serve`"
+            }
             Self::Refused { status: 426 } => "it may require TLS: use `wss://`",
             Self::Refused { .. } => "check the host and the path",
             Self::NotWebSocket => "check the address",

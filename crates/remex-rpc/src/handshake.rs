@@ -96,8 +96,16 @@ impl HostNames {
         is_address
             || lower == "localhost"
             || lower.ends_with(".localhost")
-            || names.iter().any(|known| known.eq_ignore_ascii_case(name))
+            || names.iter().any(|known| is_name(known, name))
     }
+}
+
+/// Returns whether a name is the known one, or matches its wildcard, which stands for one label as in certificates.
+fn is_name(known: &str, name: &str) -> bool {
+    if let (Some(suffix), Some((label, below))) = (known.strip_prefix("*."), name.split_once('.')) {
+        return !label.is_empty() && below.eq_ignore_ascii_case(suffix);
+    }
+    known.eq_ignore_ascii_case(name)
 }
 
 /// A request that waits for a decision.
@@ -452,5 +460,30 @@ async fn respond(mut stream: Stream, response: String) -> io::Result<()> {
 impl From<io::Error> for NotUpgraded {
     fn from(error: io::Error) -> Self {
         NotUpgraded::Failed(error.kind())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_an_address_localhost_or_a_known_name() {
+        let names = HostNames::Only(["build.example".to_owned(), "*.lab.example".to_owned()].into());
+        for host in [
+            "127.0.0.1:4000",
+            "[::1]:4000",
+            "localhost",
+            "x.localhost:1",
+            "Build.Example:4000",
+            "build.example.",
+            "a.lab.example",
+        ] {
+            assert!(names.allow(Some(host)), "{host}");
+        }
+        for host in ["evil.example", "x.build.example", "lab.example", ".lab.example", "a.b.lab.example", ""]
+        {
+            assert!(!names.allow(Some(host)), "{host}");
+        }
     }
 }

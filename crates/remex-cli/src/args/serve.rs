@@ -145,6 +145,8 @@ Examples:
     remex serve --listen unix://$HOME/remex.sock
   For one client on stdin and stdout, such as ssh:
     remex serve --listen stdio
+  For other machines, with TLS and client certificates (see `remex cert new`):
+    remex serve --listen wss://0.0.0.0:7070 --tls-cert certs/build.pem --tls-key certs/build.key --tls-client-ca certs/ca.pem
   For other machines, with a token:
     remex serve --listen ws://0.0.0.0:0 --ws-auth capability-token --ws-token-file token.txt
   With JWTs of an identity provider:

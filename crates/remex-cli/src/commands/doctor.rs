@@ -2,6 +2,7 @@
 //!
 //! Start at [`run`]; [`host`] has checks for any host, [`here`] those for this machine only.
 
+mod certificates;
 mod here;
 mod host;
 

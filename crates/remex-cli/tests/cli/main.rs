@@ -10,6 +10,7 @@ mod support;
 mod activation;
 mod attach;
 mod basics;
+mod cert;
 mod commands;
 mod completion;
 mod default;

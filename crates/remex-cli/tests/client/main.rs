@@ -15,3 +15,4 @@ mod in_process;
 mod limits;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;

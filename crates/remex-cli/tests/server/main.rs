@@ -33,6 +33,7 @@ mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminals;
+mod tls;
 mod tokens;
 mod transcripts;
 mod transports;

@@ -34,7 +34,7 @@ struct Shared {
 }
 
 impl Cutter {
-    /// Starts a proxy for `address`, which is `ws://host:port` or `unix:///path`.
+    /// Starts a proxy for `address`, which is `ws://host:port`, `wss://host:port` or `unix:///path`.
     pub(crate) fn start(address: &str, plan: &[u64]) -> Self {
         Self::with_notice(address, plan, || {})
     }
@@ -66,9 +66,10 @@ impl Cutter {
             let address = format!("unix://{}", socket.display());
             return Self { address, shared, _directory: Some(directory) };
         }
-        let server = address.strip_prefix("ws://").expect("an address is one of two").to_owned();
+        let (scheme, server) = address.split_once("://").expect("an address has a scheme");
+        let (scheme, server) = (scheme.to_owned(), server.to_owned());
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        let address = format!("ws://{}", listener.local_addr().expect("a listener has an address"));
+        let address = format!("{scheme}://{}", listener.local_addr().expect("a listener has an address"));
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(&server) else { continue };

@@ -17,6 +17,7 @@ mod patience;
 mod place;
 mod reader;
 mod server;
+mod tls;
 mod web;
 mod wire;
 
@@ -39,6 +40,7 @@ pub(crate) use self::{
     place::{Place, uri},
     reader::Reader,
     server::{Finished, Server, Watched, finish, program},
+    tls::{Authority, Pki},
     web::{Web, WebRequest, read_web_request, web_answer},
 };
 

@@ -87,26 +87,21 @@ fn verifier(
     files: &ClientFiles,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
-    let roots = match (&files.ca, files.pin) {
-        (Some(path), _) => Some(Arc::new(roots(path)?)),
-        (None, None) => Some(host_roots()?),
-        (None, Some(_)) => None,
-    };
-    let chain = match roots {
+    let given = match &files.ca {
+        Some(path) => Some(chain_verifier(Arc::new(roots(path)?), provider)),
         None => None,
-        Some(roots) => {
-            let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider));
-            Some(
-                verifier
-                    .build()
-                    .map_err(|error| invalid(files.ca.as_deref().unwrap_or("".as_ref()), &error))?,
-            )
-        }
     };
-    Ok(match (chain, files.pin) {
-        (Some(chain), None) => chain,
-        (chain, pin) => Arc::new(PinVerifier { pin, chain, provider: Arc::clone(provider) }),
+    Ok(match (files.pin, given) {
+        (Some(pin), chain) => Arc::new(PinVerifier { pin, chain, provider: Arc::clone(provider) }),
+        (None, Some(chain)) => chain,
+        (None, None) => chain_verifier(host_roots()?, provider),
     })
+}
+
+fn chain_verifier(roots: Arc<RootCertStore>, provider: &Arc<CryptoProvider>) -> Arc<WebPkiServerVerifier> {
+    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .build()
+        .expect("there are roots, and no revocation lists")
 }
 
 /// Returns the CAs that the host trusts, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`; read once.
@@ -132,7 +127,7 @@ fn host_roots() -> Result<Arc<RootCertStore>, TlsError> {
 /// Accepts the server with one public key, and, with a chain, only if its CA, name and dates are right as well.
 #[derive(Debug)]
 struct PinVerifier {
-    pin: Option<Pin>,
+    pin: Pin,
     chain: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
@@ -150,13 +145,11 @@ impl ServerCertVerifier for PinVerifier {
             chain.verify_server_cert(end_entity, intermediates, name, ocsp_response, now)?;
         }
         let found = Pin::of(end_entity).ok_or(CertificateError::BadEncoding)?;
-        match self.pin {
-            Some(expected) if expected == found => Ok(ServerCertVerified::assertion()),
-            Some(expected) => {
-                Err(CertificateError::Other(OtherError(Arc::new(WrongKey { expected, found }))).into())
-            }
-            None => Err(CertificateError::UnknownIssuer.into()),
+        if found == self.pin {
+            return Ok(ServerCertVerified::assertion());
         }
+        let wrong = WrongKey { expected: self.pin, found };
+        Err(CertificateError::Other(OtherError(Arc::new(wrong))).into())
     }
 
     fn verify_tls12_signature(

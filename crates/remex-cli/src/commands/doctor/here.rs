@@ -11,7 +11,10 @@ use std::{
 
 use remex::environments::{Source, configured};
 
-use super::host::{self, Host};
+use super::{
+    certificates,
+    host::{self, Host},
+};
 use crate::{
     remote::{
         endpoint::Endpoint,
@@ -184,7 +187,8 @@ fn environments() -> Vec<Finding> {
                 let finding = Finding::new(NAME, Verdict::Warning, plain(&warning.message()));
                 Finding { hint: warning.hint(), ..finding }
             });
-            std::iter::once(Finding::ok(NAME, what)).chain(warnings).collect()
+            let certificates = certificates::check(&found.definitions);
+            std::iter::once(Finding::ok(NAME, what)).chain(warnings).chain(certificates).collect()
         }
     }
 }

@@ -122,6 +122,10 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex env add dev ws://127.0.0.1:7070", ends("added `dev`")),
     ("remex env add far -- ssh far.example remex proxy", ends("`ssh far.example remex proxy`")),
     (
+        "remex env add vault wss://vault.example:7070 --ca certs/ca.pem --client-cert certs/me.pem --client-key certs/me.key",
+        ends("added `vault`"),
+    ),
+    (
         "remex env add lab ws://lab.example:7070 --token-file token.txt --connect-timeout 5s",
         ends("added `lab`: ws://lab.example:7070"),
     ),
@@ -156,7 +160,15 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex completions fish | install -Dm644 /dev/stdin ~/.config/fish/completions/remex.fish", ends("")),
     ("remex man --dir ~/.local/share/man/man1", ends("")),
     ("remex man > remex.1", ends("")),
+    // cert
+    ("remex cert new server build.example 10.0.0.5", ends("made the CA certs/ca.pem")),
+    ("remex cert new client ann", ends("made certs/ann.pem and certs/ann.key")),
+    ("remex cert new client ci --spiffe spiffe://example.com/ci --days 30", ends("valid for 30 days")),
     // serve
+    (
+        "remex serve --listen wss://0.0.0.0:7070 --tls-cert certs/build.pem --tls-key certs/build.key --tls-client-ca certs/ca.pem",
+        How::Elsewhere("its port may be taken; tests/cli/cert.rs serves with such files"),
+    ),
     ("remex serve", goes_on("ws://127.0.0.1:")),
     ("remex serve --listen unix://$HOME/remex.sock", goes_on("/remex.sock")),
     (

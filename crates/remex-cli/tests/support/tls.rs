@@ -1,0 +1,147 @@
+//! Certificates of a test's own, made without the program under test.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData as _, SanType,
+};
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+
+use super::Server;
+
+/// A directory with certificates and keys in PEM format.
+pub(crate) struct Pki {
+    directory: TempDir,
+}
+
+/// A CA.
+pub(crate) struct Authority {
+    directory: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Pki {
+    /// Makes a CA in `ca.pem`, and a certificate of it for `localhost` and `127.0.0.1` in `server.pem`.
+    pub(crate) fn new() -> (Self, Authority) {
+        let pki = Self { directory: tempfile::tempdir().expect("a directory can be made") };
+        let authority = pki.authority("ca");
+        authority.server("server", &["localhost", "127.0.0.1"]);
+        (pki, authority)
+    }
+
+    /// Makes another CA in `NAME.pem`.
+    pub(crate) fn authority(&self, name: &str) -> Authority {
+        let key = KeyPair::generate().expect("a key can be made");
+        let mut params = named(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let certificate = params.self_signed(&key).expect("a CA can be made");
+        fs::write(self.path(&format!("{name}.pem")), certificate.pem()).expect("the directory is ours");
+        Authority { directory: self.directory.path().to_owned(), issuer: Issuer::new(params, key) }
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.directory.path().join(file)
+    }
+
+    /// Returns the path of a file as an argument.
+    pub(crate) fn arg(&self, file: &str) -> String {
+        self.path(file).to_str().expect("temporary paths are UTF-8").to_owned()
+    }
+
+    /// Starts a server on a `wss://` port with the certificate in `server.pem`, and further flags.
+    pub(crate) fn serve(&self, flags: &[&str]) -> Server {
+        let (certificate, key) = (self.arg("server.pem"), self.arg("server.key"));
+        let tls = ["--listen", "wss://127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
+        Server::serve(&[&tls, flags].concat())
+    }
+
+    /// Starts a server that admits clients with certificates of the CA in `ca.pem`.
+    pub(crate) fn serve_mutual(&self, flags: &[&str]) -> Server {
+        let ca = self.arg("ca.pem");
+        self.serve(&[&["--tls-client-ca", &ca], flags].concat())
+    }
+
+    /// Replaces files in one step each, as those who renew certificates do.
+    pub(crate) fn replace(&self, from: &str, to: &str) {
+        for extension in ["pem", "key"] {
+            let new = self.path(&format!("{from}.{extension}"));
+            fs::rename(new, self.path(&format!("{to}.{extension}"))).expect("files can be renamed");
+        }
+    }
+}
+
+impl Authority {
+    /// Makes a server certificate in `FILE.pem`, and its key in `FILE.key`; returns its pin.
+    pub(crate) fn server(&self, file: &str, names: &[&str]) -> String {
+        self.server_with(file, names, |_| {})
+    }
+
+    /// Makes a server certificate with a change.
+    pub(crate) fn server_with(
+        &self,
+        file: &str,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> String {
+        let mut params = named(file);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.subject_alt_names = names.iter().map(|name| alternative(name)).collect();
+        change(&mut params);
+        self.issue(file, &params)
+    }
+
+    /// Makes a server certificate that expired a day ago.
+    pub(crate) fn expired_server(&self, file: &str) {
+        self.server_with(file, &["localhost"], |params| {
+            let day = Duration::from_secs(24 * 3600);
+            params.not_before =
+                std::time::SystemTime::now().checked_sub(2 * day).expect("1970 is long ago").into();
+            params.not_after =
+                std::time::SystemTime::now().checked_sub(day).expect("1970 is long ago").into();
+        });
+    }
+
+    /// Makes a client certificate in `FILE.pem`, with a common name and further names: `spiffe://…` or DNS names.
+    pub(crate) fn client(&self, file: &str, common: &str, names: &[&str]) {
+        let mut params = named(common);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.subject_alt_names = names.iter().map(|name| alternative(name)).collect();
+        self.issue(file, &params);
+    }
+
+    fn issue(&self, file: &str, params: &CertificateParams) -> String {
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate can be signed");
+        write(&self.directory, file, "pem", &certificate.pem());
+        write(&self.directory, file, "key", &key.serialize_pem());
+        let digest = Sha256::digest(key.subject_public_key_info());
+        let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("sha256:{digits}")
+    }
+}
+
+fn named(common: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, common);
+    params
+}
+
+fn alternative(name: &str) -> SanType {
+    match name.parse::<IpAddr>() {
+        Ok(address) => SanType::IpAddress(address),
+        Err(_) if name.contains("://") => SanType::URI(name.try_into().expect("a URI is ASCII")),
+        Err(_) => SanType::DnsName(name.try_into().expect("a name is ASCII")),
+    }
+}
+
+fn write(directory: &Path, file: &str, extension: &str, text: &str) {
+    fs::write(directory.join(format!("{file}.{extension}")), text).expect("the directory is ours");
+}
