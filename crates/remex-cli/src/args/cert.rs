@@ -65,5 +65,4 @@ Examples:
     remex cert new client ci --spiffe spiffe://example.com/ci --days 30
 
 Files are named after the first name, keys can be read by you only, and no file is ever replaced.
-Servers and clients need `ca.pem`; keep `ca.key` away from both, because who has it can pose as any of them.
-Restrict who may connect by the list of certificates in the server's configuration.";
+Servers and clients need `ca.pem`; keep `ca.key` away from both, because who has it can pose as any of them.";

@@ -48,7 +48,7 @@ pub(crate) fn target(address: &str) -> Result<Target, Failure> {
         None => Target::parse(address).map_err(|error| match error {
             Error::Address { address: shown, .. } if !is_known(address) => Failure::usage(
                 format!("cannot use `{shown}` as a server"),
-                "use `ssh://user@host` for an ssh host, or `ws://host:port` or `unix:///path` for a \
+                "use `ssh://user@host` for an ssh host, or `ws://host:port`, `wss://host:port` or `unix:///path` for a \
                  server",
             )
             .because("not a server address"),

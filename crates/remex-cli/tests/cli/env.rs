@@ -70,7 +70,7 @@ fn an_environment_is_added_listed_and_removed() {
     assert_eq!(rows[3][0], "far");
     let listing = listing(&home.say(&["env", "list", "--json"]));
     let dev = json!({
-        "id": "dev", "default": true, "kind": "webSocket", "where": "ws://127.0.0.1:7070", "token": false,
+        "id": "dev", "default": true, "kind": "webSocket", "where": "ws://127.0.0.1:7070", "token": false, "tls": null,
         "connectTimeoutMs": 1500, "source": file,
     });
     assert_eq!(listing["environments"][1], dev);

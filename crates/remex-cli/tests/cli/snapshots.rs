@@ -59,6 +59,8 @@ const ERRORS: &[&[&str]] = &[
     &["doctor", "--on", "nowhere"],
     &["serve", "--listen", "nonsense"],
     &["serve", "--listen", "ws://0.0.0.0:0"],
+    &["serve", "--listen", "wss://127.0.0.1:0"],
+    &["cert", "new", "server", "a b"],
     &["serve", "--listen", "systemd"],
     &["serve", "--listen", "unix:///no-such-directory/remex.sock"],
     &["serve", "--concurrent-requests", "0"],

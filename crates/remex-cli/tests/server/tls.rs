@@ -108,7 +108,7 @@ fn openssl_agrees_on_a_secure_version_and_checks_the_certificate() {
         let trust = ["s_client", "-connect", address, "-CAfile", &ca, "-verify_return_error", "-ign_eof"];
         let own = ["-cert", &certificate, "-key", &key];
         run(
-            clients.join("openssl"),
+            &clients.join("openssl"),
             &[&trust[..], &own, flags].concat(),
             b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n",
         )
@@ -137,7 +137,7 @@ fn curl_asks_for_health_and_for_an_upgrade() {
     let url = server.address().replace("wss://127.0.0.1", "https://localhost");
     let ours = ["--silent", "--show-error", "--noproxy", "*", "--max-time", "100", "--cacert", &ca];
     let own = ["--cert", &certificate, "--key", &key];
-    let curl = |flags: &[&str]| run(clients.join("curl"), &[&ours, flags].concat(), b"");
+    let curl = |flags: &[&str]| run(&clients.join("curl"), &[&ours, flags].concat(), b"");
 
     let ready = curl(&[&own[..], &["--include", &format!("{url}/readyz")]].concat());
     assert!(ready.status.success() && text(&ready).starts_with("HTTP/1.1 200 OK"), "{ready:?}");
@@ -192,12 +192,12 @@ asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 100))
     let server = pki.serve_mutual(&[]);
     let url = server.address().replace("127.0.0.1", "localhost");
     let (ca, certificate, key) = (pki.arg("ca.pem"), pki.arg("ann.pem"), pki.arg("ann.key"));
-    let output = run(clients.join("python3"), &["-c", SCRIPT, &url, &ca, &certificate, &key], b"");
+    let output = run(&clients.join("python3"), &["-c", SCRIPT, &url, &ca, &certificate, &key], b"");
     assert_eq!(text(&output), "hello over TLSv1.3\n", "{output:?}");
 }
 
-fn run(program: PathBuf, args: &[&str], input: &'static [u8]) -> Output {
-    let mut child = Command::new(&program)
+fn run(program: &Path, args: &[&str], input: &'static [u8]) -> Output {
+    let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
