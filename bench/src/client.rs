@@ -4,13 +4,15 @@
 //! It does not judge what it is not asked about. Start at [`Client::connect`].
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem::find;
+use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
 use serde_json::{Value, json};
 
 use crate::{Stdio, message::Message};
@@ -30,7 +32,7 @@ const PONG: u8 = 10;
 
 /// One connection with a session of its own.
 pub(crate) struct Client {
-    stream: TcpStream,
+    stream: Stream,
     /// Received and not yet parsed: `buffer[start..end]`, start <= end <= buffer.len().
     buffer: Vec<u8>,
     start: usize,
@@ -42,14 +44,55 @@ pub(crate) struct Client {
     last_process: u64,
 }
 
-impl Client {
-    /// Connects, shakes hands and opens a new session.
-    pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
+/// A connection, encrypted or not.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn connect(address: SocketAddr, tls: Option<&Arc<ClientConfig>>) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE))?;
+        let Some(tls) = tls else { return Ok(Self::Plain(stream)) };
+        let mut connection = ClientConnection::new(Arc::clone(tls), ServerName::from(address.ip()))?;
+        // What comes in one read may hold several records.
+        connection.set_buffer_limit(None);
+        Ok(Self::Tls(Box::new(StreamOwned::new(connection, stream))))
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+impl Client {
+    /// Connects, encrypted if there is a configuration for it, shakes hands and opens a new session.
+    pub(crate) fn connect(address: SocketAddr, tls: Option<&Arc<ClientConfig>>) -> Result<Self> {
         let mut client = Self {
-            stream,
+            stream: Stream::connect(address, tls)?,
             buffer: vec![0; BUFFER_LEN],
             start: 0,
             end: 0,
@@ -204,12 +247,17 @@ impl Client {
                 // A mask of zeros costs the client nothing, and the server as much as any other.
                 self.outgoing.extend_from_slice(&[0; 4]);
                 self.outgoing.extend_from_slice(payload);
-                return self.stream.write_all(&self.outgoing).context("cannot send to the server");
+                return self.write_outgoing();
             }
         }
         self.outgoing.extend_from_slice(&MASK);
         self.outgoing.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
-        self.stream.write_all(&self.outgoing).context("cannot send to the server")
+        self.write_outgoing()
+    }
+
+    fn write_outgoing(&mut self) -> Result<()> {
+        self.stream.write_all(&self.outgoing).context("cannot send to the server")?;
+        self.stream.flush().context("cannot send to the server")
     }
 
     fn upgrade(&mut self, address: SocketAddr) -> Result<()> {
@@ -218,6 +266,7 @@ impl Client {
             "GET / HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Key: cmVtZXgtYmVuY2gta2V5IQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         )?;
+        self.stream.flush()?;
         let head_len = loop {
             if let Some(at) = find(&self.buffer[..self.end], b"\r\n\r\n") {
                 break at + 4;
@@ -332,7 +381,7 @@ mod tests {
             stream.get_mut().write_all(&answer).unwrap();
             [(); 4].map(|()| read_frame(&mut stream))
         });
-        let mut client = Client::connect(address).unwrap();
+        let mut client = Client::connect(address, None).unwrap();
         let giant = Message::Output { process: 1, seq: 1, len: 3 * BUFFER_LEN as u64 };
         assert_eq!(client.next_message().unwrap(), giant);
         let [initialize, first, second, initialized] = server.join().unwrap();

@@ -54,6 +54,9 @@ struct Arguments {
     /// Another server to measure side by side, as `name=command with {port}`; may be repeated
     #[arg(long, value_name = "NAME=COMMAND")]
     peer: Vec<Subject>,
+    /// Measure remex with TLS beside remex without
+    #[arg(long)]
+    tls: bool,
     /// How often everything is measured; the table shows medians [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
@@ -146,7 +149,10 @@ fn subjects(arguments: &Arguments) -> Result<Vec<Subject>> {
         "there is no server at `{}`; build it with `cargo build --release -p remex-cli`, or name it with `--server`",
         program.display()
     );
-    let mut subjects = vec![Subject::remex(program)];
+    let mut subjects = vec![Subject::remex(program.clone())];
+    if arguments.tls {
+        subjects.push(Subject::remex_tls(program));
+    }
     subjects.extend(arguments.peer.iter().cloned());
     let mut names = HashSet::from([BARE]);
     for subject in &subjects {

@@ -1,12 +1,14 @@
 //! A server under measurement: how to start it, and one running instance.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     str::FromStr,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -16,6 +18,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
 };
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tempfile::TempDir;
 
 use crate::{client::Client, spawn::end_with_us};
@@ -37,6 +40,8 @@ pub(crate) struct Subject {
 enum Launch {
     /// Our program, which picks a port and prints it.
     Remex(PathBuf),
+    /// The same, on a port with TLS.
+    RemexTls(PathBuf),
     /// A command line for the shell with `{port}` in it.
     Shell(String),
 }
@@ -46,10 +51,16 @@ impl Subject {
         Self { name: "remex".to_owned(), launch: Launch::Remex(program) }
     }
 
+    /// Our program with TLS, to be measured beside the plain one.
+    pub(crate) fn remex_tls(program: PathBuf) -> Self {
+        Self { name: "remex with TLS".to_owned(), launch: Launch::RemexTls(program) }
+    }
+
     /// Starts a fresh instance and waits until it listens.
     pub(crate) fn start(&self) -> Result<Server> {
         match &self.launch {
-            Launch::Remex(program) => start_remex(program),
+            Launch::Remex(program) => start_remex(program, Encryption::None),
+            Launch::RemexTls(program) => start_remex(program, Encryption::Tls),
             Launch::Shell(line) => start_peer(line),
         }
         .with_context(|| format!("cannot start `{}`", self.name))
@@ -70,10 +81,19 @@ impl FromStr for Subject {
     }
 }
 
+/// Whether a WebSocket port is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Encryption {
+    None,
+    Tls,
+}
+
 /// A running instance; dropping it ends it.
 pub(crate) struct Server {
     group: Group,
     address: SocketAddr,
+    /// How to connect to a port with TLS.
+    tls: Option<Arc<ClientConfig>>,
     ours: Option<Ours>,
 }
 
@@ -87,6 +107,29 @@ impl Ours {
     /// Returns the program, to be run again.
     pub(crate) fn program(&self) -> String {
         self.program.to_string_lossy().into_owned()
+    }
+
+    /// Returns the certificate of the port with TLS.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.directory.path().join("server.pem")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.directory.path().join("server.key")
+    }
+
+    /// Makes a certificate for loopback, and returns what trusts it.
+    fn make_certificate(&self) -> Result<Arc<ClientConfig>> {
+        let made = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()])?;
+        fs::write(self.certificate(), made.cert.pem())?;
+        fs::write(self.key(), made.signing_key.serialize_pem())?;
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone())?;
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Arc::new(config))
     }
 
     /// Returns the unix socket that the server listens on.
@@ -104,21 +147,35 @@ impl Server {
         self.address
     }
 
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     pub(crate) fn ours(&self) -> Option<&Ours> {
         self.ours.as_ref()
     }
 
     /// Opens a connection with a session of its own.
     pub(crate) fn connect(&self) -> Result<Client> {
-        Client::connect(self.address).with_context(|| format!("cannot connect to {}", self.address))
+        Client::connect(self.address, self.tls.as_ref())
+            .with_context(|| format!("cannot connect to {}", self.address))
     }
 }
 
-fn start_remex(program: &Path) -> Result<Server> {
+fn start_remex(program: &Path, encryption: Encryption) -> Result<Server> {
     let ours = Ours { program: program.to_owned(), directory: tempfile::tempdir()? };
     let socket = format!("unix://{}", ours.socket().display());
     let mut command = Command::new(program);
-    command.args(["serve", "--listen", &socket, "--listen", "ws://127.0.0.1:0"]).stdout(Stdio::piped());
+    command.args(["serve", "--listen", &socket]).stdout(Stdio::piped());
+    let (scheme, tls) = match encryption {
+        Encryption::None => ("ws://", None),
+        Encryption::Tls => {
+            let tls = ours.make_certificate()?;
+            command.arg("--tls-cert").arg(ours.certificate()).arg("--tls-key").arg(ours.key());
+            ("wss://", Some(tls))
+        }
+    };
+    command.args(["--listen", &format!("{scheme}127.0.0.1:0")]);
     let mut group = Group::spawn(&mut command)?;
     let mut line = String::new();
     let mut stdout = BufReader::new(group.0.stdout.as_mut().context("the server has no stdout")?);
@@ -128,10 +185,10 @@ fn start_remex(program: &Path) -> Result<Server> {
         stdout.read_line(&mut line)?;
     }
     let address =
-        line.trim().strip_prefix("ws://").and_then(|address| address.parse().ok()).with_context(|| {
+        line.trim().strip_prefix(scheme).and_then(|address| address.parse().ok()).with_context(|| {
             format!("its first line is `{}`, not an address; run it by hand to see why", line.trim())
         })?;
-    Ok(Server { group, address, ours: Some(ours) })
+    Ok(Server { group, address, tls, ours: Some(ours) })
 }
 
 fn start_peer(line: &str) -> Result<Server> {
@@ -147,7 +204,7 @@ fn start_peer(line: &str) -> Result<Server> {
         ensure!(Instant::now() < deadline, "`{line}` does not listen on {address} after {START_LIMIT:?}");
         thread::sleep(CONNECT_INTERVAL);
     }
-    Ok(Server { group, address, ours: None })
+    Ok(Server { group, address, tls: None, ours: None })
 }
 
 /// A child that leads a process group of its own; dropping it ends the whole group.

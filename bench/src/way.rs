@@ -6,7 +6,7 @@ use std::{future::Future, process};
 
 use anyhow::{Context, Result};
 use remex::Local;
-use remex_client::{Client, Target};
+use remex_client::{Client, Target, WebSocket, tls::TlsOptions};
 use tokio::runtime::Runtime;
 
 use crate::{measure::Figures, proc, server::Server};
@@ -53,7 +53,12 @@ impl Way {
 
     fn target(self, server: &Server) -> Result<Option<Target>> {
         Ok(match self {
-            Self::WebSocket => Some(Target::parse(&format!("ws://{}", server.address()))?),
+            Self::WebSocket => Some(match server.ours().filter(|_| server.has_tls()) {
+                None => Target::parse(&format!("ws://{}", server.address()))?,
+                Some(ours) => WebSocket::new(format!("wss://{}", server.address()))
+                    .tls(TlsOptions::new().ca(ours.certificate()))
+                    .into(),
+            }),
             Self::Unix => server.ours().map(|ours| Target::unix(ours.socket())),
             Self::Stdio => {
                 server.ours().map(|ours| Target::program(ours.program(), ["serve", "--listen", "stdio"]))
