@@ -419,7 +419,7 @@ impl Server {
                         let config = server.handshake_config(None);
                         match receive(stream, &config).await {
                             Ok(Received::Page(page)) => {
-                                page.answer(CONTENT_TYPE, &server.metrics_text()).await
+                                page.answer(CONTENT_TYPE, &server.metrics_text()).await;
                             }
                             Ok(Received::Upgrade(upgrade)) => drop(upgrade.refuse(Refusal::Forbidden).await),
                             Err(_) => {}
