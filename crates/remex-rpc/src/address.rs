@@ -29,7 +29,7 @@ pub enum ListenAddress {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}; {}", self.message(), self.hint())]
 pub enum AddressError {
-    /// `ws://` is not followed by an IP address and a port.
+    /// `ws://` or `wss://` is not followed by an IP address and a port.
     InvalidWebSocket(String),
     /// `unix://` is not followed by an absolute path.
     InvalidUnix(String),
@@ -50,9 +50,10 @@ impl AddressError {
     /// Returns what is valid.
     pub fn hint(&self) -> &'static str {
         match self {
+            Self::InvalidWebSocket(url) if url.starts_with("wss://") => "expected `wss://IP:PORT`",
             Self::InvalidWebSocket(_) => "expected `ws://IP:PORT`",
             Self::InvalidUnix(_) => "expected `unix:///path`",
-            Self::Unsupported(_) => "expected `ws://IP:PORT` or `stdio` or `unix:///path`",
+            Self::Unsupported(_) => "expected `ws://IP:PORT` or `stdio` or `unix:///path` or `wss://IP:PORT`",
         }
     }
 }
@@ -97,7 +98,13 @@ mod tests {
 
     #[test]
     fn an_address_is_printed_as_it_was_written() {
-        for url in ["stdio", "ws://127.0.0.1:0", "ws://[::1]:65535", "unix:///run/user/1000/remex socket"] {
+        for url in [
+            "stdio",
+            "ws://127.0.0.1:0",
+            "ws://[::1]:65535",
+            "wss://127.0.0.1:0",
+            "unix:///run/user/1000/remex socket",
+        ] {
             assert_eq!(url.parse::<ListenAddress>().unwrap().to_string(), url);
         }
         assert_eq!("stdio://".parse(), Ok(ListenAddress::Stdio));
@@ -116,12 +123,16 @@ mod tests {
             ),
             ("ws://127.0.0.1", "invalid websocket --listen URL `ws://127.0.0.1`; expected `ws://IP:PORT`"),
             ("ws://", "invalid websocket --listen URL `ws://`; expected `ws://IP:PORT`"),
+            ("wss://localhost", "invalid websocket --listen URL `wss://localhost`; expected `wss://IP:PORT`"),
             ("unix://here", "invalid unix --listen URL `unix://here`; expected `unix:///path`"),
             (
                 "http://127.0.0.1:80",
-                "unsupported --listen URL `http://127.0.0.1:80`; expected `ws://IP:PORT` or `stdio` or `unix:///path`",
+                "unsupported --listen URL `http://127.0.0.1:80`; expected `ws://IP:PORT` or `stdio` or `unix:///path` or `wss://IP:PORT`",
             ),
-            ("", "unsupported --listen URL ``; expected `ws://IP:PORT` or `stdio` or `unix:///path`"),
+            (
+                "",
+                "unsupported --listen URL ``; expected `ws://IP:PORT` or `stdio` or `unix:///path` or `wss://IP:PORT`",
+            ),
         ] {
             assert_eq!(url.parse::<ListenAddress>().unwrap_err().to_string(), message);
         }

@@ -296,9 +296,7 @@ fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {
     let (Some(certificate), Some(key)) = (&config.tls.cert, &config.tls.key) else { return Ok(None) };
     let (certificate, key) = (certificate.clone(), key.clone());
     let files = ServerFiles { certificate, key, client_ca: config.tls.client_ca.clone() };
-    let tls = ServerTls::load(files).map_err(|error| {
-        Failure::new(error.to_string(), "check the files of `--tls-cert`, `--tls-key` and `--tls-client-ca`")
-    })?;
+    let tls = ServerTls::load(files).map_err(|error| Failure::new(error.message(), error.hint()))?;
     Ok(Some(Arc::new(tls)))
 }
 

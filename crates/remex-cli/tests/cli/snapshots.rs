@@ -60,6 +60,7 @@ const ERRORS: &[&[&str]] = &[
     &["serve", "--listen", "nonsense"],
     &["serve", "--listen", "ws://0.0.0.0:0"],
     &["serve", "--listen", "wss://127.0.0.1:0"],
+    &["serve", "--listen", "wss://0.0.0.0:0"],
     &["cert", "new", "server", "a b"],
     &["serve", "--listen", "systemd"],
     &["serve", "--listen", "unix:///no-such-directory/remex.sock"],
