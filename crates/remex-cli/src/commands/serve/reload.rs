@@ -47,7 +47,7 @@ impl Reloader<'_> {
         let judged = ServerConfig { tls: self.config.tls.clone(), ..config.clone() };
         exposure::check(&judged, &self.addresses)?;
         if let Some(tls) = &self.tls {
-            tls.reload().map_err(|error| Failure::new(error.to_string(), "correct the files of `[tls]`"))?;
+            tls.reload().map_err(|error| Failure::new(error.message(), error.hint()))?;
         }
         for key in self.config.needs_restart(&config) {
             tracing::warn!(key, "a changed setting takes effect when the server starts again");
