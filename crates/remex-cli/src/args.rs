@@ -35,9 +35,9 @@ pub(crate) mod watch;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
 
-use crate::render::failure::ExitCodes;
+use crate::render::failure::{ExitCodes, Failure};
 
 /// Run processes, copy files and make HTTP requests on remote hosts, and survive disconnects.
 #[derive(Debug, Parser)]
@@ -117,10 +117,29 @@ impl Command {
 
 /// Parses the command line; on an error, or for help, prints a message and returns the exit code.
 pub(crate) fn parse() -> Result<Command, ExitCode> {
-    match Arguments::try_parse_from(typed(std::env::args_os())) {
-        Ok(arguments) => Ok(arguments.command),
+    let mut command = Arguments::command();
+    let parsed = command.try_get_matches_from_mut(typed(std::env::args_os())).and_then(|matches| {
+        let conflict = has_here_and_on(&matches);
+        Ok((Arguments::from_arg_matches(&matches)?, conflict))
+    });
+    match parsed {
+        Ok((_, true)) => {
+            let what = "`--here` and `--on` exclude each other";
+            Err(usage_error::print(&Failure::usage(what, "omit one of them")))
+        }
+        Ok((arguments, false)) => Ok(arguments.command),
         Err(error) => Err(usage_error::report(&error)),
     }
+}
+
+/// Returns whether `--here` and `--on` were both typed; REMEX_ON does not count.
+fn has_here_and_on(matches: &ArgMatches) -> bool {
+    let is_typed = |id| {
+        matches!(matches.try_contains_id(id), Ok(true))
+            && matches.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    (is_typed("here") && is_typed("on"))
+        || matches.subcommand().is_some_and(|(_, inner)| has_here_and_on(inner))
 }
 
 /// Rewrites a command line before it is parsed: `kill -9 NAME` and `kill -KILL NAME` become options.

@@ -12,5 +12,5 @@ mod view;
 
 pub(crate) use self::{
     process::ShownProcess,
-    view::{Console, Ending, Interrupts, WhenEnded, code, gap_notice, say},
+    view::{Console, Ending, Interrupts, TIMED_OUT, WhenEnded, code, gap_notice, say},
 };

@@ -105,8 +105,11 @@ fn split(authority: &str) -> Result<(&str, Option<u16>), InvalidUrl> {
     } else {
         authority.split_once(':').unwrap_or((authority, ""))
     };
-    if host.is_empty() || authority.contains('@') {
-        return invalid("the host is missing, or preceded by a user name", HOST_AND_PORT);
+    if authority.contains('@') {
+        return invalid("it contains a user name, which `ws://` does not use", HOST_AND_PORT);
+    }
+    if host.is_empty() {
+        return invalid("the host is missing", HOST_AND_PORT);
     }
     let port = match port {
         "" => return Ok((host, None)),

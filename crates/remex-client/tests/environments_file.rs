@@ -200,7 +200,9 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     (
         "default = 'a'",
-        &["1: the default environment `a` is not defined; use the id of an environment, `local` or `none`"],
+        &[
+            "1: the default environment `a` is not defined; set it with `remex env default NAME`, or ignore it with `--here`",
+        ],
     ),
     (
         "default = 'local'\ninclude_local = false",

@@ -102,11 +102,14 @@ impl StartError {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self.kind() {
+            StartErrorKind::ProgramNotFound if self.program.is_empty() => {
+                "the program name is empty; name a program"
+            }
             StartErrorKind::ProgramNotFound => {
-                "check its name, `PATH` in the given environment, and the interpreter if it is a script"
+                "check the spelling and the variable PATH; if it is a script, check its first line (`#!`)"
             }
             StartErrorKind::NotExecutable => {
-                "make it an executable file, or start its interpreter with it as an argument"
+                "run `chmod +x FILE`, or pass the file to its interpreter, such as `sh FILE`"
             }
             StartErrorKind::BadCwd => "give a directory that exists and may be entered",
             StartErrorKind::TooManyProcesses => "end some processes, or raise the host's limit on them",
@@ -147,8 +150,10 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "cannot start `frobnicate`: No such file or directory (os error 2); \
-             check its name, `PATH` in the given environment, and the interpreter if it is a script"
+             check the spelling and the variable PATH; if it is a script, check its first line (`#!`)"
         );
+        let nameless = StartError { program: "".into(), ..error.clone() };
+        assert_eq!(nameless.hint(), "the program name is empty; name a program");
         error.stage = Stage::Cwd;
         assert_eq!(
             error.to_string(),

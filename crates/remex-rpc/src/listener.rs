@@ -111,6 +111,9 @@ impl BindError {
                 io::ErrorKind::NotFound => "create the directory, or choose another",
                 io::ErrorKind::NotADirectory => "choose another path",
                 io::ErrorKind::PermissionDenied => "choose another directory, or a port above 1023",
+                io::ErrorKind::AddrInUse => {
+                    "choose another port (0 picks a free one), or stop the program that uses it"
+                }
                 io::ErrorKind::AddrNotAvailable => "use one of its own addresses, such as 127.0.0.1",
                 io::ErrorKind::StorageFull => "make room, or choose another directory",
                 io::ErrorKind::ReadOnlyFilesystem => "choose another directory",
@@ -266,7 +269,9 @@ mod tests {
         assert!(stream.nodelay().unwrap());
 
         let again = Listener::bind(listener.address()).await.unwrap_err();
-        let expected = format!("cannot listen on `ws://{address}`: address in use; choose another address");
+        let expected = format!(
+            "cannot listen on `ws://{address}`: address in use; choose another port (0 picks a free one), or stop the program that uses it"
+        );
         assert_eq!(again.to_string(), expected);
     }
 

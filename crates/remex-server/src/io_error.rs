@@ -30,14 +30,16 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
     };
     let path = path.display();
     let hint = match kind {
-        ErrorKind::NotFound => format!("`{path}` or one of its parent directories does not exist"),
+        ErrorKind::NotFound => {
+            format!("check the spelling of `{path}`, and that its parent directory exists")
+        }
         _ if errno == Some(Errno::ROFS) => {
             format!("the file system of `{path}` is read-only; choose another path, or remount it writable")
         }
         ErrorKind::PermissionDenied => format!("the server's user lacks permission for that at `{path}`"),
         ErrorKind::InvalidInput => format!("the system rejects that operation on `{path}`"),
         ErrorKind::AlreadyExists => format!("remove `{path}` first, or choose another name"),
-        ErrorKind::IsADirectory => format!("`{path}` is a directory; name a file"),
+        ErrorKind::IsADirectory => format!("`{path}` is a directory; list it, or name a file"),
         ErrorKind::NotADirectory => format!("a parent of `{path}` is not a directory"),
         ErrorKind::NotEmpty => format!("`{path}` is not empty; remove it with `recursive: true`"),
         ErrorKind::SymbolicLink => {

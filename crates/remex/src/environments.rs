@@ -100,7 +100,9 @@ impl Warning {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::File(error) | Self::Token(error) => error.hint(),
-            Self::Exposed { .. } => Some("run `chmod 600` on it, or use `auth_bearer_token_file`".to_owned()),
+            Self::Exposed { path } => {
+                Some(format!("run `chmod 600 {}`, or use `auth_bearer_token_file`", path.display()))
+            }
             Self::Replaced { .. } => Some("add its address to the file, or remove the file".to_owned()),
             Self::CodexFile { ours, .. } => {
                 Some(format!("copy or link it to `{}` to use it", ours.display()))
@@ -249,7 +251,7 @@ pub fn file(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 pub fn read(path: &Path) -> Result<Configured, Error> {
     let unreadable = |error| Error::Unreadable { path: path.to_owned(), error };
     let (text, access) = contents(path).map_err(unreadable)?;
-    access.allows_programs().map_err(unreadable)?;
+    access.allows_programs(path).map_err(unreadable)?;
     checked(&text, path, &access)
 }
 
@@ -273,7 +275,7 @@ pub fn read(path: &Path) -> Result<Configured, Error> {
 /// ```
 pub fn token(path: &Path) -> Result<String, FileError> {
     let (token, access) = contents(path)?;
-    access.allows_token()?;
+    access.allows_token(path)?;
     // A line of the server's token file serves as well: what follows the token is not sent.
     let lines = token.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(lines.take(1).flat_map(str::split_ascii_whitespace).next().unwrap_or_default().to_owned())
@@ -357,28 +359,33 @@ enum Owner {
 }
 
 impl Access {
-    fn allows_programs(&self) -> Result<(), FileError> {
+    fn allows_programs(&self, path: &Path) -> Result<(), FileError> {
         if self.owner == Owner::Other {
             return Err(denied(
                 "it belongs to another user, who could make it run programs",
-                "take ownership with `chown`",
+                &format!("take ownership with `chown` of `{}`", path.display()),
             ));
         }
         if self.others_can_write() {
             return Err(denied(
                 "other users can write to it, and could make it run programs",
-                "run `chmod go-w` on it",
+                &format!("run `chmod go-w {}`", path.display()),
             ));
         }
         Ok(())
     }
 
-    fn allows_token(&self) -> Result<(), FileError> {
+    fn allows_token(&self, path: &Path) -> Result<(), FileError> {
         if self.others_can_write() {
-            return Err(denied("other users can write to it", "run `chmod 600` on it"));
+            let hint = format!("run `chmod 600 {}`", path.display());
+            return Err(denied("other users can write to it", &hint));
         }
         if self.others_can_read() && self.owner == Owner::User {
-            return Err(denied("other users can read it", "run `chmod 600` on it, and change the token"));
+            let hint = format!(
+                "run `chmod 600 {}`, and change the token, because others may have read it",
+                path.display()
+            );
+            return Err(denied("other users can read it", &hint));
         }
         Ok(())
     }
@@ -420,8 +427,8 @@ mod tests {
             (Other, 0o606, false, false),
         ] {
             let access = Access { owner, mode: 0o100_000 | mode };
-            assert_eq!(access.allows_programs().is_ok(), programs, "{mode:o}");
-            assert_eq!(access.allows_token().is_ok(), token, "{mode:o}");
+            assert_eq!(access.allows_programs(Path::new("a")).is_ok(), programs, "{mode:o}");
+            assert_eq!(access.allows_token(Path::new("a")).is_ok(), token, "{mode:o}");
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  A file in the home of `build`:
+  A file in the home directory on `build`:
     remex cat build:notes.txt
   Two files one after the other, one of them here:
     remex cat notes.txt gpu:notes.txt

@@ -44,7 +44,7 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  A file to the home on `build`:
+  A file to the home directory on `build`:
     remex cp notes.txt build:
   A tree, and what is in a tree:
     remex cp site build:site-copy
@@ -54,6 +54,6 @@ Examples:
   See first what it would do:
     remex cp --dry-run site notes.txt build:
 
-Relative paths elsewhere are relative to the home there. A local name with a colon is written ./a:b.
-Permissions, symbolic links and times are kept, as with `cp -a`, which is understood. What is there already with the same size and time is skipped.
-After an interruption or a failure, the same command goes on where it stopped: a tree has a file `.remex-part` in it until it is complete, and a large file gathers in `.NAME.remex-part`.";
+Relative remote paths start at the home directory on that host. A local name with a colon is written ./a:b.
+Permissions, symbolic links and times are kept, as with `cp -a` (`-a` is accepted and has no effect). Files that already exist with the same size and time are skipped.
+After an interruption or a failure, the same command continues where it stopped: a tree contains a file `.remex-part` until it is complete, and a large file is collected in `.NAME.remex-part`.";

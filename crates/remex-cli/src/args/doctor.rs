@@ -18,7 +18,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PATH", requires = "on")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Check this machine, ignoring `--on` and REMEX_ON
+    /// Check this machine, ignoring REMEX_ON
     #[arg(long)]
     pub(crate) here: bool,
 

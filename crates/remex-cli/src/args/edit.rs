@@ -21,5 +21,5 @@ Examples:
   In another one, for once:
     EDITOR='sed -i s/old/new/' remex edit build:notes.txt
 
-The file is written in one step, if it was changed and nobody else changed it meanwhile;
-otherwise your version is kept here, and you are told where.";
+The file is written in one step, if you changed it and it was not changed on the host in the meantime;
+otherwise your version is kept on this machine, and a message says where.";

@@ -32,12 +32,12 @@ Examples:
 pub(crate) const GENERAL: &str = "\
 Exit codes:
   0    success
-  1    it failed, or a check found a problem
-  2    usage error
+  1    the command failed, or a check found a problem
+  2    usage error, or an error in the environments file
   3    process, environment or file not found
   4    cannot connect, or the connection was lost for good
   124  `run --timeout` ended the command, or `wait --timeout` gave up
-  125  `run`, `shell`, `attach` or `wait` failed; lower codes are those of the command
+  125  `run`, `shell`, `attach` or `wait` could not do its work (2 for a usage or configuration error); lower codes are those of the command
   126  the program is not executable
   127  the program was not found
   141  broken pipe: the reader of the output exited
@@ -46,17 +46,17 @@ Exit codes:
 Environment variables:
   REMEX_ON  the environment or address to use without `--on` or `--here`, and for `:path`; takes precedence over `remex env default`
   REMEX_ESCAPE  the escape character, if `--escape` is not given; `~` by default
-  REMEX_URL, CODEX_EXEC_SERVER_URL  the address of a server, if there is no environments file
+  REMEX_URL, CODEX_EXEC_SERVER_URL  define the environment `remote` at this address if there is no environments file; select it with `--on remote`
   REMEX_LOG  the log filter of `remex serve`
   XDG_CONFIG_HOME  the directory of `remex/environments.toml`; `~/.config` by default
-  XDG_RUNTIME_DIR  the directory for the socket of your local remex server; `/tmp/remex-UID` by default
+  XDG_RUNTIME_DIR  the directory of `remex/own.sock`, the socket of your local remex server
   VISUAL, EDITOR  the editor for `remex edit`; VISUAL takes precedence
   NO_COLOR  disables colours if not empty
 
 Files:
   ~/.config/remex/environments.toml  your environments; see remex-env(1)
-  $XDG_RUNTIME_DIR/remex/own.sock  the socket of your local remex server
-  $XDG_RUNTIME_DIR/remex/own.log  its log";
+  $XDG_RUNTIME_DIR/remex/own.sock  the socket of your local remex server (`/tmp/remex-UID/own.sock` if XDG_RUNTIME_DIR is not set)
+  $XDG_RUNTIME_DIR/remex/own.log  its log, in the same directory";
 
 /// A man page.
 pub(crate) struct Page {

@@ -31,12 +31,13 @@ pub(crate) struct Flags {
     #[arg(short, long)]
     pub(crate) detach: bool,
 
-    /// Name the process for `remex ps` and other commands, with `--detach` or `--on`; the name of an exited process is
-    /// reused
+    /// Name the process for `remex ps` and other commands, with `--detach` or `--on`; a name can be used again once its
+    /// process has exited
     #[arg(long, value_parser = process_name)]
     pub(crate) name: Option<String>,
 
-    /// The working directory, relative to the server's; `~` is the home directory on that host
+    /// The working directory; a relative path starts at the server's working directory, `~` at the home directory on
+    /// that host
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
 
@@ -44,7 +45,7 @@ pub(crate) struct Flags {
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
 
-    /// End it and everything it started after this time, such as `30s` or `5m`; the exit code is then 124
+    /// End the command and everything it started after this time, such as `30s` or `5m`; the exit code is then 124
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 
@@ -66,7 +67,7 @@ Examples:
   With a timeout, a working directory and a variable:
     remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
 
-The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when it is not executable or not found, and 125 when remex itself failed.
+The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when it is not executable or not found, 2 after a usage or configuration error, and 125 when remex could not do its work.
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.
 Processes that it leaves behind are ended when it exits; use `--detach` to keep something running.";
 

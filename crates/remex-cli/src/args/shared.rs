@@ -34,8 +34,8 @@ pub(crate) struct On {
     #[arg(long, value_name = "PATH", requires = "on")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Use this machine, ignoring `--on`, REMEX_ON and `remex env default`
-    // Does not conflict with `--on`, because clap treats REMEX_ON like the option.
+    /// Use this machine, ignoring REMEX_ON and `remex env default`
+    // `args::parse` rejects it beside `--on`: clap would treat REMEX_ON like the option.
     #[arg(long)]
     pub(crate) here: bool,
 }

@@ -18,7 +18,8 @@ pub(crate) struct Flags {
     #[arg(long, value_parser = process_name)]
     pub(crate) name: Option<String>,
 
-    /// The working directory, relative to the server's; `~` is the home directory on that host
+    /// The working directory; a relative path starts at the server's working directory, `~` at the home directory on
+    /// that host
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
 

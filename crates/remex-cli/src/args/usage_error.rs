@@ -16,7 +16,10 @@ use strsim::osa_distance;
 
 use crate::{
     args::Arguments,
-    render::failure::{Failure, InvalidArg},
+    render::{
+        failure::{Failure, InvalidArg},
+        text,
+    },
 };
 
 /// The exit code for an invalid command line.
@@ -61,7 +64,12 @@ pub(crate) fn report(error: &Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
     }
-    explain(error).print();
+    print(&explain(error))
+}
+
+/// Prints why a command line cannot be used, and returns the exit code.
+pub(super) fn print(failure: &Failure) -> ExitCode {
+    failure.print();
     ExitCode::from(USAGE)
 }
 
@@ -102,6 +110,15 @@ fn explain(error: &Error) -> Failure {
                 words(ContextKind::InvalidArg).into_iter().map(|word| format!("`{word}`")).collect();
             let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
             let usage = usage.trim().trim_start_matches("Usage: ").to_owned();
+            if command == "remex cp"
+                && missing == ["`<SRC>...`"]
+                && let Some(source) = typed_words().into_iter().rfind(|word| !word.starts_with('-'))
+            {
+                return Failure::usage(
+                    format!("missing `<DST>`: where to copy `{}`", text::plain(&source)),
+                    format!("type `remex cp {} DST`; {help}", text::quoted(&source)),
+                );
+            }
             let all = if command == "remex env test" { " or `remex env test --all`" } else { "" };
             Failure::usage(
                 format!("missing {}", missing.join(" and ")),
@@ -189,7 +206,12 @@ fn command_line(error: &Error) -> String {
     };
     let words: Vec<_> =
         usage.split_whitespace().skip_while(|word| *word != "remex").take_while(is_name).collect();
-    if words.is_empty() { typed_command(std::env::args().skip(1)) } else { words.join(" ") }
+    if words.is_empty() { typed_command(typed_words().into_iter()) } else { words.join(" ") }
+}
+
+/// Returns the words after the name of this program.
+fn typed_words() -> Vec<String> {
+    std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// Returns the command that was typed, for errors that do not contain it.

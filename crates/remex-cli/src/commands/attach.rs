@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::Outcome;
 use crate::{
     args::attach::Flags,
-    console::{Console, Ending, Interrupts, ShownProcess, WhenEnded, interrupt, say, terminal},
+    console::{Console, Ending, Interrupts, ShownProcess, TIMED_OUT, WhenEnded, interrupt, say, terminal},
     remote::{
         endpoint::{DefaultEndpoint, EndpointKind},
         processes::Processes,
@@ -76,6 +76,7 @@ async fn console(
         when_ended: WhenEnded::Leave,
         escape: flags.escape.escape,
         endpoint,
+        timeout_notice: TIMED_OUT.to_owned(),
         interrupts: if flags.read_only { Interrupts::Leave } else { Interrupts::Pass },
     };
     Ok((console, row.name.clone(), redraw))

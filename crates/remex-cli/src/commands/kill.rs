@@ -9,7 +9,7 @@ use crate::{
     args::kill::Flags,
     remote::{
         endpoint::DefaultEndpoint,
-        processes::{Processes, Row},
+        processes::{Action, Processes, Row},
     },
     render::{failure::Failure, print, text::plain},
 };
@@ -26,7 +26,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
     let (mut failed, mut said) = (None::<Failure>, Ok(()));
-    for row in processes.find_confirmed(&flags.names, "kill").await? {
+    for row in processes.find_confirmed(&flags.names, Action::Kill).await? {
         match end(&processes, row, mode).await {
             // Continue with the others even if stdout is closed.
             Ok(done) => said = said.and_then(|()| print::out(format!("{done}\n"))),
@@ -97,7 +97,7 @@ async fn end(processes: &Processes, row: &Row, mode: KillMode) -> Result<String,
                     "look for it on that host; it removed the tag of the server, as a hostile program may",
                 ));
             }
-            Ok(format!("ended {name}{}", pids(&row.entry.living_pids)))
+            Ok(format!("ended `{name}`{}", pids(&row.entry.living_pids)))
         }
         _ => Err(Failure::new(format!("cannot kill `{name}`"), "see `remex ps`")
             .because(format!("it has exited ({outcome})"))),

@@ -1,4 +1,4 @@
-//! `remex proxy`: connects standard input and output to the user's remex server.
+//! `remex proxy`: connects standard input and output to the user's local remex server.
 
 use tokio::{
     io::{self, AsyncWriteExt as _, BufReader},
@@ -36,7 +36,7 @@ pub(crate) async fn run(_flags: &Flags) -> Outcome {
     let passed = tokio::select! {
         passed = &mut back => {
             passed.map_err(|error| Failure::io("pass messages on", &error))?;
-            return Err(Failure::of(Kind::Unreachable, "your remex server closed the connection", "connect again"));
+            return Err(Failure::of(Kind::Unreachable, "your local remex server closed the connection", "connect again"));
         }
         passed = &mut forth => match passed {
             Ok(()) => back.await,

@@ -9,7 +9,7 @@ use crate::{
     args::rm::{Flags, Prune},
     remote::{
         endpoint::DefaultEndpoint,
-        processes::{Processes, Row},
+        processes::{Action, Processes, Row},
         user_server,
     },
     render::{
@@ -26,7 +26,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let endpoint = flags.on.endpoint(DefaultEndpoint::RunningUserServer).await?;
     let client = endpoint.connect(|_| {}).await?;
     let processes = Processes::list(&client).await?;
-    let rows = processes.find_confirmed(&flags.names, "remove").await?;
+    let rows = processes.find_confirmed(&flags.names, Action::Remove).await?;
     if let Some(row) = rows.iter().find(|row| row.entry.state != State::Closed) {
         let name = plain(&row.name);
         let why =
@@ -67,7 +67,8 @@ async fn remove(processes: &Processes, rows: &[&Row]) -> Result<(), Failure> {
     for row in rows {
         processes.forget(row).await?;
         sessions.insert(row.entry.session_id.as_str());
-        said = said.and_then(|()| print::out(format!("removed `{}` ({})\n", plain(&row.name), row.state())));
+        said = said
+            .and_then(|()| print::out(format!("removed `{}` ({})\n", plain(&row.name), row.exit_clause())));
     }
     processes.end_empty(&sessions).await?;
     said

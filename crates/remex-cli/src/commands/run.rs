@@ -1,6 +1,6 @@
 //! `remex run`: runs a command on this machine or a remote host as if it were local.
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::{ffi::OsString, io::IsTerminal as _, time::Duration};
 
 use remex_client::{
     Options, Session,
@@ -11,12 +11,12 @@ use super::Outcome;
 use crate::{
     args::run::Flags,
     commands::launch::{Launch, Launched, RunMode},
-    console::{Console, Ending, Interrupts, ShownProcess, WhenEnded, escape, say},
+    console::{Console, Ending, Interrupts, ShownProcess, TIMED_OUT, WhenEnded, escape, say},
     remote::{
         endpoint::{self, DefaultEndpoint, Endpoint, EndpointKind},
         reconnect,
     },
-    render::{failure::Failure, print},
+    render::{failure::Failure, print, text::plain},
 };
 
 pub(crate) async fn run(flags: &Flags) -> Outcome {
@@ -47,6 +47,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         name: flags.name.clone(),
         mode: if flags.detach { RunMode::Background } else { RunMode::Foreground },
     };
+    let timeout_notice = timeout_notice(&flags.command, flags.timeout);
     let launched = launch.start().await?;
     if flags.detach {
         return leave(&endpoint, launched).await;
@@ -56,17 +57,29 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         forward,
         when_ended: WhenEnded::End,
         escape: flags.escape.escape,
+        timeout_notice,
     };
     show(&endpoint, launched, shown).await
 }
 
+/// Returns the notice for a command that `--timeout` ends.
+fn timeout_notice(command: &[OsString], timeout: Option<Duration>) -> String {
+    let program = command.first().map(|program| plain(&program.to_string_lossy())).unwrap_or_default();
+    match timeout {
+        Some(limit) => format!("ended `{program}` after {limit:?} (`--timeout`)"),
+        None => TIMED_OUT.to_owned(),
+    }
+}
+
 /// How a started command is attached to the console.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ConsoleOptions {
     pub(super) terminal: bool,
     pub(super) forward: bool,
     pub(super) when_ended: WhenEnded,
     pub(super) escape: escape::Character,
+    /// The notice if the timeout of the command ends it.
+    pub(super) timeout_notice: String,
 }
 
 /// Shows a command until it exits or is detached, and ends or keeps its session.
@@ -86,6 +99,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
         },
         when_ended: shown.when_ended,
         interrupts: Interrupts::Pass,
+        timeout_notice: shown.timeout_notice,
         escape: shown.escape,
         endpoint: endpoint.kind,
     };

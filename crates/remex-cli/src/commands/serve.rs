@@ -16,7 +16,7 @@ use std::{
 
 use remex::server_config::ServerConfig;
 use remex_rpc::{
-    Inherited, ListenAddress, Listener,
+    AddressError, Inherited, ListenAddress, Listener,
     tls::{ServerFiles, ServerTls},
 };
 use remex_server::{AuditConfig, Auth, Config, MetricsAccess, Server};
@@ -275,7 +275,15 @@ fn plan(config: ServerConfig, inherited: Vec<Inherited>) -> Result<Plan, Failure
 fn addresses(config: &ServerConfig) -> Result<Vec<ListenAddress>, Failure> {
     let named = config.listen.iter().filter(|url| *url != SYSTEMD);
     let addresses = named.map(|url| ListenAddress::from_str(url)).collect::<Result<_, _>>();
-    addresses.map_err(|error| Failure::usage(error.message(), error.hint()))
+    addresses.map_err(|error: AddressError| {
+        let hint = match error {
+            AddressError::Unsupported(_) => {
+                "use `ws://IP:PORT`, `wss://IP:PORT`, `unix:///path`, `stdio` or `systemd`"
+            }
+            _ => error.hint(),
+        };
+        Failure::usage(error.message(), hint)
+    })
 }
 
 fn server_config(config: &ServerConfig, auth: Auth) -> Config {

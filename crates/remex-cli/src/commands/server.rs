@@ -1,4 +1,4 @@
-//! `remex server`: the status of the user's remex server, and stopping it.
+//! `remex server`: the status of the user's local remex server, and stopping it.
 
 use std::{io, os::fd::OwnedFd, time::Duration};
 
@@ -98,27 +98,30 @@ async fn stop(flags: &Stop) -> Outcome {
     if !running.is_empty() && !flags.force {
         let names = running.join(", ");
         if !confirm::is_possible() {
-            return Err(Failure::new("cannot stop your remex server", "add `--force` to end them")
-                .because(format!("{names} would end with it")));
-        }
-        if !confirm::ask(&format!("{names} will end with your remex server; stop it?")).await {
             return Err(Failure::new(
-                "your remex server was not stopped",
+                "cannot stop your local remex server",
+                "add `--force` to stop it anyway",
+            )
+            .because(format!("{names} would end with it")));
+        }
+        if !confirm::ask(&format!("{names} will end with your local remex server; stop it?")).await {
+            return Err(Failure::new(
+                "your local remex server was not stopped",
                 "add `--force` to skip the question",
             ));
         }
     }
-    let trouble = |error: io::Error| Failure::io("stop your remex server", &error);
+    let trouble = |error: io::Error| Failure::io("stop your local remex server", &error);
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| trouble(error.into()))?;
     pidfd_send_signal(&process, Signal::TERM).map_err(|error| trouble(error.into()))?;
     let ended = tokio::task::spawn_blocking(move || exits(&process)).await;
     if !ended.is_ok_and(|ended| ended) {
         return Err(Failure::new(
-            format!("your remex server (pid {}) does not exit", pid.as_raw_nonzero()),
+            format!("your local remex server (pid {}) does not exit", pid.as_raw_nonzero()),
             "look for a process blocked in the kernel",
         ));
     }
-    print::out(format!("stopped your remex server (pid {})\n", pid.as_raw_nonzero()))?;
+    print::out(format!("stopped your local remex server (pid {})\n", pid.as_raw_nonzero()))?;
     for name in running {
         print::out(format!("ended {name}\n"))?;
     }

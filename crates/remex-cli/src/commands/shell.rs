@@ -9,7 +9,7 @@ use super::{
 use crate::{
     args::shell::Flags,
     commands::launch::{Launch, RunMode},
-    console::WhenEnded,
+    console::{TIMED_OUT, WhenEnded},
     remote::endpoint::{DefaultEndpoint, EndpointKind},
 };
 
@@ -43,6 +43,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         forward: true,
         when_ended: WhenEnded::Leave,
         escape: flags.escape.escape,
+        timeout_notice: TIMED_OUT.to_owned(),
     };
     show(&endpoint, launched, shown).await
 }

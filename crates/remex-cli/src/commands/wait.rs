@@ -15,7 +15,7 @@ use crate::{
         processes::{Processes, Row},
         reconnect,
     },
-    render::{failure::Failure, print},
+    render::{failure::Failure, print, text::plain},
 };
 
 /// The exit code after the timeout.
@@ -63,7 +63,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         })?;
     } else if code == TIMED_OUT {
         for (row, _) in ended.iter().filter(|(_, end)| end.is_none()) {
-            print::note(format!("`{}` is still running", crate::render::text::plain(&row.name)));
+            print::note(format!("gave up after {limit:?}: `{}` is still running", plain(&row.name)));
         }
     }
     let _ = client.end().await;

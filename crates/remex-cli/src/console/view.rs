@@ -61,11 +61,16 @@ pub(crate) struct Console {
     pub(crate) stay: Option<String>,
     pub(crate) when_ended: WhenEnded,
     pub(crate) interrupts: Interrupts,
+    /// The notice if the timeout of the process ends it.
+    pub(crate) timeout_notice: String,
     /// The escape character.
     pub(crate) escape: Character,
     /// The kind of its server: the exit of the user's own server is detected sooner.
     pub(crate) endpoint: EndpointKind,
 }
+
+/// The notice for a process whose timeout is unknown.
+pub(crate) const TIMED_OUT: &str = "the command was ended by its timeout";
 
 /// The effect of Ctrl-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +190,9 @@ impl Console {
                 ConsoleEvent::Event(Ok(Some(Event::Exited(exit)))) => {
                     if exit.cause == Some(ExitCause::Terminated) && !presses.killed {
                         say(raw, "the command was terminated by its server or by another client");
+                    }
+                    if exit.cause == Some(ExitCause::Timeout) {
+                        say(raw, &self.timeout_notice);
                     }
                     return match output.finish(&mut signals.interrupt).await {
                         None => Ok(Ending::Exited(code(exit.code, exit.cause))),

@@ -15,7 +15,7 @@ use std::{
 
 use remex::{
     Local,
-    environments::{Configured, Source, Warning, configured, token},
+    environments::{self, Configured, Source, Warning, configured, token},
 };
 use remex_client::{
     Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target,
@@ -46,6 +46,9 @@ const SSH_FAILED: &str = "exit code 255";
 
 /// The exit status of a remote shell that does not find the command.
 const NO_SUCH_COMMAND: &str = "exit code 127";
+
+/// What to do about a token file that cannot be read.
+const NO_TOKEN_FILE: &str = "check the path, or create a file that contains only the token";
 
 /// The client name that this program sends to servers.
 pub(crate) const CLIENT_NAME: &str = "remex-cli";
@@ -153,7 +156,7 @@ impl Endpoint {
         let token = token(path).map_err(|error| {
             Failure::bare(Kind::Usage, format!("cannot use the token file `{}`", path.display()))
                 .because(error.message)
-                .with_hint(error.hint.as_deref().unwrap_or("use your own file that contains only the token"))
+                .with_hint(error.hint.as_deref().unwrap_or(NO_TOKEN_FILE))
         })?;
         let mut endpoint = Self::named_with(word, TokenFrom::Elsewhere)?;
         let Target::WebSocket(socket) = &mut endpoint.target else {
@@ -182,7 +185,9 @@ impl Endpoint {
         let environments = configured_environments()?;
         let id = Id::new(word).map_err(|_| {
             let what = format!("`{word}` is neither the name of an environment nor an address");
-            let hint = if word.contains(':') {
+            let hint = if let Some(corrected) = ssh::with_slashes(word) {
+                format!("write `{corrected}`")
+            } else if word.contains(':') {
                 format!("write `ws://{word}` for a server, or a name from `remex env list`")
             } else {
                 format!(
@@ -266,7 +271,9 @@ impl Endpoint {
             match user_server::find().await {
                 Ok(user_server::ServerStatus::Died) => return user_server_lost(user_server::DIED),
                 Ok(user_server::ServerStatus::Nothing) => {
-                    return user_server_lost("your remex server was stopped, and its processes were ended");
+                    return user_server_lost(
+                        "your local remex server was stopped, and its processes were ended",
+                    );
                 }
                 // It is exiting, a new one is already running, or the connection was lost for another reason.
                 Ok(user_server::ServerStatus::Running(_)) | Err(_) => {
@@ -283,7 +290,7 @@ impl Endpoint {
     pub(crate) fn explain(kind: EndpointKind, failure: Failure) -> Failure {
         match failure.loss() {
             Some(SessionLost::Forgotten { .. }) if kind == EndpointKind::UserServer => user_server_lost(
-                "your remex server is a new one: the one before died or was stopped, and the processes that it ran were \
+                "your local remex server is a new one: the one before died or was stopped, and the processes that it ran were \
                  ended",
             ),
             _ => failure,
@@ -420,8 +427,19 @@ pub(crate) fn is_environment(word: &str) -> bool {
 }
 
 fn configured_environments() -> Result<Configured, Failure> {
-    configured(|name| std::env::var_os(name))
-        .map_err(|error| Failure::bare(Kind::Usage, error.message()).with_hint_if_known(error.hint()))
+    configured(|name| std::env::var_os(name)).map_err(|error| unusable(Kind::Usage, &error))
+}
+
+/// Explains why the environments cannot be used; several errors in the file are printed one by one.
+pub(crate) fn unusable(kind: Kind, error: &environments::Error) -> Failure {
+    let environments::Error::Invalid(errors) = error else {
+        return Failure::bare(kind, error.message()).with_hint_if_known(error.hint());
+    };
+    let failures =
+        errors.0.iter().map(|error| Failure::bare(kind, error.message()).with_hint_if_known(error.hint()));
+    failures
+        .reduce(Failure::and)
+        .unwrap_or_else(|| Failure::bare(kind, error.message()).with_hint_if_known(error.hint()))
 }
 
 /// Prints warnings, each one once.

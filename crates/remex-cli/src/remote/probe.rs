@@ -191,7 +191,7 @@ impl Checks<'_> {
         .await;
         self.run_check(check("http", "install remex on that host to make requests from there"), http(client))
             .await;
-        self.run_check(check("clock", "check the clocks of both machines"), clock(client)).await;
+        self.run_check(check("clock offset", "check the clocks of both machines"), clock(client)).await;
     }
 
     async fn run_check(&mut self, check: Check, outcome: impl Future<Output = CheckOutcome>) {
@@ -337,7 +337,7 @@ async fn clock(client: &Client) -> CheckOutcome {
     let apart = Duration::from_millis(started.started_at_ms.abs_diff(middle));
     let direction = if started.started_at_ms > middle { "ahead" } else { "behind" };
     if apart <= CLOCK_TOLERANCE + uncertain {
-        return works(format!("no more than {} apart", short(apart.max(uncertain))));
+        return works(format!("at most {} from this machine's clock", short(apart.max(uncertain))));
     }
     Ok(CheckResult {
         verdict: Verdict::Warning,

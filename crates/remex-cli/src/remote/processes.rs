@@ -86,6 +86,19 @@ impl Row {
         }
     }
 
+    /// Describes the exit in a clause: `it exited with code 3`, `it was ended by SIGKILL`.
+    pub(crate) fn exit_clause(&self) -> String {
+        let entry = &self.entry;
+        match (entry.cause, &entry.signal) {
+            (Some(ExitCause::Timeout), _) => "it was ended by its timeout".to_owned(),
+            (Some(ExitCause::IdleTimeout), _) => "it was ended by its idle timeout".to_owned(),
+            (Some(ExitCause::OutOfMemory), _) => "it was ended because memory ran out".to_owned(),
+            (Some(ExitCause::ServerLost), _) => "it was ended with its server".to_owned(),
+            (_, Some(signal)) => format!("it was ended by {}", plain(signal)),
+            _ => format!("it exited with code {}", entry.exit_code.unwrap_or_default()),
+        }
+    }
+
     /// Returns how long it has been running, or ran.
     pub(crate) fn age(&self, now_ms: u64) -> Duration {
         let until = self.entry.ended_at_ms.unwrap_or(now_ms);
@@ -140,6 +153,29 @@ impl MatchRank {
     }
 }
 
+/// An irreversible action on processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Kill,
+    Remove,
+}
+
+impl Action {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Remove => "remove",
+        }
+    }
+
+    fn not_done(self) -> &'static str {
+        match self {
+            Self::Kill => "nothing was killed",
+            Self::Remove => "nothing was removed",
+        }
+    }
+}
+
 /// How a word matches a process, best first: its own name counts more than that of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum MatchRank {
@@ -190,8 +226,20 @@ impl Processes {
 
     /// Finds several processes for an irreversible action: by full name, or by prefix after a confirmation.
     ///
-    /// `verb` is the action, such as `kill`. Duplicates are removed.
-    pub(crate) async fn find_confirmed(&self, words: &[String], verb: &str) -> Result<Vec<&Row>, Failure> {
+    /// Duplicates are removed.
+    pub(crate) async fn find_confirmed(
+        &self,
+        words: &[String],
+        action: Action,
+    ) -> Result<Vec<&Row>, Failure> {
+        let found = self.find_or_ask(words, action.verb()).await;
+        found.map_err(|failure| match words {
+            [_] => failure,
+            _ => failure.with_clause(action.not_done()),
+        })
+    }
+
+    async fn find_or_ask(&self, words: &[String], verb: &str) -> Result<Vec<&Row>, Failure> {
         let mut rows = self.find_all(words)?;
         for (row, word) in rows.iter().zip(words) {
             if row.match_rank(word).is_some_and(MatchRank::is_full) {

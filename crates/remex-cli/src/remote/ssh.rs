@@ -46,14 +46,33 @@ pub(crate) fn target(address: &str) -> Result<Target, Failure> {
             .because(why)
         })?)),
         None => Target::parse(address).map_err(|error| match error {
-            Error::Address { address: shown, .. } if !is_known(address) => Failure::usage(
-                format!("cannot use `{shown}` as a server"),
-                "use `ssh://user@host` for an ssh host, or `ws://host:port`, `wss://host:port` or `unix:///path` for a \
-                 server",
-            )
-            .because("not a server address"),
+            Error::Address { address: shown, .. } if !is_known(address) => {
+                let hint = match with_slashes(&shown) {
+                    Some(corrected) => format!("write `{corrected}`"),
+                    None => {
+                        "use `ssh://user@host` for an ssh host, or `ws://host:port`, `wss://host:port` or \
+                             `unix:///path` for a server"
+                            .to_owned()
+                    }
+                };
+                Failure::usage(format!("cannot use `{shown}` as a server"), hint)
+                    .because("not a server address")
+            }
             error => error.into(),
         }),
+    }
+}
+
+/// Corrects an address whose scheme is not followed by `//`, such as `ws:/host`.
+pub(crate) fn with_slashes(address: &str) -> Option<String> {
+    let (scheme, rest) = address.split_once(':')?;
+    let host = rest.trim_start_matches('/');
+    match scheme {
+        _ if rest.starts_with("//") || host.is_empty() => None,
+        "ws" if !host.contains(':') => Some(format!("ws://{host}:PORT")),
+        "ws" | "ssh" => Some(format!("{scheme}://{host}")),
+        "unix" => Some(format!("unix:///{host}")),
+        _ => None,
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) enum ServerStatus {
 }
 
 /// Explains a stale socket.
-pub(crate) const DIED: &str = "your remex server died: it was killed, it crashed, or the machine restarted; its watchdog \
+pub(crate) const DIED: &str = "your local remex server died: it was killed, it crashed, or the machine restarted; its watchdog \
                                ended the processes that it ran";
 
 /// Returns whether the server is running.
@@ -121,7 +121,7 @@ pub(crate) async fn not_running() -> Failure {
         ),
         Ok(_) => Failure::of(
             Kind::NotFound,
-            "your remex server is not running",
+            "your local remex server is not running",
             "start a background process with `remex run --detach -- COMMAND`, or choose another server with `--on`",
         ),
         Err(failure) => failure,
@@ -136,7 +136,7 @@ pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
     let peer = UnixStream::connect(&socket.path)
         .await
         .and_then(|connection| Ok(rustix::net::sockopt::socket_peercred(&connection)?))
-        .map_err(|error| Failure::io("find the process of your remex server", &error))?;
+        .map_err(|error| Failure::io("find the process of your local remex server", &error))?;
     let line = fs::read(format!("/proc/{}/cmdline", peer.pid.as_raw_nonzero())).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
     let is_server = words.nth(1).is_some_and(|word| word == b"serve" || word == b"exec-server");
@@ -145,7 +145,7 @@ pub(crate) async fn process(socket: &Socket) -> Result<Pid, Failure> {
     }
     Err(Failure::of(
         Kind::Failed,
-        "cannot find the process of your remex server",
+        "cannot find the process of your local remex server",
         "stop its unit, such as with `systemctl --user stop remex.service`",
     )
     .because("its socket was created by systemd or another program"))
@@ -160,7 +160,7 @@ pub(crate) async fn not_answering(socket: &Socket, error: Error) -> Failure {
             let pid = pid.as_raw_nonzero();
             Failure::of(
                 Kind::Unreachable,
-                format!("your remex server (pid {pid}) does not respond"),
+                format!("your local remex server (pid {pid}) does not respond"),
                 format!(
                     "if it is suspended, `kill -CONT {pid}` resumes it; `kill -KILL {pid}` ends it and everything \
                      that runs on it"
@@ -170,7 +170,7 @@ pub(crate) async fn not_answering(socket: &Socket, error: Error) -> Failure {
         }
         Err(_) => Failure::of(
             Kind::Unreachable,
-            format!("your remex server at `{}` does not respond", socket.path.display()),
+            format!("your local remex server at `{}` does not respond", socket.path.display()),
             "try again; if that does not help, restart its unit or kill its process",
         )
         .because(why),
@@ -188,7 +188,7 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
     let lock = socket.clone();
     let held = tokio::task::spawn_blocking(move || self::lock(&lock)).await;
     let _held = held.map_err(|error| {
-        Failure::new("cannot start your remex server", "try again").because(error.to_string())
+        Failure::new("cannot start your local remex server", "try again").because(error.to_string())
     })??;
     let found = probe(socket.clone()).await?;
     if let ServerStatus::Died = found {
@@ -198,7 +198,7 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
         let starting = socket.clone();
         let started = tokio::task::spawn_blocking(move || start(&starting)).await;
         started.map_err(|error| {
-            Failure::new("cannot start your remex server", "try again").because(error.to_string())
+            Failure::new("cannot start your local remex server", "try again").because(error.to_string())
         })??;
     }
     Ok(socket)
@@ -210,12 +210,13 @@ async fn probe(socket: Socket) -> Result<ServerStatus, Failure> {
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound => Ok(ServerStatus::Nothing),
             io::ErrorKind::ConnectionRefused => Ok(ServerStatus::Died),
-            io::ErrorKind::InvalidInput => {
-                Err(Failure::new("cannot use your remex server", "set XDG_RUNTIME_DIR to a shorter path")
-                    .because(format!("its socket path is too long: `{}`", socket.path.display())))
-            }
+            io::ErrorKind::InvalidInput => Err(Failure::new(
+                "cannot use your local remex server",
+                "set XDG_RUNTIME_DIR to a shorter path",
+            )
+            .because(format!("its socket path is too long: `{}`", socket.path.display()))),
             _ => {
-                let action = format!("connect to your remex server at `{}`", socket.path.display());
+                let action = format!("connect to your local remex server at `{}`", socket.path.display());
                 Err(Failure::io(&action, &error))
             }
         },
@@ -235,7 +236,7 @@ fn lock(socket: &Socket) -> Result<File, Failure> {
 
 fn start(socket: &Socket) -> Result<(), Failure> {
     let log = socket.log();
-    let trouble = |error: &io::Error| Failure::io("start your remex server", error);
+    let trouble = |error: &io::Error| Failure::io("start your local remex server", error);
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&log);
     let file = file.map_err(|error| trouble(&error))?;
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
@@ -268,6 +269,10 @@ fn start(socket: &Socket) -> Result<(), Failure> {
     }
     let said = fs::read_to_string(&log).unwrap_or_default();
     let reason = said.lines().next().unwrap_or("it logged nothing; its disk may be full");
-    Err(Failure::of(Kind::Unreachable, "your remex server did not start", format!("see `{}`", log.display()))
-        .because(reason.trim_start_matches("remex: ")))
+    Err(Failure::of(
+        Kind::Unreachable,
+        "your local remex server did not start",
+        format!("see `{}`", log.display()),
+    )
+    .because(reason.trim_start_matches("remex: ")))
 }

@@ -22,6 +22,8 @@ pub(crate) struct Failure {
     refusal: Option<ErrorKind>,
     /// Why the session is lost, if it is.
     loss: Option<SessionLost>,
+    /// A further failure, printed after this one.
+    next: Option<Box<Failure>>,
 }
 
 /// The kind of a failure, which determines the exit code.
@@ -94,7 +96,7 @@ impl Failure {
 
     /// Creates a failure without a hint.
     pub(crate) fn bare(kind: Kind, what: impl Into<String>) -> Self {
-        Self { what: what.into(), why: None, hint: None, kind, refusal: None, loss: None }
+        Self { what: what.into(), why: None, hint: None, kind, refusal: None, loss: None, next: None }
     }
 
     /// Creates the failure of a command that a signal ended; prints nothing.
@@ -119,6 +121,23 @@ impl Failure {
     /// Creates the failure of a thread that the host has no room for.
     pub(crate) fn no_thread(purpose: &str, error: &io::Error) -> Self {
         Self::new(format!("cannot start the thread that {purpose}"), NO_ROOM).because(error.to_string())
+    }
+
+    /// Adds a failure that is printed after this one; the kind and the exit code stay.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.next = Some(Box::new(match self.next {
+            None => other,
+            Some(next) => next.and(other),
+        }));
+        self
+    }
+
+    /// Appends a clause to the message.
+    pub(crate) fn with_clause(mut self, clause: &str) -> Self {
+        let last = self.why.as_mut().unwrap_or(&mut self.what);
+        last.push_str("; ");
+        last.push_str(clause);
+        self
     }
 
     /// Adds why it failed.
@@ -189,6 +208,9 @@ impl Failure {
         print::note(self.message());
         if let Some(hint) = &self.hint {
             print::aside(&format!("  hint: {hint}"));
+        }
+        if let Some(next) = &self.next {
+            next.print();
         }
     }
 

@@ -287,7 +287,7 @@ fn attach_has_a_program_draw_its_screen_anew_though_the_size_is_the_same() {
 }
 
 /// What is said of a server that was killed.
-const DIED: &str = "remex: your remex server died: it was killed, it crashed, or the machine restarted; its watchdog ended \
+const DIED: &str = "remex: your local remex server died: it was killed, it crashed, or the machine restarted; its watchdog ended \
                     the processes that it ran\n";
 
 /// Kills the user's own server, and waits until it and a process on it are gone.
@@ -365,7 +365,7 @@ fn who_comes_back_to_a_new_own_server_is_told_that_the_old_one_is_gone() {
     kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
     let said = said(&child.finished());
     assert_eq!(said.code, Some(4), "{said:?}");
-    let told = "remex: your remex server is a new one: the one before died or was stopped, and the processes that it ran \
+    let told = "remex: your local remex server is a new one: the one before died or was stopped, and the processes that it ran \
                 were ended\n";
     assert!(said.err.contains(told), "{said:?}");
 }

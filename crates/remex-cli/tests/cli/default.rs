@@ -44,13 +44,27 @@ fn the_flags_count_more_than_the_variable_and_that_more_than_the_default() {
         ("gpu", &["--on", "build"], &build),
         ("", &["--on", "gpu"], &gpu),
         ("", &["--on", "local"], &here),
-        ("", &["--on", "gpu", "--here"], &here),
-        ("", &["--here", "--on", "gpu"], &here),
     ] {
         assert_eq!(&runs_at(&world, variable, flags), at, "{variable} {flags:?}");
     }
     assert_eq!(world.say(&["env", "default", "--unset"]), said(0, "commands use this machine\n", ""));
     assert_eq!(runs_at(&world, "", &[]), here);
+}
+
+#[test]
+fn here_and_on_exclude_each_other_unless_a_variable_selects() {
+    let home = Home::new();
+    let refused = said(2, "", "remex: `--here` and `--on` exclude each other\n  hint: omit one of them\n");
+    for args in [
+        &["run", "--here", "--on", "gone", "--", "true"][..],
+        &["run", "--on", "gone", "--here", "--", "true"],
+        &["ps", "--here", "--on", "gone"],
+        &["doctor", "--on", "gone", "--here"],
+    ] {
+        assert_eq!(home.say(args), refused, "{args:?}");
+    }
+    let words = ["run", "--here", "--", "echo", "--on", "gone", "--here"];
+    assert_eq!(home.say(&words), said(0, "--on gone --here\n", ""));
 }
 
 #[test]
@@ -147,7 +161,7 @@ fn doctor_looks_at_this_machine_and_says_how_to_look_at_the_default() {
     assert_eq!(world.say(&["doctor"]).err, "");
     assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));
     let looked = world.say(&["doctor"]);
-    assert!(looked.out.contains("own server"), "{looked:?}");
+    assert!(looked.out.contains("local server"), "{looked:?}");
     assert_eq!(
         (looked.code, looked.err.as_str()),
         (
@@ -158,5 +172,5 @@ fn doctor_looks_at_this_machine_and_says_how_to_look_at_the_default() {
     let json = world.say(&["doctor", "--json"]);
     assert_eq!(json.err, "");
     let there = world.say(&["doctor", "--on", "build"]);
-    assert!(!there.err.contains("this machine") && !there.out.contains("own server"), "{there:?}");
+    assert!(!there.err.contains("this machine") && !there.out.contains("local server"), "{there:?}");
 }

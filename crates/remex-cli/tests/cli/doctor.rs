@@ -46,7 +46,7 @@ fn a_healthy_machine_has_nothing_wrong() {
         "terminals",
         "loopback ports",
         "runtime directory",
-        "own server",
+        "local server",
         "environments",
         "local clock",
     ] {
@@ -99,7 +99,7 @@ fn your_own_server_is_looked_at_where_it_runs() {
     let said = home.say(&["doctor"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.contains(&format!("running at {address}")), "{said:?}");
-    for name in ["handshake", "round trip", "clock", "resume"] {
+    for name in ["handshake", "round trip", "clock offset", "resume"] {
         assert!(said.out.contains(&format!("  ok       {name} ")), "{name}: {said:?}");
     }
 }

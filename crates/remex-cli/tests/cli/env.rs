@@ -136,12 +136,16 @@ fn a_change_that_would_be_wrong_is_refused_and_the_file_stays() {
     put(&home, before);
     for (args, code, why) in [
         (&["add", "dev", "ws://other:1"][..], 2, "environment `dev` already exists"),
-        (&["add", "local", "ws://other:1"], 2, "`local`: the name is reserved"),
-        (&["add", "a b", "ws://other:1"], 2, "an id may contain only ASCII letters"),
+        (&["add", "local", "ws://other:1"], 2, "cannot use `local` as a name: it is reserved"),
+        (
+            &["add", "a b", "ws://other:1"],
+            2,
+            "only ASCII letters, digits, `-` and `_` are allowed\n  hint: try `a-b`",
+        ),
         (&["add", "x", "ftp://host"], 2, "cannot use `ftp://host` as a server"),
         (&["add", "x", "ws://me:secret@host"], 2, "cannot use `ws://…@host` as a server"),
         (&["add", "x", "ws://host:1", "--token-file", "no-such-file"], 2, "no-such-file"),
-        (&["add", "x"], 2, "no address given"),
+        (&["add", "x"], 2, "missing the address of `x`"),
         (&["add", "x", "ssh://me:secret@host"], 2, "cannot use `ssh://…@host` as a server"),
         (&["add", "x", "ws://host:1", "--", "ssh", "host"], 2, "cannot be used with"),
         (&["remove", "nobody"], 3, "unknown environment `nobody`"),
@@ -157,14 +161,68 @@ fn a_change_that_would_be_wrong_is_refused_and_the_file_stays() {
 }
 
 #[test]
+fn a_file_in_place_of_the_configuration_directory_is_named() {
+    let home = Home::new();
+    let path = home.environments();
+    let directory = path.parent().unwrap();
+    fs::remove_dir_all(directory).unwrap();
+    fs::write(directory, "").unwrap();
+    let said = home.say(&["env", "add", "dev", "ws://dev:1"]);
+    let told = format!(
+        "remex: cannot save `{}`: `{}` is not a directory\n  hint: move that file away\n",
+        path.display(),
+        directory.display()
+    );
+    assert_eq!((said.code, said.err), (Some(1), told));
+}
+
+#[test]
+fn several_errors_in_the_file_have_one_hint_each() {
+    let home = Home::new();
+    put(&home, "[[environments]]\nid = 'dev'\nurl = 'ssh://me@far:2222'\n[[environments]]\nid = 'b'\n");
+    let path = home.environments().display().to_string();
+    let told = format!(
+        "remex: {path}:3: environment `dev`: cannot use `ssh://…@far:2222` as a server: not a server address\n  \
+         hint: for ssh, replace `url` with `program = \"ssh\"` and `args = [\"-p\", \"2222\", \"me@far\", \"remex\", \"proxy\"]`, \
+         or run `remex env set NAME ssh://me@far:2222`\n\
+         remex: {path}:4: environment `b`: `url` or `program` is missing\n  hint: add one of them\n"
+    );
+    let said = home.say(&["env", "list"]);
+    assert_eq!((said.code, said.err), (Some(2), told));
+}
+
+#[test]
+fn a_default_that_does_not_exist_can_be_replaced_or_ignored() {
+    let home = Home::new();
+    put(&home, "default = 'gone'\n");
+    let said = home.say(&["run", "--", "true"]);
+    assert!(
+        said.err.contains("hint: set it with `remex env default NAME`, or ignore it with `--here`"),
+        "{said:?}"
+    );
+    assert_eq!(home.say(&["run", "--here", "--", "true"]).code, Some(0));
+    assert_eq!(home.say(&["env", "default", "local"]).code, Some(0));
+    assert_eq!(home.say(&["run", "--", "true"]).code, Some(0));
+}
+
+#[test]
 fn a_test_says_in_a_moment_that_everything_works() {
     let (home, server) = (Home::new(), Server::start());
     home.add_environment("dev", server.address());
     let said = home.say(&["env", "test", "dev"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
     assert!(said.out.starts_with(&format!("dev: {}\n  ok       reachable", server.address())), "{said:?}");
-    let checks =
-        ["reachable", "handshake", "round trip", "command", "terminal", "files", "http", "clock", "resume"];
+    let checks = [
+        "reachable",
+        "handshake",
+        "round trip",
+        "command",
+        "terminal",
+        "files",
+        "http",
+        "clock offset",
+        "resume",
+    ];
     let expected: Vec<_> = checks.iter().map(|name| ((*name).to_owned(), "ok".to_owned())).collect();
     assert_eq!(verdicts(&home.say(&["env", "test", server.address(), "--json"])), expected);
 
@@ -209,7 +267,7 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
     fs::set_permissions(home.path("other.txt"), fs::Permissions::from_mode(0o644)).unwrap();
     let said = home.say(&["env", "add", "lab", server.address(), "--token-file", "other.txt"]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.err.contains("other users can read it\n  hint: run `chmod 600` on it"), "{said:?}");
+    assert!(said.err.contains("other users can read it\n  hint: run `chmod 600 "), "{said:?}");
     fs::set_permissions(home.path("other.txt"), fs::Permissions::from_mode(0o600)).unwrap();
     let said = home.say(&["ps", "--on", server.address(), "--token-file", "other.txt"]);
     assert_eq!(said.code, Some(4), "{said:?}");
@@ -372,7 +430,7 @@ fn the_token_of_a_file_is_presented_wherever_a_place_is_named() {
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
     let said = home.say(&["run", "--on", server.address(), "--token-file", "token.txt", "--", "true"]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.err.contains("other users can read it\n  hint: run `chmod 600` on it"), "{said:?}");
+    assert!(said.err.contains("other users can read it\n  hint: run `chmod 600 "), "{said:?}");
 }
 
 #[test]

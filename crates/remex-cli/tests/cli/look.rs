@@ -35,9 +35,9 @@ fn without_a_server_nothing_is_listed_and_nothing_found() {
     let listed = home.say(&["ps"]);
     assert_eq!(listed.code, Some(0));
     assert_eq!(listed.out, "NAME  STATE  PID  AGE  CPU  MEM  OUT  COMMAND\n");
-    assert_eq!(listed.err, "remex: your remex server is not running\n");
+    assert_eq!(listed.err, "remex: your local remex server is not running\n");
     assert_eq!(home.say(&["ps", "--json"]).out, "{\"version\":1,\"processes\":[]}\n");
-    let missing = "remex: your remex server is not running\n  \
+    let missing = "remex: your local remex server is not running\n  \
                    hint: start a background process with `remex run --detach -- COMMAND`, or choose another server with `--on`\n";
     for (args, code) in
         [(&["logs", "x"][..], 3), (&["kill", "x"], 3), (&["wait", "x"], 125), (&["resize", "x", "1x1"], 3)]
@@ -119,7 +119,7 @@ fn names_are_whole_or_the_beginning_of_one() {
         left.say(&["kill", "build", "nothing"]),
         ended(
             3,
-            "remex: unknown process `nothing`; known: build, builder, lint\n  \
+            "remex: unknown process `nothing`; known: build, builder, lint; nothing was killed\n  \
              hint: see `remex ps --all`; exited processes are removed after some time\n"
         )
     );
@@ -129,7 +129,10 @@ fn names_are_whole_or_the_beginning_of_one() {
     // Nor does the beginning of one, outside of a terminal.
     assert_eq!(
         left.say(&["kill", "build", "l"]),
-        ended(2, "remex: `l` is only a prefix of `lint`\n  hint: use the full name to kill it\n")
+        ended(
+            2,
+            "remex: `l` is only a prefix of `lint`; nothing was killed\n  hint: use the full name to kill it\n"
+        )
     );
     assert_eq!(out(left.say(&["ps", "-q"])), "build\nbuilder\nlint\n");
     let killed = format!("sent SIGTERM to {}\nsent SIGTERM to {}\n", pid(&left, "build"), pid(&left, "lint"));
@@ -138,7 +141,7 @@ fn names_are_whole_or_the_beginning_of_one() {
     assert_eq!(left.say(&["wait", "lint"]), ended(143, ""));
     // One that goes on does not hide that another has ended.
     let said = left.say(&["wait", "builder", "lint", "--timeout", "100ms"]);
-    assert_eq!(said, ended(124, "remex: `builder` is still running\n"));
+    assert_eq!(said, ended(124, "remex: gave up after 100ms: `builder` is still running\n"));
     assert_eq!(out(left.say(&["ps", "-q"])), "builder\n");
 }
 
@@ -194,7 +197,7 @@ fn a_tree_is_ended_with_all_that_it_started() {
     left.ready("stubborn", stubborn);
     let before = std::time::Instant::now();
     let ended_tree = out(left.say(&["kill", "stubborn", "--tree", "--grace", "300ms"]));
-    assert!(ended_tree.starts_with("ended stubborn (pids ") && ended_tree.ends_with(")\n"), "{ended_tree}");
+    assert!(ended_tree.starts_with("ended `stubborn` (pids ") && ended_tree.ends_with(")\n"), "{ended_tree}");
     assert!(before.elapsed().as_millis() >= 300);
     let listing = out(left.say(&["ps", "--all", "--json"]));
     let listing: Value = serde_json::from_str(&listing).unwrap();
@@ -206,7 +209,7 @@ fn a_tree_is_ended_with_all_that_it_started() {
     );
     left.ready("other", stubborn);
     assert!(
-        out(left.say(&["kill", "other", "--tree", "--signal", "KILL"])).starts_with("ended other (pids ")
+        out(left.say(&["kill", "other", "--tree", "--signal", "KILL"])).starts_with("ended `other` (pids ")
     );
     assert_eq!(left.say(&["wait", "other"]), ended(137, ""));
     assert_eq!(
@@ -273,7 +276,7 @@ fn what_a_process_left_behind_is_shown_and_can_be_ended() {
          `remex kill gone --tree` ends that\n"
     );
     let killed = left.say(&["kill", "gone", "--tree", "--grace", "100ms"]);
-    assert_eq!(out(killed), format!("ended gone (pids {one}, {other})\n"));
+    assert_eq!(out(killed), format!("ended `gone` (pids {one}, {other})\n"));
     assert_eq!(told.recv_timeout(PATIENCE).expect("`logs --follow` ends"), "Some(0)");
     assert_eq!(out(left.say(&["ps", "-q"])), "");
 }
@@ -285,7 +288,10 @@ fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
     left.waiting("second", "exit 4");
     assert_eq!(
         left.say(&["wait", "first", "second", "--timeout", "50ms"]),
-        ended(124, "remex: `first` is still running\nremex: `second` is still running\n")
+        ended(
+            124,
+            "remex: gave up after 50ms: `first` is still running\nremex: gave up after 50ms: `second` is still running\n"
+        )
     );
     let mut wait = left.home.remex(&["wait", "second", "first", "--json"]);
     let wait = wait.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -400,7 +406,7 @@ fn what_has_ended_is_removed_by_name_or_all_at_once() {
         ended(2, "remex: `brok` is only a prefix of `broken`\n  hint: use the full name to remove it\n")
     );
     assert_eq!(out(left.say(&["ps", "-aq"])), "build\nbroken\nother\n");
-    assert_eq!(out(left.say(&["rm", "broken"])), "removed `broken` (exit 3)\n");
+    assert_eq!(out(left.say(&["rm", "broken"])), "removed `broken` (it exited with code 3)\n");
     assert_eq!(out(left.say(&["ps", "-aq"])), "build\nother\n");
     // Its client is connected, and may still want to know about it.
     assert_eq!(left.say(&["prune"]).err, "remex: no exited processes\n");
@@ -408,7 +414,7 @@ fn what_has_ended_is_removed_by_name_or_all_at_once() {
     assert_eq!(left.say(&["run", "--detach", "--name", "mine", "--", "sh", "-c", "exit 4"]).code, Some(0));
     assert_eq!(left.say(&["wait", "mine"]), ended(4, ""));
     assert_eq!(left.say(&["logs", "--follow", "mine"]), ended(0, ""));
-    assert_eq!(out(left.say(&["prune"])), "removed `mine` (exit 4)\n");
+    assert_eq!(out(left.say(&["prune"])), "removed `mine` (it exited with code 4)\n");
     assert_eq!(out(left.say(&["ps", "-aq"])), "build\nother\n");
     let sessions = left.client.call("session/list", json!({})).unwrap();
     let names: Vec<_> =
@@ -466,7 +472,10 @@ fn what_is_named_twice_is_removed_once() {
     let left = Left::behind("night");
     left.client.shell("broken", "exit 3");
     left.client.collect("broken");
-    assert_eq!(out(left.say(&["rm", "broken", "night/broken"])), "removed `broken` (exit 3)\n");
+    assert_eq!(
+        out(left.say(&["rm", "broken", "night/broken"])),
+        "removed `broken` (it exited with code 3)\n"
+    );
 }
 
 #[test]
@@ -475,7 +484,7 @@ fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
     // How each command ends, and what it says.
     let tries: [(&[&str], i32, &str); 3] = [
         (&["kill", "bu"], 1, "cannot kill `build`: it has already exited"),
-        (&["kill", "--tree", "bu"], 0, "ended build"),
+        (&["kill", "--tree", "bu"], 0, "ended `build`"),
         (&["rm", "bu"], 0, "removed `build`"),
     ];
     for (args, code, said) in tries {
@@ -507,7 +516,7 @@ fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
     let silent = ended(
         4,
         &format!(
-            "remex: your remex server (pid {number}) does not respond: the handshake timed out after 10s\n  \
+            "remex: your local remex server (pid {number}) does not respond: the handshake timed out after 10s\n  \
              hint: if it is suspended, `kill -CONT {number}` resumes it; `kill -KILL {number}` ends it and \
              everything that runs on it\n"
         ),
@@ -539,13 +548,14 @@ fn the_own_server_is_looked_at_and_stopped() {
     let refused = home.say(&["server", "stop"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(
-        refused.err.starts_with("remex: cannot stop your remex server: `work` (pid ")
-            && refused.err.ends_with("would end with it\n  hint: add `--force` to end them\n"),
+        refused.err.starts_with("remex: cannot stop your local remex server: `work` (pid ")
+            && refused.err.ends_with("would end with it\n  hint: add `--force` to stop it anyway\n"),
         "{refused:?}"
     );
     let process = Watched::find(server).unwrap();
     let stopped = out(home.say(&["server", "stop", "--force"]));
-    let first = format!("stopped your remex server (pid {})\nended `work` (pid ", server.as_raw_nonzero());
+    let first =
+        format!("stopped your local remex server (pid {})\nended `work` (pid ", server.as_raw_nonzero());
     assert!(stopped.starts_with(&first), "{stopped}");
     assert!(process.ended_within(std::time::Duration::ZERO), "it has ended when that is said");
     assert_eq!(home.say(&["server", "status"]).code, Some(3));
@@ -561,7 +571,7 @@ fn a_runtime_directory_that_is_too_long_is_told_with_what_to_do() {
     assert_eq!(said.code, Some(125), "{said:?}");
     let socket = long.join("remex/own.sock");
     let expected = format!(
-        "remex: cannot use your remex server: its socket path is too long: `{}`\n  \
+        "remex: cannot use your local remex server: its socket path is too long: `{}`\n  \
          hint: set XDG_RUNTIME_DIR to a shorter path\n",
         socket.display()
     );

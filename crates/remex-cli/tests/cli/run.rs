@@ -86,6 +86,7 @@ fn a_mistyped_option_is_refused_instead_of_run() {
 fn a_time_limit_ends_it_with_124() {
     let said = Home::new().say(&["run", "--timeout", "100ms", "--", "sh", "-c", "echo begun; sleep 1000"]);
     assert_eq!((said.code, said.out.as_str()), (Some(124), "begun\n"));
+    assert_eq!(said.err, "remex: ended `sh` after 100ms (`--timeout`)\n");
 }
 
 #[test]

@@ -89,7 +89,10 @@ fn a_file_that_cannot_be_read_is_an_error_and_not_as_good_as_none() {
     let home = Home::new();
     let path = home.path().join(".config/remex/environments.toml");
     fs::create_dir_all(&path).unwrap();
-    assert_eq!(told(&home), format!("cannot read `{}`: it is not a regular file", path.display()));
+    assert_eq!(
+        told(&home),
+        format!("cannot read `{}`: it is not a regular file; name a regular file", path.display())
+    );
     fs::remove_dir(&path).unwrap();
     std::os::unix::fs::symlink("nowhere", &path).unwrap();
     assert!(matches!(home.configured(), Err(Error::Unreadable { .. })));
@@ -103,7 +106,8 @@ fn a_file_that_others_can_write_to_is_refused() {
         assert_eq!(
             told(&home),
             format!(
-                "cannot read `{}`: other users can write to it, and could make it run programs; run `chmod go-w` on it",
+                "cannot read `{}`: other users can write to it, and could make it run programs; run `chmod go-w {}`",
+                path.display(),
                 path.display()
             )
         );
@@ -138,8 +142,9 @@ fn a_token_file_is_read_unless_others_can() {
     assert_eq!(
         found.token_error(&found.definitions.environments[0].id).unwrap().to_string(),
         format!(
-            "{}:4: environment `dev`: cannot use the token file `{}`: other users can read it; run `chmod 600` on it, and change the token",
+            "{}:4: environment `dev`: cannot use the token file `{}`: other users can read it; run `chmod 600 {}`, and change the token, because others may have read it",
             path.display(),
+            token.display(),
             token.display()
         )
     );

@@ -149,7 +149,7 @@ fn a_listen_url_with_another_scheme_is_refused() {
     {
         let finished = finish(&["serve", "--listen", url]);
         assert_eq!(finished.code(), Some(2), "{finished:?}");
-        let expected = format!("unsupported --listen URL `{url}`\n  hint: expected `ws://IP:PORT`");
+        let expected = format!("unsupported --listen URL `{url}`\n  hint: use `ws://IP:PORT`");
         assert!(finished.stderr.contains(&expected), "{finished:?}");
         assert!(finished.stderr.contains("`stdio`"), "{finished:?}");
         assert_eq!(finished.stdout, "");

@@ -190,7 +190,7 @@ mod tests {
         );
         assert_eq!(
             read("ws://me:secret@host"),
-            "CODEX_EXEC_SERVER_URL: cannot use `ws://…@host` as a server: the host is missing, or preceded by a user name; write `ws://host:port` or `wss://host:port`"
+            "CODEX_EXEC_SERVER_URL: cannot use `ws://…@host` as a server: it contains a user name, which `ws://` does not use; write `ws://host:port` or `wss://host:port`"
         );
     }
 }

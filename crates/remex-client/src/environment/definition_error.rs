@@ -386,7 +386,7 @@ impl DefinitionErrorKind {
             Self::Token => "check it",
             Self::EmptyTokenFile { .. } => "write the token to it",
             Self::TokenFile { error, .. } => return error.hint.clone(),
-            Self::UnknownDefault { .. } => "use the id of an environment, `local` or `none`",
+            Self::UnknownDefault { .. } => "set it with `remex env default NAME`, or ignore it with `--here`",
             Self::ExcludedDefault => "make it true, or choose another default",
         };
         Some(hint.to_owned())

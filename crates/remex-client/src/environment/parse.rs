@@ -86,7 +86,7 @@ impl Definitions {
     /// let errors = Definitions::parse("default = 'dev'", Path::new("environments.toml")).unwrap_err();
     /// assert_eq!(
     ///     errors.to_string(),
-    ///     "environments.toml:1: the default environment `dev` is not defined; use the id of an environment, `local` or `none`"
+    ///     "environments.toml:1: the default environment `dev` is not defined; set it with `remex env default NAME`, or ignore it with `--here`"
     /// );
     /// ```
     pub fn parse(text: &str, file: &Path) -> Result<Draft, DefinitionErrors> {
@@ -276,6 +276,7 @@ impl<'a> Reader<'a> {
             }
             Err(error) => {
                 let (reason, hint) = reason_and_hint(error);
+                let hint = url.strip_prefix("ssh://").map_or(hint, ssh_hint);
                 self.fail(at, DefinitionErrorKind::Url { url: without_user(url), reason, hint })
             }
         }
@@ -459,6 +460,23 @@ impl<'a> Reader<'a> {
     fn line(&self, at: usize) -> usize {
         self.lines.partition_point(|start| *start <= at) + 1
     }
+}
+
+/// Says how to define an ssh host; `host` is the part of the address after `ssh://`.
+fn ssh_hint(host: &str) -> String {
+    let host = host.trim_end_matches('/');
+    let (user, address) = host.rsplit_once('@').unwrap_or(("", host));
+    // A password is not shown.
+    let user = if user.is_empty() || user.contains(':') { "" } else { &host[..=user.len()] };
+    let (name, port) = match address.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, Some(port)),
+        _ => (address, None),
+    };
+    let port_args = port.map(|port| format!("\"-p\", \"{port}\", ")).unwrap_or_default();
+    format!(
+        "for ssh, replace `url` with `program = \"ssh\"` and `args = [{port_args}\"{user}{name}\", \"remex\", \"proxy\"]`, \
+         or run `remex env set NAME ssh://{user}{address}`"
+    )
 }
 
 /// Returns whether two words differ by at most two edits, or one in short words.

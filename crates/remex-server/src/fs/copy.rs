@@ -79,7 +79,7 @@ impl CopyError {
                 ErrorKind::InvalidInput,
                 "fs/copy only supports regular files, directories, and symlinks",
             ),
-            Self::Destination => not_a_file(destination, Links::Follow),
+            Self::Destination => not_a_file(destination, Links::Follow, FileType::Unknown),
             Self::IntoItself => RpcError::new(
                 ErrorKind::InvalidInput,
                 "fs/copy cannot copy a directory to itself or one of its descendants",

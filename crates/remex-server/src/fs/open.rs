@@ -164,7 +164,7 @@ fn check(stat: &Stat, path: &Path, links: Links) -> Result<(), RpcError> {
         FileType::RegularFile => Ok(()),
         FileType::Symlink => Err(io_error(&Errno::LOOP.into(), path)),
         FileType::Socket => Err(io_error(&Errno::NXIO.into(), path)),
-        _ => Err(not_a_file(path, links)),
+        other => Err(not_a_file(path, links, other)),
     }
 }
 
@@ -205,11 +205,18 @@ pub(super) fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-pub(super) fn not_a_file(path: &Path, links: Links) -> RpcError {
+pub(super) fn not_a_file(path: &Path, links: Links, found: FileType) -> RpcError {
     let message = match links {
         Links::Follow => format!("path `{}` is not a file", path.display()),
         Links::Refuse => "path is not a regular file".to_owned(),
     };
-    let hint = format!("`{}` is a directory, FIFO, socket or device; name a regular file", path.display());
+    let kind = match found {
+        FileType::Directory => "a directory; list it, or name a regular file",
+        FileType::Fifo => "a FIFO; name a regular file",
+        FileType::Socket => "a socket; name a regular file",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device; name a regular file",
+        _ => "a FIFO, socket or device; name a regular file",
+    };
+    let hint = format!("`{}` is {kind}", path.display());
     RpcError::new(ErrorKind::NotAFile, message).with_hint(hint)
 }

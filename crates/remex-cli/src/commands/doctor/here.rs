@@ -1,4 +1,4 @@
-//! Checks of this machine: terminals, ports, the runtime directory, your remex server, your environments.
+//! Checks of this machine: terminals, ports, the runtime directory, your local remex server, your environments.
 //!
 //! Leaves nothing running. Start at [`check`].
 
@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use remex::environments::{Source, configured};
+use remex::environments::{Error, Source, configured};
+use remex_client::environment::DefinitionError;
 
 use super::{
     certificates,
@@ -143,9 +144,9 @@ fn directories() -> Vec<Finding> {
     findings
 }
 
-/// Checks the user's remex server, if it is running.
+/// Checks the user's local remex server, if it is running.
 async fn user_server_findings(limit: Duration) -> Vec<Finding> {
-    const NAME: &str = "own server";
+    const NAME: &str = "local server";
     let endpoint = match user_server::find().await {
         Ok(ServerStatus::Running(socket)) => Endpoint::user_server(socket),
         Ok(ServerStatus::Nothing) => {
@@ -163,7 +164,7 @@ async fn user_server_findings(limit: Duration) -> Vec<Finding> {
     };
     let mut findings = vec![Finding::ok(NAME, format!("running at {}", endpoint.target))];
     findings.extend(report.end().await.into_iter().filter(|finding| {
-        let interesting = ["handshake", "round trip", "clock", "resume"].contains(&finding.name);
+        let interesting = ["handshake", "round trip", "clock offset", "resume"].contains(&finding.name);
         interesting || finding.verdict == Verdict::Failed
     }));
     findings
@@ -172,6 +173,13 @@ async fn user_server_findings(limit: Duration) -> Vec<Finding> {
 fn environments() -> Vec<Finding> {
     const NAME: &str = "environments";
     match configured(|name| std::env::var_os(name)) {
+        Err(Error::Invalid(errors)) => {
+            let failed = |error: DefinitionError| {
+                let finding = Finding::new(NAME, Verdict::Failed, plain(&error.message()));
+                Finding { hint: error.hint(), ..finding }
+            };
+            errors.0.into_iter().map(failed).collect()
+        }
         Err(error) => {
             let finding = Finding::new(NAME, Verdict::Failed, error.message());
             vec![Finding { hint: error.hint(), ..finding }]

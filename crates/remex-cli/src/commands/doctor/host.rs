@@ -152,7 +152,7 @@ fn tags(limits: &str) -> Finding {
     let has_room = |row: &&str| hard_limit(limits, row).is_some_and(|most| most >= MAX_TAG);
     match rows.iter().position(has_room) {
         _ if limits.is_empty() => Finding::new(NAME, Verdict::Skipped, "unknown"),
-        Some(0) => Finding::ok(NAME, "stored in the limit on file locks"),
+        Some(0) => Finding::ok(NAME, "available (RLIMIT_LOCKS)"),
         Some(index) => {
             let what = format!("the hard limit on file locks is too low; `{}` is used instead", rows[index]);
             Finding::new(NAME, Verdict::Warning, what).with_hint(HINT)
@@ -263,8 +263,8 @@ mod tests {
             )
         };
         for (limits, verdict, part) in [
-            (["unlimited", "1", "1"], Verdict::Ok, "file locks"),
-            (["9223372036854775807", "1", "1"], Verdict::Ok, "file locks"),
+            (["unlimited", "1", "1"], Verdict::Ok, "RLIMIT_LOCKS"),
+            (["9223372036854775807", "1", "1"], Verdict::Ok, "RLIMIT_LOCKS"),
             (["1000", "unlimited", "1"], Verdict::Warning, "Max resident set"),
             (["1000", "1", "unlimited"], Verdict::Warning, "Max realtime timeout"),
             (["1000", "1", "1"], Verdict::Warning, "may keep running"),

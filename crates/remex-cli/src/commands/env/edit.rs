@@ -14,7 +14,7 @@ use std::{
 use remex::environments::{self, Configured};
 use remex_client::{
     Program,
-    environment::{DefinitionError, DefinitionErrorKind, Id},
+    environment::{DefinitionError, DefinitionErrorKind, Id, InvalidId},
 };
 use toml_edit::{DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value, value};
 
@@ -31,16 +31,23 @@ use settings::ServerAddress;
 
 pub(super) fn add(flags: &Add) -> Outcome {
     let id = Id::new(flags.name.as_str()).map_err(|error| {
-        Failure::usage(format!("cannot name an environment `{}`", flags.name), error.hint())
-            .because(error.message())
+        let what = format!("cannot use `{}` as a name", text::plain(&flags.name));
+        match error {
+            InvalidId::Characters => Failure::usage(what, similar_name(&flags.name))
+                .because("only ASCII letters, digits, `-` and `_` are allowed"),
+            _ => Failure::usage(what, error.hint()).because(error.message()),
+        }
     })?;
     if id.is_reserved() {
-        let what = format!("cannot name an environment `{id}`: the name is reserved");
-        return Err(Failure::usage(what, "choose another name"));
+        let what = format!("cannot use `{id}` as a name");
+        return Err(Failure::usage(what, "choose another name").because("it is reserved"));
     }
     let settings = &flags.settings;
     let Some(mut address) = settings.address()? else {
-        return Err(Failure::usage("no address given", "give an address, or a program after `--`"));
+        return Err(Failure::usage(
+            format!("missing the address of `{id}`"),
+            format!("type `remex env add {id} ssh://user@host`, or give a program after `--`"),
+        ));
     };
     EnvironmentsFile::open()?.check_is_new(&id)?;
     if settings.install {
@@ -186,7 +193,7 @@ impl EnvironmentsFile {
         let document = text.parse().map_err(|error: toml_edit::TomlError| {
             // The error of our parser names the line.
             match environments::check(&text, &path) {
-                Err(error) => unusable(Kind::Failed, &error),
+                Err(error) => endpoint::unusable(Kind::Failed, &error),
                 Ok(_) => Failure::new(format!("cannot read `{}`", path.display()), "correct the TOML")
                     .because(error.to_string()),
             }
@@ -381,7 +388,7 @@ impl EnvironmentsFile {
                 }
                 _ => None,
             };
-            about_added.unwrap_or_else(|| unusable(Kind::Usage, &error))
+            about_added.unwrap_or_else(|| endpoint::unusable(Kind::Usage, &error))
         })?;
         if let Some((id, token_error)) = added.and_then(|id| Some((id, configured.token_error(id)?))) {
             return Err(refused(id, &token_error.kind));
@@ -411,11 +418,6 @@ fn is_about(error: &DefinitionError, id: &Id) -> bool {
     error.environment.as_deref() == Some(id.as_str())
 }
 
-/// Returns why the environments cannot be used.
-fn unusable(kind: Kind, error: &environments::Error) -> Failure {
-    Failure::bare(kind, error.message()).with_hint_if_known(error.hint())
-}
-
 /// Explains why an environment was not added; omits the line number, because the file was not written.
 fn refused(id: &Id, error: &DefinitionErrorKind) -> Failure {
     let hint = error.hint();
@@ -431,7 +433,26 @@ fn lock(directory: &Path) -> Result<File, Failure> {
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
         Ok(file)
     };
-    locked().map_err(|error: io::Error| Failure::io(&format!("lock `{}`", directory.display()), &error))
+    locked().map_err(|error: io::Error| match directory.ancestors().find(|path| path.exists()) {
+        Some(file) if !file.is_dir() => {
+            let path = directory.join("environments.toml");
+            Failure::new(format!("cannot save `{}`", path.display()), "move that file away")
+                .because(format!("`{}` is not a directory", file.display()))
+        }
+        _ => Failure::io(&format!("lock `{}`", directory.display()), &error),
+    })
+}
+
+/// Suggests a valid name that is similar to an invalid one.
+fn similar_name(name: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let words: Vec<_> = name.chars().map(letter).collect();
+    let words: String = words.into_iter().collect();
+    let words: Vec<_> = words.split('-').filter(|word| !word.is_empty()).collect();
+    match Id::new(words.join("-")) {
+        Ok(id) if !id.is_reserved() => format!("try `{id}`"),
+        _ => "choose another name".to_owned(),
+    }
 }
 
 /// Returns the comments above a table that an empty line separates: they do not belong to this table alone.

@@ -33,8 +33,9 @@ pub(super) fn override_settings(flags: &Flags, auth: &mut Auth) -> Result<(), Fa
 fn check(flags: &Flags) -> Result<(), Failure> {
     let has_token = flags.ws_token_sha256.is_some() || flags.ws_token_file.is_some();
     if has_token && flags.ws_auth != Some(AuthMethod::CapabilityToken) {
+        let flag = if flags.ws_token_file.is_some() { "--ws-token-file" } else { "--ws-token-sha256" };
         return Err(Failure::usage(
-            "a token has no effect without `--ws-auth capability-token`",
+            format!("`{flag}` has no effect without `--ws-auth capability-token`"),
             "add that flag",
         ));
     }
