@@ -8,7 +8,7 @@ use std::{
 };
 
 use remex::server_config::{ConfigErrors, ServerConfig};
-use remex_client::environment::{DefinitionErrors, Definitions, Id, Local};
+use remex_client::environment::{DefinitionErrors, Definitions, Id, LocalInclusion};
 use remex_proto::{
     Blob, HostPath, blob,
     environment::{EnvPolicy, Inherit, resolve},
@@ -168,7 +168,7 @@ pub fn environments(data: &[u8]) {
         Ok(draft) => {
             let definitions = draft.with_tokens(|_| Ok("token".to_owned())).unwrap();
             let is_there = |id: &Id| match definitions.local {
-                Local::Included if *id == Id::local() => true,
+                LocalInclusion::Included if *id == Id::local() => true,
                 _ => definitions.find(id).is_some(),
             };
             assert!(definitions.default.as_ref().is_none_or(is_there));

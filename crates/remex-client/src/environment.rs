@@ -9,7 +9,7 @@ mod environments;
 mod id;
 mod parse;
 
-pub use definition::{Definition, Definitions, Local};
+pub use definition::{Definition, Definitions, LocalInclusion};
 pub use definition_error::{
     DefinitionError, DefinitionErrorKind, DefinitionErrors, FileError, InvalidVariable, ValueType,
 };

@@ -1,7 +1,7 @@
 //! The events of one process, queued between the connection and the consumers.
 //!
 //! The connection task adds events in the order of arrival; consumers take them in sequence, each at its own pace.
-//! Events that every consumer has taken are dropped and reported to the server. The queue does no I/O: it returns the
+//! Events that every consumer has taken are removed and reported to the server. The queue does no I/O: it returns the
 //! messages to send as a [`QueueAction`]. Start at [`EventQueue`].
 
 use std::{
@@ -15,7 +15,7 @@ use remex_proto::{
     process as wire,
     state::{
         output_log as log,
-        replay::{Answer, Limits, Reach, Replay, Step},
+        replay::{Limits, Reach, ReadBatch, Replay, Step},
     },
 };
 use tokio::time::Instant;
@@ -55,13 +55,13 @@ struct QueueState {
     queue: VecDeque<(u64, Event)>,
     queued_bytes: usize,
     /// How many events have left the queue; the index of its first.
-    dropped: u64,
+    removed: u64,
     /// The last seq that has left the queue.
-    dropped_seq: u64,
+    removed_seq: u64,
     /// The position of each consumer, as an index, and its waker.
     consumers: BTreeMap<u64, Consumer>,
     next_consumer: u64,
-    hold: Hold,
+    first_consumer: FirstConsumer,
     /// Removed from the queue since the last report to the server.
     unreported_bytes: u64,
     unreported_events: u64,
@@ -72,7 +72,7 @@ struct QueueState {
     failed: Option<Error>,
     /// When output last arrived.
     last_output: Instant,
-    /// The first event that this connection streamed; all later ones follow it.
+    /// The seq of the first event that this connection streamed; the server streams all later ones too.
     live_from: Option<u64>,
     /// Whether the server has confirmed the process, so that it can be read.
     is_started: bool,
@@ -80,21 +80,21 @@ struct QueueState {
 
 #[derive(Debug)]
 struct Consumer {
-    /// dropped <= next <= dropped + queue.len()
+    /// removed <= next <= removed + queue.len()
     next: u64,
     waker: Option<Waker>,
 }
 
-/// Whether events are kept for the first consumer.
+/// Whether the first consumer has arrived; until then, events are kept for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    /// They are, except those that a caller of `process/read` has already received.
-    ForFirstConsumer {
+enum FirstConsumer {
+    /// Not yet: events are kept, except those that a caller of `process/read` has already received.
+    Awaited {
         /// The position of that caller.
         polled: u64,
     },
-    /// Events are kept only for existing consumers.
-    Released,
+    /// It has, or will not: events are kept only for existing consumers.
+    Arrived,
 }
 
 /// Whether a process may have produced output before this client followed it.
@@ -124,7 +124,7 @@ pub(crate) enum ProcessEvent {
 
 impl ProcessEvent {
     /// Returns whether it belongs to another session, whose processes may have the same ids.
-    pub(crate) fn is_observed(&self) -> bool {
+    pub(crate) fn is_of_another_session(&self) -> bool {
         let session_id = match self {
             ProcessEvent::Output(note) => &note.session_id,
             ProcessEvent::Exited(note) => &note.session_id,
@@ -162,11 +162,11 @@ impl EventQueue {
                 replay: Replay::new(AHEAD),
                 queue: VecDeque::new(),
                 queued_bytes: 0,
-                dropped: 0,
-                dropped_seq: 0,
+                removed: 0,
+                removed_seq: 0,
                 consumers: BTreeMap::new(),
                 next_consumer: 0,
-                hold: Hold::ForFirstConsumer { polled: 0 },
+                first_consumer: FirstConsumer::Awaited { polled: 0 },
                 unreported_bytes: 0,
                 unreported_events: 0,
                 report_bytes: retain_bytes.map_or(REPORT_BYTES, |retain| (retain / 4).min(REPORT_BYTES)),
@@ -200,7 +200,7 @@ impl EventQueue {
             return QueueAction { consumed: Some(event.position().1), ..QueueAction::default() };
         }
         if state.is_full() {
-            // Only a foreign server sends beyond the window. Drop the event; a read fetches it later.
+            // Only a server of the base dialect sends beyond the window. Discard the event; a read fetches it later.
             state.interrupt();
             return QueueAction::default();
         }
@@ -246,7 +246,7 @@ impl EventQueue {
                     let event = Chunk { seq: chunk.seq, stream: chunk.stream, bytes: chunk.chunk.0 };
                     (chunk.seq, len, Event::Output(event))
                 });
-                state.replay.feed_read(Answer {
+                state.replay.feed_read(ReadBatch {
                     gap: reply.gap.map(gap),
                     events,
                     next_seq: reply.next_seq,
@@ -284,7 +284,7 @@ impl EventQueue {
             return QueueAction::default();
         }
         state.fail(error);
-        let newest = state.queue.back().map_or(state.dropped_seq, |(seq, _)| *seq);
+        let newest = state.queue.back().map_or(state.removed_seq, |(seq, _)| *seq);
         QueueAction { consumed: Some(newest).filter(|seq| *seq > 0), ..QueueAction::default() }
     }
 
@@ -298,9 +298,9 @@ impl EventQueue {
     /// Records that a caller of `process/read` has read everything up to `seq`.
     pub(crate) fn on_poll(&self, seq: u64) -> QueueAction {
         let mut state = self.lock();
-        match &mut state.hold {
-            Hold::ForFirstConsumer { polled } if *polled < seq => *polled = seq,
-            Hold::ForFirstConsumer { .. } | Hold::Released => return QueueAction::default(),
+        match &mut state.first_consumer {
+            FirstConsumer::Awaited { polled } if *polled < seq => *polled = seq,
+            FirstConsumer::Awaited { .. } | FirstConsumer::Arrived => return QueueAction::default(),
         }
         state.drop_consumed();
         let mut action = state.action(&self.id);
@@ -313,10 +313,10 @@ impl EventQueue {
         let mut state = self.lock();
         let number = state.next_consumer;
         state.next_consumer += 1;
-        let next = state.dropped;
+        let next = state.removed;
         state.consumers.insert(number, Consumer { next, waker: None });
-        state.hold = Hold::Released;
-        (number, state.dropped_seq)
+        state.first_consumer = FirstConsumer::Arrived;
+        (number, state.removed_seq)
     }
 
     /// Adds a consumer of future events only.
@@ -324,7 +324,7 @@ impl EventQueue {
         let mut state = self.lock();
         let number = state.next_consumer;
         state.next_consumer += 1;
-        let next = state.dropped + state.queue.len() as u64;
+        let next = state.removed + state.queue.len() as u64;
         state.consumers.insert(number, Consumer { next, waker: None });
         number
     }
@@ -347,7 +347,7 @@ impl EventQueue {
         let Some(consumer) = state.consumers.get_mut(&number) else {
             return Poll::Ready((Ok(None), QueueAction::default()));
         };
-        let at = usize::try_from(consumer.next - state.dropped).unwrap_or(usize::MAX);
+        let at = usize::try_from(consumer.next - state.removed).unwrap_or(usize::MAX);
         let Some((_, event)) = state.queue.get(at) else {
             if let Some(error) = &state.failed {
                 return Poll::Ready((Err(error.clone()), QueueAction::default()));
@@ -367,7 +367,7 @@ impl EventQueue {
     /// Stops keeping events for a first consumer.
     pub(crate) fn release(&self) -> QueueAction {
         let mut state = self.lock();
-        state.hold = Hold::Released;
+        state.first_consumer = FirstConsumer::Arrived;
         state.drop_consumed();
         state.action(&self.id)
     }
@@ -415,9 +415,9 @@ impl QueueState {
 
     /// Returns the seq up to which the server may drop events.
     fn consumed(&self) -> u64 {
-        match self.hold {
-            Hold::ForFirstConsumer { polled } => self.dropped_seq.max(polled),
-            Hold::Released => self.dropped_seq,
+        match self.first_consumer {
+            FirstConsumer::Awaited { polled } => self.removed_seq.max(polled),
+            FirstConsumer::Arrived => self.removed_seq,
         }
     }
 
@@ -438,13 +438,13 @@ impl QueueState {
         }
         self.drop_consumed();
         for consumer in self.consumers.values_mut() {
-            if consumer.next < self.dropped + self.queue.len() as u64 || self.closed.is_some() {
+            if consumer.next < self.removed + self.queue.len() as u64 || self.closed.is_some() {
                 consumer.waker.take().inspect(Waker::wake_by_ref);
             }
         }
     }
 
-    /// Creates the events for numbers that a read skipped: an exit, a close, or output that a foreign server dropped.
+    /// Creates the events for numbers that a read skipped: an exit, a close, or output that a server of the base dialect dropped.
     fn push_state_changes(&mut self, from_seq: u64, to_seq: u64, state_read: Option<&ReadState>) {
         let exit = state_read.and_then(|state_read| state_read.exit.clone()).filter(|_| self.exit.is_none());
         let closed =
@@ -477,17 +477,19 @@ impl QueueState {
 
     /// Drops events that every consumer has taken.
     fn drop_consumed(&mut self) {
-        let end = self.dropped + self.queue.len() as u64;
-        let slowest = match self.hold {
-            Hold::ForFirstConsumer { polled } => {
-                self.dropped + self.queue.partition_point(|(seq, _)| *seq <= polled) as u64
+        let end = self.removed + self.queue.len() as u64;
+        let slowest = match self.first_consumer {
+            FirstConsumer::Awaited { polled } => {
+                self.removed + self.queue.partition_point(|(seq, _)| *seq <= polled) as u64
             }
-            Hold::Released => self.consumers.values().map(|consumer| consumer.next).min().unwrap_or(end),
+            FirstConsumer::Arrived => {
+                self.consumers.values().map(|consumer| consumer.next).min().unwrap_or(end)
+            }
         };
-        while self.dropped < slowest {
+        while self.removed < slowest {
             let Some((seq, event)) = self.queue.pop_front() else { break };
-            self.dropped += 1;
-            self.dropped_seq = seq;
+            self.removed += 1;
+            self.removed_seq = seq;
             self.queued_bytes -= event.len();
             self.unreported_bytes += event.len() as u64;
             self.unreported_events += 1;
@@ -502,7 +504,7 @@ impl QueueState {
             && (self.unreported_bytes >= self.report_bytes || self.unreported_events >= REPORT_EVENTS)
         {
             (self.unreported_bytes, self.unreported_events) = (0, 0);
-            action.consumed = Some(self.dropped_seq);
+            action.consumed = Some(self.removed_seq);
         }
         let has_room = self.queued_bytes < QUEUE_BYTES / 2 && self.queue.len() < QUEUE_EVENTS / 2;
         let is_over = self.closed.is_some() || self.failed.is_some();

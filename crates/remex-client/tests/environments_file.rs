@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use remex_client::{
     Program, Target, WebSocket,
-    environment::{Definition, DefinitionErrors, Definitions, Draft, FileError, Id, Local},
+    environment::{Definition, DefinitionErrors, Definitions, Draft, FileError, Id, LocalInclusion},
     tls::{Pin, TlsOptions},
 };
 
@@ -61,7 +61,7 @@ LANG = "C"
     };
     let expected = Definitions {
         default: Some(devbox.id.clone()),
-        local: Local::Included,
+        local: LocalInclusion::Included,
         environments: vec![devbox, ssh],
     };
     assert_eq!(draft.with_tokens(no_files), Ok(expected));
@@ -395,7 +395,7 @@ proptest! {
                 let definitions = draft.with_tokens(|_| Ok("token".to_owned())).unwrap();
                 let default = definitions.default.clone();
                 let is_there = default.is_none_or(|id| match definitions.local {
-                    Local::Included if id == Id::local() => true,
+                    LocalInclusion::Included if id == Id::local() => true,
                     _ => definitions.find(&id).is_some(),
                 });
                 prop_assert!(is_there, "{text}");

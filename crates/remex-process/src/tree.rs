@@ -29,11 +29,14 @@ use thread::{Done, Request};
 /// The processes that a scan, a signal or a kill covers. Never this process, never init.
 #[derive(Clone, Debug)]
 pub enum Scope {
-    /// All processes of one start; those found by session only until the first process is reaped.
+    /// All processes of one start, while its first process may be running.
+    ///
+    /// Those that lost the tag are found by the session of the first process, until that is reaped: its pid may then
+    /// belong to another process.
     Process(Tag, Leader),
     /// Remaining processes in the group or session of a start whose first process may have ended.
     Group(Tag, Pid),
-    /// All processes of one start whose first process has ended.
+    /// All processes of one start whose first process was reaped: found by the tag and by descent, never by session.
     Start(Tag),
     /// All processes of a session, given the tag of any of its starts.
     Session(Tag),
@@ -42,7 +45,7 @@ pub enum Scope {
 }
 
 /// Lists the live processes of a scope; fails if `/proc` cannot be read.
-pub fn members(scope: &Scope) -> Answer<Vec<Member>> {
+pub fn members(scope: &Scope) -> PendingResult<Vec<Member>> {
     let scope = scope.clone();
     ask(|done| Request::Members { scope, done })
 }
@@ -50,14 +53,14 @@ pub fn members(scope: &Scope) -> Answer<Vec<Member>> {
 /// Lists the live processes of all starts of the server that created a tag, in one scan.
 ///
 /// Processes that have lost their tag are not found. Fails if `/proc` cannot be read.
-pub fn tagged(tag: Tag) -> Answer<Vec<Member>> {
+pub fn tagged(tag: Tag) -> PendingResult<Vec<Member>> {
     ask(|done| Request::Tagged { tag, done })
 }
 
 /// Sends signals, in this order, to every process of a scope, and returns the number of processes signalled.
 ///
 /// Fails if `/proc` cannot be read, or if none of them may be signalled.
-pub fn signal(scope: &Scope, signals: &'static [Signal]) -> Answer<usize> {
+pub fn signal(scope: &Scope, signals: &'static [Signal]) -> PendingResult<usize> {
     let scope = scope.clone();
     ask(|done| Request::Signal { scope, signals, done })
 }
@@ -65,7 +68,7 @@ pub fn signal(scope: &Scope, signals: &'static [Signal]) -> Answer<usize> {
 /// Kills the processes of a scope until none is left, and returns how many there were.
 ///
 /// Fails if `/proc` cannot be read, if they may not be signalled, or if some do not die; the error lists those.
-pub fn kill(scope: &Scope) -> Answer<usize> {
+pub fn kill(scope: &Scope) -> PendingResult<usize> {
     let scope = scope.clone();
     ask(|done| Request::kill(scope, done))
 }
@@ -76,7 +79,7 @@ pub fn kill(scope: &Scope) -> Answer<usize> {
 /// only through its parent. If the tree cannot be killed, at least the group is.
 ///
 /// Fails like [`kill`].
-pub fn kill_start(tag: Tag, leader: &Leader) -> Answer<usize> {
+pub fn kill_start(tag: Tag, leader: &Leader) -> PendingResult<usize> {
     // A group that may not be stopped may not be killed either; that is reported below.
     _ = leader.signal_group(Signal::STOP);
     let group = leader.clone();
@@ -88,7 +91,7 @@ pub fn kill_start(tag: Tag, leader: &Leader) -> Answer<usize> {
         _ = answer.send(killed);
     });
     thread::push(Request::kill(Scope::Process(tag, leader.clone()), done));
-    Answer { answered }
+    PendingResult { answered }
 }
 
 /// Kills every process of a scope in the background, and calls `then` afterwards.
@@ -106,11 +109,11 @@ pub(crate) fn kill_in_background(scope: &Scope, then: impl FnOnce() + Send + 'st
 /// The future result of a request. The request runs even if the answer is dropped.
 #[derive(Debug)]
 #[must_use = "only the answer reports a failure"]
-pub struct Answer<T> {
+pub struct PendingResult<T> {
     answered: oneshot::Receiver<io::Result<T>>,
 }
 
-impl<T> Answer<T> {
+impl<T> PendingResult<T> {
     /// Blocks the calling thread until the result is available; works with and without a runtime.
     ///
     /// # Errors
@@ -127,7 +130,7 @@ impl<T> Answer<T> {
     }
 }
 
-impl<T> Future for Answer<T> {
+impl<T> Future for PendingResult<T> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -144,21 +147,21 @@ impl Wake for Unpark {
     }
 }
 
-fn ask<T: Send + 'static>(request: impl FnOnce(Done<T>) -> Request) -> Answer<T> {
+fn ask<T: Send + 'static>(request: impl FnOnce(Done<T>) -> Request) -> PendingResult<T> {
     let (answer, answered) = oneshot::channel();
     let done = Done::new(move |result| _ = answer.send(result));
     thread::push(request(done));
-    Answer { answered }
+    PendingResult { answered }
 }
 
 impl Scope {
-    /// Returns whether the tag alone shows that a process does not belong to the scope.
+    /// Returns whether the tag alone shows that a process is outside the scope.
     ///
-    /// Processes of other starts of this server never do, which skips most children of a busy server. Neither do
-    /// watchdogs of any server.
+    /// Most children of a busy server have the tag of another start and need no closer look. A watchdog is outside every
+    /// scope, also that of a server that runs on this one.
     fn excludes(&self, tag: Option<Tag>) -> bool {
         match tag {
-            // It kills what its own server leaves behind, even if that server is part of the scope.
+            // It must survive a kill that ends its server, to end what that server leaves behind.
             Some(Tag::WATCHDOG) => true,
             Some(tag) if self.tag().same_server(tag) => !self.matches(tag),
             _ => matches!(self, Self::Group(..)),

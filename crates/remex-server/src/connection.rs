@@ -132,7 +132,7 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
         }
         Transport::Memory(ServerEnd { sender, receiver }) => (Reader::Memory(receiver), Sink::memory(sender)),
     };
-    let acks = if sink.has_pings() { Acks::Ping } else { Acks::Lag };
+    let acks = if sink.has_pings() { Acks::Ping } else { Acks::None };
     let host = Arc::clone(sessions.host());
     let (encoding, limits) = (sink.encoding(), host.limits());
     let outbox =
@@ -183,13 +183,13 @@ impl Connection {
         let mut receiving = None::<Receiving>;
         loop {
             if receiving.is_none() {
-                self.outbox.may_read().await;
+                self.outbox.wait_until_readable().await;
             }
             let stop = match reader {
                 Reader::Wire(reader, source) => {
                     let incoming = tokio::select! {
                         biased;
-                        () = self.outbox.closing() => return Stop::Closed,
+                        () = self.outbox.wait_until_closing() => return Stop::Closed,
                         // Checked before the next frame, because pings and empty fragments may arrive without
                         // end.
                         () = Receiving::due(receiving.as_ref()) => {
@@ -211,7 +211,7 @@ impl Connection {
                         drop(receiving.take());
                         // The server reads nothing while it waits, so backpressure reaches the client.
                         let share = tokio::select! {
-                            () = self.outbox.closing() => return Stop::Closed,
+                            () = self.outbox.wait_until_closing() => return Stop::Closed,
                             share = self.sessions.host().incoming().take(max_len as u64) => share,
                         };
                         let len = reader.unfinished_len();
@@ -230,7 +230,7 @@ impl Connection {
                 Reader::Memory(values) => {
                     let value = tokio::select! {
                         biased;
-                        () = self.outbox.closing() => return Stop::Closed,
+                        () = self.outbox.wait_until_closing() => return Stop::Closed,
                         value = values.recv() => value,
                     };
                     self.on_value(value).await
@@ -331,7 +331,7 @@ impl Connection {
         if !wait.is_zero() {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = self.outbox.closing() => {}
+                () = self.outbox.wait_until_closing() => {}
             }
         }
     }
@@ -470,7 +470,7 @@ impl SendProgress {
     /// Returns whether the client has read enough since the last check, or no long answer was pending
     /// throughout.
     fn is_progressing(&mut self, outbox: &Outbox, sink: &Sink, period: Duration) -> bool {
-        let written = outbox.owes_more_than(SHORT, sink).then(|| outbox.written());
+        let written = outbox.pending_answers_exceed(SHORT, sink).then(|| outbox.written());
         let is_slow = self.written.zip(written).is_some_and(|(before, now)| now < before + MIN_PROGRESS);
         *self = SendProgress { written, next_check: Instant::now() + period };
         !is_slow
@@ -554,7 +554,7 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Arc<Limits>, answers
             is_sent = sink.send() => is_sent,
             // After a close was requested, a client that reads nothing gets only a short time.
             () = overdue(&outbox) => false,
-            () = outbox.stalled() => {
+            () = outbox.wait_until_stalled() => {
                 let reason = format!("the client read nothing for {:?} while answers were pending", limits.stalled_writer);
                 outbox.request_close(POLICY, reason.as_str());
                 break Some(CloseReason { code: POLICY, reason });
@@ -582,6 +582,6 @@ async fn write(outbox: Arc<Outbox>, mut sink: Sink, limits: Arc<Limits>, answers
 
 /// Waits until closing has taken too long.
 async fn overdue(outbox: &Outbox) {
-    outbox.closing().await;
+    outbox.wait_until_closing().await;
     tokio::time::sleep(CLOSE_GRACE).await;
 }

@@ -271,7 +271,7 @@ impl LargeAnswers {
         let mut waiting = QueuedJob { host: Arc::clone(&self.host), job: Some(job) };
         lock.acquired().await;
         let permit = Arc::clone(&self.making.share).acquire_many_owned(self.share(bytes)).await;
-        self.outbox.room().await;
+        self.outbox.wait_for_room().await;
         let Some(job) = waiting.job.take() else { return };
         let slot = Arc::new(AnswerSlot::default());
         slot.put(permit.ok());
@@ -355,7 +355,7 @@ mod tests {
     async fn a_cancelled_job_keeps_its_slot_until_it_ends_or_hangs() {
         let test = TestServer::new().await;
         let (limits, locks) = (Limits::default(), Arc::new(PathLockQueue::new(8)));
-        let outbox = Outbox::new(1, Acks::Lag, Encoding::Json, limits.clone(), Shared::default());
+        let outbox = Outbox::new(1, Acks::None, Encoding::Json, limits.clone(), Shared::default());
         let large = LargeAnswers {
             host: Arc::clone(test.server.host()),
             locks: Arc::clone(&locks),

@@ -83,7 +83,7 @@ impl HttpCalls {
             }
             // Must not queue behind other answers being built: those may wait for the share that this one
             // holds.
-            responder.outbox().room().await;
+            responder.outbox().wait_for_room().await;
             let answer = move || {
                 responder.ok_long(reply, AfterSend::Nothing, share);
                 drop(permit);

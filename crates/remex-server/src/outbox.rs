@@ -1,7 +1,7 @@
 //! What waits to be sent on one connection, and what was sent but not acknowledged.
 //!
 //! Handlers and processes add messages and wake the connection's writer. The writer sends answers first, then
-//! sources with little output, then floods in turn, within the window of unacknowledged output. Start at
+//! sources with fresh output, then bulk output in turn, within the window of unacknowledged output. Start at
 //! [`Outbox`].
 
 mod connections;
@@ -63,7 +63,7 @@ pub(crate) type ConnectionId = u64;
 const SEND_BYTES: usize = 64 << 10;
 
 /// How long it takes at most to notice that a local connection has closed.
-const SOON: Duration = Duration::from_millis(100);
+const CLOSE_NOTICE_DELAY: Duration = Duration::from_millis(100);
 
 /// How a client acknowledges output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(crate) enum Acks {
     /// With `flow/mark`, which the client has asked for.
     Mark,
     /// Not at all: the last bytes written count as not received (see [`Source::deliver`]).
-    Lag,
+    None,
 }
 
 /// Why a connection closes.
@@ -101,7 +101,7 @@ pub(crate) struct Outbox {
     /// Notified when the connection is about to close.
     closing: Notify,
     /// Permits one large answer to be built at a time.
-    making: Arc<Semaphore>,
+    large_answer_permit: Arc<Semaphore>,
     shared: Shared,
     /// The client has disconnected, and sends unanswered input again after it reconnects.
     is_disconnected: AtomicBool,
@@ -121,7 +121,7 @@ struct Queue {
     /// Without acknowledgements: answers with output that are in the send buffer, in order.
     sent_reads: VecDeque<SentRead>,
     /// Since when an answer waits to be sent, or since the client last read something.
-    owed_since: Option<Instant>,
+    answer_pending_since: Option<Instant>,
     unanswered: usize,
     request_bytes: usize,
     ready: Ready<dyn Source>,
@@ -203,7 +203,7 @@ impl Outbox {
                 is_within_answer: false,
                 written: 0,
                 sent_reads: VecDeque::new(),
-                owed_since: None,
+                answer_pending_since: None,
                 unanswered: 0,
                 request_bytes: 0,
                 ready: Ready::default(),
@@ -220,7 +220,7 @@ impl Outbox {
             drained: Notify::new(),
             alive: Notify::new(),
             closing: Notify::new(),
-            making: Arc::new(Semaphore::new(1)),
+            large_answer_permit: Arc::new(Semaphore::new(1)),
             shared,
             is_disconnected: AtomicBool::new(false),
         }
@@ -233,7 +233,7 @@ impl Outbox {
     /// Switches to explicit acknowledgements on a transport without pings.
     pub(crate) fn use_marks(&self) {
         let mut queue = self.queue();
-        if queue.acks == Acks::Lag {
+        if queue.acks == Acks::None {
             queue.acks = Acks::Mark;
         }
     }
@@ -270,7 +270,7 @@ impl Outbox {
         }
         if let Some(message) = &message {
             queue.answer_bytes += message.size();
-            queue.owed_since.get_or_insert_with(Instant::now);
+            queue.answer_pending_since.get_or_insert_with(Instant::now);
         }
         queue.answers.push_back(Answer { message, then });
         drop(queue);
@@ -316,7 +316,7 @@ impl Outbox {
         }
     }
 
-    /// Sends a part of a stream in turn with floods; returns `false` if the connection has closed.
+    /// Sends a part of a stream in turn with bulk output; returns `false` if the connection has closed.
     ///
     /// Completes when the part is in the send buffer, so a stream that waits here has only one part in memory.
     pub(crate) async fn push_part(&self, part: QueuedMessage) -> bool {
@@ -358,15 +358,15 @@ impl Outbox {
         responded.as_mut().enable();
         let can_answer = {
             let mut queue = self.queue();
-            queue.ping = queue.acks != Acks::Lag;
+            queue.ping = queue.acks != Acks::None;
             queue.ping
         };
         self.wakeup.notify_one();
         // A local peer that cannot be pinged closes its socket when it ends, which is noticed soon.
-        let silence = if can_answer { silence } else { SOON };
+        let silence = if can_answer { silence } else { CLOSE_NOTICE_DELAY };
         tokio::select! {
             biased;
-            () = self.closing() => false,
+            () = self.wait_until_closing() => false,
             () = responded => true,
             () = tokio::time::sleep(silence) => !can_answer,
         }
@@ -375,11 +375,11 @@ impl Outbox {
     /// Closes the connection once all queued answers are sent.
     pub(crate) fn request_close(&self, code: u16, reason: impl Into<String>) {
         self.queue().close_reason.get_or_insert(CloseReason { code, reason: reason.into() });
-        self.ring_all();
+        self.notify_all();
     }
 
     /// Waits until the connection must be closed.
-    pub(crate) async fn closing(&self) {
+    pub(crate) async fn wait_until_closing(&self) {
         loop {
             let closing = self.closing.notified();
             tokio::pin!(closing);
@@ -407,7 +407,7 @@ impl Outbox {
         self.queue().closed
     }
 
-    fn ring_all(&self) {
+    fn notify_all(&self) {
         self.wakeup.notify_one();
         self.drained.notify_waiters();
         self.closing.notify_waiters();
@@ -418,7 +418,7 @@ impl Outbox {
         let mut queue = self.queue();
         queue.closed = true;
         queue.answer_bytes = 0;
-        queue.owed_since = None;
+        queue.answer_pending_since = None;
         let answers = std::mem::take(&mut queue.answers);
         let sent_reads = std::mem::take(&mut queue.sent_reads);
         let ready = std::mem::take(&mut queue.ready);
@@ -426,11 +426,11 @@ impl Outbox {
         drop(queue);
         // Outside the lock, because the last reference to a source may be among them.
         drop((answers, sent_reads, ready, in_flight));
-        self.ring_all();
+        self.notify_all();
     }
 
     /// Waits until the connection may be read again, or is about to close.
-    pub(crate) async fn may_read(&self) {
+    pub(crate) async fn wait_until_readable(&self) {
         let limits = &self.limits;
         let is_within_limits = |queue: &Queue| {
             queue.unanswered < limits.unanswered_requests
@@ -453,10 +453,10 @@ impl Outbox {
     /// Waits until the client has read nothing for too long while an answer is pending.
     ///
     /// Output alone may stay pending as long as the client likes: its processes pause, and nothing accumulates.
-    pub(crate) async fn stalled(&self) {
+    pub(crate) async fn wait_until_stalled(&self) {
         let limit = self.limits.stalled_writer;
         loop {
-            let since = self.queue().owed_since.map_or(Duration::ZERO, |since| since.elapsed());
+            let since = self.queue().answer_pending_since.map_or(Duration::ZERO, |since| since.elapsed());
             if since >= limit {
                 return;
             }
@@ -467,8 +467,8 @@ impl Outbox {
     /// Waits until another large answer may be built. The permit belongs to the work, which releases it when
     /// the answer is queued or dropped.
     pub(crate) async fn room_for_answer(&self) -> Option<OwnedSemaphorePermit> {
-        let permit = Arc::clone(&self.making).acquire_owned().await.ok();
-        self.room().await;
+        let permit = Arc::clone(&self.large_answer_permit).acquire_owned().await.ok();
+        self.wait_for_room().await;
         permit
     }
 
@@ -478,7 +478,7 @@ impl Outbox {
     }
 
     /// Waits until another large answer may be built.
-    pub(crate) async fn room(&self) {
+    pub(crate) async fn wait_for_room(&self) {
         self.until(|queue| queue.answer_bytes < self.limits.waiting_answer_bytes / 2).await;
     }
 
@@ -510,7 +510,7 @@ impl Outbox {
 
     /// Returns whether more than `bytes` of answers wait for a client on a wire, and occupy memory until it
     /// reads them.
-    pub(crate) fn owes_more_than(&self, bytes: u64, sink: &Sink) -> bool {
+    pub(crate) fn pending_answers_exceed(&self, bytes: u64, sink: &Sink) -> bool {
         // A message that is being sent keeps all its memory until its end.
         let owed = self.queue().answer_bytes.saturating_add(sink.begun_len());
         self.encoding == Encoding::Json && owed as u64 > bytes
@@ -532,7 +532,7 @@ impl Outbox {
         let mut queue = self.queue();
         queue.answer_ahead = queue.answer_ahead.saturating_sub(sent_bytes);
         let is_owed = queue.is_within_answer || queue.answer_ahead > 0 || !queue.answers.is_empty();
-        queue.owed_since = is_owed.then(Instant::now);
+        queue.answer_pending_since = is_owed.then(Instant::now);
         queue.written += sent_bytes as u64;
         let written = queue.written;
         let mut reads = Vec::new();
@@ -541,7 +541,7 @@ impl Outbox {
         }
         drop(queue);
         for read in reads {
-            read.source.acknowledge_unasked(self.id, read.seq);
+            read.source.assume_received(self.id, read.seq);
         }
         if is_within_message && sent_bytes > 0 {
             // No ping can be sent within a message, but a client that reads is alive.

@@ -323,7 +323,7 @@ fn is_there(path: &Path) -> bool {
 /// Reads a file that decides what runs here, if no one but this user and root can change it.
 pub(crate) fn trusted_text(path: &Path) -> Result<String, FileError> {
     let (text, access) = contents(path)?;
-    access.allows_programs().map(|()| text)
+    access.allows_programs(path).map(|()| text)
 }
 
 fn contents(path: &Path) -> Result<(String, Access), FileError> {

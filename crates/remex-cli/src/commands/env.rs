@@ -8,7 +8,7 @@ use std::path::Path;
 use remex::environments::Source;
 use remex_client::{
     Target,
-    environment::{Definition, Id, Local},
+    environment::{Definition, Id, LocalInclusion},
     tls::TlsOptions,
 };
 use serde::Serialize;
@@ -165,7 +165,7 @@ fn entries() -> Result<Vec<Entry>, Failure> {
     let configured = endpoint::environments()?;
     let definitions = &configured.definitions;
     let mut entries = Vec::new();
-    if definitions.local == Local::Included {
+    if definitions.local == LocalInclusion::Included {
         entries.push(Entry::local());
     }
     entries

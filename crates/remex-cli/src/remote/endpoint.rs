@@ -19,7 +19,7 @@ use remex::{
 };
 use remex_client::{
     Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target,
-    environment::{Id, Local as Includes},
+    environment::{Id, LocalInclusion},
 };
 
 use crate::{
@@ -212,7 +212,7 @@ impl Endpoint {
             });
             return Err(Failure::new(token_error.message(), hint));
         }
-        if id == Id::local() && environments.definitions.local == Includes::Included {
+        if id == Id::local() && environments.definitions.local == LocalInclusion::Included {
             return Self::in_process();
         }
         let Some(definition) = environments.definitions.find(&id) else {

@@ -139,7 +139,7 @@ impl Core {
             | ServerNote::ProcessFailed(_)
             | ServerNote::FsMissingChanged(_) => return,
         };
-        if event.is_observed() {
+        if event.is_of_another_session() {
             return;
         }
         let (process_id, seq) = event.position();

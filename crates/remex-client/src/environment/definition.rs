@@ -38,10 +38,10 @@ pub struct Definition {
 /// They come from a file ([`Definitions::parse`]) or from a variable ([`Definitions::from_url`]).
 ///
 /// ```
-/// use remex_client::environment::{Definitions, Local};
+/// use remex_client::environment::{Definitions, LocalInclusion};
 ///
 /// let definitions = Definitions::from_url(Some("/run/remex.sock"), "REMEX_URL")?;
-/// assert_eq!((definitions.environments.len(), definitions.local), (1, Local::Included));
+/// assert_eq!((definitions.environments.len(), definitions.local), (1, LocalInclusion::Included));
 /// # Ok::<(), remex_client::environment::InvalidVariable>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Definitions {
     /// The environment to use if none is specified: one of `environments`, `local`, or none.
     pub default: Option<Id>,
     /// Whether `local` is included.
-    pub local: Local,
+    pub local: LocalInclusion,
     /// The other environments; ids are unique.
     pub environments: Vec<Definition>,
 }
@@ -58,14 +58,14 @@ pub struct Definitions {
 ///
 /// ```
 /// use std::path::Path;
-/// use remex_client::environment::{Definitions, Local};
+/// use remex_client::environment::{Definitions, LocalInclusion};
 ///
 /// let draft = Definitions::parse("include_local = false", Path::new("environments.toml")).unwrap();
 /// let definitions = draft.with_tokens(|path| Ok(std::fs::read_to_string(path)?)).unwrap();
-/// assert_eq!(definitions.local, Local::Excluded);
+/// assert_eq!(definitions.local, LocalInclusion::Excluded);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Local {
+pub enum LocalInclusion {
     /// It is, with the id `local`.
     Included,
     /// It is not.
@@ -81,18 +81,18 @@ impl Definitions {
     /// assert_eq!(Definitions::local().default, Some(Id::local()));
     /// ```
     pub fn local() -> Self {
-        Self { default: Some(Id::local()), local: Local::Included, environments: Vec::new() }
+        Self { default: Some(Id::local()), local: LocalInclusion::Included, environments: Vec::new() }
     }
 
     /// Returns no environment at all.
     ///
     /// ```
-    /// use remex_client::environment::{Definitions, Local};
+    /// use remex_client::environment::{Definitions, LocalInclusion};
     ///
-    /// assert_eq!(Definitions::nothing().local, Local::Excluded);
+    /// assert_eq!(Definitions::nothing().local, LocalInclusion::Excluded);
     /// ```
     pub fn nothing() -> Self {
-        Self { default: None, local: Local::Excluded, environments: Vec::new() }
+        Self { default: None, local: LocalInclusion::Excluded, environments: Vec::new() }
     }
 
     /// Parses the value of a variable such as `REMEX_URL` or `CODEX_EXEC_SERVER_URL`.
@@ -126,7 +126,7 @@ impl Definitions {
             InvalidVariable { variable: variable.to_owned(), value: without_user(value), reason, hint }
         })?;
         let remote = Definition { id: Id::remote(), target, connect_timeout: None, initialize_timeout: None };
-        Ok(Self { default: Some(Id::remote()), local: Local::Included, environments: vec![remote] })
+        Ok(Self { default: Some(Id::remote()), local: LocalInclusion::Included, environments: vec![remote] })
     }
 
     /// Returns the definition with this id; `None` for `local` and for unknown ids.
@@ -174,7 +174,7 @@ mod tests {
             read(Some(" /run/remex.sock ")),
             Ok(Definitions {
                 default: Some(remote.id.clone()),
-                local: Local::Included,
+                local: LocalInclusion::Included,
                 environments: vec![remote]
             })
         );

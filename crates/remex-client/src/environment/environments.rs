@@ -5,7 +5,7 @@ use std::{ffi::OsString, sync::Arc};
 use remex_proto::environment::Info;
 use tokio::sync::Mutex;
 
-use super::{Definition, Definitions, Id, Local};
+use super::{Definition, Definitions, Id, LocalInclusion};
 use crate::{Client, Command, ConnectionState, Error, Options, Target, fs::Fs, http::Http};
 
 /// A named environment: this host or a remote one.
@@ -243,7 +243,7 @@ impl Environments {
     /// # Ok(()) }
     /// ```
     pub fn new(definitions: Definitions, local: Option<Target>, options: &Options) -> Self {
-        let here = local.filter(|_| definitions.local == Local::Included);
+        let here = local.filter(|_| definitions.local == LocalInclusion::Included);
         let here = here.map(|target| Environment::new(Id::local(), target, options.clone()));
         let elsewhere =
             definitions.environments.into_iter().map(|definition| environment(definition, options));

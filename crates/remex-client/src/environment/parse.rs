@@ -11,8 +11,8 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Definition, DefinitionError, DefinitionErrorKind, DefinitionErrors, Definitions, Draft, Id, Local,
-    ValueType,
+    Definition, DefinitionError, DefinitionErrorKind, DefinitionErrors, Definitions, Draft, Id,
+    LocalInclusion, ValueType,
     definition::reason_and_hint,
     draft::{TokenFile, is_token},
 };
@@ -151,31 +151,31 @@ impl<'a> Reader<'a> {
         self.environment = None;
         let default = match self.string(table, "default") {
             Some(default) => self.default(&default, local),
-            None if local == Local::Included => Some(Id::local()),
+            None if local == LocalInclusion::Included => Some(Id::local()),
             None => environments.first().map(|definition| definition.id.clone()),
         };
         Definitions { default, local, environments }
     }
 
-    fn local(&mut self, table: &DeTable<'_>) -> Local {
-        let Some(value) = table.get("include_local") else { return Local::Included };
+    fn local(&mut self, table: &DeTable<'_>) -> LocalInclusion {
+        let Some(value) = table.get("include_local") else { return LocalInclusion::Included };
         match value.get_ref().as_bool() {
-            Some(true) => Local::Included,
-            Some(false) => Local::Excluded,
+            Some(true) => LocalInclusion::Included,
+            Some(false) => LocalInclusion::Excluded,
             None => {
                 self.blame(
                     value.span().start,
                     DefinitionErrorKind::Type { key: "include_local", expected: ValueType::Flag },
                 );
-                Local::Included
+                LocalInclusion::Included
             }
         }
     }
 
-    fn default(&mut self, default: &At<&str>, local: Local) -> Option<Id> {
+    fn default(&mut self, default: &At<&str>, local: LocalInclusion) -> Option<Id> {
         match default.value {
             "none" => None,
-            "local" if local == Local::Included => Some(Id::local()),
+            "local" if local == LocalInclusion::Included => Some(Id::local()),
             "local" => self.fail(default.at, DefinitionErrorKind::ExcludedDefault),
             // An invalid id has already been reported.
             id if self.ids.iter().any(|(other, _)| other == id) => Id::new(id).ok(),

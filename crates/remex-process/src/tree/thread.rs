@@ -2,7 +2,7 @@
 //!
 //! It exists before anything is started and has its own descriptor table, so it works even if the program has no thread
 //! or descriptor left. One scan of `/proc` serves all pending requests; requests complete independently, and a tree that
-//! does not die is abandoned after [`PATIENCE`] and blocks no other request.
+//! does not die is abandoned after [`KILL_TIMEOUT`] and blocks no other request.
 //!
 //! The descriptors of the program are not valid in that table, so this thread cannot wake tasks: a second thread calls
 //! the callbacks.
@@ -35,12 +35,12 @@ use crate::{
 };
 
 /// How long to keep killing a tree; after that it is stuck in the kernel, or forks faster than we kill.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The minimum number of sweeps, however slow the host is.
-const MIN_SWEEPS: u32 = 20;
-/// From this sweep on, processes are stopped first: a stopped process cannot fork.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The minimum number of scans before a kill is given up, however slow the host is.
+const MIN_SCANS: u32 = 20;
+/// From this scan on, processes are stopped first: a stopped process cannot fork.
 const STOP_FROM: u32 = 3;
-/// How long a sweep waits for killed processes to end before the next scan: the first and the longest delay.
+/// How long to wait for killed processes to end before the next scan: the first and the longest delay.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(250));
 /// How many killed processes to wait for.
 const MAX_WATCHED: usize = 256;
@@ -71,7 +71,7 @@ impl<T: Send + 'static> Done<T> {
 impl<T: Send + 'static> Drop for Done<T> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
-        let killer = KILLER.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let killer = KILL_HANDLE.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let lost =
             || io::Error::other("the thread that kills processes has failed; see the log of the server");
         // Without the thread, no request was ever submitted.
@@ -92,7 +92,7 @@ pub(super) struct Kill {
     scope: Scope,
     done: Done<usize>,
     since: Instant,
-    sweeps: u32,
+    scans: u32,
     killed: HashSet<(Pid, u64)>,
     empty_scans: u32,
 }
@@ -100,7 +100,7 @@ pub(super) struct Kill {
 impl Request {
     pub(super) fn kill(scope: Scope, done: Done<usize>) -> Self {
         let (since, killed) = (Instant::now(), HashSet::new());
-        Self::Kill(Kill { scope, done, since, sweeps: 0, killed, empty_scans: 0 })
+        Self::Kill(Kill { scope, done, since, scans: 0, killed, empty_scans: 0 })
     }
 
     fn fail(self, error: &io::Error) {
@@ -129,7 +129,7 @@ impl fmt::Debug for Request {
 
 /// The state shared by the thread and its callers.
 #[derive(Debug)]
-struct KillerHandle {
+struct KillHandle {
     /// Locked to push or to take all. Every caller waits for the result or owns a process that ends, so their number is
     /// bounded by that of processes, sessions and requests.
     requests: Mutex<Vec<Request>>,
@@ -139,7 +139,7 @@ struct KillerHandle {
 }
 
 /// The only such thread of this program; the mutex is held to start it or to clone the handle.
-static KILLER: Mutex<Option<Arc<KillerHandle>>> = Mutex::new(None);
+static KILL_HANDLE: Mutex<Option<Arc<KillHandle>>> = Mutex::new(None);
 
 /// Starts the thread once per program.
 pub(crate) fn start() -> io::Result<()> {
@@ -157,14 +157,14 @@ pub(super) fn push(request: Request) {
     _ = rustix::io::write(&killer.wakeup, &1_u64.to_ne_bytes());
 }
 
-fn killer() -> io::Result<Arc<KillerHandle>> {
-    let mut started = KILLER.lock().unwrap_or_else(PoisonError::into_inner);
+fn killer() -> io::Result<Arc<KillHandle>> {
+    let mut started = KILL_HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(killer) = &*started {
         return Ok(killer.clone());
     }
     let wakeup = above_stdio(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
     let (answers, waiting) = mpsc::channel::<Answering>();
-    let killer = Arc::new(KillerHandle { requests: Mutex::default(), wakeup, answers });
+    let killer = Arc::new(KillHandle { requests: Mutex::default(), wakeup, answers });
     thread::Builder::new().name("remex-answer".into()).spawn(move || {
         sys::block_signals();
         for answer in waiting {
@@ -179,7 +179,7 @@ fn killer() -> io::Result<Arc<KillerHandle>> {
         if let Err(error) = sys::own_descriptors(shared.wakeup.as_fd()) {
             tracing::warn!(%error, "cannot reserve descriptors for kills: processes cannot be killed when the program runs out of descriptors");
         }
-        Killer { killer: shared, kills: Vec::new(), dying: Vec::new() }.run();
+        KillThread { handle: shared, kills: Vec::new(), dying: Vec::new() }.run();
     })?;
     *started = Some(killer.clone());
     Ok(killer)
@@ -188,24 +188,24 @@ fn killer() -> io::Result<Arc<KillerHandle>> {
 type Answering = Box<dyn FnOnce() + Send>;
 
 /// The state of the thread.
-struct Killer {
-    killer: Arc<KillerHandle>,
+struct KillThread {
+    handle: Arc<KillHandle>,
     kills: Vec<Kill>,
-    /// Some of the processes killed in the last round, which may not have ended yet.
+    /// Some of the processes killed after the last scan, which may not have ended yet.
     dying: Vec<OwnedFd>,
 }
 
-impl Killer {
+impl KillThread {
     fn run(mut self) {
         loop {
-            self.rest();
+            self.wait_for_next_scan();
             let mut requests = self.take();
             requests.extend(std::mem::take(&mut self.kills).into_iter().map(Request::Kill));
             if requests.is_empty() {
                 continue;
             }
             // Only this thread can kill, so a panic fails only the requests that it left unanswered.
-            if catch_unwind(AssertUnwindSafe(|| self.round(requests))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| self.scan_once(requests))).is_err() {
                 tracing::error!(
                     "scanning processes panicked: this is a defect of the server; pending requests fail"
                 );
@@ -215,22 +215,22 @@ impl Killer {
 
     fn take(&self) -> Vec<Request> {
         let mut count = [0; 8];
-        _ = rustix::io::read(&self.killer.wakeup, &mut count);
-        std::mem::take(&mut *self.killer.requests.lock().unwrap_or_else(PoisonError::into_inner))
+        _ = rustix::io::read(&self.handle.wakeup, &mut count);
+        std::mem::take(&mut *self.handle.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits for the next scan: until a request arrives, all killed processes have ended, or a pause is over.
-    fn rest(&mut self) {
+    fn wait_for_next_scan(&mut self) {
         let Some(pause) = self.kills.iter().map(Kill::pause).min() else {
             self.dying.clear();
-            let mut wakeup = [PollFd::new(&self.killer.wakeup, PollFlags::IN)];
+            let mut wakeup = [PollFd::new(&self.handle.wakeup, PollFlags::IN)];
             // An interrupted poll is a spurious wakeup.
             _ = poll(&mut wakeup, None);
             return;
         };
         let deadline = Instant::now() + pause;
         let dying = std::mem::take(&mut self.dying);
-        let mut waiting = vec![PollFd::new(&self.killer.wakeup, PollFlags::IN)];
+        let mut waiting = vec![PollFd::new(&self.handle.wakeup, PollFlags::IN)];
         waiting.extend(dying.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
         let had_dying = !dying.is_empty();
         loop {
@@ -250,7 +250,7 @@ impl Killer {
     }
 
     /// Scans once for all requests.
-    fn round(&mut self, requests: Vec<Request>) {
+    fn scan_once(&mut self, requests: Vec<Request>) {
         let snapshot = match Snapshot::take(|tag| requests.iter().any(|request| request.wants(tag))) {
             Ok(snapshot) => snapshot,
             Err(error) => return self.fail(requests, &error),
@@ -263,7 +263,7 @@ impl Killer {
                 }
                 Request::Tagged { tag, done } => self.answer(done, Ok(copies(snapshot.tagged(tag)))),
                 Request::Signal { scope, signals, done } => {
-                    let reached = self.sweep(&snapshot.members(&scope), signals);
+                    let reached = self.send_signals(&snapshot.members(&scope), signals);
                     self.answer(done, reached);
                 }
                 Request::Kill(kill) => {
@@ -276,7 +276,7 @@ impl Killer {
 
     /// Performs the next step of a kill.
     fn advance(&mut self, mut kill: Kill, members: &[&Member]) {
-        kill.sweeps += 1;
+        kill.scans += 1;
         if members.is_empty() {
             // One scan can miss a process that is being forked while its parent ends.
             kill.empty_scans += 1;
@@ -290,11 +290,11 @@ impl Killer {
             let left = members.iter().map(|member| member.pid).collect();
             return self.answer(kill.done, Err(io::Error::other(Survivors(left))));
         }
-        if kill.sweeps >= STOP_FROM {
+        if kill.scans >= STOP_FROM {
             // A process that may not be stopped may not be killed either; that is reported below.
-            _ = self.sweep(members, &[Signal::STOP]);
+            _ = self.send_signals(members, &[Signal::STOP]);
         }
-        match self.sweep(members, &[Signal::KILL]) {
+        match self.send_signals(members, &[Signal::KILL]) {
             Ok(_) => {
                 kill.killed.extend(members.iter().map(|member| (member.pid, member.started)));
                 self.kills.push(kill);
@@ -309,13 +309,13 @@ impl Killer {
         for request in requests {
             match request {
                 Request::Kill(mut kill) if is_resource_shortage(error) && !kill.is_over() => {
-                    kill.sweeps += 1;
+                    kill.scans += 1;
                     kill.empty_scans = 0;
                     self.kills.push(kill);
                 }
                 request => {
                     let error = copy(error);
-                    _ = self.killer.answers.send(Box::new(move || request.fail(&error)));
+                    _ = self.handle.answers.send(Box::new(move || request.fail(&error)));
                 }
             }
         }
@@ -323,11 +323,11 @@ impl Killer {
 
     fn answer<T: Send + 'static>(&self, done: Done<T>, result: io::Result<T>) {
         // The other thread outlives this one.
-        _ = self.killer.answers.send(Box::new(move || done.call(result)));
+        _ = self.handle.answers.send(Box::new(move || done.call(result)));
     }
 
     /// Sends signals to these processes; fails if none of them may be signalled.
-    fn sweep(&mut self, members: &[&Member], signals: &[Signal]) -> io::Result<usize> {
+    fn send_signals(&mut self, members: &[&Member], signals: &[Signal]) -> io::Result<usize> {
         let (mut reached, mut refused) = (0, None);
         for member in members {
             let Some(pidfd) = self.seize(member)? else { continue };
@@ -378,7 +378,7 @@ impl Kill {
     }
 
     fn is_over(&self) -> bool {
-        self.sweeps > MIN_SWEEPS && self.since.elapsed() > PATIENCE
+        self.scans > MIN_SCANS && self.since.elapsed() > KILL_TIMEOUT
     }
 }
 

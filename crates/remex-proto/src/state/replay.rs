@@ -58,9 +58,9 @@ pub enum Reach {
     Partial,
 }
 
-/// The answer to a read.
+/// The events that one read returned.
 #[derive(Clone, Debug)]
-pub struct Answer<I> {
+pub struct ReadBatch<I> {
     /// The gap before the events.
     pub gap: Option<Gap>,
     /// Events in order, each as number, bytes of output, and the event itself.
@@ -79,7 +79,7 @@ pub struct Answer<I> {
 /// [`wanted_read`](Self::wanted_read) to learn whether events are missing.
 ///
 /// ```
-/// use remex_proto::state::replay::{Answer, Fed, Limits, Reach, Replay, Step};
+/// use remex_proto::state::replay::{Fed, Limits, ReadBatch, Reach, Replay, Step};
 ///
 /// let mut replay = Replay::new(Limits { events: 1_024, bytes: 1 << 20 });
 /// assert_eq!(replay.feed(1, 3, "one"), Fed::InOrder);
@@ -88,7 +88,7 @@ pub struct Answer<I> {
 /// assert_eq!(replay.next(), None);
 /// assert_eq!(replay.wanted_read(), Some(1));
 /// let events = [(2, 3, "two"), (3, 5, "three")];
-/// replay.feed_read(Answer { gap: None, events, next_seq: 4, reach: Reach::Newest });
+/// replay.feed_read(ReadBatch { gap: None, events, next_seq: 4, reach: Reach::Newest });
 /// assert_eq!(replay.next(), Some(Step::Event { seq: 2, event: "two" }));
 /// assert_eq!(replay.next(), Some(Step::Event { seq: 3, event: "three" }));
 /// ```
@@ -169,16 +169,16 @@ impl<E> Replay<E> {
     }
 
     /// Adds the answer to the read that [`wanted_read`](Self::wanted_read) requested.
-    pub fn feed_read<I: IntoIterator<Item = (Seq, usize, E)>>(&mut self, answer: Answer<I>) {
-        if let Some(gap) = answer.gap {
+    pub fn feed_read<I: IntoIterator<Item = (Seq, usize, E)>>(&mut self, batch: ReadBatch<I>) {
+        if let Some(gap) = batch.gap {
             self.hold(Held::from(gap));
         }
-        for (seq, len, event) in answer.events {
+        for (seq, len, event) in batch.events {
             self.hold(Held { from_seq: seq, to_seq: seq, len, content: HeldContent::Event(event) });
         }
-        self.covered = self.covered.max(answer.next_seq.saturating_sub(1));
+        self.covered = self.covered.max(batch.next_seq.saturating_sub(1));
         self.latest = self.latest.max(self.covered);
-        self.reading = match answer.reach {
+        self.reading = match batch.reach {
             Reach::Newest => Reading::Idle,
             Reach::Partial => Reading::Wanted,
         };
@@ -360,7 +360,7 @@ mod tests {
             let outputs: Vec<_> = outputs.take(max_events).collect();
             let is_partial = outputs.len() == max_events;
             let newest = self.events.len() as Seq + 1;
-            self.replay.feed_read(Answer {
+            self.replay.feed_read(ReadBatch {
                 gap: self.gap_after(after),
                 next_seq: outputs.last().filter(|_| is_partial).map_or(newest, |last| last.0 + 1),
                 reach: if is_partial { Reach::Partial } else { Reach::Newest },
@@ -461,7 +461,7 @@ mod tests {
                 replay.feed_gap(Gap { from_seq, to_seq, bytes: None });
                 replay.feed(seq, 1, ());
                 let before = replay.cursor();
-                replay.feed_read(Answer { gap: None, events: [(seq, 1, ())], next_seq: seq, reach: Reach::Newest });
+                replay.feed_read(ReadBatch { gap: None, events: [(seq, 1, ())], next_seq: seq, reach: Reach::Newest });
                 while replay.next().is_some() {}
                 replay.wanted_read();
                 prop_assert!(replay.cursor() >= before);
@@ -489,7 +489,7 @@ mod tests {
     fn output_that_a_read_has_brought_is_never_taken_for_an_exit() {
         let mut replay = Replay::new(LIMITS);
         let events = [(1, 150, "one"), (3, 150, "three")];
-        replay.feed_read(Answer { gap: None, events, next_seq: 4, reach: Reach::Newest });
+        replay.feed_read(ReadBatch { gap: None, events, next_seq: 4, reach: Reach::Newest });
         assert_eq!(replay.feed(4, 150, "four"), Fed::Dropped);
         assert_eq!(replay.next(), Some(Step::Event { seq: 1, event: "one" }));
         assert_eq!(replay.next(), Some(Step::Unlisted { from_seq: 2, to_seq: 2 }));

@@ -116,7 +116,7 @@ impl Client {
                 assert!(self.pending.complete(id).is_some(), "an answer belongs to a call");
                 self.note(id, Outcome::Answered);
                 if let Answer::Read { process, gap, chunks, next_seq, is_partial } = answer {
-                    self.consumers[process].replay.feed_read(replay::Answer {
+                    self.consumers[process].replay.feed_read(replay::ReadBatch {
                         gap: gap.map(Into::into),
                         events: chunks
                             .into_iter()

@@ -115,7 +115,7 @@ impl Calls {
                 () = process.readable(&request, reader, asked) => {}
                 () = ending.cancelled() => {}
             }
-            responder.outbox().room().await;
+            responder.outbox().wait_for_room().await;
             // A short answer is sent at once, whatever else is being built.
             match process.read(&request, reader, LARGE_MESSAGE as u64) {
                 Ok((reply, then)) => return responder.ok_then(reply, then),
@@ -197,7 +197,7 @@ impl Calls {
             if !process.started(asked.checked_add(HANG_THRESHOLD)).await {
                 return responder.error(&unknown_process(&process.id));
             }
-            responder.outbox().room().await;
+            responder.outbox().wait_for_room().await;
             match process.snapshot(max_bytes, LARGE_MESSAGE as u64) {
                 Ok(snapshot) => return responder.ok(snapshot),
                 Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::task::GATHER;
 
-/// A read of at most this size found a few lines, not part of a flood.
+/// A read of at most this size found a few lines, not part of bulk output.
 const SMALL_READ: usize = 2 << 10;
 
 /// A read of at most this size found single lines: the reader is faster than the child.

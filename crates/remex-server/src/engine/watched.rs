@@ -1,7 +1,7 @@
-//! A descriptor that the runtime watches, except during a flood or a read delay.
+//! A descriptor that the runtime watches, except during bulk output or a read delay.
 //!
-//! During a flood, every write of the child would wake a thread only to report that there is something to read,
-//! although the task reads anyway. So the watch is removed during a flood and restored when the descriptor runs
+//! During bulk output, every write of the child would wake a thread only to report that there is something to read,
+//! although the task reads anyway. So the watch is removed during bulk output and restored when the descriptor runs
 //! dry. It is also removed while reads from a chatty child are delayed.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use remex_process::watch;
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// After this many consecutive reads with data, the descriptor counts as flooding.
+/// After this many consecutive reads with data, the output counts as bulk.
 const FLOOD_READS: u32 = 8;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Watched {
         }
     }
 
-    /// Counts a read with data; a flood removes the watch.
+    /// Counts a read with data; bulk output removes the watch.
     pub(super) fn on_data(&mut self) {
         self.reads += 1;
         if self.reads == FLOOD_READS {

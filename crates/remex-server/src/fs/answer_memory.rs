@@ -82,7 +82,7 @@ impl AnswerMemory {
             return Ok(());
         }
         let Ok(lane) = Arc::clone(&self.lane).acquire_owned().await else { return Err(no_room()) };
-        outbox.room().await;
+        outbox.wait_for_room().await;
         match tokio::time::timeout(PATIENCE, self.budget.take(room_len(len))).await {
             Ok(share) => self.state().taken = Some(Taken { lane: Some(lane), share }),
             Err(_) => return Err(no_room()),

@@ -22,7 +22,7 @@ use crate::{
     web::causes,
 };
 
-/// The longest part of a stream: as much as a flood may send in one turn.
+/// The longest part of a stream: as much as bulk output may send in one turn.
 ///
 /// The dialect allows 1 MiB; shorter parts let other messages through between them.
 const PART: usize = 64 << 10;

@@ -14,7 +14,7 @@ use crate::budget::RequestLoad;
 /// State that all connections of a server share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
-    /// Slows down floods.
+    /// Throttles bulk output.
     pub(super) throttle: Arc<BulkThrottle>,
     /// The load of requests in progress.
     pub(super) requests: Arc<RequestLoad>,

@@ -12,7 +12,7 @@ use super::{
     in_flight::THROTTLE_TIME, ready::BulkItem, sink::QueuedMessage,
 };
 
-/// Bytes that one flooding source may send before the next one's turn.
+/// Bytes that one source with bulk output may send before the next one's turn.
 const TURN_BYTES: usize = 64 << 10;
 
 /// At the end of a burst, an acknowledgement is requested only if this much is unmarked.
@@ -48,13 +48,13 @@ impl Outbox {
             } else if let Some(source) = queue.ready.take_fresh() {
                 let until = Instant::now() + THROTTLE_TIME;
                 queue.in_flight.throttle_bulk(&source, until);
-                self.shared.throttle.ask(self.id, until);
+                self.shared.throttle.throttle_others(self.id, until);
                 queue = self.fill_output(queue, source, sink);
-            } else if queue.in_flight.has_room(|| self.shared.throttle.is_due(self.id)) {
+            } else if queue.in_flight.has_room(|| self.shared.throttle.is_throttled(self.id)) {
                 match queue.ready.take_bulk() {
                     Some(BulkItem::Source(source)) => queue = self.fill_output(queue, source, sink),
                     Some(BulkItem::Part(part, taken)) => {
-                        if queue.acks != Acks::Lag {
+                        if queue.acks != Acks::None {
                             queue.in_flight.add_part(part.size());
                         }
                         sink.message(part);
@@ -70,7 +70,7 @@ impl Outbox {
             return None;
         }
         let open = queue.in_flight.open_bytes();
-        let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.shared.throttle.is_due(self.id));
+        let is_stuck = open > 0 && !queue.in_flight.has_room(|| self.shared.throttle.is_throttled(self.id));
         if is_stuck
             || queue.in_flight.is_mark_due()
             || open >= self.limits.mark_bytes
@@ -90,7 +90,7 @@ impl Outbox {
         let size = answer.message.as_ref().map_or(0, QueuedMessage::size);
         queue.answer_bytes -= size;
         // Keeps this answer apart from earlier stream output, whose acknowledgement means something else.
-        if matches!(answer.then, AfterSend::Delivered { wants_mark: true, .. }) && queue.acks != Acks::Lag {
+        if matches!(answer.then, AfterSend::Delivered { wants_mark: true, .. }) && queue.acks != Acks::None {
             self.mark(&mut queue, sink);
         }
         if let Some(message) = answer.message {
@@ -109,7 +109,7 @@ impl Outbox {
                 drop(queue);
                 source.on_answered(self.id, up_to);
                 let mut queue = self.queue();
-                if queue.acks == Acks::Lag {
+                if queue.acks == Acks::None {
                     let ends_at = queue.written + sink.len_to_end() as u64;
                     queue.sent_reads.push_back(SentRead { ends_at, source, seq: acknowledges });
                     return queue;
@@ -135,7 +135,7 @@ impl Outbox {
         drop(queue);
         let delivery = Arc::clone(&source).deliver(self.id, acks, sink, TURN_BYTES);
         let mut queue = self.queue();
-        if let (Some(seq), false) = (delivery.up_to, acks == Acks::Lag) {
+        if let (Some(seq), false) = (delivery.up_to, acks == Acks::None) {
             queue.in_flight.add(&source, seq, delivery.sent_bytes);
             if delivery.wants_mark {
                 self.mark(&mut queue, sink);
@@ -160,6 +160,6 @@ fn ask(acks: Acks, mark: u64, sink: &mut Sink) {
     match acks {
         Acks::Ping => sink.ping(&mark.to_be_bytes()),
         Acks::Mark => sink.note(64, flow::Mark { mark }),
-        Acks::Lag => {}
+        Acks::None => {}
     }
 }

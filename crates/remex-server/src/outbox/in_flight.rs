@@ -29,14 +29,14 @@ pub(super) struct InFlight<S: ?Sized> {
     /// A mark could not be set because too many are outstanding.
     mark_due: bool,
     bytes: usize,
-    /// Number of stretches that contain a source.
-    stretches: HashMap<SourceKey, usize>,
-    /// The sum of `stretches`.
+    /// Number of ranges between two marks that contain a source.
+    ranges: HashMap<SourceKey, usize>,
+    /// The sum of `ranges`.
     deliveries: usize,
     /// Stretches that contain parts of streams.
     with_parts: usize,
     window: SendWindow,
-    /// Until then, floods are throttled in favour of short output.
+    /// Until then, bulk output is throttled in favour of fresh output.
     throttled_until: Option<Instant>,
 }
 
@@ -72,7 +72,7 @@ impl<S: ?Sized> Default for InFlight<S> {
             marks: VecDeque::new(),
             mark_due: false,
             bytes: 0,
-            stretches: HashMap::new(),
+            ranges: HashMap::new(),
             deliveries: 0,
             with_parts: 0,
             window: SendWindow::default(),
@@ -94,7 +94,7 @@ impl<S: ?Sized> InFlight<S> {
             *last = seq.max(*last);
         } else if self.deliveries < DELIVERIES {
             self.open.sources.insert(key, (Arc::downgrade(source), seq));
-            *self.stretches.entry(key).or_default() += 1;
+            *self.ranges.entry(key).or_default() += 1;
             self.deliveries += 1;
         }
     }
@@ -107,9 +107,9 @@ impl<S: ?Sized> InFlight<S> {
         self.open.has_parts = true;
     }
 
-    /// Returns whether a flood may continue before the next acknowledgement.
+    /// Returns whether bulk output may continue before the next acknowledgement.
     ///
-    /// `is_throttled_by_others` returns whether another connection sends short output. A flood is throttled for that only
+    /// `is_throttled_by_others` returns whether another connection sends fresh output. Bulk output is throttled for that only
     /// if the round trip is short, where it loses hardly any throughput.
     pub(super) fn has_room(&self, is_throttled_by_others: impl FnOnce() -> bool) -> bool {
         if self.is_full() || self.bytes >= self.window.bytes {
@@ -122,15 +122,15 @@ impl<S: ?Sized> InFlight<S> {
         self.bytes < THROTTLED_WINDOW || !is_throttled()
     }
 
-    /// Returns whether even short output must wait for an acknowledgement.
+    /// Returns whether even fresh output must wait for an acknowledgement.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= MOST_BYTES || self.deliveries >= DELIVERIES
     }
 
-    /// Throttles floods because `source` has short output, which is likely to be followed by more.
+    /// Throttles bulk output because `source` has fresh output, which is likely to be followed by more.
     pub(super) fn throttle_bulk(&mut self, source: &Arc<S>, until: Instant) {
-        let own = usize::from(self.stretches.contains_key(&SourceKey::of(source)));
-        if self.with_parts > 0 || self.stretches.len() > own {
+        let own = usize::from(self.ranges.contains_key(&SourceKey::of(source)));
+        if self.with_parts > 0 || self.ranges.len() > own {
             self.throttled_until = Some(until);
         }
     }
@@ -181,10 +181,10 @@ impl<S: ?Sized> InFlight<S> {
             self.with_parts -= usize::from(before.has_parts);
             self.deliveries -= before.sources.len();
             for (key, (source, seq)) in before.sources {
-                if let Some(stretches) = self.stretches.get_mut(&key) {
-                    *stretches -= 1;
-                    if *stretches == 0 {
-                        self.stretches.remove(&key);
+                if let Some(ranges) = self.ranges.get_mut(&key) {
+                    *ranges -= 1;
+                    if *ranges == 0 {
+                        self.ranges.remove(&key);
                     }
                 }
                 acknowledged.extend(source.upgrade().map(|source| (source, seq)));
@@ -197,7 +197,7 @@ impl<S: ?Sized> InFlight<S> {
     }
 }
 
-/// How much may be in flight: little if acknowledgements are fast, so that a flood does not delay later output;
+/// How much may be in flight: little if acknowledgements are fast, so that bulk output does not delay later output;
 /// more if the round trip is long.
 #[derive(Debug)]
 struct SendWindow {
@@ -206,10 +206,10 @@ struct SendWindow {
     round_trip: Option<(Duration, Instant)>,
 }
 
-/// How long floods are throttled after short output.
+/// How long bulk output is throttled after fresh output.
 pub(super) const THROTTLE_TIME: Duration = Duration::from_millis(50);
 
-/// How much a throttled flood may have in flight.
+/// How much throttled bulk output may have in flight.
 const THROTTLED_WINDOW: usize = 64 << 10;
 
 /// Enough for a local client at full speed, which reads it in a fraction of a millisecond.
@@ -222,7 +222,7 @@ const SMALLEST_WINDOW: usize = (256 << 10) / 3 * 4;
 /// 4 MiB of output, encoded as base64.
 const LARGEST_WINDOW: usize = (4 << 20) / 3 * 4;
 
-/// The limit for short output, which the window does not limit.
+/// The limit for fresh output, which the window does not limit.
 const MOST_BYTES: usize = 2 * LARGEST_WINDOW;
 
 /// If no acknowledgement was nearly as fast as the fastest for this long, the round trip has become longer.
@@ -281,8 +281,8 @@ mod tests {
             SimulatedPath { window: SendWindow::default(), now: Instant::now() }
         }
 
-        /// Floods for `seconds` with this `round_trip`, to a client that reads `rate` bytes per second.
-        fn flood(&mut self, seconds: u64, round_trip: Duration, rate: u64) {
+        /// Sends bulk output for `seconds` with this `round_trip`, to a client that reads `rate` bytes per second.
+        fn send_bulk(&mut self, seconds: u64, round_trip: Duration, rate: u64) {
             let end = self.now + Duration::from_secs(seconds);
             while self.now < end {
                 let queue = Duration::from_micros(self.window.bytes as u64 * 1_000_000 / rate);
@@ -298,26 +298,26 @@ mod tests {
     #[test]
     fn the_window_opens_over_a_long_round_trip_and_closes_for_a_slow_client() {
         let mut path = SimulatedPath::new();
-        path.flood(5, Duration::from_millis(50), FAST);
+        path.send_bulk(5, Duration::from_millis(50), FAST);
         assert_eq!(path.window.bytes, LARGEST_WINDOW);
-        path.flood(120, Duration::from_millis(50), 1 << 20);
+        path.send_bulk(120, Duration::from_millis(50), 1 << 20);
         assert!(path.window.bytes <= 3 * SMALLEST_WINDOW, "{} bytes", path.window.bytes);
     }
 
     #[test]
     fn the_window_opens_when_the_round_trip_becomes_longer() {
         let mut path = SimulatedPath::new();
-        path.flood(1, Duration::from_micros(100), FAST);
-        path.flood(60, Duration::from_millis(50), FAST);
+        path.send_bulk(1, Duration::from_micros(100), FAST);
+        path.send_bulk(60, Duration::from_millis(50), FAST);
         assert_eq!(path.window.bytes, LARGEST_WINDOW);
     }
 
     #[test]
     fn a_slow_client_is_never_mistaken_for_a_long_round_trip() {
         let mut path = SimulatedPath::new();
-        path.flood(1, Duration::from_micros(100), FAST);
+        path.send_bulk(1, Duration::from_micros(100), FAST);
         for _ in 0..100 {
-            path.flood(6, Duration::from_micros(100), 1 << 20);
+            path.send_bulk(6, Duration::from_micros(100), 1 << 20);
             assert!(path.window.bytes <= 3 * SMALLEST_WINDOW, "{} bytes", path.window.bytes);
         }
     }
@@ -350,7 +350,7 @@ mod tests {
         }
         assert!(in_flight.marks.len() <= MARKS);
         assert!(in_flight.deliveries <= DELIVERIES);
-        assert_eq!(in_flight.stretches.len(), in_flight.deliveries);
+        assert_eq!(in_flight.ranges.len(), in_flight.deliveries);
     }
 
     #[test]
@@ -368,7 +368,7 @@ mod tests {
         assert!(in_flight.is_mark_due(), "what came later needs a mark of its own");
         let last = in_flight.mark().expect("there is room for a mark");
         assert_eq!(in_flight.acknowledge(last), [(source, 5000)]);
-        assert_eq!((in_flight.bytes, in_flight.deliveries, in_flight.stretches.len()), (0, 0, 0));
+        assert_eq!((in_flight.bytes, in_flight.deliveries, in_flight.ranges.len()), (0, 0, 0));
         assert!(in_flight.has_room(|| false) && !in_flight.is_mark_due());
     }
 

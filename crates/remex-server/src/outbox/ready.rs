@@ -26,7 +26,7 @@ enum Bulk {
     Part(QueuedMessage, oneshot::Sender<()>),
 }
 
-/// The next source or part among floods.
+/// The next source or part of bulk output.
 #[derive(Debug)]
 pub(super) enum BulkItem<S: ?Sized> {
     Source(Arc<S>),
@@ -54,7 +54,7 @@ impl<S: ?Sized> Ready<S> {
         self.bulk.push_back(Bulk::Part(part, taken));
     }
 
-    /// Takes the next source with little output.
+    /// Takes the next source with fresh output.
     pub(super) fn take_fresh(&mut self) -> Option<Arc<S>> {
         while let Some(key) = self.fresh.pop_front() {
             if let Some(source) = self.sources.remove(&key) {
@@ -64,7 +64,7 @@ impl<S: ?Sized> Ready<S> {
         None
     }
 
-    /// Takes the next flood in turn.
+    /// Takes the next source of bulk output in turn.
     pub(super) fn take_bulk(&mut self) -> Option<BulkItem<S>> {
         while let Some(next) = self.bulk.pop_front() {
             match next {

@@ -25,7 +25,7 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn acknowledge(&self, connection: ConnectionId, seq: Seq);
 
     /// Records that an answer with everything up to `seq` was written to a client that cannot acknowledge.
-    fn acknowledge_unasked(&self, connection: ConnectionId, seq: Seq);
+    fn assume_received(&self, connection: ConnectionId, seq: Seq);
 
     /// Records that an answer with everything up to `seq` is in the send buffer, ahead of all later stream
     /// output.
@@ -45,11 +45,12 @@ impl SourceKey {
     }
 }
 
-/// How urgent the events of a source are.
+/// How urgent the events of a source are: output is either fresh or bulk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// A little output after a quiet period: sent before floods and outside the window.
+    /// At most 4 KiB that are not sent yet, such as an echo: sent before bulk output and outside the window.
     Fresh,
+    /// More than that: sources take turns, within the window.
     Bulk,
 }
 

@@ -69,7 +69,7 @@ impl Source for Fake {
         state.acknowledged = state.acknowledged.max(seq);
     }
 
-    fn acknowledge_unasked(&self, connection: ConnectionId, seq: Seq) {
+    fn assume_received(&self, connection: ConnectionId, seq: Seq) {
         self.acknowledge(connection, seq);
     }
 
@@ -283,7 +283,7 @@ fn a_source_dropped_midway_is_forgotten_and_frees_its_window() {
 #[test]
 fn a_stalled_long_answer_ends_the_connection_and_a_stalled_stream_does_not() {
     for is_answer in [false, true] {
-        let outbox = Outbox::new(1, Acks::Lag, Encoding::Json, Limits::default(), Shared::default());
+        let outbox = Outbox::new(1, Acks::None, Encoding::Json, Limits::default(), Shared::default());
         let mut sink = Sink::wire(Framing::Lines, Box::new(tokio::io::sink()));
         let message = QueuedMessage::Json(vec![b' '; 3 * SEND_BYTES]);
         if is_answer {
@@ -294,7 +294,7 @@ fn a_stalled_long_answer_ends_the_connection_and_a_stalled_stream_does_not() {
         assert_eq!(outbox.fill(&mut sink), None);
         assert!(sink.has_unfinished());
         outbox.progress(1, sink.has_unfinished());
-        assert_eq!(outbox.queue().owed_since.is_some(), is_answer);
+        assert_eq!(outbox.queue().answer_pending_since.is_some(), is_answer);
     }
 }
 

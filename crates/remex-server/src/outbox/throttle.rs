@@ -1,4 +1,4 @@
-//! Throttles floods on all connections while one of them sends short output.
+//! Throttles bulk output on all connections while one of them sends fresh output.
 //!
 //! Start at [`BulkThrottle`].
 
@@ -9,10 +9,10 @@ use std::{
 
 use super::ConnectionId;
 
-/// Throttles the floods of other connections while one sends short output.
+/// Throttles the bulk output of other connections while one sends fresh output.
 ///
-/// Connections share the processors, if not a socket: a flood that always has data in flight keeps busy the
-/// cores that the short output needs.
+/// Connections share the processors, if not a socket: bulk output that always has data in flight keeps
+/// busy the cores that the fresh output needs.
 #[derive(Debug, Default)]
 pub(super) struct BulkThrottle(Mutex<Option<ThrottleRequest>>);
 
@@ -24,21 +24,21 @@ struct ThrottleRequest {
 
 impl BulkThrottle {
     /// Throttles all connections except this one until then.
-    pub(super) fn ask(&self, connection: ConnectionId, until: Instant) {
-        *self.speaker() = Some(ThrottleRequest { connection, until });
+    pub(super) fn throttle_others(&self, connection: ConnectionId, until: Instant) {
+        *self.request() = Some(ThrottleRequest { connection, until });
     }
 
     /// Returns whether another connection has asked for throttling.
-    pub(super) fn is_due(&self, connection: ConnectionId) -> bool {
-        let mut speaker = self.speaker();
-        let Some(known) = *speaker else { return false };
+    pub(super) fn is_throttled(&self, connection: ConnectionId) -> bool {
+        let mut request = self.request();
+        let Some(known) = *request else { return false };
         if known.until <= Instant::now() {
-            *speaker = None;
+            *request = None;
         }
-        speaker.is_some_and(|speaker| speaker.connection != connection)
+        request.is_some_and(|request| request.connection != connection)
     }
 
-    fn speaker(&self) -> MutexGuard<'_, Option<ThrottleRequest>> {
+    fn request(&self) -> MutexGuard<'_, Option<ThrottleRequest>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -50,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_output_throttles_floods_on_all_other_connections() {
+    fn fresh_output_throttles_bulk_output_on_all_other_connections() {
         let throttle = BulkThrottle::default();
-        assert!(!throttle.is_due(1));
-        throttle.ask(2, Instant::now() + Duration::from_secs(60));
-        assert!(throttle.is_due(1) && !throttle.is_due(2));
-        throttle.ask(2, Instant::now());
-        assert!(!throttle.is_due(1));
+        assert!(!throttle.is_throttled(1));
+        throttle.throttle_others(2, Instant::now() + Duration::from_secs(60));
+        assert!(throttle.is_throttled(1) && !throttle.is_throttled(2));
+        throttle.throttle_others(2, Instant::now());
+        assert!(!throttle.is_throttled(1));
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     outbox::{Acks, ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
 };
 
-/// A process at most this far behind has little output and goes before floods.
+/// A process at most this far behind has fresh output, which goes before bulk output.
 const FRESH_BYTES: u64 = 4 << 10;
 
 /// Gathering ends once this much is pending.
@@ -246,7 +246,7 @@ impl Source for Process {
         }
     }
 
-    fn acknowledge_unasked(&self, connection: ConnectionId, seq: Seq) {
+    fn assume_received(&self, connection: ConnectionId, seq: Seq) {
         let seq = {
             let mut state = self.state();
             let streamed = state.audience.follows.iter().find(|follow| follow.connection == connection);
@@ -363,7 +363,7 @@ impl Process {
         if !follow.controls || follow.window.is_some() || self.spec.overflow == Overflow::Evict {
             return;
         }
-        if acks == Acks::Lag {
+        if acks == Acks::None {
             let seq = lagging(&state.log, follow.cursor.offset, retain);
             if seq > follow.begins_after {
                 state.audience.control.acknowledge(seq);
