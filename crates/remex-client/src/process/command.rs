@@ -62,7 +62,7 @@ pub enum Input {
     /// Empty: end of file at once.
     #[default]
     None,
-    /// A pipe that [`Process::stdin`] writes to.
+    /// A pipe that [`Process::stdin`](super::Process::stdin) writes to.
     Piped,
 }
 
