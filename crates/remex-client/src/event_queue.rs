@@ -444,7 +444,8 @@ impl QueueState {
         }
     }
 
-    /// Creates the events for numbers that a read skipped: an exit, a close, or output that a server of the base dialect dropped.
+    /// Creates the events for numbers that a read skipped: an exit, a close, or output that a server of the base
+    /// dialect dropped.
     fn push_state_changes(&mut self, from_seq: u64, to_seq: u64, state_read: Option<&ReadState>) {
         let exit = state_read.and_then(|state_read| state_read.exit.clone()).filter(|_| self.exit.is_none());
         let closed =

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{commands::Commands, home::Home, left::Left, screen::Screen};
+use crate::{background_processes::Left, commands::Commands, home::Home, screen::Screen};
 
 /// Asks as the scripts do, and returns the candidates without their descriptions.
 fn offered(home: &Home, words: &[&str]) -> Vec<String> {

@@ -1,9 +1,9 @@
 //! Files here and elsewhere: `cp`, `ls`, `cat`, `edit` and `watch`.
 
 mod copies;
-mod cuts;
 mod edits;
-mod looks;
+mod interrupted_copies;
+mod ls_cat_watch;
 mod names;
 mod repeats;
 mod selected;

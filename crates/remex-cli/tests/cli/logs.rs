@@ -9,8 +9,8 @@ use std::{
 use serde_json::json;
 
 use crate::{
+    background_processes::{Left, out},
     home::Said,
-    left::{Left, out},
     support::{Cutter, InTime as _, Patient},
 };
 

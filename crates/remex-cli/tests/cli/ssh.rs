@@ -8,9 +8,9 @@ use rustix::{
 };
 
 use crate::{
-    far::Far,
     home::{Home, Said, said},
     screen::Screen,
+    ssh_host::Far,
 };
 
 const PASSPHRASE: &str = "open-sesame";

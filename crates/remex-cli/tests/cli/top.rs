@@ -8,8 +8,8 @@ use rustix::{
 };
 
 use crate::{
+    background_processes::Left,
     home::{Home, Said},
-    left::Left,
     screen::Screen,
     support::{PATIENCE, Server},
 };

@@ -3,7 +3,7 @@
 //! What is asserted is what its user would notice: what the model is told, which files are there, which processes are left.
 //! The client is installed from the npm registry by `scripts/codex/install`; CONTRIBUTING.md says more.
 
-mod cable;
+mod breakable_link;
 mod client;
 mod http;
 mod model;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use cable::Cable;
+use breakable_link::Cable;
 use client::{Client, Setup};
 use remote::Remote;
 use support::Watched;

@@ -337,7 +337,7 @@ fn credentials_of_a_url_become_a_header_and_go_nowhere_else() {
     assert_eq!(
         other.next().header("authorization"),
         None,
-        "whoever redirects does not choose as whom we come"
+        "a redirect does not change the credentials we send"
     );
 }
 

@@ -503,7 +503,7 @@ fn streams_and_processes_share_a_connection_and_none_starves() {
         assert!(bytes <= MIB, "a frame of {bytes} bytes");
         counts[who] += bytes;
         let most = counts.iter().max().copied().unwrap_or_default();
-        assert!(most < 512 * MIB, "somebody starves: {counts:?}");
+        assert!(most < 512 * MIB, "one stream gets too little: {counts:?}");
     }
     // A question in the middle of it all is answered.
     reader.call("session/list", json!({})).expect("lists are free");

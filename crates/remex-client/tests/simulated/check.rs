@@ -8,10 +8,10 @@ use remex_client::{
 };
 
 use crate::{
+    faults::World,
     process::{Process, Said},
+    scenario::{Report, Role},
     server::Dialect,
-    story::{Report, Role},
-    world::World,
 };
 
 /// What decides about right and wrong.

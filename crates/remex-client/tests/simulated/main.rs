@@ -6,13 +6,13 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 #![allow(clippy::print_stdout, reason = "a failure names its seed")]
 
-mod cable;
 mod check;
+mod faults;
+mod faulty_link;
 mod process;
 mod random;
+mod scenario;
 mod server;
-mod story;
-mod world;
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -27,10 +27,10 @@ use tokio::{
 };
 
 use check::Check;
+use faults::{Fate, Shared};
 use random::Random;
+use scenario::{Report, Role, Story};
 use server::Server;
-use story::{Report, Role, Story};
-use world::{Fate, Shared};
 
 /// Seeds of each test; the tests run side by side.
 const SEEDS: u64 = 2_500;

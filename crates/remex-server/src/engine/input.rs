@@ -23,7 +23,7 @@ pub(crate) struct StdinWrite<C> {
 }
 
 impl<C: Caller> StdinWrite<C> {
-    /// Answers in the current dialect, or in the oldest one if there is no write id.
+    /// Answers in the base dialect, or in `exec-server.v0` if there is no write id.
     pub(crate) fn answer(self, status: WriteStatus) {
         let refusal = match (&self.write_id, status) {
             (None, WriteStatus::UnknownProcess) => super::unknown_process(&self.process_id),

@@ -24,7 +24,7 @@ use crate::{
 
 /// The longest part of a stream: as much as bulk output may send in one turn.
 ///
-/// The dialect allows 1 MiB; shorter parts let other messages through between them.
+/// The base dialect allows 1 MiB; shorter parts let other messages through between them.
 const PART: usize = 64 << 10;
 
 /// The length up to which a body is collected without a share.

@@ -3,11 +3,11 @@
 //! The answers have the same members, types and error codes, and each process says the same in the same order.
 //! What was recorded is described in `spec/transcripts/README.md`.
 
+mod process_record;
+mod recorded_host;
 mod recording;
 mod replay;
-mod story;
 mod web;
-mod world;
 
 use std::collections::BTreeSet;
 

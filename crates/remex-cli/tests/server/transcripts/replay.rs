@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{
+    process_record::Story,
+    recorded_host::World,
     recording::{Recording, Step},
-    story::Story,
     web::Web,
-    world::World,
 };
 use crate::support::{Client, Server, decode, encode, program};
 

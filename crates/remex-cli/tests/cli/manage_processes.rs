@@ -1,4 +1,4 @@
-//! `ps`, `kill`, `wait` and `resize`: a look at what was left running, and a hand on it.
+//! `ps`, `kill`, `wait`, `rm`, `server` and `resize`: listing and managing background processes.
 
 use std::{
     fs,
@@ -12,8 +12,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
+    background_processes::{Left, out},
     home::{Home, Said, said},
-    left::{Left, out},
     support::{InTime as _, PATIENCE, Patient, Server, Watched},
 };
 

@@ -1,4 +1,4 @@
-//! Another machine that a real ssh server leads to, played by this one.
+//! An ssh host for tests: a real ssh server on this machine.
 //!
 //! Start at [`Far`].
 

@@ -13,7 +13,7 @@ use remex_proto::state::line_framer::{Line, LineFramer};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
-    cable::{Cable, Plan, Shore, Sight},
+    faulty_link::{Cable, Plan, Shore, Sight},
     random::Random,
     server::{Dialect, Server},
 };

@@ -1,4 +1,4 @@
-//! Copies whose connection is cut, whose process is killed, or whose server goes.
+//! Copies that a lost connection, a killed process or a stopped server interrupts.
 
 use std::{
     fs::{self, OpenOptions, Permissions},

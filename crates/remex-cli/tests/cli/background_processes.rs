@@ -1,4 +1,4 @@
-//! What was left running: a user whose own server has processes.
+//! A user whose local remex server has background processes.
 
 use std::{fs, os::unix::fs::DirBuilderExt as _, process::Command};
 
