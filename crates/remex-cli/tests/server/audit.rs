@@ -189,3 +189,22 @@ fn open_metrics_need_no_token_and_open_nothing_else() {
     let upgraded = exchange(audited.server.address(), upgrade("/", &[]));
     assert_eq!(upgraded.expect("an answer").status, 401);
 }
+
+#[test]
+fn every_metric_of_the_dashboard_exists() {
+    let dashboard = include_str!("../../../../packaging/grafana/remex.json");
+    serde_json::from_str::<Value>(dashboard).expect("the dashboard is JSON");
+    let audited = Audited::start(&["--metrics-open"]);
+    let (_, text) = audited.metrics(None);
+    let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let names = dashboard.split(|letter| !is_part(letter)).filter(|word| word.starts_with("remex_"));
+    let mut count = 0;
+    for name in names {
+        assert!(
+            text.contains(&format!("{name} ")) || text.contains(&format!("{name}{{")),
+            "no metric {name} in\n{text}"
+        );
+        count += 1;
+    }
+    assert!(count >= 10, "the dashboard has {count} metrics");
+}
