@@ -1,53 +1,46 @@
-//! The server: listeners, connections and graceful shutdown; [`idle`] handles the idle shutdown,
-//! [`credentials`] changed credential files.
+//! The server: listeners and graceful shutdown.
+//!
+//! [`welcome`] admits connections, [`credentials`] follows changed credential files, [`pages`] serves metrics, and
+//! [`idle`] handles the idle shutdown.
 
 mod credentials;
 mod idle;
+mod pages;
+mod welcome;
 
 use std::{
     future::Future,
     io,
-    net::SocketAddr,
-    ops::Deref,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::Duration,
 };
 
 use remex_process::{Scope, Signal, Tags, Watchdog, tree};
-use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
-use remex_rpc::{
-    Accepted, FrameReader, Framing, HandshakeConfig, HostNames, Listener, NotUpgraded, Readiness, Received,
-    Refusal, Stream, memory::ServerEnd, receive, refuse_at_once, tls::ServerTls,
-};
+use remex_proto::message::Source;
+use remex_rpc::{Accepted, FrameReader, Framing, Listener, memory::ServerEnd, tls::ServerTls};
 use tokio::{
-    io::AsyncWriteExt,
-    net::{TcpStream, UnixStream},
     sync::{Semaphore, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admission::{AdmissionControl, Crowded, HalfOpenPermit, Origin, Permit},
-    audit::Login,
-    auth::{Authenticator, Denied, Proof, SocketOwner, TcpPeer},
-    budget::Budget,
+    admission::AdmissionControl,
+    auth::Authenticator,
     config::{Auth, Config, MetricsAccess},
     connection::{self, Link, Transport, Validity},
     host::{Host, Phase},
-    identity::{Credential, Identity},
+    identity::Credential,
     limits::Limits,
-    metrics::CONTENT_TYPE,
     outbox::close_code::GOING_AWAY,
-    scope::Permission,
     session::{PendingStarts, Session, SessionRegistry},
-    socket_owner,
     supervise::supervise,
-    tls::{NotSecured, TlsListener},
+    tls::TlsListener,
 };
+use welcome::TcpEnds;
 
 /// How long a listener that ran out of descriptors waits before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -209,276 +202,9 @@ impl Server {
         Credential::own(self.sessions.connections().next_id())
     }
 
-    /// Begins the handshake of a TCP connection, or refuses it at once.
-    fn on_tcp(self: &Arc<Self>, stream: TcpStream, ends: TcpEnds, tls: Option<Arc<TlsListener>>) {
-        let owner = socket_owner::find(ends.local, ends.peer);
-        let origin = Origin::new(ends.peer.ip(), owner, rustix::process::geteuid().as_raw());
-        let permit = match self.admission.begin(origin, &self.host.limits()) {
-            Ok(permit) => permit,
-            Err(crowded) => {
-                self.host.metrics().connections_refused.add(1);
-                if self.admission.is_to_be_reported(Instant::now()) {
-                    tracing::warn!(peer = %ends.peer, error = %crowded, "refusing connections without requests");
-                }
-                if tls.is_none() {
-                    refuse_at_once(stream, Refusal::Limited { reason: crowded.reason() });
-                }
-                return;
-            }
-        };
-        let (server, permit) = (Arc::clone(self), Noticed::new(permit, &self.host));
-        self.host.spawn(async move {
-            let handshake = server.welcome_tcp(stream, ends.peer, owner, &permit, tls);
-            let admitted = tokio::select! {
-                admitted = handshake => admitted,
-                () = permit.evicted() => Err(NotAdmitted::Crowded(Crowded::HalfOpen)),
-            };
-            drop(permit);
-            server.run(admitted).await;
-        });
-    }
-
-    /// Serves a connection until it ends.
-    async fn run(&self, admitted: Result<(Link, Noticed<Permit>), NotAdmitted>) {
-        match admitted {
-            Ok((link, permit)) => {
-                connection::run(Arc::clone(&self.sessions), link).await;
-                drop(permit);
-            }
-            Err(reason) => tracing::debug!(error = %reason, "connection refused"),
-        }
-    }
-
-    async fn welcome_unix(
-        &self,
-        stream: UnixStream,
-        uid: u32,
-    ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
-        let peer = format!("unix:{uid}");
-        let credential = self.authenticator().user(uid);
-        self.on_login(&peer, &credential);
-        let credential = credential?;
-        let permit = match self.admit(&credential.identity, None) {
-            Ok(permit) => permit,
-            Err(crowded) => {
-                refuse_line(stream, crowded).await;
-                return Err(crowded.into());
-            }
-        };
-        let (reader, writer) = stream.into_split();
-        let message_bytes = self.host.limits().message_bytes;
-        let transport = Transport::Wire {
-            reader: FrameReader::new(Box::new(reader), Framing::Lines, message_bytes),
-            writer: Box::new(writer),
-            framing: Framing::Lines,
-            source: Source::Unix,
-        };
-        let validity = Validity::revocable(credential, Proof::Unix(uid), self.auth.subscribe());
-        Ok((Link { transport, validity, peer: peer.into() }, permit))
-    }
-
-    async fn welcome_tcp(
-        self: &Arc<Self>,
-        stream: TcpStream,
-        peer: SocketAddr,
-        owner: SocketOwner,
-        half_open: &HalfOpenPermit,
-        tls: Option<Arc<TlsListener>>,
-    ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
-        let config = self.handshake_config(tls.as_deref());
-        let (stream, certificate) = match &tls {
-            None => (Stream::from(stream), None),
-            Some(tls) => tls.accept(&self.host, stream, peer, config.head_timeout).await?,
-        };
-        let received = receive(stream, &config).await.inspect_err(|error| {
-            if *error == NotUpgraded::Tls {
-                tracing::warn!(%peer, %error, "refused a client");
-            }
-        })?;
-        let received = match received {
-            Received::Page(page) if self.metrics == MetricsAccess::Open => {
-                page.answer(CONTENT_TYPE, &self.metrics_text()).await;
-                return Err(NotAdmitted::Answered);
-            }
-            received => received,
-        };
-        let bearer = match &received {
-            Received::Upgrade(upgrade) => upgrade.bearer(),
-            Received::Page(page) => page.bearer(),
-        };
-        let presented = TcpPeer { bearer, certificate: certificate.as_ref(), owner };
-        if bearer.is_some() {
-            self.reload_credentials().await;
-        }
-        let admitted = self.authenticator().tcp(&presented, SystemTime::now());
-        self.on_login(&peer.to_string(), &admitted);
-        let admitted = admitted.map(|credential| (Proof::of_tcp(&credential, &presented), credential));
-        if admitted.as_ref().is_err_and(Denied::is_wrong_token) {
-            self.delay_failed_login(half_open.origin()).await;
-        }
-        match (received, admitted) {
-            (Received::Upgrade(upgrade), Err(denied)) => {
-                upgrade.refuse(denied.refusal()).await;
-                Err(denied.into())
-            }
-            (Received::Upgrade(upgrade), Ok(_)) if self.host.is_stopping() => {
-                Err(upgrade.refuse(Refusal::ShuttingDown).await.into())
-            }
-            (Received::Upgrade(upgrade), Ok((proof, credential))) => {
-                let permit = match self.admit(&credential.identity, Some(half_open.origin())) {
-                    Ok(permit) => permit,
-                    Err(crowded) => {
-                        let refusal = Refusal::Limited { reason: crowded.reason() };
-                        return Err(upgrade.refuse(refusal).await.into());
-                    }
-                };
-                let (reader, writer) = upgrade.accept().await?;
-                let framing = Framing::WebSocket(remex_rpc::Role::Server);
-                let transport = Transport::Wire { reader, writer, framing, source: Source::WebSocket };
-                let validity = Validity::revocable(credential, proof, self.auth.subscribe());
-                Ok((Link { transport, validity, peer: peer.to_string().into() }, permit))
-            }
-            (Received::Page(page), Err(denied)) => Err(page.refuse(denied.refusal()).await.into()),
-            (Received::Page(page), Ok((_, credential))) if credential.scopes.allow(Permission::Metrics) => {
-                page.answer(CONTENT_TYPE, &self.metrics_text()).await;
-                Err(NotAdmitted::Answered)
-            }
-            (Received::Page(page), Ok(_)) => Err(page.refuse(Refusal::Forbidden).await.into()),
-        }
-    }
-
-    /// Delays the answer to a wrong token, longer each time.
-    async fn delay_failed_login(&self, origin: Origin) {
-        let delay = self.admission.on_failed_login(origin, &self.host.limits(), Instant::now());
-        let mut phase = self.host.phase().subscribe();
-        tokio::select! {
-            () = tokio::time::sleep(delay) => {}
-            _ = phase.wait_for(|phase| *phase > Phase::Serving) => {}
-        }
-    }
-
-    /// Admits an authenticated connection if there is room for it.
-    fn admit(&self, identity: &Identity, origin: Option<Origin>) -> Result<Noticed<Permit>, Crowded> {
-        let permit = self.admission.admit(identity, origin, &self.host.limits());
-        let permit = permit.inspect_err(|crowded| {
-            self.host.metrics().connections_refused.add(1);
-            tracing::warn!(%identity, error = %crowded, "refused a client");
-        })?;
-        Ok(Noticed::new(permit, &self.host))
-    }
-
-    fn handshake_config(&self, tls: Option<&TlsListener>) -> HandshakeConfig {
-        let auth = self.authenticator();
-        let mut hosts = auth.host_names();
-        hosts.push(self.host.info().hostname.clone());
-        hosts.extend(tls.map(|tls| tls.names().to_vec()).unwrap_or_default());
-        HandshakeConfig {
-            readiness: if self.host.is_stopping() { Readiness::ShuttingDown } else { Readiness::Ready },
-            max_message_len: self.host.limits().message_bytes,
-            origins: auth.origins(),
-            hosts: HostNames::Only(hosts.into()),
-            pages: &["/metrics"],
-            ..HandshakeConfig::default()
-        }
-    }
-
-    /// Counts and records an attempt to authenticate.
-    fn on_login(&self, peer: &str, admitted: &Result<Credential, Denied>) {
-        if let Err(denied) = admitted {
-            self.host.metrics().logins_failed.add(1);
-            tracing::warn!(peer, error = %denied, "login refused");
-        }
-        if self.host.audit().is_on() {
-            let identity = admitted.as_ref().ok().map(|credential| credential.identity.to_string());
-            let outcome = admitted.as_ref().err().map_or_else(|| "ok".to_owned(), ToString::to_string);
-            let login = Login { peer, identity: identity.as_deref(), outcome: &outcome };
-            self.host.audit().record(login.line());
-        }
-    }
-
     /// Opens the audit file again, after another program has moved it.
     pub fn reopen_audit(&self) {
         self.host.audit().reopen();
-    }
-
-    /// Serves `/metrics` and the health checks to everyone who can reach `listener`, and nothing else.
-    pub async fn serve_metrics(self: Arc<Self>, listener: Listener) {
-        let mut phase = self.host.phase().subscribe();
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = phase.wait_for(|phase| *phase > Phase::Serving) => return,
-            };
-            match accepted {
-                Ok(Accepted::Tcp { stream, peer, local }) => {
-                    let owner = socket_owner::find(local, peer);
-                    let origin = Origin::new(peer.ip(), owner, rustix::process::geteuid().as_raw());
-                    let Ok(permit) = self.admission.begin(origin, &self.host.limits()) else { continue };
-                    let server = Arc::clone(&self);
-                    self.host.spawn(async move {
-                        let config = server.handshake_config(None);
-                        match receive(stream, &config).await {
-                            Ok(Received::Page(page)) => {
-                                page.answer(CONTENT_TYPE, &server.metrics_text()).await;
-                            }
-                            Ok(Received::Upgrade(upgrade)) => drop(upgrade.refuse(Refusal::Forbidden).await),
-                            Err(_) => {}
-                        }
-                        drop(permit);
-                    });
-                }
-                Ok(Accepted::Unix { .. }) => {}
-                Err(error) => {
-                    tracing::warn!(error = %error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    /// Returns the counters and the state of the server in the text format of Prometheus.
-    fn metrics_text(&self) -> String {
-        let (host, limits) = (&self.host, self.host.limits());
-        let sessions = self.sessions.all();
-        let processes: usize = sessions.iter().map(|session| session.process_count()).sum();
-        let connections = self.sessions.connections().all();
-        let unanswered: usize = connections.iter().map(|outbox| outbox.unanswered()).sum();
-        let retained = limits.server_retain_bytes.saturating_sub(host.retention().left());
-        let used = |budget: &Budget| budget.total().saturating_sub(budget.free());
-        host.metrics().render(|gauges| {
-            gauges.gauge("remex_connections", "Connections that are open.", connections.len() as u64);
-            gauges.gauge("remex_sessions", "Sessions that exist.", sessions.len() as u64);
-            gauges.gauge("remex_processes", "Processes that are not closed.", processes as u64);
-            gauges.gauge(
-                "remex_unanswered_requests",
-                "Requests that wait for their answer.",
-                unanswered as u64,
-            );
-            let help = "Memory in use, by the cap that limits it.";
-            gauges.gauge_by(
-                "remex_memory_bytes",
-                help,
-                "cap",
-                &[
-                    ("retained_output", retained as u64),
-                    ("answers", used(host.answers())),
-                    ("incoming", used(host.incoming())),
-                ],
-            );
-            let help = "The caps on memory.";
-            gauges.gauge_by(
-                "remex_memory_limit_bytes",
-                help,
-                "cap",
-                &[
-                    ("retained_output", limits.server_retain_bytes as u64),
-                    ("answers", host.answers().total()),
-                    ("incoming", host.incoming().total()),
-                ],
-            );
-            let help = "Lines of the audit file that were discarded because the disk was too slow.";
-            gauges.counter("remex_audit_dropped_total", help, host.audit().dropped());
-        })
     }
 
     fn authenticator(&self) -> Arc<Authenticator> {
@@ -630,66 +356,6 @@ impl From<io::Result<usize>> for Ended {
                 Self::NotAll
             }
         }
-    }
-}
-
-/// Why a connection was not admitted.
-#[derive(Debug, thiserror::Error)]
-enum NotAdmitted {
-    #[error(transparent)]
-    Tls(#[from] NotSecured),
-    #[error("a page was requested and answered")]
-    Answered,
-    #[error(transparent)]
-    Http(#[from] NotUpgraded),
-    #[error(transparent)]
-    Denied(#[from] Denied),
-    #[error(transparent)]
-    Crowded(#[from] Crowded),
-}
-
-/// The two ends of a TCP connection.
-#[derive(Clone, Copy)]
-struct TcpEnds {
-    peer: SocketAddr,
-    local: SocketAddr,
-}
-
-/// Tells a peer that speaks lines why it is refused.
-async fn refuse_line(mut stream: UnixStream, crowded: Crowded) {
-    let error = RpcError::new(ErrorKind::LimitExceeded, crowded.to_string());
-    let mut line = Vec::new();
-    remex_proto::message::write_error(&mut line, &RequestId::MALFORMED, &error);
-    line.push(b'\n');
-    // The send buffer of a new connection has room; a peer that reads nothing must not be waited for.
-    let _ = tokio::time::timeout(CLOSE_GRACE, stream.write_all(&line)).await;
-}
-
-/// A permit whose end counts as activity.
-struct Noticed<T> {
-    /// Taken when dropped.
-    permit: Option<T>,
-    host: Arc<Host>,
-}
-
-impl<T> Noticed<T> {
-    fn new(permit: T, host: &Arc<Host>) -> Self {
-        Noticed { permit: Some(permit), host: Arc::clone(host) }
-    }
-}
-
-impl<T> Deref for Noticed<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.permit.as_ref().expect("the permit is taken only when this is dropped")
-    }
-}
-
-impl<T> Drop for Noticed<T> {
-    fn drop(&mut self) {
-        drop(self.permit.take());
-        self.host.notify_activity();
     }
 }
 

@@ -1,0 +1,302 @@
+//! From an accepted connection to an authenticated client, or to a refusal.
+
+use std::{
+    net::SocketAddr,
+    ops::Deref,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
+use remex_rpc::{
+    FrameReader, Framing, HandshakeConfig, HostNames, NotUpgraded, Readiness, Received, Refusal, Stream,
+    receive, refuse_at_once, tls::NotEncrypted,
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpStream, UnixStream},
+};
+
+use super::{CLOSE_GRACE, Server};
+use crate::{
+    admission::{Crowded, HalfOpenPermit, Origin, Permit},
+    audit::Login,
+    auth::{Denied, Proof, SocketOwner, TcpPeer},
+    config::MetricsAccess,
+    connection::{self, Link, Transport, Validity},
+    host::{Host, Phase},
+    identity::{Credential, Identity},
+    metrics::CONTENT_TYPE,
+    scope::Permission,
+    socket_owner,
+    tls::{NotSecured, TlsListener},
+};
+
+impl Server {
+    /// Begins the handshake of a TCP connection, or refuses it at once.
+    pub(super) fn on_tcp(self: &Arc<Self>, stream: TcpStream, ends: TcpEnds, tls: Option<Arc<TlsListener>>) {
+        let owner = socket_owner::find(ends.local, ends.peer);
+        let origin = Origin::new(ends.peer.ip(), owner, rustix::process::geteuid().as_raw());
+        let permit = match self.admission.begin(origin, &self.host.limits()) {
+            Ok(permit) => permit,
+            Err(crowded) => {
+                self.host.metrics().connections_refused.add(1);
+                if self.admission.is_to_be_reported(Instant::now()) {
+                    tracing::warn!(peer = %ends.peer, error = %crowded, "refusing connections without requests");
+                }
+                if tls.is_none() {
+                    refuse_at_once(stream, Refusal::Limited { reason: crowded.reason() });
+                }
+                return;
+            }
+        };
+        let (server, permit) = (Arc::clone(self), Noticed::new(permit, &self.host));
+        self.host.spawn(async move {
+            let handshake = server.welcome_tcp(stream, ends.peer, owner, &permit, tls);
+            let admitted = tokio::select! {
+                admitted = handshake => admitted,
+                () = permit.evicted() => Err(NotAdmitted::Crowded(Crowded::HalfOpen)),
+            };
+            drop(permit);
+            server.run(admitted).await;
+        });
+    }
+
+    /// Serves a connection until it ends.
+    pub(super) async fn run(&self, admitted: Result<(Link, Noticed<Permit>), NotAdmitted>) {
+        match admitted {
+            Ok((link, permit)) => {
+                connection::run(Arc::clone(&self.sessions), link).await;
+                drop(permit);
+            }
+            Err(reason) => tracing::debug!(error = %reason, "connection refused"),
+        }
+    }
+
+    pub(super) async fn welcome_unix(
+        &self,
+        stream: UnixStream,
+        uid: u32,
+    ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
+        let peer = format!("unix:{uid}");
+        let credential = self.authenticator().user(uid);
+        self.on_login(&peer, &credential);
+        let credential = credential?;
+        let permit = match self.admit(&credential.identity, None) {
+            Ok(permit) => permit,
+            Err(crowded) => {
+                refuse_line(stream, crowded).await;
+                return Err(crowded.into());
+            }
+        };
+        let (reader, writer) = stream.into_split();
+        let message_bytes = self.host.limits().message_bytes;
+        let transport = Transport::Wire {
+            reader: FrameReader::new(Box::new(reader), Framing::Lines, message_bytes),
+            writer: Box::new(writer),
+            framing: Framing::Lines,
+            source: Source::Unix,
+        };
+        let validity = Validity::revocable(credential, Proof::Unix(uid), self.auth.subscribe());
+        Ok((Link { transport, validity, peer: peer.into() }, permit))
+    }
+
+    async fn welcome_tcp(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        owner: SocketOwner,
+        half_open: &HalfOpenPermit,
+        tls: Option<Arc<TlsListener>>,
+    ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
+        let config = self.handshake_config(tls.as_deref());
+        let (stream, certificate) = match &tls {
+            None => (Stream::from(stream), None),
+            Some(tls) => tls
+                .accept(&self.host, stream, peer, config.head_timeout)
+                .await
+                .inspect_err(|error| self.on_tls_failure(&peer.to_string(), error))?,
+        };
+        let received = receive(stream, &config).await.inspect_err(|error| {
+            if *error == NotUpgraded::Tls {
+                tracing::warn!(%peer, %error, "refused a client");
+            }
+        })?;
+        let received = match received {
+            Received::Page(page) if self.metrics == MetricsAccess::Open => {
+                page.answer(CONTENT_TYPE, &self.metrics_text()).await;
+                return Err(NotAdmitted::Answered);
+            }
+            received => received,
+        };
+        let bearer = match &received {
+            Received::Upgrade(upgrade) => upgrade.bearer(),
+            Received::Page(page) => page.bearer(),
+        };
+        let presented = TcpPeer { bearer, certificate: certificate.as_ref(), owner };
+        if bearer.is_some() {
+            self.reload_credentials().await;
+        }
+        let admitted = self.authenticator().tcp(&presented, SystemTime::now());
+        self.on_login(&peer.to_string(), &admitted);
+        let admitted = admitted.map(|credential| (Proof::of_tcp(&credential, &presented), credential));
+        if admitted.as_ref().is_err_and(Denied::is_wrong_token) {
+            self.delay_failed_login(half_open.origin()).await;
+        }
+        match (received, admitted) {
+            (Received::Upgrade(upgrade), Err(denied)) => {
+                upgrade.refuse(denied.refusal()).await;
+                Err(denied.into())
+            }
+            (Received::Upgrade(upgrade), Ok(_)) if self.host.is_stopping() => {
+                Err(upgrade.refuse(Refusal::ShuttingDown).await.into())
+            }
+            (Received::Upgrade(upgrade), Ok((proof, credential))) => {
+                let permit = match self.admit(&credential.identity, Some(half_open.origin())) {
+                    Ok(permit) => permit,
+                    Err(crowded) => {
+                        let refusal = Refusal::Limited { reason: crowded.reason() };
+                        return Err(upgrade.refuse(refusal).await.into());
+                    }
+                };
+                let (reader, writer) = upgrade.accept().await?;
+                let framing = Framing::WebSocket(remex_rpc::Role::Server);
+                let transport = Transport::Wire { reader, writer, framing, source: Source::WebSocket };
+                let validity = Validity::revocable(credential, proof, self.auth.subscribe());
+                Ok((Link { transport, validity, peer: peer.to_string().into() }, permit))
+            }
+            (Received::Page(page), Err(denied)) => Err(page.refuse(denied.refusal()).await.into()),
+            (Received::Page(page), Ok((_, credential))) if credential.scopes.allow(Permission::Metrics) => {
+                page.answer(CONTENT_TYPE, &self.metrics_text()).await;
+                Err(NotAdmitted::Answered)
+            }
+            (Received::Page(page), Ok(_)) => Err(page.refuse(Refusal::Forbidden).await.into()),
+        }
+    }
+
+    /// Delays the answer to a wrong token, longer each time.
+    async fn delay_failed_login(&self, origin: Origin) {
+        let delay = self.admission.on_failed_login(origin, &self.host.limits(), Instant::now());
+        let mut phase = self.host.phase().subscribe();
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            _ = phase.wait_for(|phase| *phase > Phase::Serving) => {}
+        }
+    }
+
+    /// Admits an authenticated connection if there is room for it.
+    pub(super) fn admit(
+        &self,
+        identity: &Identity,
+        origin: Option<Origin>,
+    ) -> Result<Noticed<Permit>, Crowded> {
+        let permit = self.admission.admit(identity, origin, &self.host.limits());
+        let permit = permit.inspect_err(|crowded| {
+            self.host.metrics().connections_refused.add(1);
+            tracing::warn!(%identity, error = %crowded, "refused a client");
+        })?;
+        Ok(Noticed::new(permit, &self.host))
+    }
+
+    pub(super) fn handshake_config(&self, tls: Option<&TlsListener>) -> HandshakeConfig {
+        let auth = self.authenticator();
+        let mut hosts = auth.host_names();
+        hosts.push(self.host.info().hostname.clone());
+        hosts.extend(tls.map(|tls| tls.names().to_vec()).unwrap_or_default());
+        HandshakeConfig {
+            readiness: if self.host.is_stopping() { Readiness::ShuttingDown } else { Readiness::Ready },
+            max_message_len: self.host.limits().message_bytes,
+            origins: auth.origins(),
+            hosts: HostNames::Only(hosts.into()),
+            pages: &["/metrics"],
+            ..HandshakeConfig::default()
+        }
+    }
+
+    /// Counts and records an attempt to authenticate.
+    fn on_login(&self, peer: &str, admitted: &Result<Credential, Denied>) {
+        if let Err(denied) = admitted {
+            self.host.metrics().logins_failed.add(1);
+            tracing::warn!(peer, error = %denied, "login refused");
+        }
+        if self.host.audit().is_on() {
+            let identity = admitted.as_ref().ok().map(|credential| credential.identity.to_string());
+            let outcome = admitted.as_ref().err().map_or_else(|| "ok".to_owned(), ToString::to_string);
+            let login = Login { peer, identity: identity.as_deref(), outcome: &outcome };
+            self.host.audit().record(login.line());
+        }
+    }
+
+    /// Counts and records a client that TLS refused, for example for its certificate.
+    fn on_tls_failure(&self, peer: &str, error: &NotSecured) {
+        // Probes that only connect are common.
+        if matches!(error, NotSecured::Failed(NotEncrypted::Closed)) {
+            return;
+        }
+        self.host.metrics().logins_failed.add(1);
+        if self.host.audit().is_on() {
+            let login = Login { peer, identity: None, outcome: &format!("TLS failed: {error}") };
+            self.host.audit().record(login.line());
+        }
+    }
+}
+
+/// Why a connection was not admitted.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotAdmitted {
+    #[error(transparent)]
+    Tls(#[from] NotSecured),
+    #[error("a page was requested and answered")]
+    Answered,
+    #[error(transparent)]
+    Http(#[from] NotUpgraded),
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
+}
+
+/// The two ends of a TCP connection.
+#[derive(Clone, Copy)]
+pub(super) struct TcpEnds {
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
+}
+
+/// Tells a peer that speaks lines why it is refused.
+async fn refuse_line(mut stream: UnixStream, crowded: Crowded) {
+    let error = RpcError::new(ErrorKind::LimitExceeded, crowded.to_string());
+    let mut line = Vec::new();
+    remex_proto::message::write_error(&mut line, &RequestId::MALFORMED, &error);
+    line.push(b'\n');
+    // The send buffer of a new connection has room; a peer that reads nothing must not be waited for.
+    let _ = tokio::time::timeout(CLOSE_GRACE, stream.write_all(&line)).await;
+}
+
+/// A permit whose end counts as activity.
+pub(super) struct Noticed<T> {
+    /// Taken when dropped.
+    permit: Option<T>,
+    host: Arc<Host>,
+}
+
+impl<T> Noticed<T> {
+    fn new(permit: T, host: &Arc<Host>) -> Self {
+        Noticed { permit: Some(permit), host: Arc::clone(host) }
+    }
+}
+
+impl<T> Deref for Noticed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.permit.as_ref().expect("the permit is taken only when this is dropped")
+    }
+}
+
+impl<T> Drop for Noticed<T> {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        self.host.notify_activity();
+    }
+}
