@@ -19,7 +19,8 @@ const SIZES: [(&str, u64); 5] =
 /// assert_eq!(remex::units::parse_duration("5 minutes"), None);
 /// ```
 pub fn parse_duration(text: &str) -> Option<Duration> {
-    parse(text, &TIMES).map(Duration::from_millis)
+    let is_compact = !text.contains(' ');
+    parse(text, &TIMES).filter(|_| is_compact).map(Duration::from_millis)
 }
 
 /// Writes a time with the largest unit up to hours that leaves a whole number; drops what is below a

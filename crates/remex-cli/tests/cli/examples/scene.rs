@@ -26,8 +26,9 @@ const NUDGE: Duration = Duration::from_millis(200);
 /// What a process that was left running does after its first words.
 const WAITS: &str = "; read answer; echo \"got $answer\"; sleep 1000";
 
-/// Tokens and keys, none of which is used anywhere else.
-const SECRETS: [(&str, &str); 5] = [
+/// Tokens, keys and a configuration, none of which is used anywhere else.
+const SECRETS: [(&str, &str); 6] = [
+    ("server.toml", "[limits]\nsessions = 100\n"),
     ("token.txt", "5kQ2nVx8LrZ0tHc7YwJb3M\n"),
     ("secret.txt", "Jf8zQ1m0Vt6rXc3LbH9wYd2KsN7pEaGu\n"),
     (

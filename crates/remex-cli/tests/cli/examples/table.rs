@@ -170,6 +170,8 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
         How::Elsewhere("its port may be taken; tests/cli/cert.rs serves with such files"),
     ),
     ("remex serve", goes_on("ws://127.0.0.1:")),
+    ("remex serve --print-config > server.toml", ends("")),
+    ("remex serve --config server.toml", goes_on("ws://127.0.0.1:")),
     ("remex serve --listen unix://$HOME/remex.sock", goes_on("/remex.sock")),
     (
         "remex serve --listen stdio",
