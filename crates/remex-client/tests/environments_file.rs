@@ -172,7 +172,7 @@ const WRONG: &[(&str, &[&str])] = &[
     (
         "environments = [{ id = 'a', url = 'wss://me:pw@a' }]",
         &[
-            "1: environment `a`: cannot use `wss://…@a` as a server: the host is missing, or preceded by a user name; write `ws://host:port` or `wss://host:port`",
+            "1: environment `a`: cannot use `wss://…@a` as a server: it contains a user name, which `ws://` does not use; write `ws://host:port` or `wss://host:port`",
         ],
     ),
     (

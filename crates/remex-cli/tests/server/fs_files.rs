@@ -402,7 +402,7 @@ fn unprivileged(place: &Place) -> Server {
     let mut command = Command::new(program);
     command.arg("serve").current_dir("/").stdin(Stdio::null());
     if rustix::process::geteuid().is_root() {
-        command.uid(65534).gid(65534);
+        command.args(["--allow-user", "root"]).uid(65534).gid(65534);
     }
     Server::launch(command, 1)
 }

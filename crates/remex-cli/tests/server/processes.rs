@@ -516,7 +516,7 @@ fn a_failed_start_that_is_repeated_fails_again_without_a_try() {
     assert_eq!(error["data"]["kind"], "programNotFound");
     let hint = error["data"]["hint"].as_str().expect("the error has a hint");
     assert!(
-        hint.starts_with("check its name") && !error["message"].as_str().unwrap_or(hint).contains(hint),
+        hint.starts_with("check the spelling") && !error["message"].as_str().unwrap_or(hint).contains(hint),
         "{error}"
     );
     fs::copy("/bin/true", &missing).unwrap();

@@ -166,8 +166,9 @@ fn the_end_of_input_of_a_terminal_is_a_key() {
     let server = Server::start();
     let client = server.client();
     client.start("p", &["/bin/cat"], json!({"tty": true}));
-    let (_, message) = client.refusal("process/closeStdin", json!({"processId": "p"}));
-    assert!(message.contains("0x04"), "the message says what to do: {message}");
+    let error = client.call("process/closeStdin", json!({"processId": "p"})).expect_err("it has a terminal");
+    let hint = error["data"]["hint"].as_str().unwrap_or_default();
+    assert!(hint.contains("0x04"), "the hint says what to do: {error}");
 }
 
 #[test]

@@ -84,7 +84,12 @@ impl Limits {
         }
         // The home of whoever runs the tests may be closed to the other user.
         command.env("HOME", directory.path()).env_remove("XDG_CONFIG_HOME");
-        command.args(arguments).current_dir("/").stdin(Stdio::null()).env("no_proxy", "*");
+        command.args(arguments);
+        if self.processes.is_some() && arguments.first() == Some(&"serve") {
+            // A loopback port is for the user of the server, and for those that it names.
+            command.args(["--allow-user", &rustix::process::geteuid().as_raw().to_string()]);
+        }
+        command.current_dir("/").stdin(Stdio::null()).env("no_proxy", "*");
         (command, directory)
     }
 

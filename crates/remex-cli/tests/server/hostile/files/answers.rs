@@ -130,8 +130,14 @@ fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
     let huge = sparse(&place, "huge", LEN);
     // What the server reserves for its threads and their memory, and enough for one content.
     let mut client = Silent::connect(&usual);
+    let idle = address_space(&usual);
     client.ask_for(2, &huge);
     assert_eq!(client.take_zeros(LEN), 2);
+    let deadline = Instant::now() + PATIENCE;
+    while address_space(&usual) >= idle + LEN {
+        assert!(Instant::now() < deadline, "the server keeps the content that it has sent");
+        thread::yield_now();
+    }
     let usual = address_space(&usual);
     let address = format!("unix://{}", place.path("socket").display());
     let server = Limits::address_space(usual + LEN + 300 * MIB).serve(&["--listen", &address]);
