@@ -144,9 +144,7 @@ pub enum Refusal {
     Unauthenticated,
     /// 403: the credential is valid but does not suffice.
     Forbidden,
-    /// 429: too many connections or attempts.
-    TooMany,
-    /// 429, with the limit that was reached.
+    /// 429: a limit on connections was reached.
     Limited {
         /// The limit and what to do, with a line end.
         reason: &'static str,
@@ -266,7 +264,6 @@ impl Refusal {
         match self {
             Refusal::Unauthenticated => Answer::REFUSED,
             Refusal::Forbidden => Answer::FORBIDDEN,
-            Refusal::TooMany => Answer::TOO_MANY,
             Refusal::Limited { reason } => Answer { text: reason, ..Answer::TOO_MANY },
             Refusal::ShuttingDown => Answer::SHUTTING_DOWN,
         }

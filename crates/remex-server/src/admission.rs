@@ -55,6 +55,9 @@ pub(crate) enum Crowded {
     Server,
     Identity,
     Address,
+    /// Too many half-open connections from one address.
+    HalfOpenAddress,
+    /// Too many half-open connections in all.
     HalfOpen,
 }
 
@@ -70,6 +73,9 @@ impl Crowded {
                 "too many connections from this address (limit `connections_per_address`); close some first\n"
             }
             Crowded::HalfOpen => {
+                "the server has too many unfinished connections (limit `half_open`); try again later\n"
+            }
+            Crowded::HalfOpenAddress => {
                 "too many unfinished connections from this address (limit `half_open_per_address`); try again later\n"
             }
         }
@@ -114,7 +120,7 @@ impl AdmissionControl {
     /// Admits a TCP connection to its handshake.
     ///
     /// If the server has too many half-open connections, the origin with the most of them loses its oldest one,
-    /// unless that origin is this one.
+    /// unless this origin has as many.
     pub(crate) fn begin(
         self: &Arc<Self>,
         origin: Origin,
@@ -123,7 +129,7 @@ impl AdmissionControl {
         let mut state = self.state();
         let own = state.half_open.get(&origin).map_or(0, VecDeque::len);
         if own >= limits.half_open_per_address {
-            return Err(Crowded::HalfOpen);
+            return Err(Crowded::HalfOpenAddress);
         }
         if state.half_open_count >= limits.half_open {
             state.evict_for(own)?;
@@ -198,7 +204,7 @@ impl AdmissionControl {
         is_due
     }
 
-    /// Returns whether there is any connection, also a half-open one.
+    /// Returns whether there is any connection, including half-open ones.
     pub(crate) fn has_connections(&self) -> bool {
         let state = self.state();
         state.connections > 0 || state.half_open_count > 0
@@ -326,7 +332,7 @@ mod tests {
         let begin = |origin| admission.begin(origin, &limits);
         let (bad, good, other) = (address("192.0.2.1"), address("192.0.2.2"), address("192.0.2.3"));
         let mut held: Vec<_> = (0..3).map(|_| begin(bad).unwrap()).collect();
-        assert_eq!(begin(bad).unwrap_err(), Crowded::HalfOpen);
+        assert_eq!(begin(bad).unwrap_err(), Crowded::HalfOpenAddress);
         let first = begin(good).unwrap();
         // The server is full now: the newcomers take the place of the oldest of the largest.
         let second = begin(other).unwrap();

@@ -120,9 +120,10 @@ async fn serve(plan: Plan, flags: &Flags, set_log: SetLog) -> Result<(), Failure
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot("wait for SIGINT"))?;
     // Without a file there is nothing to reload, and SIGHUP ends the program as usual.
     let can_reload = settings::file(flags)?.is_some() || plan.config.audit.file.is_some();
-    let mut hangup = match can_reload {
-        true => Some(signal(SignalKind::hangup()).map_err(cannot("wait for SIGHUP"))?),
-        false => None,
+    let mut hangup = if can_reload {
+        Some(signal(SignalKind::hangup()).map_err(cannot("wait for SIGHUP"))?)
+    } else {
+        None
     };
     let has_stdio = plan.greeting.has_stdio;
     let watches_stdin = flags.exit_on_stdin_close && !has_stdio;
