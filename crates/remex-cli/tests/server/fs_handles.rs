@@ -354,8 +354,10 @@ fn four_gigabytes_go_through_blocks_in_flat_memory() {
         assert!(decode(&client.outcome(&id).unwrap()["chunk"]) == block);
     }
     assert_eq!(read_block(&client, "r", size - 2, 2), (b"\0!".to_vec(), false));
-    let growth = server.resident_bytes().saturating_sub(before);
-    assert!(growth < 48 << 20, "grew by {growth} bytes while 512 MiB went through");
+    // 16 MiB of answers may wait and 8 MiB be built, each beside the bytes that it is made of; the allocator keeps
+    // some of what each thread freed.
+    let growth = server.peak_bytes().saturating_sub(before);
+    assert!(growth < 128 << 20, "grew by {growth} bytes while 512 MiB went through");
     let mut tail = [0; 1];
     File::open(place.path("file")).unwrap().read_exact_at(&mut tail, size - 1).unwrap();
     assert_eq!(&tail, b"!");
