@@ -12,6 +12,7 @@ pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod env;
 pub(crate) mod kill;
+pub(crate) mod limit;
 pub(crate) mod line;
 pub(crate) mod logs;
 pub(crate) mod ls;

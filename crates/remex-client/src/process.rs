@@ -20,7 +20,9 @@ pub use output::Output;
 pub use reference::{OutputBatch, ProcessRef, ReadWait, Termination, TimedChunk};
 pub use remex_proto::{
     environment::Inherit,
-    process::{Entry, ExitCause, Overflow, Produced, SignalName, SnapshotReply, State, Stream, Usage},
+    process::{
+        Entry, ExitCause, Overflow, Produced, ResourceLimits, SignalName, SnapshotReply, State, Stream, Usage,
+    },
     session::Entry as SessionEntry,
 };
 pub use stdin::Stdin;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Size, Spawner, Start, Stdin, Stdio, Tags};
+use remex_process::{Rlimits, Size, Spawner, Start, Stdin, Stdio, Tags};
 
 const ROUNDS: usize = 40;
 const STARTS_PER_ROUND: usize = 50;
@@ -29,6 +29,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         stdio,
         tag: tags.tag(1, 1),
         parent_death: None,
+        rlimits: Rlimits::default(),
+        cgroup: None,
     };
     let pty = Stdio::Pty { size: Size { rows: 24, cols: 80 } };
     let mut figures: [(&str, Vec<Duration>); 5] = [

@@ -89,6 +89,10 @@ pub(crate) struct ChildSetup<'a> {
     pub(crate) mark: Option<(sys::Resource, libc::rlimit)>,
     /// The limit on descriptors before we raised ours, if we did.
     pub(crate) file_limit: Option<libc::rlimit>,
+    /// The limits that the request asks for.
+    pub(crate) limits: &'a [Option<(sys::Resource, libc::rlimit)>],
+    /// The file that takes the child into its cgroup; not below 3.
+    pub(crate) cgroup: Option<RawFd>,
     pub(crate) parent_death: Option<Signal>,
 }
 
@@ -162,7 +166,9 @@ pub(crate) fn start(
 
 /// Decodes a stage as the child writes it; zero means success.
 fn stage_of(number: i32) -> Option<Stage> {
-    [Stage::Setup, Stage::Cwd, Stage::Exec].into_iter().find(|&stage| stage as i32 == number)
+    [Stage::Cgroup, Stage::Setup, Stage::Limits, Stage::Cwd, Stage::Exec]
+        .into_iter()
+        .find(|&stage| stage as i32 == number)
 }
 
 extern "C" fn child(context: *mut c_void) -> c_int {
@@ -172,19 +178,48 @@ extern "C" fn child(context: *mut c_void) -> c_int {
     progress.pid.store(unsafe { libc::getpid() }, SeqCst);
     // SAFETY: we are the child of `start`.
     let (stage, errno) = unsafe {
-        match set_up(setup, *parent, outcome) {
+        let is_set_up = enter_cgroup(setup)
+            .map_err(|errno| (Stage::Cgroup, errno))
+            .and_then(|()| set_up(setup, *parent, outcome).map_err(|errno| (Stage::Setup, errno)))
+            .and_then(|()| set_limits(setup).map_err(|errno| (Stage::Limits, errno)));
+        match is_set_up {
             _ if progress.aborted.load(SeqCst) => (Stage::Setup, libc::ECANCELED),
             Ok(()) => match libc::chdir(setup.cwd.as_ptr()) {
                 0 => (Stage::Exec, execute(setup)),
                 _ => (Stage::Cwd, errno()),
             },
-            Err(errno) => (Stage::Setup, errno),
+            Err(failed) => failed,
         }
     };
     outcome.errno.store(errno, Relaxed);
     outcome.stage.store(stage as i32, Relaxed);
     // SAFETY: this ends the child without running any of our code.
     unsafe { libc::_exit(127) }
+}
+
+/// Moves the child into its cgroup, so that nothing it does escapes the limits there.
+///
+/// # Safety
+/// Call it only in the child, with all signals blocked, before it closes descriptors.
+unsafe fn enter_cgroup(setup: &ChildSetup<'_>) -> Result<(), i32> {
+    let Some(entrance) = setup.cgroup else { return Ok(()) };
+    // SAFETY: one byte is read; zero stands for the process that writes it.
+    match unsafe { libc::write(entrance, c"0".as_ptr().cast(), 1) } {
+        1 => Ok(()),
+        _ => Err(errno()),
+    }
+}
+
+/// Sets the limits that the request asks for.
+///
+/// # Safety
+/// Call it only in the child, last: everything that the child still does counts against them.
+unsafe fn set_limits(setup: &ChildSetup<'_>) -> Result<(), i32> {
+    for (resource, limit) in setup.limits.iter().flatten() {
+        // SAFETY: the struct is valid for reads during the call.
+        check(unsafe { libc::setrlimit(*resource, &raw const *limit) })?;
+    }
+    Ok(())
 }
 
 /// Makes the child a session leader with three descriptors and the tag.

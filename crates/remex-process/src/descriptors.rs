@@ -7,13 +7,13 @@ use std::{
 
 use rustix::{
     fs::OFlags,
-    io::{Errno, Result, fcntl_dupfd_cloexec, ioctl_fionbio, retry_on_intr},
+    io::{Errno, Result, ioctl_fionbio, retry_on_intr},
     pipe::{PipeFlags, pipe_with},
     pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt},
     termios::{Winsize, tcsetwinsize},
 };
 
-use crate::{Size, Stdin, Stdio};
+use crate::{Size, Stdin, Stdio, sys::above_stdio};
 
 /// Our ends of the child's standard streams: non-blocking and close-on-exec.
 #[derive(Debug)]
@@ -109,13 +109,6 @@ impl StdioEnds {
             _childs: [Some(slave), None, None],
         })
     }
-}
-
-/// Returns a descriptor of the same file with a number above 2.
-///
-/// The kernel assigns 0 to 2 if the server itself was started with one of them closed.
-pub(crate) fn above_stdio(fd: OwnedFd) -> Result<OwnedFd> {
-    if fd.as_raw_fd() < 3 { fcntl_dupfd_cloexec(&fd, 3) } else { Ok(fd) }
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {

@@ -28,10 +28,14 @@ pub enum Stage {
     Queue,
     /// Creating the pipes or the terminal, or watching the new process.
     Descriptors,
+    /// Creating the cgroup of the process, or entering it.
+    Cgroup,
     /// Creating the process.
     Fork,
     /// Setting up its session, terminal and descriptors.
     Setup,
+    /// Setting its resource limits.
+    Limits,
     /// Entering the working directory.
     Cwd,
     /// Executing the program.
@@ -94,6 +98,8 @@ impl StartError {
             Stage::Queue => format!(
                 "cannot start `{program}`: too many starts hang on file systems that do not respond ({reason})"
             ),
+            Stage::Cgroup => format!("cannot start `{program}` in a cgroup of its own: {reason}"),
+            Stage::Limits => format!("cannot start `{program}`: cannot set its resource limits: {reason}"),
             _ => format!("cannot start `{program}`: {reason}"),
         }
     }
@@ -122,6 +128,12 @@ impl StartError {
             }
             StartErrorKind::InvalidInput => "pass fewer or shorter arguments and variables",
             StartErrorKind::Aborted => "start it again",
+            StartErrorKind::Other if self.stage == Stage::Cgroup => {
+                "check that the server may write to its cgroup and move processes into it"
+            }
+            StartErrorKind::Other if self.stage == Stage::Limits => {
+                "ask for limits below those of the server itself"
+            }
             StartErrorKind::Other => "check the host's limits and logs",
         }
     }

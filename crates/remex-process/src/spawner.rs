@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd as _, OwnedFd},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
@@ -21,9 +21,10 @@ use tokio::{
 };
 
 use crate::{
-    Attempt, ChildIo, Exit, Leader, Pid, Scope, Stage, Start, StartError, Stdio, Tag,
+    Attempt, Cgroup, ChildIo, Exit, Leader, OwnCgroup, Pid, Rlimit, Scope, Stage, Start, StartError, Stdio,
+    Tag,
     clone::{self, ChildSetup, Spawned, Stack, Terminal},
-    descriptors::{StdioEnds, above_stdio},
+    descriptors::StdioEnds,
     exit,
     image::Image,
     mark::Mark,
@@ -63,6 +64,8 @@ pub struct Child {
     pub io: ChildIo,
     /// Its exit.
     pub exit: Exit,
+    /// The cgroup that was created for it, if any.
+    pub cgroup: Option<Cgroup>,
 }
 
 impl Spawner {
@@ -101,7 +104,7 @@ impl Spawner {
             bounds,
             job_available: Condvar::new(),
             room: Semaphore::new(MAX_WAITING_STARTS),
-            null: above_stdio(null)?,
+            null: sys::above_stdio(null)?,
         });
         Ok(Self { lease: Arc::new(Lease { pool, of_all: None }) })
     }
@@ -358,7 +361,12 @@ fn spawn(
     lease: Arc<Lease>,
     attempt: &Attempt,
 ) -> Result<UnclaimedChild, StartError> {
-    let Start { stdio, tag, parent_death, .. } = image.start;
+    let Start { stdio, tag, parent_death, rlimits, .. } = image.start;
+    let cgroup = image.start.cgroup.as_ref().map(own_cgroup).transpose();
+    let (cgroup, entrance) = match cgroup {
+        Ok(cgroup) => cgroup.unzip(),
+        Err(error) => return Err(image.error(Stage::Cgroup, error.raw_os_error().unwrap_or(libc::EIO))),
+    };
     let ends = match StdioEnds::open(stdio, pool.null.as_fd()) {
         Ok(ends) => ends,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
@@ -376,7 +384,9 @@ fn spawn(
                 Stdio::Pty { .. } => Terminal::Controlling,
             },
             mark: Mark::chosen().map(|mark| (mark.resource, mark.limit(tag))),
-            file_limit: sys::file_limit_of_children(),
+            file_limit: sys::file_limit_of_children().filter(|_| !rlimits.has(Rlimit::OpenFiles)),
+            limits: &rlimits.raw(),
+            cgroup: entrance.as_ref().map(|file: &OwnedFd| file.as_raw_fd()),
             parent_death,
         },
         &attempt.progress,
@@ -393,7 +403,7 @@ fn spawn(
     match sys::watch(pidfd, Interest::READABLE) {
         Ok(pidfd) => {
             let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, lease);
-            Ok(UnclaimedChild { child: Some(Child { pid, io: ends.io, exit }), tag })
+            Ok(UnclaimedChild { child: Some(Child { pid, io: ends.io, exit, cgroup }), tag })
         }
         Err(error) => {
             let (pidfd, error) = error.into_parts();
@@ -401,6 +411,13 @@ fn spawn(
             Err(image.error(Stage::Descriptors, error.raw_os_error().unwrap_or(libc::EIO)))
         }
     }
+}
+
+/// Creates a cgroup, and opens the file through which the child enters it.
+fn own_cgroup(wanted: &OwnCgroup) -> io::Result<(Cgroup, OwnedFd)> {
+    let cgroup = wanted.cgroups.create(wanted.limits)?;
+    let entrance = cgroup.entrance()?;
+    Ok((cgroup, entrance))
 }
 
 /// Kills a child that no caller will receive, with its tree.
@@ -436,7 +453,7 @@ impl Drop for UnclaimedChild {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{StartErrorKind, Stdin, Tags};
+    use crate::{Rlimits, StartErrorKind, Stdin, Tags};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -452,6 +469,8 @@ mod tests {
             stdio: Stdio::Pipes { stdin: Stdin::Null },
             tag: Tags::new().tag(0, 0),
             parent_death: None,
+            rlimits: Rlimits::default(),
+            cgroup: None,
         }
     }
 

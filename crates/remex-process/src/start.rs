@@ -1,8 +1,8 @@
 //! The description of a program to start.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use crate::{Signal, Tag};
+use crate::{CgroupLimits, Cgroups, Rlimits, Signal, Tag};
 
 /// A program to start, exactly as described.
 #[derive(Clone, Debug)]
@@ -24,6 +24,19 @@ pub struct Start {
     pub tag: Tag,
     /// The signal that the process gets when the server dies, if any.
     pub parent_death: Option<Signal>,
+    /// Limits that bind the process, and each of its descendants by itself.
+    pub rlimits: Rlimits,
+    /// Limits that bind the process and its descendants together, if any.
+    pub cgroup: Option<OwnCgroup>,
+}
+
+/// A cgroup to create for a process.
+#[derive(Clone, Debug)]
+pub struct OwnCgroup {
+    /// Where it is created.
+    pub cgroups: Arc<Cgroups>,
+    /// What it bounds.
+    pub limits: CgroupLimits,
 }
 
 /// The standard streams of the child.

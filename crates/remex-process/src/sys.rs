@@ -112,6 +112,13 @@ pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, AsyncF
     unsafe { AsyncFd::register_with_interest(fd, interest) }
 }
 
+/// Returns a descriptor of the same file with a number above 2.
+///
+/// The kernel assigns 0 to 2 if the server itself was started with one of them closed.
+pub(crate) fn above_stdio(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
+    if fd.as_raw_fd() < 3 { rustix::io::fcntl_dupfd_cloexec(&fd, 3) } else { Ok(fd) }
+}
+
 /// Raises a soft limit of a child to its hard limit.
 pub(crate) fn lift_limit(pid: Pid, resource: Resource) -> io::Result<()> {
     let now = limit(pid.as_raw(), resource)?;

@@ -24,10 +24,9 @@ use rustix::{
 use crate::{
     Pid, Signal, Tag, Tags,
     clone::Stack,
-    descriptors::above_stdio,
     mark::Mark,
     proc, reaper,
-    sys::{self, WaitMode},
+    sys::{self, WaitMode, above_stdio},
 };
 
 /// The delay between two scans.

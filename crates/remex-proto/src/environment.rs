@@ -7,5 +7,5 @@ mod info;
 mod policy;
 
 pub use config::{ConfigLayer, ConfigLayers, ConfigReply, ReadConfig};
-pub use info::{Features, GetInfo, GetStatus, Info, Shell, Status, StatusReply};
+pub use info::{Features, GetInfo, GetStatus, Info, LimitMethod, ProcessLimits, Shell, Status, StatusReply};
 pub use policy::{EnvPolicy, Inherit, resolve};

@@ -6,6 +6,7 @@
 
 mod end;
 mod event;
+mod limits;
 mod start;
 mod stream;
 mod watch;
@@ -14,6 +15,7 @@ pub use end::{Signal, SignalName, Terminate, TerminateMode, TerminateScope, Term
 pub use event::{
     Closed, ExitCause, Exited, Failed, Gap, GapRange, Output, Produced, StartedNote, Stream, Usage,
 };
+pub use limits::ResourceLimits;
 pub use start::{OutputOptions, Overflow, SandboxType, Start, Started};
 pub use stream::{
     Chunk, CloseStdin, Forget, Read, ReadReply, Release, Resize, Write, WriteReply, WriteStatus,

@@ -31,6 +31,22 @@ pub struct Config {
     pub audit: Option<AuditConfig>,
     /// Who may read `/metrics` on the listeners of clients.
     pub metrics: MetricsAccess,
+    /// The cgroup for processes with limits on memory or processes.
+    pub cgroup: CgroupUse,
+}
+
+/// The cgroup that a server divides among processes with limits.
+///
+/// A server that uses the cgroup it is in moves the whole program to a leaf of it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum CgroupUse {
+    /// None: limits are enforced by other means, or refused.
+    #[default]
+    None,
+    /// The one that the server is in, if the host's manager has delegated it; else none.
+    Delegated,
+    /// This one, which no other program may use.
+    At(PathBuf),
 }
 
 /// Who may read `/metrics`.

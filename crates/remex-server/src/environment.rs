@@ -311,6 +311,7 @@ mod tests {
             temporary_directories: Vec::new(),
             temp_dir: None,
             capabilities: wire::Features::default(),
+            process_limits: None,
         };
         let host = HostInfo {
             info,

@@ -24,6 +24,7 @@ use crate::{
     deadlines::Deadlines,
     limits::Limits,
     metrics::Metrics,
+    resource_limits::LimitEnforcer,
     retention::RetentionAccount,
     supervise::supervise,
     threads::FileThreads,
@@ -40,6 +41,7 @@ pub(crate) struct Host {
     env: Vec<(OsString, OsString)>,
     tags: Tags,
     spawner: Spawner,
+    enforcer: LimitEnforcer,
     file_threads: FileThreads,
     compute: ComputePool,
     web: WebClient,
@@ -77,7 +79,8 @@ impl Host {
     /// # Errors
     ///
     /// If the host cannot create these threads.
-    pub(crate) fn new(config: Config, tags: Tags) -> io::Result<Self> {
+    pub(crate) fn new(mut config: Config, tags: Tags, enforcer: LimitEnforcer) -> io::Result<Self> {
+        config.host.info.process_limits = Some(enforcer.methods().clone());
         let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let limits = config.limits;
         Ok(Host {
@@ -97,6 +100,7 @@ impl Host {
             metrics: Metrics::default(),
             oom_kills: AtomicU64::new(oom_kills()),
             tags,
+            enforcer,
             info: config.host,
             env: config.host_env,
             limits: RwLock::new(Arc::new(limits)),
@@ -128,6 +132,20 @@ impl Host {
 
     pub(crate) fn spawner(&self) -> &Spawner {
         &self.spawner
+    }
+
+    pub(crate) fn limit_enforcer(&self) -> &LimitEnforcer {
+        &self.enforcer
+    }
+
+    /// Removes the cgroups of processes that have ended, on a thread that may block.
+    pub(crate) fn remove_empty_cgroups(self: &Arc<Self>) {
+        let Some(cgroups) = self.enforcer.cgroups().map(Arc::clone) else { return };
+        let host = Arc::clone(self);
+        self.spawn(async move {
+            // If no thread is free, the next removal includes these.
+            _ = host.file_threads().run(move || cgroups.remove_empty()).await;
+        });
     }
 
     pub(crate) fn file_threads(&self) -> &FileThreads {

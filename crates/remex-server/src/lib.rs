@@ -22,6 +22,7 @@ mod limits;
 mod metrics;
 mod nofollow;
 mod rate;
+mod resource_limits;
 mod retention;
 mod scope;
 mod socket_owner;
@@ -62,7 +63,8 @@ pub use remex_process::{raise_file_limit, return_large_blocks};
 
 pub use audit::AuditConfig;
 pub use config::{
-    Auth, CertificateGrant, CertificatePolicy, Config, HostInfo, MetricsAccess, Proxies, Trust, UserGrant,
+    Auth, CertificateGrant, CertificatePolicy, CgroupUse, Config, HostInfo, MetricsAccess, Proxies, Trust,
+    UserGrant,
 };
 pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};

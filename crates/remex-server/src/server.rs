@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use remex_process::{Scope, Signal, Tags, Watchdog, tree};
+use remex_process::{CgroupError, Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
 use remex_rpc::{Accepted, FrameReader, Framing, Listener, memory::ServerEnd, tls::ServerTls};
 use tokio::{
@@ -36,6 +36,7 @@ use crate::{
     identity::Credential,
     limits::Limits,
     outbox::close_code::GOING_AWAY,
+    resource_limits::LimitEnforcer,
     session::{PendingStarts, Session, SessionRegistry},
     supervise::supervise,
     tls::TlsListener,
@@ -70,27 +71,43 @@ pub struct Server {
     admission: Arc<AdmissionControl>,
 }
 
-/// Why a server cannot be created: the host has no thread or descriptor left for it.
+/// Why a server cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("{}; {}", self.message(), self.hint())]
-pub struct CreateError(io::Error);
+pub struct CreateError(CreateErrorKind);
+
+#[derive(Debug)]
+enum CreateErrorKind {
+    /// The host has no thread or descriptor left for it.
+    Threads(io::Error),
+    /// The cgroup that was named for it cannot be used.
+    Cgroup(CgroupError),
+}
 
 impl CreateError {
     /// Returns what failed and why, without what to do about it.
     pub fn message(&self) -> String {
-        format!("cannot start the threads that start processes: {}", self.0)
+        match &self.0 {
+            CreateErrorKind::Threads(error) => {
+                format!("cannot start the threads that start processes: {error}")
+            }
+            CreateErrorKind::Cgroup(error) => format!("cannot limit processes by cgroups: {error}"),
+        }
     }
 
     /// Returns what to do about it.
     pub fn hint(&self) -> &'static str {
-        "raise the limits on threads and descriptors"
+        match &self.0 {
+            CreateErrorKind::Threads(_) => "raise the limits on threads and descriptors",
+            CreateErrorKind::Cgroup(error) => error.hint(),
+        }
     }
 }
 
 impl From<io::Error> for CreateError {
     fn from(error: io::Error) -> Self {
         // Not as its source: the message contains it already.
-        Self(error)
+        Self(CreateErrorKind::Threads(error))
     }
 }
 
@@ -99,9 +116,12 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the host cannot create the threads that start processes.
+    /// If the host cannot create the threads that start processes, or the cgroup in the configuration cannot be used.
     pub fn new(config: Config) -> Result<Arc<Self>, CreateError> {
         let tags = Tags::new();
+        // Before any process is started, because none may be beside the cgroups of children.
+        let enforcer = LimitEnforcer::new(&config.cgroup)
+            .map_err(|error| CreateError(CreateErrorKind::Cgroup(error)))?;
         // Started first, while there is little memory to share with it.
         let watchdog = Watchdog::start(&tags).inspect_err(|error| {
             tracing::warn!(
@@ -112,7 +132,7 @@ impl Server {
         });
         let metrics = config.metrics;
         let auth = Authenticator::new(config.auth.clone(), rustix::process::geteuid().as_raw());
-        let host = Arc::new(Host::new(config, tags)?);
+        let host = Arc::new(Host::new(config, tags, enforcer)?);
         Ok(Arc::new(Server {
             auth: watch::Sender::new(Arc::new(auth)),
             is_watching_credentials: AtomicBool::new(false),
@@ -268,6 +288,9 @@ impl Server {
             () = self.host.tasks().wait() => {}
             () = tokio::time::sleep_until(deadline) => {}
             () = self.grace_skipped.cancelled() => {}
+        }
+        if let Some(cgroups) = self.host.limit_enforcer().cgroups() {
+            cgroups.remove_empty();
         }
         self.dismiss_watchdog(ended);
     }

@@ -329,6 +329,7 @@ impl Session {
             // A start in progress may have created a child after the scan.
             self.kill().await?;
         }
+        self.host.remove_empty_cgroups();
         tracing::info!(session = %self.id, identity = %self.owner.identity, "session ended");
         Ok(())
     }

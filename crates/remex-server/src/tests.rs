@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    Auth, Config, HostInfo, Limits, MetricsAccess, Proxies, Server, Trust,
+    Auth, CgroupUse, Config, HostInfo, Limits, MetricsAccess, Proxies, Server, Trust,
     connection::{self, Link, Transport, Validity},
     identity::{Credential, Identity},
 };
@@ -59,6 +59,7 @@ impl TestServer {
             trust: Trust::default(),
             audit: None,
             metrics: MetricsAccess::default(),
+            cgroup: CgroupUse::None,
         };
         let (server, directory) = (Server::new(config).unwrap(), tempfile::tempdir().unwrap());
         let address = format!("unix://{}", directory.path().join("socket").display());

@@ -41,6 +41,7 @@ pub(crate) fn inspect() -> HostInfo {
             http_header_env_vars: true,
             file_write_streaming: true,
         },
+        process_limits: None,
     };
     let codex_home = env::var_os("CODEX_HOME")
         .filter(|home| !home.is_empty())

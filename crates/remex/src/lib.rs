@@ -14,11 +14,11 @@ mod web;
 
 pub use local::Local;
 
-use remex_server::{Auth, Config, Limits, MetricsAccess};
+use remex_server::{Auth, CgroupUse, Config, Limits, MetricsAccess};
 
 /// Returns the configuration of a server on this host, from the environment of this process and the system.
 ///
-/// Limits have their defaults, and only the user that the server runs as may connect.
+/// Limits have their defaults, only the user that the server runs as may connect, and no cgroup is used.
 ///
 /// ```
 /// let config = remex::config_from_env();
@@ -34,5 +34,6 @@ pub fn config_from_env() -> Config {
         trust: web::trust(),
         audit: None,
         metrics: MetricsAccess::default(),
+        cgroup: CgroupUse::None,
     }
 }

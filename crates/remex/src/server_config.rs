@@ -16,7 +16,7 @@ use std::{
 };
 
 use remex_client::environment::FileError;
-use remex_server::{CertificateGrant, Limits, Scopes};
+use remex_server::{CertificateGrant, CgroupUse, Limits, Scopes};
 
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
 pub use keys::{Key, Kind, keys};
@@ -54,6 +54,8 @@ pub struct ServerConfig {
     pub audit: Audit,
     /// The metrics page.
     pub metrics: Metrics,
+    /// The cgroup for processes with limits.
+    pub cgroup: CgroupUse,
 }
 
 /// Certificates of `wss://` listeners.
@@ -164,7 +166,30 @@ impl Default for ServerConfig {
             limits: Limits::default(),
             audit: Audit { file: None, max_bytes: 64 << 20, keep: 10, required: false },
             metrics: Metrics::default(),
+            cgroup: CgroupUse::Delegated,
         }
+    }
+}
+
+/// Reads the value of `cgroup`: an absolute path, `auto` or `none`.
+///
+/// # Errors
+///
+/// Why it is none of them.
+///
+/// ```
+/// use remex::server_config::cgroup_use;
+/// use remex_server::CgroupUse;
+///
+/// assert_eq!(cgroup_use("auto"), Ok(CgroupUse::Delegated));
+/// assert_eq!(cgroup_use("remex"), Err("it is not an absolute path"));
+/// ```
+pub fn cgroup_use(text: &str) -> Result<CgroupUse, &'static str> {
+    match text {
+        "auto" => Ok(CgroupUse::Delegated),
+        "none" => Ok(CgroupUse::None),
+        path if Path::new(path).is_absolute() => Ok(CgroupUse::At(path.into())),
+        _ => Err("it is not an absolute path"),
     }
 }
 

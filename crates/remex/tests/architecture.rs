@@ -43,7 +43,7 @@ const COMMAND_LINE: [&str; 5] = ["clap", "clap_complete", "clap_mangen", "crosst
 const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 
 /// The modules of the server from the bottom to the top: each uses only those before it.
-const SERVER_LAYERS: [&str; 36] = [
+const SERVER_LAYERS: [&str; 37] = [
     "clock",
     "limits",
     "scope",
@@ -51,6 +51,7 @@ const SERVER_LAYERS: [&str; 36] = [
     "metrics",
     "token",
     "config",
+    "resource_limits",
     "identity",
     "auth",
     "admission",
@@ -130,7 +131,7 @@ const PROTO_LAYERS: [&str; 18] = [
 ];
 
 /// The modules of the process crate from the bottom to the top: each uses only those before it.
-const PROCESS_LAYERS: [&str; 19] = [
+const PROCESS_LAYERS: [&str; 21] = [
     "memory",
     "pid",
     "signal",
@@ -139,6 +140,8 @@ const PROCESS_LAYERS: [&str; 19] = [
     "mark",
     "proc",
     "error",
+    "rlimits",
+    "cgroup",
     "start",
     "image",
     "descriptors",

@@ -4,7 +4,7 @@
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
-use super::{Arguments, signal};
+use super::{Arguments, limit, signal};
 
 /// A completion candidate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -246,6 +246,10 @@ fn value_of(argument: &Arg) -> Wanted {
         "[ENV:]PATH" | "SRC" | "DST" => Wanted::Path,
         "DIR" | "PATH" => Wanted::LocalPath,
         "COMMAND" => Wanted::Program,
+        "NAME=VALUE" => {
+            let names = limit::NAMES.iter();
+            Wanted::Words(names.map(|(name, about)| Candidate::new(format!("{name}="), *about)).collect())
+        }
         _ => Wanted::Nothing,
     }
 }
@@ -285,6 +289,8 @@ mod tests {
             ("remex ps ", "Nothing"),
             ("remex ps --on ", "Environment"),
             ("remex run --name ", "Nothing"),
+            ("remex run --limit m", "memory="),
+            ("remex run --limit=file", "files= file-size="),
             ("remex run ", "Program"),
             ("remex run -- ", "Program"),
             ("remex run ls -", "LocalPath"),

@@ -5,7 +5,10 @@ use std::{ffi::OsString, time::Duration};
 use clap::Args;
 
 use crate::{
-    args::shared::{Escape, On},
+    args::{
+        limit::{Limit, limit},
+        shared::{Escape, On},
+    },
     render::{failure::InvalidArg, text::duration},
 };
 
@@ -49,6 +52,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 
+    /// Limit what it may use: `cpu=TIME`, `memory=SIZE`, `files=N`, `processes=N` or `file-size=SIZE`; repeatable. A limit
+    /// that the server cannot enforce is refused; `remex doctor` shows how it enforces each
+    #[arg(long, value_name = "NAME=VALUE", value_parser = limit)]
+    pub(crate) limit: Vec<Limit>,
+
     /// The command and its arguments; not run through a shell, use `sh -c '…'` for that
     #[arg(required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
@@ -66,6 +74,8 @@ Examples:
     remex run --detach --name nightly -- sh -c 'echo started; sleep 1000'
   With a timeout, a working directory and a variable:
     remex run --on build --timeout 1m --cwd '~' --env LANG=C -- ls
+  With at most ten seconds of CPU time and 512 MiB of memory:
+    remex run --limit cpu=10s --limit memory=512M -- sort notes.txt
 
 The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when it is not executable or not found, 2 after a usage or configuration error, and 125 when remex could not do its work.
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.

@@ -99,6 +99,11 @@ pub(crate) struct Flags {
     #[arg(long)]
     pub(crate) metrics_open: bool,
 
+    /// The cgroup in which processes with limits on memory or processes get cgroups of their own: `auto` uses that of the
+    /// server if it is delegated, `none` uses none [default: auto]
+    #[arg(long, value_name = "DIR|auto|none")]
+    pub(crate) cgroup: Option<String>,
+
     /// How many starts, lists, file and HTTP requests of one connection run concurrently; the others wait
     /// [default: 256]
     #[arg(long, value_name = "N")]

@@ -11,7 +11,7 @@ use std::{
 
 use remex_client::{
     Client, ErrorKind, Options, Process,
-    process::{Inherit, Input, Overflow, Retain, Secrets, State},
+    process::{Inherit, Input, Overflow, ResourceLimits, Retain, Secrets, State},
 };
 
 use crate::{
@@ -49,6 +49,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) terminal: bool,
     pub(crate) input: Input,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) limits: ResourceLimits,
     pub(crate) name: Option<String>,
     pub(crate) mode: RunMode,
 }
@@ -180,7 +181,7 @@ impl Launch<'_> {
         if let Some(limit) = self.timeout {
             command = command.timeout(limit);
         }
-        command.input(self.input).retain(self.retain()).start().await.map_err(|error| {
+        command.input(self.input).limits(self.limits).retain(self.retain()).start().await.map_err(|error| {
             let failure = Failure::from(error);
             match program.to_str() {
                 Some(line) if failure.kind() == Kind::ProgramNotFound && is_line(line, args) => failure

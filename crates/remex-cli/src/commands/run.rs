@@ -9,7 +9,7 @@ use remex_client::{
 
 use super::Outcome;
 use crate::{
-    args::run::Flags,
+    args::{limit, run::Flags},
     commands::launch::{Launch, Launched, RunMode},
     console::{Console, Ending, Interrupts, ShownProcess, TIMED_OUT, WhenEnded, escape, say},
     remote::{
@@ -44,6 +44,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         terminal: flags.terminal,
         input: if piped { Input::Piped } else { Input::None },
         timeout: flags.timeout,
+        limits: limit::combined(&flags.limit),
         name: flags.name.clone(),
         mode: if flags.detach { RunMode::Background } else { RunMode::Foreground },
     };

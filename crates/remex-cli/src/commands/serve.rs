@@ -295,8 +295,8 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Config {
         keep: config.audit.keep,
         is_required: config.audit.required,
     });
-    let limits = config.limits.clone();
-    let mut server = Config { limits, auth, metrics, audit, ..remex::config_from_env() };
+    let (limits, cgroup) = (config.limits.clone(), config.cgroup.clone());
+    let mut server = Config { limits, auth, metrics, audit, cgroup, ..remex::config_from_env() };
     server.host_env.retain(|(name, _)| !systemd::VARIABLES.iter().any(|variable| name == variable));
     server
 }

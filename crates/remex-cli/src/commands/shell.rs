@@ -1,6 +1,6 @@
 //! `remex shell`: a login shell that survives disconnects and can be detached.
 
-use remex_client::process::Input;
+use remex_client::process::{Input, ResourceLimits};
 
 use super::{
     Outcome,
@@ -34,6 +34,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         terminal: true,
         input: Input::Piped,
         timeout: None,
+        limits: ResourceLimits::default(),
         name: flags.name.clone(),
         mode: RunMode::Reattachable,
     };

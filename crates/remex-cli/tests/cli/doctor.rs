@@ -42,6 +42,7 @@ fn a_healthy_machine_has_nothing_wrong() {
         "temporary files",
         "user namespaces",
         "cgroups",
+        "process limits",
         "inotify watches",
         "terminals",
         "loopback ports",

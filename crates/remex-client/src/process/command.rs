@@ -4,7 +4,7 @@ mod start;
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, num::NonZeroU16, time::Duration};
 
-use remex_proto::environment::Inherit;
+use remex_proto::{environment::Inherit, process::ResourceLimits};
 
 use super::Overflow;
 use crate::{Client, shell_word::quoted};
@@ -39,6 +39,7 @@ pub struct Command {
     timeout: Option<Duration>,
     idle_timeout: Option<Duration>,
     linger: Option<Duration>,
+    limits: ResourceLimits,
     retain: Retain,
     labels: BTreeMap<String, String>,
     on_drop: OnDrop,
@@ -156,6 +157,7 @@ impl Client {
             timeout: None,
             idle_timeout: None,
             linger: None,
+            limits: ResourceLimits::default(),
             retain: Retain::default(),
             labels: BTreeMap::new(),
             on_drop: OnDrop::Leave,
@@ -362,6 +364,27 @@ impl Command {
     /// ```
     pub fn linger(mut self, limit: Duration) -> Self {
         self.linger = Some(limit);
+        self
+    }
+
+    /// Limits the resources that it and its descendants may use.
+    ///
+    /// Limits that the server cannot enforce are refused at the start; `process_limits` of
+    /// [`Client::info`](crate::Client::info) says how it enforces each.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = remex_client::Client::connect(remex::Local::here()?.target()).await?;
+    /// use std::num::NonZeroU64;
+    /// use remex_client::process::ResourceLimits;
+    ///
+    /// let limits = ResourceLimits { open_files: NonZeroU64::new(32), ..ResourceLimits::default() };
+    /// let output = client.shell("ulimit -n").limits(limits).output().await?;
+    /// assert_eq!(output.stdout, b"32\n");
+    /// # Ok(()) }
+    /// ```
+    pub fn limits(mut self, limits: ResourceLimits) -> Self {
+        self.limits = limits;
         self
     }
 

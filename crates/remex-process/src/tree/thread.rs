@@ -29,7 +29,6 @@ use rustix::{
 use super::{Member, Scope, Survivors, snapshot::Snapshot};
 use crate::{
     Pid, Signal, Tag,
-    descriptors::above_stdio,
     proc::{self, is_resource_shortage},
     sys,
 };
@@ -162,7 +161,7 @@ fn killer() -> io::Result<Arc<KillHandle>> {
     if let Some(killer) = &*started {
         return Ok(killer.clone());
     }
-    let wakeup = above_stdio(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
+    let wakeup = sys::above_stdio(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
     let (answers, waiting) = mpsc::channel::<Answering>();
     let killer = Arc::new(KillHandle { requests: Mutex::default(), wakeup, answers });
     thread::Builder::new().name("remex-answer".into()).spawn(move || {

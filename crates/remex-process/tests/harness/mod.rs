@@ -12,7 +12,8 @@ use std::{
 };
 
 use remex_process::{
-    Child, ChildIo, ExitStatus, Pid, Size, Spawner, Start, Stdin, Stdio, Tag, Tags, read, tree, watch,
+    Child, ChildIo, ExitStatus, Pid, Rlimits, Size, Spawner, Start, Stdin, Stdio, Tag, Tags, read, tree,
+    watch,
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -40,6 +41,8 @@ pub(crate) fn start(stdio: Stdio, tag: Tag, program: &str, args: &[&str]) -> Sta
         stdio,
         tag,
         parent_death: None,
+        rlimits: Rlimits::default(),
+        cgroup: None,
     }
 }
 

@@ -43,6 +43,42 @@ pub struct Info {
     /// What the server implements; absent is false.
     #[serde(default)]
     pub capabilities: Features,
+    /// How the server enforces `limits` of `process/start`; absent: it ignores them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_limits: Option<ProcessLimits>,
+}
+
+/// How a server enforces each of the limits of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessLimits {
+    /// CPU time.
+    pub cpu_seconds: LimitMethod,
+    /// Memory.
+    pub memory_bytes: LimitMethod,
+    /// Open files.
+    pub open_files: LimitMethod,
+    /// Processes and threads.
+    pub processes: LimitMethod,
+    /// The size of files.
+    pub file_bytes: LimitMethod,
+    /// Why the server uses no cgroup for memory or processes; null if it uses one for both.
+    #[serde(default)]
+    pub without_cgroup: Option<String>,
+}
+
+/// How a limit is enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum LimitMethod {
+    /// For each process by itself, or for the whole user.
+    Rlimit,
+    /// For the process and its descendants together.
+    Cgroup,
+    /// Not at all: a start that asks for it is refused.
+    Unavailable,
 }
 
 /// A shell.

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU16};
 
 use serde::{Deserialize, Serialize};
 
+use super::ResourceLimits;
 use crate::{Blob, HostPath, environment::EnvPolicy, lenient::null_as_default, sandbox::Sandbox};
 
 /// `process/start`: runs a program.
@@ -69,6 +70,9 @@ pub struct Start {
     /// until end of file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linger_ms: Option<u64>,
+    /// Resource limits; what cannot be enforced is refused.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "ResourceLimits::is_empty")]
+    pub limits: ResourceLimits,
 }
 
 /// How the output of one process is kept; absent members mean the base's 1 MiB, 30 s and pause.

@@ -28,7 +28,7 @@ use super::{
     Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, Spec, no_end_of_input,
     not_a_terminal, unknown_process,
 };
-use crate::{clock::now_ms, limits::Limits};
+use crate::{clock::now_ms, host::Host, limits::Limits};
 
 /// A start that has been checked and admitted by the session.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl<A: Audience> Engine<A> {
         check_lengths(&request, &limits)?;
         #[cfg(test)]
         crate::supervise::break_at("!request", &request.process_id);
-        let start = command(&request, placement.tag, host.env())?;
+        let start = command(&request, placement.tag, host)?;
         let spec = spec(&request, &limits);
         let process = Engine::new(request.process_id, spec, placement, audience);
         Ok((Arc::new(process), start))
@@ -292,7 +292,7 @@ impl<C: Caller> Request<C> {
     }
 }
 
-fn command(request: &wire::Start, tag: Tag, host_env: &[(OsString, OsString)]) -> Result<Start, RpcError> {
+fn command(request: &wire::Start, tag: Tag, host: &Host) -> Result<Start, RpcError> {
     if !request.sandbox.is_disabled() {
         return Err(RpcError::new(
             ErrorKind::SandboxUnavailable,
@@ -310,13 +310,14 @@ fn command(request: &wire::Start, tag: Tag, host_env: &[(OsString, OsString)]) -
     let Some((program, args)) = argv.split_first() else {
         return Err(RpcError::new(ErrorKind::InvalidParams, "argv must not be empty"));
     };
+    let (rlimits, cgroup) = host.limit_enforcer().plan(&request.limits)?;
     let size = |wanted: Option<NonZeroU16>, default: u16| wanted.map_or(default, NonZeroU16::get);
     Ok(Start {
         program: program.into(),
         arg0: request.arg0.clone().map(Into::into),
         args: args.to_vec(),
         cwd: cwd.to_owned(),
-        env: environment::resolve(request.env_policy.as_ref(), &request.env, host_env.iter().cloned()),
+        env: environment::resolve(request.env_policy.as_ref(), &request.env, host.env().iter().cloned()),
         stdio: if request.tty {
             Stdio::Pty {
                 size: Size {
@@ -329,6 +330,8 @@ fn command(request: &wire::Start, tag: Tag, host_env: &[(OsString, OsString)]) -
         },
         tag,
         parent_death: (!request.tty).then_some(Signal::TERM),
+        rlimits,
+        cgroup,
     })
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Exit as ChildExit, ExitStatus};
+use remex_process::{Cgroup, Exit as ChildExit, ExitStatus};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
@@ -64,6 +64,7 @@ pub(super) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
     let now = Instant::now();
     let runner = Runner {
         exit: child.exit,
+        cgroup: child.cgroup,
         pipes,
         started: now,
         end: Ending::Running,
@@ -81,6 +82,8 @@ struct Runner<A: Audience> {
     process: Arc<Engine<A>>,
     owner: Arc<A::Owner>,
     exit: ChildExit,
+    /// Its own cgroup, if it has one.
+    cgroup: Option<Cgroup>,
     pipes: Pipes,
     started: Instant,
     end: Ending,
@@ -130,6 +133,9 @@ impl<A: Audience> Runner<A> {
         }
         // Close the descriptors before the retention time begins.
         drop(self.pipes);
+        if self.cgroup.take().is_some() {
+            self.process.host.remove_empty_cgroups();
+        }
         self.process.retire();
         self.owner.on_closed(&self.process);
         tracing::info!(session = self.owner.id(), identity = %self.owner.identity(), process = %self.process.id, "process closed");
@@ -254,9 +260,7 @@ impl<A: Audience> Runner<A> {
         let cause = match (ended_for, status.signal) {
             (Some(cause), _) => cause,
             (None, None) => ExitCause::Exit,
-            (None, Some(signal))
-                if signal == remex_process::Signal::KILL && self.process.host.ran_out_of_memory() =>
-            {
+            (None, Some(signal)) if signal == remex_process::Signal::KILL && self.ran_out_of_memory() => {
                 ExitCause::OutOfMemory
             }
             (None, Some(_)) => ExitCause::Signal,
@@ -272,6 +276,14 @@ impl<A: Audience> Runner<A> {
                 wall_ms: ms(self.started.elapsed()),
             },
         }
+    }
+
+    /// Returns whether the kernel has killed a process for lack of memory: one of its cgroup, or else any on the host.
+    fn ran_out_of_memory(&self) -> bool {
+        // Always asked, so that a kill in this cgroup is not taken for the end of another process.
+        let on_host = self.process.host.ran_out_of_memory();
+        let in_cgroup = self.cgroup.as_ref().and_then(Cgroup::oom_kills);
+        in_cgroup.map_or(on_host, |kills| kills > 0)
     }
 
     /// Moves bytes in both directions as far as possible without waiting.

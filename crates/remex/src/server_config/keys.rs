@@ -4,7 +4,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use remex_server::{CertificateGrant, InvalidLimit, LimitValue, Limits, Reload, Scopes};
+use remex_server::{CertificateGrant, CgroupUse, InvalidLimit, LimitValue, Limits, Reload, Scopes};
 
 use super::{
     ServerConfig, User, hex,
@@ -54,6 +54,8 @@ pub enum Kind {
     OptionalTime,
     /// What a credential allows.
     Scopes,
+    /// A cgroup.
+    Cgroup,
     /// A list of texts.
     Texts,
     /// A list of addresses to listen on.
@@ -79,6 +81,7 @@ pub(super) enum Value {
     Time(Duration),
     OptionalTime(Option<Duration>),
     Scopes(Scopes),
+    Cgroup(CgroupUse),
     Texts(Vec<String>),
     Digests(Vec<[u8; 32]>),
     Users(Vec<User>),
@@ -120,12 +123,13 @@ const fn fixed(
 }
 
 #[rustfmt::skip]
-const KEYS: [Key; 27] = [
+const KEYS: [Key; 28] = [
     fixed("", "listen", Kind::Addresses, r#"["ws://127.0.0.1:7070"]"#, &["Where to listen: `stdio`, `ws://IP:PORT` (port 0 picks a free one), `wss://IP:PORT`, `unix:///path`, or `systemd`", "for the sockets that it passes."]),
     key("", "log", Kind::Text, r#""info""#, &["What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug`."]),
     key("", "shutdown_grace", Kind::Time, r#""5s""#, &["The time between TERM and KILL for processes when the server exits."]),
     key("", "max_detach_ttl", Kind::OptionalTime, r#""24h""#, &["The longest time a session may live without a connection, or \"forever\"."]),
     fixed("", "exit_when_idle", Kind::Time, r#""10m""#, &["Exit after this time without connections and processes. Unset, the server never exits by itself."]),
+    fixed("", "cgroup", Kind::Cgroup, r#""/sys/fs/cgroup/remex""#, &["The cgroup in which processes with limits on memory or processes get cgroups of their own: \"auto\" uses that of the", "server if it is delegated, \"none\" uses none."]),
     fixed("tls", "cert", Kind::Path, r#""cert.pem""#, &["The certificate in PEM format, followed by its intermediate certificates."]),
     fixed("tls", "key", Kind::Path, r#""key.pem""#, &["The private key of that certificate."]),
     fixed("tls", "client_ca", Kind::Path, r#""clients.pem""#, &["CAs that sign client certificates; with them, every `wss://` client must present one."]),
@@ -197,6 +201,7 @@ impl Key {
             ("", "listen", Value::Texts(listen)) => config.listen = listen,
             ("", "log", Value::Text(log)) => config.log = log,
             ("", "exit_when_idle", Value::Time(time)) => config.exit_when_idle = Some(time),
+            ("", "cgroup", Value::Cgroup(cgroup)) => config.cgroup = cgroup,
             ("tls", "cert", Value::Path(path)) => tls.cert = Some(path),
             ("tls", "key", Value::Path(path)) => tls.key = Some(path),
             ("tls", "client_ca", Value::Path(path)) => tls.client_ca = Some(path),
@@ -232,6 +237,11 @@ impl Key {
             ("", "listen") => Some(texts(&config.listen)),
             ("", "log") => Some(text(&config.log)),
             ("", "exit_when_idle") => config.exit_when_idle.map(|time| text(&show_duration(time))),
+            ("", "cgroup") => Some(match &config.cgroup {
+                CgroupUse::Delegated => text("auto"),
+                CgroupUse::None => text("none"),
+                CgroupUse::At(path) => text(&path.to_string_lossy()),
+            }),
             ("tls", "cert") => path(&tls.cert),
             ("tls", "key") => path(&tls.key),
             ("tls", "client_ca") => path(&tls.client_ca),

@@ -14,7 +14,7 @@ use toml::{
 };
 
 use super::{
-    ConfigError, ConfigErrorKind, ConfigErrors, ServerConfig, User,
+    ConfigError, ConfigErrorKind, ConfigErrors, ServerConfig, User, cgroup_use,
     keys::{Key, Kind, TABLES, Value, keys},
 };
 use crate::units::{parse_duration, parse_size};
@@ -133,6 +133,11 @@ impl Reader<'_> {
             Kind::OptionalTime if text == Some("forever") => Some(Value::OptionalTime(None)),
             Kind::OptionalTime => self.time(key, item).map(|time| Value::OptionalTime(Some(time))),
             Kind::Scopes => self.scopes(key, item).map(Value::Scopes),
+            Kind::Cgroup => {
+                let text = self.expect(key, item, "a text", text)?;
+                let wrong = |reason| format!("{reason}; give one, \"auto\" or \"none\"");
+                self.accept(key, item, cgroup_use(text).map(Value::Cgroup).map_err(wrong))
+            }
             Kind::Texts => {
                 let texts = self.list(key, item, |reader, item| {
                     let text = reader.expect(key, item, "a list of texts", item.get_ref().as_str())?;

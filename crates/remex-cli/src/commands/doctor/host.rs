@@ -3,6 +3,7 @@
 //! Reads files below `/proc` and `/sys`, locally or through a server. Start at [`check`].
 
 use remex_client::Client;
+use remex_proto::environment::{LimitMethod, ProcessLimits};
 
 use crate::{
     remote::probe::temporary,
@@ -58,6 +59,20 @@ impl Host<'_> {
         self.read(path).await?.trim().parse().ok()
     }
 
+    /// Returns how the server enforces limits of processes; here it is one in this process, as `remex run` uses.
+    async fn process_limits(&self) -> Option<ProcessLimits> {
+        match self {
+            Self::Here => {
+                let local = remex::Local::here().ok()?;
+                let client = Client::connect(local.target()).await.ok()?;
+                let info = client.info().await.ok();
+                client.end().await.ok()?;
+                info?.process_limits
+            }
+            Self::There(client) => client.info().await.ok()?.process_limits,
+        }
+    }
+
     /// Returns the directory for temporary files, and its free space in bytes.
     async fn temporary(&self) -> (String, Option<u64>) {
         match self {
@@ -101,6 +116,7 @@ pub(super) async fn check(host: &Host<'_>) -> Vec<Finding> {
         space(&directory, free),
         namespaces(host).await,
         cgroups(host).await,
+        process_limits(host.process_limits().await.as_ref()),
         enough(
             "inotify watches",
             host.number("/proc/sys/fs/inotify/max_user_watches").await,
@@ -212,6 +228,35 @@ async fn cgroups(host: &Host<'_>) -> Finding {
     Finding::ok("cgroups", format!("{what}; not required"))
 }
 
+/// Reports how the server enforces the limits of `remex run --limit`.
+fn process_limits(limits: Option<&ProcessLimits>) -> Finding {
+    const NAME: &str = "process limits";
+    let Some(limits) = limits else {
+        return Finding::new(NAME, Verdict::Skipped, "this server does not support them");
+    };
+    let all = [
+        ("cpu", limits.cpu_seconds),
+        ("memory", limits.memory_bytes),
+        ("files", limits.open_files),
+        ("processes", limits.processes),
+        ("file-size", limits.file_bytes),
+    ];
+    let groups = [
+        ("by cgroup", LimitMethod::Cgroup),
+        ("by rlimit", LimitMethod::Rlimit),
+        ("not possible", LimitMethod::Unavailable),
+    ];
+    let groups = groups.iter().filter_map(|(words, method)| {
+        let names: Vec<_> = all.iter().filter(|(_, found)| found == method).map(|(name, _)| *name).collect();
+        (!names.is_empty()).then(|| format!("{words}: {}", names.join(", ")))
+    });
+    let mut what = groups.collect::<Vec<_>>().join("; ");
+    if let Some(why) = &limits.without_cgroup {
+        what = format!("{what} ({why})");
+    }
+    Finding::ok(NAME, what)
+}
+
 /// Returns the soft limit in a table such as `/proc/self/limits`; [`u64::MAX`] if unlimited.
 fn limit(table: &str, name: &str) -> Option<u64> {
     number_or_none(table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?)
@@ -251,6 +296,26 @@ mod tests {
         let df = "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 100 60 40 60% /tmp\n";
         assert_eq!(available(df), Some(40 * 1024));
         assert_eq!(entry("MemTotal: 7 kB\nMemAvailable:    5 kB\n", "MemAvailable:"), Some(5));
+    }
+
+    #[test]
+    fn limits_are_grouped_by_what_enforces_them() {
+        let mut limits = ProcessLimits {
+            cpu_seconds: LimitMethod::Rlimit,
+            memory_bytes: LimitMethod::Cgroup,
+            open_files: LimitMethod::Rlimit,
+            processes: LimitMethod::Cgroup,
+            file_bytes: LimitMethod::Rlimit,
+            without_cgroup: None,
+        };
+        let what = |limits| process_limits(Some(limits)).what;
+        assert_eq!(what(&limits), "by cgroup: memory, processes; by rlimit: cpu, files, file-size");
+        limits.memory_bytes = LimitMethod::Rlimit;
+        limits.processes = LimitMethod::Unavailable;
+        limits.without_cgroup = Some("none is mounted".to_owned());
+        let expected = "by rlimit: cpu, memory, files, file-size; not possible: processes (none is mounted)";
+        assert_eq!(what(&limits), expected);
+        assert_eq!(process_limits(None).verdict, Verdict::Skipped);
     }
 
     #[test]

@@ -62,6 +62,12 @@ pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
         config.metrics.listen = flags.metrics_listen;
     }
     config.metrics.open |= flags.metrics_open;
+    if let Some(word) = &flags.cgroup {
+        config.cgroup = remex::server_config::cgroup_use(word).map_err(|reason| {
+            Failure::usage(format!("cannot use `--cgroup {word}`"), "give an absolute path, `auto` or `none`")
+                .because(reason)
+        })?;
+    }
     override_auth(flags, &mut config)?;
     override_limits(flags, &mut config.limits);
     Ok(config)

@@ -97,6 +97,12 @@ impl Command {
 
     fn request(self, process_id: String) -> Result<wire::Start, Error> {
         let info = self.client.welcome().environment_info.as_ref();
+        if !self.limits.is_empty() && info.is_none_or(|info| info.process_limits.is_none()) {
+            return Err(usage(
+                "cannot limit the resources of a process: this server does not support it",
+                "omit the limits, or use a current `remex serve` there",
+            ));
+        }
         let cwd = match self.cwd {
             Some(directory) => match directory.to_str() {
                 Some(text) => HostPath::parse(text).map_err(|error| {
@@ -140,6 +146,7 @@ impl Command {
             },
             labels: self.labels,
             linger_ms: self.linger.map(millis),
+            limits: self.limits,
         })
     }
 }

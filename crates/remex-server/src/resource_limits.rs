@@ -1,0 +1,131 @@
+//! How `limits` of `process/start` are enforced: by rlimits, by a cgroup, or not at all.
+//!
+//! What cannot be enforced is refused. Start at [`LimitEnforcer`].
+
+use std::{num::NonZeroU64, sync::Arc};
+
+use remex_process::{CgroupLimits, Cgroups, OwnCgroup, Rlimit, Rlimits};
+use remex_proto::{
+    ErrorKind, RpcError,
+    environment::{LimitMethod, ProcessLimits},
+    process::ResourceLimits,
+};
+
+use crate::config::CgroupUse;
+
+/// Enforces the limits of children with what the host offers.
+#[derive(Debug)]
+pub(crate) struct LimitEnforcer {
+    cgroups: Option<Arc<Cgroups>>,
+    methods: ProcessLimits,
+}
+
+impl LimitEnforcer {
+    /// Uses the cgroup that the configuration names. Moves this program within it, so call this before starting processes.
+    ///
+    /// # Errors
+    ///
+    /// If a cgroup that was named explicitly cannot be used; one that is only looked for is optional.
+    pub(crate) fn new(wanted: &CgroupUse) -> Result<Self, remex_process::CgroupError> {
+        let (cgroups, without_cgroup) = match wanted {
+            CgroupUse::None => (None, Some("the server was told to use none".to_owned())),
+            CgroupUse::At(path) => (Some(Cgroups::at(path)?), None),
+            CgroupUse::Delegated => match Cgroups::delegated() {
+                Ok(cgroups) => (Some(cgroups), None),
+                Err(error) => (None, Some(error.to_string())),
+            },
+        };
+        let missing = cgroups.as_ref().and_then(|cgroups| {
+            let missing = match (cgroups.limits_memory(), cgroups.limits_processes()) {
+                (true, true) => return None,
+                (false, _) => "memory",
+                (true, false) => "pids",
+            };
+            Some(format!("the cgroup `{}` lacks the controller `{missing}`", cgroups.root().display()))
+        });
+        if let Some(cgroups) = &cgroups {
+            tracing::info!(cgroup = %cgroups.root().display(), "limits of processes are enforced by cgroups");
+        }
+        let by_cgroup = |has: fn(&Cgroups) -> bool, otherwise| match &cgroups {
+            Some(cgroups) if has(cgroups) => LimitMethod::Cgroup,
+            _ => otherwise,
+        };
+        // The kernel exempts root from the limit on processes.
+        let is_bound = Rlimit::Processes.binds_children();
+        let processes = if is_bound { LimitMethod::Rlimit } else { LimitMethod::Unavailable };
+        let methods = ProcessLimits {
+            cpu_seconds: LimitMethod::Rlimit,
+            memory_bytes: by_cgroup(Cgroups::limits_memory, LimitMethod::Rlimit),
+            open_files: LimitMethod::Rlimit,
+            processes: by_cgroup(Cgroups::limits_processes, processes),
+            file_bytes: LimitMethod::Rlimit,
+            without_cgroup: without_cgroup.or(missing),
+        };
+        Ok(Self { cgroups: cgroups.map(Arc::new), methods })
+    }
+
+    /// Returns how each limit is enforced.
+    pub(crate) fn methods(&self) -> &ProcessLimits {
+        &self.methods
+    }
+
+    /// Returns what enforces these limits.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be enforced, or exceeds what the server itself may have.
+    pub(crate) fn plan(&self, limits: &ResourceLimits) -> Result<(Rlimits, Option<OwnCgroup>), RpcError> {
+        let mut rlimits = Rlimits::default();
+        let mut in_cgroup = CgroupLimits::default();
+        if limits.is_empty() {
+            return Ok((rlimits, None));
+        }
+        let mut set = |member: &str, rlimit: Rlimit, value: Option<NonZeroU64>| -> Result<(), RpcError> {
+            let Some(value) = value.map(NonZeroU64::get) else { return Ok(()) };
+            if value > rlimit.most() {
+                return Err(too_high(member, value, rlimit.most()));
+            }
+            rlimits = rlimits.with(rlimit, value);
+            Ok(())
+        };
+        set("cpuSeconds", Rlimit::CpuTime, limits.cpu_seconds)?;
+        set("openFiles", Rlimit::OpenFiles, limits.open_files)?;
+        set("fileBytes", Rlimit::FileSize, limits.file_bytes)?;
+        if self.methods.memory_bytes == LimitMethod::Cgroup {
+            in_cgroup.memory_bytes = limits.memory_bytes.map(NonZeroU64::get);
+        } else {
+            set("memoryBytes", Rlimit::AddressSpace, limits.memory_bytes)?;
+        }
+        match self.methods.processes {
+            LimitMethod::Cgroup => in_cgroup.processes = limits.processes.map(NonZeroU64::get),
+            LimitMethod::Rlimit => set("processes", Rlimit::Processes, limits.processes)?,
+            LimitMethod::Unavailable if limits.processes.is_some() => return Err(self.cannot_count()),
+            LimitMethod::Unavailable => {}
+        }
+        let cgroups = self.cgroups.as_ref().filter(|_| in_cgroup != CgroupLimits::default());
+        let own = cgroups.map(|cgroups| OwnCgroup { cgroups: Arc::clone(cgroups), limits: in_cgroup });
+        Ok((rlimits, own))
+    }
+
+    /// Returns the cgroups of children, if the server has any.
+    pub(crate) fn cgroups(&self) -> Option<&Arc<Cgroups>> {
+        self.cgroups.as_ref()
+    }
+
+    fn cannot_count(&self) -> RpcError {
+        let why = self.methods.without_cgroup.as_deref().unwrap_or("it has none");
+        let message = format!(
+            "cannot enforce `limits.processes`: the server runs as root, which the kernel exempts, and has no cgroup for it: {why}"
+        );
+        RpcError::new(ErrorKind::NotSupported, message).with_hint(
+            "omit the limit, run the server as another user, or give it a cgroup with the controller `pids` (`Delegate=yes` in its \
+             unit, or `remex serve --cgroup DIR`)",
+        )
+    }
+}
+
+fn too_high(member: &str, value: u64, most: u64) -> RpcError {
+    let message = format!("`limits.{member}` is {value}, but the hard limit of the server itself is {most}");
+    RpcError::new(ErrorKind::LimitExceeded, message)
+        .with_hint(format!("ask for at most {most}, or start the server with a higher limit"))
+}
