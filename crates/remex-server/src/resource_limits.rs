@@ -28,7 +28,7 @@ impl LimitEnforcer {
     /// If a cgroup that was named explicitly cannot be used; one that is only looked for is optional.
     pub(crate) fn new(wanted: &CgroupUse) -> Result<Self, remex_process::CgroupError> {
         let (cgroups, without_cgroup) = match wanted {
-            CgroupUse::None => (None, Some("the server was told to use none".to_owned())),
+            CgroupUse::None => (None, Some("the server does not use cgroups".to_owned())),
             CgroupUse::At(path) => (Some(Cgroups::at(path)?), None),
             CgroupUse::Delegated => match Cgroups::delegated() {
                 Ok(cgroups) => (Some(cgroups), None),

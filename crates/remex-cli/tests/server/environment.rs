@@ -58,6 +58,16 @@ fn the_host_is_described() {
     });
     let mut info = client.call("environment/info", json!({})).expect("information");
     let provider = info["providerId"].take();
+    let limits = info["processLimits"].take();
+    for limit in ["cpuSeconds", "openFiles", "fileBytes"] {
+        assert_eq!(limits[limit], "rlimit", "{limits}");
+    }
+    for limit in ["memoryBytes", "processes"] {
+        assert!(
+            ["rlimit", "cgroup", "unavailable"].iter().any(|method| limits[limit] == *method),
+            "{limits}"
+        );
+    }
     let provider = provider.as_str().expect("a text").strip_prefix("sha256:").expect("a digest").to_owned();
     assert!(provider.len() == 64 && provider.bytes().all(|digit| digit.is_ascii_hexdigit()), "{provider}");
     let shell = own_entry().map_or("/bin/sh".to_owned(), |user| user[6].clone());
@@ -80,6 +90,7 @@ fn the_host_is_described() {
                 "httpHeaderEnvVars": true,
                 "fileWriteStreaming": true,
             },
+            "processLimits": null,
         })
     );
 }

@@ -27,8 +27,10 @@ mod leftovers;
 mod lifecycle;
 mod messages;
 mod observers;
+mod process_limits;
 mod processes;
 mod reading;
+mod secrets;
 mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
