@@ -1,11 +1,11 @@
 //! Limits of processes, and what the host enforces them with.
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{fs, path::PathBuf, process::Command, time::Instant};
 
 use rustix::process::{Signal, geteuid};
 use serde_json::{Value, json};
 
-use crate::support::{Client, Limits, Output, PATIENCE, Server, finish, start_params, with};
+use crate::support::{Client, Limits, Output, PATIENCE, Server, finish, program, start_params, with};
 
 /// Runs a script with these limits until it is closed.
 fn run(client: &Client, process_id: &str, script: &str, limits: &Value, more: Value) -> Output {
@@ -269,6 +269,36 @@ fn a_cgroup_bounds_memory_and_processes_of_the_whole_tree() {
     assert_eq!(cgroup.children(), 1);
     server.stop();
     assert_eq!(cgroup.children(), 0);
+}
+
+#[test]
+fn a_server_divides_its_own_cgroup_only_if_that_is_delegated() {
+    let membership = |server: &Server| {
+        fs::read_to_string(format!("/proc/{}/cgroup", server.pid())).expect("the server runs")
+    };
+    let undelegated = Server::start();
+    let own = fs::read_to_string("/proc/self/cgroup").expect("we run");
+    assert_eq!(membership(&undelegated), own, "the server stays where it was started");
+
+    let Some(cgroup) = CgroupDirectory::new("delegated") else { return };
+    // As systemd does for `Delegate=yes`.
+    rustix::fs::setxattr(&cgroup.0, "trusted.delegate", b"1", rustix::fs::XattrFlags::empty())
+        .expect("we are root");
+    let mut command = Command::new("/bin/sh");
+    let script = "echo $$ > \"$1/cgroup.procs\" && exec \"$2\" serve";
+    command.args(["-c", script, "sh", cgroup.arg()]).arg(program(&[]).get_program());
+    let server = Server::launch(command, 1);
+    assert!(membership(&server).contains("/remex-server"), "{}", membership(&server));
+    let client = server.client();
+    let limits = client.call("environment/info", json!({})).expect("information")["processLimits"].take();
+    assert_eq!((&limits["memoryBytes"], &limits["processes"]), (&json!("cgroup"), &json!("cgroup")));
+    let output = run(&client, "p", "cat /proc/self/cgroup", &json!({"processes": 3}), json!({}));
+    assert!(output.text().contains("/remex-child-"), "{}", output.text());
+    // Without limits, a process is where the server is.
+    let output = run(&client, "plain", "cat /proc/self/cgroup", &json!({}), json!({}));
+    assert!(output.text().contains("/remex-server"), "{}", output.text());
+    server.stop();
+    fs::remove_dir(cgroup.0.join("remex-server")).expect("nothing is left in it");
 }
 
 #[test]
