@@ -4,12 +4,19 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use crate::{args::shared::Format, render::text::duration};
+use crate::{
+    args::shared::{Format, OnOrigin},
+    render::text::duration,
+};
 
 /// Flags of `remex doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
+    // Before `on`, whose origin is unknown once its value is taken.
+    #[command(flatten)]
+    pub(crate) origin: OnOrigin,
+
     /// Check a server: the name of an environment (`remex env list`), or an address such as `ws://host:7070`
     #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
     pub(crate) on: Option<String>,

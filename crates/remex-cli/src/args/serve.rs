@@ -6,7 +6,12 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-use crate::render::text::duration;
+use tracing_subscriber::EnvFilter;
+
+use crate::render::{failure::InvalidArg, text::duration};
+
+/// What to do about an invalid log filter.
+pub(crate) const FILTER_HINT: &str = "use a level such as `info`, or add levels of modules as in `info,remex_server=debug`";
 
 /// Flags of `remex serve`.
 #[derive(Debug, Args)]
@@ -135,11 +140,19 @@ pub(crate) struct Flags {
     pub(crate) background: Option<Background>,
 
     /// What to log on stderr: a level (`error` … `trace`) or a filter such as `remex_server=debug` [default: warn]
-    #[arg(long, value_name = "FILTER", env = "REMEX_LOG")]
+    #[arg(long, value_name = "FILTER", env = "REMEX_LOG", value_parser = log_filter)]
     pub(crate) log: Option<String>,
 
     #[command(flatten)]
     pub(crate) base: base::BaseFlags,
+}
+
+/// Checks a log filter.
+fn log_filter(text: &str) -> Result<String, InvalidArg> {
+    match EnvFilter::try_new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(InvalidArg::new(error.to_string(), FILTER_HINT)),
+    }
 }
 
 const EXAMPLES: &str = "\

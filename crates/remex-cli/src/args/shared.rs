@@ -5,14 +5,17 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
-    Args,
+    ArgMatches, Args, Command, FromArgMatches,
     builder::{OsStringValueParser, TryMapValueParser, TypedValueParser as _, ValueParserFactory},
+    parser::ValueSource,
 };
 
 use crate::{
     console::escape::{Character, character},
     remote::{
-        endpoint::{DefaultEndpoint, Endpoint, default_endpoint, default_environment, selected},
+        endpoint::{
+            DefaultEndpoint, Endpoint, Selected, SelectedBy, default_endpoint, default_environment, selected,
+        },
         path_arg::PathArg,
         user_server,
     },
@@ -25,6 +28,10 @@ use crate::{
 /// Selects the server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct On {
+    // Before `on`, whose origin is unknown once its value is taken.
+    #[command(flatten)]
+    pub(crate) origin: OnOrigin,
+
     /// The environment to use (see `remex env list`), or an address such as `ws://host:7070`, `ssh://host` or
     /// `unix:///path`
     #[arg(long, value_name = "ENV|URL", env = "REMEX_ON")]
@@ -45,20 +52,22 @@ impl On {
     ///
     /// `None` with [`DefaultEndpoint::RunningUserServer`] when no server is running.
     pub(crate) async fn find(&self, otherwise: DefaultEndpoint) -> Result<Option<Endpoint>, Failure> {
-        match self.selected()?.as_deref() {
-            None | Some("local") => default_endpoint(otherwise).await,
-            Some(word) => Endpoint::named_with_token(word, self.token_file.as_deref()).map(Some),
+        match self.selected()? {
+            Some(selected) if selected.word != "local" => {
+                Endpoint::selected(&selected, self.token_file.as_deref()).map(Some)
+            }
+            _ => default_endpoint(otherwise).await,
         }
     }
 
     /// Returns the selected server: from `--here` or `--on`, from REMEX_ON, or the default environment, in this order.
-    fn selected(&self) -> Result<Option<String>, Failure> {
+    fn selected(&self) -> Result<Option<Selected>, Failure> {
         if self.here {
             return Ok(None);
         }
         match self.named() {
-            Some(word) => Ok(Some(word.to_owned())),
-            None => Ok(selected()?.map(|selected| selected.word)),
+            Some(word) => Ok(Some(self.origin.selected(word))),
+            None => selected(),
         }
     }
 
@@ -85,6 +94,52 @@ impl On {
             Some(endpoint) => Ok(endpoint),
             None => Err(user_server::not_running().await),
         }
+    }
+}
+
+/// Where the value of `--on` comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnOrigin {
+    /// The flag itself.
+    #[default]
+    Flag,
+    /// REMEX_ON.
+    Variable,
+}
+
+impl OnOrigin {
+    /// Returns the server that `word` selects.
+    pub(crate) fn selected(self, word: &str) -> Selected {
+        let by = match self {
+            Self::Flag => SelectedBy::Argument,
+            Self::Variable => SelectedBy::Variable,
+        };
+        Selected { word: word.to_owned(), by }
+    }
+}
+
+impl FromArgMatches for OnOrigin {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(match matches.value_source("on") {
+            Some(ValueSource::EnvVariable) => Self::Variable,
+            _ => Self::Flag,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Adds no flag: it describes one that its command has.
+impl Args for OnOrigin {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{
-    CommandFactory as _, Error,
+    Command, CommandFactory as _, Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use strsim::osa_distance;
@@ -137,9 +137,13 @@ fn explain(error: &Error) -> Failure {
         ErrorKind::ValueValidation => {
             let source = error.source();
             let what = format!("cannot use `{}` as `{argument}`", word(ContextKind::InvalidValue));
-            match source.and_then(|source| source.downcast_ref::<InvalidArg>()) {
+            let failure = match source.and_then(|source| source.downcast_ref::<InvalidArg>()) {
                 Some(invalid) => Failure::usage(what, invalid.hint.as_str()).because(invalid.why.as_str()),
                 None => Failure::usage(what, help).because(source.map(reason).unwrap_or_default()),
+            };
+            match variable(&command, argument) {
+                Some(name) => failure.in_variable(&name, &format!("unset {name}")),
+                None => failure,
             }
         }
         ErrorKind::ArgumentConflict => {
@@ -157,6 +161,19 @@ fn explain(error: &Error) -> Failure {
             Failure::usage(first.replace('\'', "`"), help)
         }
     }
+}
+
+/// Returns the environment variable that an invalid value comes from; `None` if the option was typed.
+fn variable(command: &str, argument: &str) -> Option<String> {
+    let option = argument.split_whitespace().next()?;
+    let is_option = |word: &String| word.split('=').next() == Some(option);
+    if typed_words().iter().take_while(|word| *word != "--").any(is_option) {
+        return None;
+    }
+    let mut root = Arguments::command();
+    let command = find(&mut root, command)?;
+    let argument = command.get_arguments().find(|argument| argument.get_long() == option.strip_prefix("--"))?;
+    Some(argument.get_env()?.to_string_lossy().into_owned())
 }
 
 /// Explains `ENV:path` to users who try `--on` or `--here` with a file command.
@@ -226,13 +243,15 @@ fn typed_command(words: impl Iterator<Item = String>) -> String {
     path
 }
 
+/// Finds a command by its words, such as `remex env add`.
+fn find<'a>(root: &'a mut Command, words: &str) -> Option<&'a mut Command> {
+    words.split(' ').skip(1).try_fold(root, |command, word| command.find_subcommand_mut(word))
+}
+
 /// Finds the command that was probably meant: by synonym or by similar spelling.
 fn nearest(parent: &str, typed: &str) -> Option<String> {
     let mut root = Arguments::command();
-    let mut command = &mut root;
-    for word in parent.split(' ').skip(1) {
-        command = command.find_subcommand_mut(word)?;
-    }
+    let command = find(&mut root, parent)?;
     let names: Vec<_> = command
         .get_subcommands()
         .filter(|command| !command.is_hide_set())

@@ -44,7 +44,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             here::check(flags.timeout).await
         }
         Some(word) => {
-            let endpoint = Endpoint::named_with_token(word, flags.token_file.as_deref())?;
+            let endpoint = Endpoint::selected(&flags.origin.selected(word), flags.token_file.as_deref())?;
             there(&endpoint, flags.timeout).await?
         }
     };

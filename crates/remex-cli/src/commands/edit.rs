@@ -97,11 +97,16 @@ async fn read(remote_path: &RemotePath) -> Result<Option<Vec<u8>>, Failure> {
 }
 
 async fn edit(remote_path: &RemotePath, before: Option<&[u8]>, copy: &LocalCopy) -> Result<(), Failure> {
-    let status = run_editor(&copy.file).await?;
+    let editor = Editor::from_env();
+    let status = editor.run(&copy.file).await?;
     if !status.success() {
+        let set_another = match editor.variable {
+            Some(variable) => format!("set {variable} to another one"),
+            None => "set EDITOR to another one".to_owned(),
+        };
         return Err(Failure::new(
-            format!("the editor failed ({status}), so nothing was written"),
-            "save and quit the editor without an error, or set EDITOR to another one",
+            format!("the editor `{}` failed ({status}), so nothing was written", text::plain(&editor.command)),
+            format!("save and quit the editor without an error, or {set_another}"),
         ));
     }
     match copy.read()? {
@@ -121,17 +126,35 @@ async fn edit(remote_path: &RemotePath, before: Option<&[u8]>, copy: &LocalCopy)
     Ok(())
 }
 
-/// Runs the user's editor through a shell, so that it may have arguments.
-async fn run_editor(file: &Path) -> Result<ExitStatus, Failure> {
-    let named = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| "vi".to_owned());
-    let mut command = std::process::Command::new("/bin/sh");
-    command.arg("-c").arg(format!("trap : INT QUIT; {editor} \"$@\"")).arg(&editor).arg(file);
-    // Ctrl-C is for the editor; a handler keeps it from ending this process.
-    let _listening = (signal(SignalKind::interrupt()), signal(SignalKind::quit()));
-    let running = tokio::task::spawn_blocking(move || command.status());
-    let status = running.await.map_err(io::Error::other).and_then(|status| status);
-    status.map_err(|error| Failure::io(&format!("start the editor `{}`", text::plain(&editor)), &error))
+/// The user's editor.
+struct Editor {
+    /// Run by a shell, so that it may have arguments.
+    command: String,
+    /// The environment variable that names it.
+    variable: Option<&'static str>,
+}
+
+impl Editor {
+    fn from_env() -> Self {
+        let named = |variable| {
+            let command = std::env::var(variable).ok().filter(|value| !value.trim().is_empty())?;
+            Some(Self { command, variable: Some(variable) })
+        };
+        let usual = || Self { command: "vi".to_owned(), variable: None };
+        named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(usual)
+    }
+
+    /// Runs it until it exits.
+    async fn run(&self, file: &Path) -> Result<ExitStatus, Failure> {
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.arg("-c").arg(format!("trap : INT QUIT; {} \"$@\"", self.command)).arg(&self.command).arg(file);
+        // Ctrl-C is for the editor; a handler keeps it from ending this process.
+        let _listening = (signal(SignalKind::interrupt()), signal(SignalKind::quit()));
+        let running = tokio::task::spawn_blocking(move || shell.status());
+        let status = running.await.map_err(io::Error::other).and_then(|status| status);
+        let action = format!("start the editor `{}`", text::plain(&self.command));
+        status.map_err(|error| Failure::io(&action, &error))
+    }
 }
 
 /// Writes the file, if it is unchanged.

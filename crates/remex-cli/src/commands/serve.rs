@@ -29,7 +29,7 @@ use tokio::{
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    args::serve::{Background, Flags},
+    args::serve::{Background, FILTER_HINT, Flags},
     commands::runtime,
     render::{
         failure::{Failure, Kind},
@@ -324,7 +324,8 @@ fn start_log(filter: &str) -> Result<SetLog, Failure> {
 
 fn log_filter(filter: &str) -> Result<EnvFilter, Failure> {
     EnvFilter::try_new(filter).map_err(|error| {
-        Failure::usage(format!("`--log {filter}` is not a filter"), "use a level such as `info`")
+        // Flag and variable were checked when they were parsed.
+        Failure::usage(format!("cannot use `{filter}` for `log` in the configuration file"), FILTER_HINT)
             .because(error.to_string())
     })
 }

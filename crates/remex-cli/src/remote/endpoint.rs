@@ -53,22 +53,46 @@ const NO_TOKEN_FILE: &str = "check the path, or create a file that contains only
 /// The client name that this program sends to servers.
 pub(crate) const CLIENT_NAME: &str = "remex-cli";
 
-/// The environment that is selected for all commands.
+/// The server that a command uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selected {
-    /// Its name, or an address.
+    /// The name of an environment, or an address.
     pub(crate) word: String,
-    /// What selected it, for messages.
-    pub(crate) source: &'static str,
+    pub(crate) by: SelectedBy,
+}
+
+/// What selected a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SelectedBy {
+    /// An argument, such as `--on build` or `build:path`.
+    Argument,
+    /// REMEX_ON, for a command that could ignore it with `--here`.
+    Variable,
+    /// REMEX_ON, for `:path`.
+    VariableForPath,
+    /// `remex env default`.
+    Default,
+}
+
+impl SelectedBy {
+    /// Adds to a failure where the name or address comes from, unless it was typed.
+    fn explain(self, failure: Failure) -> Failure {
+        match self {
+            Self::Argument | Self::Default => failure,
+            Self::Variable => failure.in_variable("REMEX_ON", "unset REMEX_ON, or ignore it with `--here`"),
+            Self::VariableForPath => failure.in_variable("REMEX_ON", "unset REMEX_ON, or write `ENV:path`"),
+        }
+    }
 }
 
 /// Returns the environment that REMEX_ON or the default selects for all commands.
 pub(crate) fn selected() -> Result<Option<Selected>, Failure> {
     if let Some(word) = std::env::var_os("REMEX_ON").filter(|word| !word.is_empty()) {
-        return Ok(Some(Selected { word: word.to_string_lossy().into_owned(), source: "REMEX_ON" }));
+        let word = word.to_string_lossy().into_owned();
+        return Ok(Some(Selected { word, by: SelectedBy::Variable }));
     }
     let default = default_environment()?;
-    Ok(default.map(|id| Selected { word: id.to_string(), source: "`remex env default`" }))
+    Ok(default.map(|id| Selected { word: id.to_string(), by: SelectedBy::Default }))
 }
 
 /// Returns the default environment of the environments file, unless it is this machine.
@@ -150,15 +174,16 @@ impl Endpoint {
         }
     }
 
-    /// Finds an environment by name, or parses an address, with the token from a file.
-    pub(crate) fn named_with_token(word: &str, token_file: Option<&Path>) -> Result<Self, Failure> {
-        let Some(path) = token_file else { return Self::named(word) };
+    /// Finds the selected server; the token may come from a file.
+    pub(crate) fn selected(selected: &Selected, token_file: Option<&Path>) -> Result<Self, Failure> {
+        let Selected { word, by } = selected;
+        let Some(path) = token_file else { return Self::named_with(word, *by, TokenFrom::Environment) };
         let token = token(path).map_err(|error| {
             Failure::bare(Kind::Usage, format!("cannot use the token file `{}`", path.display()))
                 .because(error.message)
                 .with_hint(error.hint.as_deref().unwrap_or(NO_TOKEN_FILE))
         })?;
-        let mut endpoint = Self::named_with(word, TokenFrom::Elsewhere)?;
+        let mut endpoint = Self::named_with(word, *by, TokenFrom::Elsewhere)?;
         let Target::WebSocket(socket) = &mut endpoint.target else {
             return Err(Failure::usage(format!("`{word}` does not use a token"), "omit `--token-file`")
                 .because("only `ws://` addresses do"));
@@ -169,12 +194,12 @@ impl Endpoint {
 
     /// Finds an environment by name, or parses an address.
     pub(crate) fn named(word: &str) -> Result<Self, Failure> {
-        Self::named_with(word, TokenFrom::Environment)
+        Self::named_with(word, SelectedBy::Argument, TokenFrom::Environment)
     }
 
-    fn named_with(word: &str, token: TokenFrom) -> Result<Self, Failure> {
+    fn named_with(word: &str, by: SelectedBy, token: TokenFrom) -> Result<Self, Failure> {
         if word.contains("://") || word.starts_with('/') {
-            let target = ssh::target(word)?;
+            let target = ssh::target(word).map_err(|failure| by.explain(failure))?;
             return Ok(Self {
                 name: target.to_string(),
                 kind: EndpointKind::Remote,
@@ -195,7 +220,7 @@ impl Endpoint {
                      `ws://host:port` for a server, or a name from `remex env list`"
                 )
             };
-            Failure::usage(what, hint)
+            by.explain(Failure::usage(what, hint))
         })?;
         let token_error = environments.token_error(&id);
         tell(environments.warnings.iter().filter(|warning| match warning {
@@ -216,7 +241,7 @@ impl Endpoint {
             return Self::in_process();
         }
         let Some(definition) = environments.definitions.find(&id) else {
-            return Err(unknown(word, &environments));
+            return Err(by.explain(unknown(word, &environments)));
         };
         let usual = options();
         // A program starts at once; the handshake through it takes the time.
@@ -341,8 +366,10 @@ impl Endpoint {
         match status.as_str() {
             SSH_FAILED => {
                 login.args.push("true".to_owned());
-                let hint =
-                    format!("run {login} at a terminal; once that works without a prompt, this works too");
+                let hint = format!(
+                    "run {login} at a terminal; when that works without a prompt, try again (remex must be installed \
+                     there as well)"
+                );
                 Failure::from(error).with_hint(hint)
             }
             NO_SUCH_COMMAND => {

@@ -15,7 +15,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     remote::{
-        endpoint::{self, Endpoint},
+        endpoint::{self, Endpoint, Selected, SelectedBy},
         reconnect,
     },
     render::{
@@ -54,13 +54,16 @@ impl PathArg {
         Ok(Self { path: path.to_owned(), host, typed })
     }
 
-    /// Returns the host, with the selected environment resolved.
-    fn host(&self) -> Result<HostArg, Failure> {
+    /// Returns the host, with the selected environment resolved, and what selected it.
+    fn host(&self) -> Result<(HostArg, SelectedBy), Failure> {
         if self.host != HostArg::Selected {
-            return Ok(self.host.clone());
+            return Ok((self.host.clone(), SelectedBy::Argument));
         }
         match endpoint::selected()? {
-            Some(selected) => Ok(HostArg::Named(selected.word)),
+            Some(Selected { word, by: SelectedBy::Variable }) => {
+                Ok((HostArg::Named(word), SelectedBy::VariableForPath))
+            }
+            Some(Selected { word, by }) => Ok((HostArg::Named(word), by)),
             None => Err(Failure::usage(
                 format!("cannot use `{}`: no environment is selected", text::plain(&self.shown())),
                 format!(
@@ -121,7 +124,7 @@ pub(crate) fn note_local_paths<'a>(args: impl IntoIterator<Item = &'a PathArg>) 
         print::note(format!(
             "`{typed}` is on this machine; write `{there}` for {}, which {} selects",
             text::plain(&selected.word),
-            selected.source
+            if selected.by == SelectedBy::Default { "`remex env default`" } else { "REMEX_ON" }
         ));
     }
 }
@@ -177,12 +180,12 @@ impl Connections {
         arg: &PathArg,
         say: impl Fn(&str) + Send + 'static,
     ) -> Result<RemotePath, Failure> {
-        let host = arg.host()?;
+        let (host, selected_by) = arg.host()?;
         let known = self.connected.iter().find(|(connected, _)| *connected == host);
         let at = match known {
             Some((_, at)) => Arc::clone(at),
             None => {
-                let at = Arc::new(ConnectedHost::connect(&host).await?);
+                let at = Arc::new(ConnectedHost::connect(&host, selected_by).await?);
                 self.watchers.spawn(report_disconnects(at.client.connection_states(), at.name.clone(), say));
                 self.connected.push((host, Arc::clone(&at)));
                 at
@@ -202,9 +205,12 @@ impl Connections {
 }
 
 impl ConnectedHost {
-    async fn connect(host: &HostArg) -> Result<Self, Failure> {
+    async fn connect(host: &HostArg, selected_by: SelectedBy) -> Result<Self, Failure> {
         let (host, is_here) = match host {
-            HostArg::Named(word) => (Endpoint::named(word)?, false),
+            HostArg::Named(word) => {
+                let selected = Selected { word: word.clone(), by: selected_by };
+                (Endpoint::selected(&selected, None)?, false)
+            }
             HostArg::Local | HostArg::Selected => (Endpoint::in_process()?, true),
         };
         let client = host.connect(reconnect::keep_session).await?;

@@ -158,6 +158,16 @@ impl Failure {
         self
     }
 
+    /// Says that the rejected value comes from an environment variable, and what to do about that.
+    pub(crate) fn in_variable(mut self, variable: &str, remedy: &str) -> Self {
+        self.what = format!("{variable}: {}", self.what);
+        self.hint = Some(match self.hint {
+            Some(hint) => format!("{hint}; or {remedy}"),
+            None => remedy.to_owned(),
+        });
+        self
+    }
+
     /// Makes this failure the reason why `what` failed.
     pub(crate) fn context(mut self, what: &str) -> Self {
         self.why = Some(self.message());
