@@ -14,7 +14,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{Pid, Signal, mark::Mark, sys};
+use crate::{Pid, Signal, sys, tag_limit::TagLimit};
 
 /// One attempt to start a program, which any thread can abort.
 ///
@@ -43,8 +43,8 @@ impl Attempt {
                 tracing::warn!(%pid, %error, "cannot kill a child whose start was aborted");
             }
             // It will never run a program or have children, so no kill has to find it or wait for it.
-            if let Some(mark) = Mark::chosen() {
-                mark.clear(pid);
+            if let Some(limit) = TagLimit::chosen() {
+                limit.clear(pid);
             }
         }
     }

@@ -1,9 +1,15 @@
 //! Errors from starting a program.
 
 use std::{
+    borrow::Cow,
     ffi::OsString,
     fmt, io,
     path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{Access, AtFlags, CWD, FileType, StatVfsMountFlags},
+    io::Errno,
 };
 
 /// Why a start failed: the step, and the error of the operating system.
@@ -17,6 +23,80 @@ pub struct StartError {
     pub program: OsString,
     /// The working directory as requested.
     pub cwd: PathBuf,
+    /// Why the execution was denied (`EACCES`), if that could be found out.
+    pub denial: Option<ExecDenial>,
+}
+
+/// Why a file may not be executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecDenial {
+    /// The file that was to be executed.
+    pub path: PathBuf,
+    /// The obstacle.
+    pub reason: DenialReason,
+}
+
+/// What denies the execution of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DenialReason {
+    /// It is a directory.
+    Directory,
+    /// A directory on the way to it may not be searched.
+    UnsearchableParent,
+    /// Its file system is mounted with `noexec`.
+    NoexecMount,
+    /// It is not marked as executable for this user.
+    NoPermission,
+    /// It is executable itself, so it must be its interpreter.
+    Interpreter,
+}
+
+impl ExecDenial {
+    /// Inspects a file whose execution was denied; returns `None` if it does not exist.
+    pub(crate) fn find(path: PathBuf) -> Option<Self> {
+        let reason = match rustix::fs::stat(&path) {
+            Err(Errno::ACCESS) => DenialReason::UnsearchableParent,
+            Err(_) => return None,
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => DenialReason::Directory,
+            Ok(_) => {
+                let is_noexec = rustix::fs::statvfs(&path)
+                    .is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::NOEXEC));
+                if is_noexec {
+                    DenialReason::NoexecMount
+                } else if rustix::fs::accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS).is_err() {
+                    DenialReason::NoPermission
+                } else {
+                    DenialReason::Interpreter
+                }
+            }
+        };
+        Some(Self { path, reason })
+    }
+
+    fn hint(&self) -> String {
+        let path = self.path.display();
+        match self.reason {
+            DenialReason::Directory => format!("`{path}` is a directory; name a program"),
+            DenialReason::UnsearchableParent => {
+                format!(
+                    "the server's user may not enter a directory of `{path}`; allow it with `chmod +x` on that directory"
+                )
+            }
+            DenialReason::NoexecMount => {
+                format!(
+                    "the file system of `{path}` is mounted with `noexec`; copy the program to another one"
+                )
+            }
+            DenialReason::NoPermission => {
+                format!("run `chmod +x {path}`, or pass the file to its interpreter, as in `sh {path}`")
+            }
+            DenialReason::Interpreter => {
+                format!(
+                    "check the first line (`#!`) of `{path}`: the program that it names must be executable"
+                )
+            }
+        }
+    }
 }
 
 /// The steps of a start, in order.
@@ -106,16 +186,29 @@ impl StartError {
 
     /// Returns what to do about it.
     #[must_use]
-    pub fn hint(&self) -> &'static str {
-        match self.kind() {
+    pub fn hint(&self) -> Cow<'static, str> {
+        if let Some(denial) = &self.denial {
+            return denial.hint().into();
+        }
+        let hint = match self.kind() {
             StartErrorKind::ProgramNotFound if self.program.is_empty() => {
                 "the program name is empty; name a program"
             }
             StartErrorKind::ProgramNotFound => {
                 "check the spelling and the variable PATH; if it is a script, check its first line (`#!`)"
             }
+            StartErrorKind::NotExecutable if self.errno == libc::ENOEXEC => {
+                "pass the file to its interpreter, such as `sh`, or check that it is built for this machine"
+            }
+            StartErrorKind::NotExecutable if self.errno == libc::ETXTBSY => {
+                "try again when nothing writes to the file"
+            }
+            StartErrorKind::NotExecutable if self.errno == libc::ELOOP => {
+                "check the symbolic links in its path"
+            }
             StartErrorKind::NotExecutable => {
-                "run `chmod +x FILE`, or pass the file to its interpreter, such as `sh FILE`"
+                "check that it is a file that the server's user may execute, on a file system that is not mounted with \
+                 `noexec`"
             }
             StartErrorKind::BadCwd => "give a directory that exists and may be entered",
             StartErrorKind::TooManyProcesses => "end some processes, or raise the host's limit on them",
@@ -135,7 +228,8 @@ impl StartError {
                 "ask for limits below those of the server itself"
             }
             StartErrorKind::Other => "check the host's limits and logs",
-        }
+        };
+        hint.into()
     }
 }
 
@@ -158,6 +252,7 @@ mod tests {
             errno: libc::ENOENT,
             program: "frobnicate".into(),
             cwd: "/nowhere".into(),
+            denial: None,
         };
         assert_eq!(
             error.to_string(),
@@ -176,7 +271,9 @@ mod tests {
 
     #[test]
     fn limits_of_the_host_have_kinds_of_their_own() {
-        let kind = |stage, errno| StartError { stage, errno, program: "x".into(), cwd: "/".into() }.kind();
+        let kind = |stage, errno| {
+            StartError { stage, errno, program: "x".into(), cwd: "/".into(), denial: None }.kind()
+        };
         assert_eq!(kind(Stage::Queue, libc::EAGAIN), StartErrorKind::TooManyHungStarts);
         assert_eq!(kind(Stage::Fork, libc::EAGAIN), StartErrorKind::TooManyProcesses);
         assert_eq!(kind(Stage::Fork, libc::EMFILE), StartErrorKind::TooManyDescriptors);

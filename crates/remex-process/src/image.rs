@@ -1,12 +1,12 @@
 //! A start in the form that the kernel expects, prepared before the fork because the child may not allocate.
 
 use std::{
-    ffi::{CString, c_char},
+    ffi::{CString, OsStr, c_char},
     os::unix::ffi::OsStrExt,
     ptr,
 };
 
-use crate::{Stage, Start, StartError};
+use crate::{ExecDenial, Stage, Start, StartError};
 
 /// The search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
@@ -40,12 +40,23 @@ impl Image {
                 errno: libc::EINVAL,
                 program: start.program,
                 cwd: start.cwd,
+                denial: None,
             }),
         }
     }
 
+    /// Returns the error of a failed start.
+    ///
+    /// After a denied execution this inspects the program, so it may block on the same file system.
     pub(crate) fn error(self, stage: Stage, errno: i32) -> StartError {
-        StartError { stage, errno, program: self.start.program, cwd: self.start.cwd }
+        let denial = match (stage, errno) {
+            (Stage::Exec, libc::EACCES) => self
+                .candidates
+                .iter()
+                .find_map(|candidate| ExecDenial::find(self.start.cwd.join(OsStr::from_bytes(candidate)))),
+            _ => None,
+        };
+        StartError { stage, errno, program: self.start.program, cwd: self.start.cwd, denial }
     }
 }
 
@@ -87,6 +98,12 @@ impl Strings {
             new.bytes.push(0);
         }
         Ok(new)
+    }
+
+    /// Returns each string, without its NUL.
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let ends = self.starts.iter().skip(1).chain([&self.bytes.len()]).copied().collect::<Vec<_>>();
+        self.starts.iter().zip(ends).map(|(&start, end)| &self.bytes[start..end - 1])
     }
 
     /// Returns the address of each string, then a null pointer. Valid as long as `self` is not moved or dropped.

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::{Pid, Tag, mark::Mark, sys};
+use crate::{Pid, Tag, sys, tag_limit::TagLimit};
 
 /// Longer than any line of `/proc/PID/stat`.
 const STAT_LEN: usize = 1024;
@@ -51,16 +51,16 @@ pub(crate) fn pids() -> io::Result<Vec<Pid>> {
 
 /// Reads the tag of a process; `None` if it has none or has ended.
 ///
-/// Allocates nothing once the mark is chosen, because the [`watchdog`](crate::watchdog) uses it.
+/// Allocates nothing once the [`TagLimit`] is chosen, because the [`watchdog`](crate::watchdog) uses it.
 ///
 /// # Errors
 /// If the host lacks descriptors or memory to read it.
 pub(crate) fn tag(pid: Pid) -> io::Result<Option<Tag>> {
-    let Some(mark) = Mark::chosen() else { return Ok(None) };
-    let limit = match sys::limit(pid.as_raw(), mark.resource) {
+    let Some(tag_limit) = TagLimit::chosen() else { return Ok(None) };
+    let limit = match sys::limit(pid.as_raw(), tag_limit.resource) {
         // A process of another user, such as a set-user-id program; its limits file is world-readable.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-            unless_gone(listed_limit(pid, mark.row))?.flatten()
+            unless_gone(listed_limit(pid, tag_limit.row))?.flatten()
         }
         other => unless_gone(other)?.map(|limit| limit.rlim_cur),
     };

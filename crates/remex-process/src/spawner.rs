@@ -27,8 +27,9 @@ use crate::{
     descriptors::StdioEnds,
     exit,
     image::Image,
-    mark::Mark,
-    reaper, sys, tree,
+    reaper, sys,
+    tag_limit::TagLimit,
+    tree,
 };
 
 /// The capacity of the queue. A start takes less than a millisecond; further callers wait for room.
@@ -79,7 +80,7 @@ impl Spawner {
     pub fn new(threads: usize) -> io::Result<Self> {
         sys::keep_exit_statuses();
         // Warns now instead of at the first start if no limit can hold the tag.
-        Mark::chosen();
+        TagLimit::choose();
         reaper::start()?;
         tree::start()?;
         let threads = threads.clamp(1, MAX_THREADS);
@@ -136,7 +137,7 @@ impl Spawner {
         let _guard = AbortOnDrop { pool, attempt };
         let (answer, mut answered) = oneshot::channel();
         let (image, runtime, lease) = (Box::new(image), Handle::current(), self.lease.clone());
-        pool.push(SpawnJob::Start { image, answer, runtime, lease, attempt: attempt.clone() });
+        pool.push(SpawnJob { image, answer, runtime, lease, attempt: attempt.clone() });
         let asked = Instant::now();
         let unclaimed = loop {
             if let Ok(unclaimed) = timeout(STALL, &mut answered).await {
@@ -220,21 +221,20 @@ struct JobQueue {
     last_taken: Instant,
 }
 
+/// A start that waits for a thread.
 #[derive(Debug)]
-enum SpawnJob {
-    Start {
-        image: Box<Image>,
-        answer: oneshot::Sender<Result<UnclaimedChild, StartError>>,
-        /// The runtime that watches the child for its exit.
-        runtime: Handle,
-        lease: Arc<Lease>,
-        attempt: Attempt,
-    },
+struct SpawnJob {
+    image: Box<Image>,
+    answer: oneshot::Sender<Result<UnclaimedChild, StartError>>,
+    /// The runtime that watches the child for its exit.
+    runtime: Handle,
+    lease: Arc<Lease>,
+    attempt: Attempt,
 }
 
 impl SpawnJob {
-    fn is(&self, wanted: &Attempt) -> bool {
-        matches!(self, Self::Start { attempt, .. } if Arc::ptr_eq(&attempt.progress, &wanted.progress))
+    fn is_of(&self, attempt: &Attempt) -> bool {
+        Arc::ptr_eq(&self.attempt.progress, &attempt.progress)
     }
 }
 
@@ -280,22 +280,17 @@ impl ThreadPool {
     /// Removes a start from the queue, if no thread has taken it yet.
     fn withdraw(&self, attempt: &Attempt) -> Option<Image> {
         let mut queue = self.jobs();
-        let index = queue.waiting.iter().position(|job| job.is(attempt))?;
-        let job = queue.waiting.remove(index);
+        let index = queue.waiting.iter().position(|job| job.is_of(attempt))?;
+        let job = queue.waiting.remove(index)?;
         drop(queue);
-        match job {
-            Some(SpawnJob::Start { image, .. }) => {
-                self.room.add_permits(1);
-                Some(*image)
-            }
-            _ => None,
-        }
+        self.room.add_permits(1);
+        Some(*job.image)
     }
 
     /// Doubles the threads if all are stuck; returns `false` if this start has left the queue and needs no help.
     fn relieve(self: &Arc<Self>, attempt: &Attempt) -> bool {
         let mut queue = self.jobs();
-        if !queue.waiting.iter().any(|job| job.is(attempt)) {
+        if !queue.waiting.iter().any(|job| job.is_of(attempt)) {
             return false;
         }
         if queue.idle > 0 || queue.last_taken.elapsed() < STALL {
@@ -335,21 +330,18 @@ fn run_jobs(pool: &Arc<ThreadPool>, mut stack: Stack) {
     // Held by the live children of this thread.
     let mut made = Weak::new();
     while let Some(job) = pool.pop(&made) {
-        match job {
-            SpawnJob::Start { image, answer, runtime, lease, attempt } => {
-                pool.room.add_permits(1);
-                if attempt.is_aborted() {
-                    _ = answer.send(Err(image.error(Stage::Setup, libc::ECANCELED)));
-                } else if !answer.is_closed() {
-                    let lease = made
-                        .upgrade()
-                        .unwrap_or_else(|| Arc::new(Lease { pool: Arc::clone(pool), of_all: Some(lease) }));
-                    made = Arc::downgrade(&lease);
-                    let _entered = runtime.enter();
-                    // If the caller has dropped its future, the child is dropped and killed.
-                    _ = answer.send(spawn(pool, &mut stack, *image, lease, &attempt));
-                }
-            }
+        let SpawnJob { image, answer, runtime, lease, attempt } = job;
+        pool.room.add_permits(1);
+        if attempt.is_aborted() {
+            _ = answer.send(Err(image.error(Stage::Setup, libc::ECANCELED)));
+        } else if !answer.is_closed() {
+            let lease = made
+                .upgrade()
+                .unwrap_or_else(|| Arc::new(Lease { pool: Arc::clone(pool), of_all: Some(lease) }));
+            made = Arc::downgrade(&lease);
+            let _entered = runtime.enter();
+            // If the caller has dropped its future, the child is dropped and killed.
+            _ = answer.send(spawn(pool, &mut stack, *image, lease, &attempt));
         }
     }
 }
@@ -383,7 +375,7 @@ fn spawn(
                 Stdio::Pipes { .. } => Terminal::Absent,
                 Stdio::Pty { .. } => Terminal::Controlling,
             },
-            mark: Mark::chosen().map(|mark| (mark.resource, mark.limit(tag))),
+            mark: TagLimit::chosen().map(|limit| (limit.resource, limit.limit(tag))),
             file_limit: sys::file_limit_of_children().filter(|_| !rlimits.has(Rlimit::OpenFiles)),
             limits: &rlimits.raw(),
             cgroup: entrance.as_ref().map(|file: &OwnedFd| file.as_raw_fd()),

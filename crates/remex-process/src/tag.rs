@@ -1,7 +1,7 @@
 //! A marker inherited by every descendant of a start.
 //!
 //! It is stored in the soft limit on file locks, a resource limit that Linux no longer uses, or in another one if the
-//! hard limit is too low (`mark.rs`). It protects against accidents; a hostile program can change it.
+//! hard limit is too low (`tag_limit.rs`). It protects against accidents; a hostile program can change it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

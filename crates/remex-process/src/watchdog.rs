@@ -24,9 +24,9 @@ use rustix::{
 use crate::{
     Pid, Signal, Tag, Tags,
     clone::Stack,
-    mark::Mark,
     proc, reaper,
     sys::{self, WaitMode, above_stdio},
+    tag_limit::TagLimit,
 };
 
 /// The delay between two scans.
@@ -60,8 +60,8 @@ impl Watchdog {
     pub fn start(tags: &Tags) -> io::Result<Self> {
         let (waiting, held) = pipe_with(PipeFlags::CLOEXEC)?;
         let (waiting, held) = (above_stdio(waiting)?, above_stdio(held)?);
-        // Before the fork, because the first call takes a lock and may log.
-        Mark::chosen();
+        // Before the fork, because choosing takes a lock and may log.
+        TagLimit::choose();
         let mut context = WatchContext { server: tags.tag(0, 0), pipe: waiting.as_raw_fd() };
         let mut stack = Stack::new()?;
         let mut pidfd: c_int = -1;
@@ -141,9 +141,9 @@ extern "C" fn watch(context: *mut c_void) -> c_int {
 /// The tag matters if the server itself was started by another server, which kills by tag and by descent and must not
 /// kill us before we are done.
 fn settle(pipe: RawFd) {
-    if let Some(mark) = Mark::chosen() {
+    if let Some(limit) = TagLimit::chosen() {
         // If that is denied, such a kill may hit us.
-        _ = mark.apply_to_self(Tag::WATCHDOG);
+        _ = limit.apply_to_self(Tag::WATCHDOG);
     }
     let every_signal = u64::MAX;
     // SAFETY: every pointer is to a value that lives during the call, and the rest changes only what belongs to this

@@ -12,7 +12,7 @@ use std::{
 };
 
 use harness::{NULL, PIPED, PTY, TAGS, eventually, finish, pids, pipes, run, shell, spawner, start, within};
-use remex_process::{Attempt, Scope, Signal, Stage, Start, StartError, StartErrorKind, tree};
+use remex_process::{Attempt, ExecDenial, Scope, Signal, Stage, Start, StartError, StartErrorKind, tree};
 
 #[tokio::test]
 async fn the_exit_status_is_the_code() {
@@ -202,8 +202,50 @@ async fn what_cannot_be_started_says_why() {
             let Start { program, cwd, .. } = start.clone();
             let error = spawner().start(start).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
-            assert_eq!(error, StartError { stage, errno, program, cwd });
+            let denial = error.denial.clone();
+            assert_eq!(denial.is_some(), errno == libc::EACCES, "{error}");
+            assert_eq!(error, StartError { stage, errno, program, cwd, denial });
         }
+    }
+}
+
+#[tokio::test]
+async fn a_denied_execution_names_the_obstacle() {
+    use remex_process::DenialReason::*;
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let with_mode = |name: &str, text: &str, mode| {
+        fs::write(at(name), text).unwrap();
+        fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    with_mode("plain", "echo", 0o644);
+    with_mode("script", &format!("#!{}\n", at("plain").display()), 0o755);
+    fs::create_dir(at("folder")).unwrap();
+    for (name, reason, hint) in [
+        ("plain", NoPermission, "run `chmod +x PATH`, or pass the file to its interpreter, as in `sh PATH`"),
+        ("folder", Directory, "`PATH` is a directory; name a program"),
+        (
+            "script",
+            Interpreter,
+            "check the first line (`#!`) of `PATH`: the program that it names must be executable",
+        ),
+    ] {
+        let path = at(name);
+        let hint = hint.replace("PATH", &path.display().to_string());
+        // By its path, relative to the working directory, and found in PATH.
+        let mut by_path = start(NULL, TAGS.tag(1, 1), path.to_str().unwrap(), &[]);
+        let mut relative = start(NULL, TAGS.tag(1, 1), &format!("./{name}"), &[]);
+        relative.cwd = directory.path().to_owned();
+        let mut found = start(NULL, TAGS.tag(1, 1), name, &[]);
+        found.env = vec![("PATH".into(), format!("/no/such:{}", directory.path().display()).into())];
+        by_path.cwd = "/".into();
+        for start in [by_path, found] {
+            let error = spawner().start(start).await.unwrap_err();
+            assert_eq!(error.denial, Some(ExecDenial { path: path.clone(), reason }), "{error}");
+            assert_eq!(error.hint(), hint);
+        }
+        let error = spawner().start(relative).await.unwrap_err();
+        assert_eq!(error.denial.map(|denial| denial.reason), Some(reason));
     }
 }
 

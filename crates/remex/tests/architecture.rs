@@ -137,7 +137,7 @@ const PROCESS_LAYERS: [&str; 21] = [
     "signal",
     "tag",
     "sys",
-    "mark",
+    "tag_limit",
     "proc",
     "error",
     "rlimits",

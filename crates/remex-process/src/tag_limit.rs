@@ -3,13 +3,16 @@
 //! A limit survives fork, exec, `setsid` and double forks, can be read from outside, and is not lost by clearing the
 //! environment or closing descriptors. The limit is chosen once, so that tags are read from where they were written.
 
-use std::{io, sync::OnceLock};
+use std::{
+    io,
+    sync::{Once, OnceLock},
+};
 
 use crate::{Pid, Tag, sys};
 
 /// A resource limit that can hold a tag.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct TagLimit {
     pub(crate) resource: sys::Resource,
     /// What `/proc/PID/limits` calls it.
     pub(crate) row: &'static str,
@@ -17,33 +20,40 @@ pub(crate) struct Mark {
 
 /// In order of preference. Linux has not enforced the first two since version 2.4. The third bounds how long a
 /// real-time thread may run without blocking, in microseconds, and a tag exceeds the uptime of any machine.
-static MARKS: [Mark; 3] = [
-    Mark { resource: libc::RLIMIT_LOCKS, row: "Max file locks" },
-    Mark { resource: libc::RLIMIT_RSS, row: "Max resident set" },
-    Mark { resource: libc::RLIMIT_RTTIME, row: "Max realtime timeout" },
+static CANDIDATES: [TagLimit; 3] = [
+    TagLimit { resource: libc::RLIMIT_LOCKS, row: "Max file locks" },
+    TagLimit { resource: libc::RLIMIT_RSS, row: "Max resident set" },
+    TagLimit { resource: libc::RLIMIT_RTTIME, row: "Max realtime timeout" },
 ];
 
-impl Mark {
+impl TagLimit {
     /// Returns the first limit whose hard limit is high enough for a tag, if any.
     pub(crate) fn chosen() -> Option<&'static Self> {
-        static CHOSEN: OnceLock<Option<&Mark>> = OnceLock::new();
+        static CHOSEN: OnceLock<Option<&TagLimit>> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
-            let chosen = MARKS.iter().find(|mark| mark.ceiling().is_some_and(|most| most >= Tag::LARGEST_LIMIT));
-            let [usual, ..] = &MARKS;
-            match chosen {
-                Some(mark) if mark.resource == usual.resource => {}
-                Some(mark) => tracing::warn!(
-                    instead = mark.row,
-                    "the hard limit on file locks is too low to tag processes: using another limit"
-                ),
-                None => tracing::warn!(
-                    "all limits that could mark processes are too low: what a process leaves behind when it ends, or \
-                     puts into another session, may not be found and lives on, also after the server; start the server \
-                     without a hard limit on file locks"
-                ),
-            }
-            chosen
+            CANDIDATES.iter().find(|limit| limit.ceiling().is_some_and(|most| most >= Tag::LARGEST_LIMIT))
         })
+    }
+
+    /// Chooses the limit, and logs a warning once if it is not the usual one.
+    ///
+    /// Later calls of [`TagLimit::chosen`] take no lock.
+    pub(crate) fn choose() {
+        static WARNED: Once = Once::new();
+        let [usual, ..] = &CANDIDATES;
+        let chosen = Self::chosen();
+        WARNED.call_once(|| match chosen {
+            Some(limit) if limit.resource == usual.resource => {}
+            Some(limit) => tracing::warn!(
+                instead = limit.row,
+                "the hard limit on file locks is too low to tag processes: using another limit"
+            ),
+            None => tracing::warn!(
+                "cannot tag processes, because the hard limits are too low: background processes that outlive their \
+                 parent or start a session of their own may survive a kill and the end of the server; start the \
+                 server without a hard limit on file locks (`ulimit -Hx unlimited`)"
+            ),
+        });
     }
 
     /// Returns the limit that gives a child its tag.
