@@ -127,12 +127,12 @@ impl AdmissionControl {
         limits: &Limits,
     ) -> Result<HalfOpenPermit, Crowded> {
         let mut state = self.state();
-        let own = state.half_open.get(&origin).map_or(0, VecDeque::len);
-        if own >= limits.half_open_per_address {
+        let of_origin = state.half_open.get(&origin).map_or(0, VecDeque::len);
+        if of_origin >= limits.half_open_per_address {
             return Err(Crowded::HalfOpenAddress);
         }
         if state.half_open_count >= limits.half_open {
-            state.evict_for(own)?;
+            state.evict_for(of_origin)?;
         }
         let (number, evicted) = (state.next_number, CancellationToken::new());
         state.next_number += 1;
@@ -193,9 +193,9 @@ impl AdmissionControl {
         limits.failed_login_delay.saturating_mul(factor).min(limits.failed_login_delay_max)
     }
 
-    /// Returns whether a refused half-open connection should be reported: one a minute, because a flood must not
-    /// fill the log.
-    pub(crate) fn is_to_be_reported(&self, now: Instant) -> bool {
+    /// Claims the report of a refused half-open connection; returns `false` if one was reported less than a minute
+    /// ago, because a flood must not fill the log.
+    pub(crate) fn claim_report(&self, now: Instant) -> bool {
         let mut state = self.state();
         let is_due = state.reported.is_none_or(|last| now.duration_since(last) >= REPORT_INTERVAL);
         if is_due {
@@ -216,10 +216,10 @@ impl AdmissionControl {
 }
 
 impl State {
-    /// Makes room for an origin that has `own` half-open connections.
-    fn evict_for(&mut self, own: usize) -> Result<(), Crowded> {
+    /// Makes room for an origin that has `of_origin` half-open connections.
+    fn evict_for(&mut self, of_origin: usize) -> Result<(), Crowded> {
         let largest = self.half_open.values_mut().max_by_key(|connections| connections.len());
-        let largest = largest.filter(|connections| connections.len() > own);
+        let largest = largest.filter(|connections| connections.len() > of_origin);
         let oldest = largest.and_then(VecDeque::pop_front).ok_or(Crowded::HalfOpen)?;
         self.half_open_count -= 1;
         oldest.evicted.cancel();
@@ -390,6 +390,14 @@ mod tests {
         assert_eq!(admission.on_failed_login(good, &limits, start).as_millis(), 100);
         let later = start + limits.failed_login_ttl;
         assert_eq!(admission.on_failed_login(bad, &limits, later).as_millis(), 100);
+    }
+
+    #[test]
+    fn one_refusal_a_minute_is_reported() {
+        let (admission, start) = (AdmissionControl::default(), Instant::now());
+        assert!(admission.claim_report(start));
+        assert!(!admission.claim_report(start + REPORT_INTERVAL / 2));
+        assert!(admission.claim_report(start + REPORT_INTERVAL));
     }
 
     #[test]

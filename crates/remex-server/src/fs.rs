@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{
     context::CallContext,
     host::Host,
-    io_error::io_error,
+    io_error::{create_error, io_error},
     limits::Limits,
     outbox::{CancelCheck, Encoding, Outbox, Reply, Responder},
 };

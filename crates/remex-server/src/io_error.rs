@@ -30,9 +30,7 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
     };
     let path = path.display();
     let hint = match kind {
-        ErrorKind::NotFound => {
-            format!("check the spelling of `{path}`, and that its parent directory exists")
-        }
+        ErrorKind::NotFound => format!("check the spelling of `{path}`"),
         _ if errno == Some(Errno::ROFS) => {
             format!("the file system of `{path}` is read-only; choose another path, or remount it writable")
         }
@@ -58,9 +56,33 @@ pub(crate) fn io_error(error: &io::Error, path: &Path) -> RpcError {
     RpcError::new(kind, error.to_string()).with_code(code).with_hint(hint)
 }
 
+/// Converts the error of an operation that creates `path`: if something is missing, it is the parent directory.
+pub(crate) fn create_error(error: &io::Error, path: &Path) -> RpcError {
+    let converted = io_error(error, path);
+    match converted.kind {
+        ErrorKind::NotFound => {
+            let hint =
+                format!("create the parent directory of `{}` first, or check its spelling", path.display());
+            converted.with_hint(hint)
+        }
+        _ => converted,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_created_needs_its_parent_directory() {
+        let error = io::Error::from_raw_os_error(Errno::NOENT.raw_os_error());
+        let hint = |error: RpcError| error.hint.unwrap_or_default();
+        assert_eq!(hint(io_error(&error, Path::new("/a/b"))), "check the spelling of `/a/b`");
+        assert_eq!(
+            hint(create_error(&error, Path::new("/a/b"))),
+            "create the parent directory of `/a/b` first, or check its spelling"
+        );
+    }
 
     #[test]
     fn a_read_only_file_system_is_not_blamed_on_the_user() {

@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{
-    AnswerSize, FileWork, PathAccess, PathGuard, descent,
+    AnswerSize, FileWork, PathAccess, PathGuard, create_error, descent,
     guard::Located,
     io_error, metadata,
     names::{self, Smallest},
@@ -47,7 +47,7 @@ impl FileWork for wire::CreateDirectory {
             create_all(guard, path, links)?;
         } else {
             let at = guard.entry(path, links, FileAccess::Write)?;
-            create(&at).map_err(|error| io_error(&error.into(), path))?;
+            create(&at).map_err(|error| create_error(&error.into(), path))?;
         }
         Ok(Empty {})
     }

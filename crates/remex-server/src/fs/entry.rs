@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use super::{
-    FileWork, PathAccess, PathGuard, copy,
+    FileWork, PathAccess, PathGuard, copy, create_error,
     entry_lock::DirectoryEntry,
     guard::Located,
     io_error, native,
@@ -66,7 +66,11 @@ impl FileWork for wire::Rename {
         }
         renamed.map(|()| Empty {}).map_err(|error| {
             let missing = error == Errno::NOENT && source.kind().is_err();
-            io_error(&error.into(), if missing { source.path() } else { destination.path() })
+            if missing {
+                io_error(&error.into(), source.path())
+            } else {
+                create_error(&error.into(), destination.path())
+            }
         })
     }
 }
@@ -177,7 +181,7 @@ impl FileWork for wire::Symlink {
         let at = guard.change(path, Links::Follow)?;
         symlinkat(OsStr::from_bytes(target), at.directory(), at.name())
             .map(|()| Empty {})
-            .map_err(|error| io_error(&error.into(), path))
+            .map_err(|error| create_error(&error.into(), path))
     }
 }
 

@@ -17,7 +17,7 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{guard::Located, io_error};
+use super::{create_error, guard::Located, io_error};
 
 /// How many times a file may be moved away while it is being opened.
 const MOVES: usize = 16;
@@ -81,7 +81,7 @@ pub(super) fn create(at: &Located<'_>, access: OFlags, mode: Mode) -> Result<Fil
     // A FIFO created there in the meantime does not block, and is refused below.
     let flags = access | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let descriptor = openat(at.directory(), at.name(), flags | at.open_flags(), mode)
-        .map_err(|error| io_error(&error.into(), at.path()))?;
+        .map_err(|error| create_error(&error.into(), at.path()))?;
     check_writable(&stat(&descriptor, at.path())?, at.path(), at.links())?;
     Ok(File::from(descriptor))
 }

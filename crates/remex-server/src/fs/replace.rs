@@ -23,7 +23,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{entry_lock::DirectoryEntry, guard::Located, io_error, open};
+use super::{create_error, entry_lock::DirectoryEntry, guard::Located, open};
 
 /// The kernel's limit on links in a path.
 const MAX_LINKS: usize = 40;
@@ -50,7 +50,7 @@ struct Predecessor {
 impl Replacement {
     /// Starts to replace a regular file, or to create it with `mode`.
     pub(super) fn begin(at: &Located<'_>, mode: Mode) -> Result<Self, RpcError> {
-        let failed = |error: io::Error| io_error(&error, at.path());
+        let failed = |error: io::Error| create_error(&error, at.path());
         let (directory, name) = open_parent(at).map_err(failed)?;
         let predecessor = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {

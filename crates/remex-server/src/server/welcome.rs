@@ -41,7 +41,7 @@ impl Server {
             Ok(permit) => permit,
             Err(crowded) => {
                 self.host.metrics().connections_refused.add(1);
-                if self.admission.is_to_be_reported(Instant::now()) {
+                if self.admission.claim_report(Instant::now()) {
                     tracing::warn!(peer = %ends.peer, error = %crowded, "refusing connections without requests");
                 }
                 if tls.is_none() {
