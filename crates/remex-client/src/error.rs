@@ -194,7 +194,7 @@ impl Error {
     ///
     /// let error = Error::Interrupted { method: "http/request" };
     /// assert!(error.message().starts_with("the connection was lost during `http/request`"));
-    /// assert_eq!(error.hint(), Some("check, then try again"));
+    /// assert_eq!(error.hint(), Some("check whether it took effect, then repeat it if not"));
     /// ```
     pub fn message(&self) -> String {
         match self.why() {
@@ -277,7 +277,7 @@ impl Error {
             Error::Unauthorized { presented: false, .. } => Some("present a bearer token"),
             Error::TimedOut { .. } => Some("raise the timeout, or check what is blocking it"),
             Error::TooLong { .. } => Some("send it in parts, or use `upload` for a file"),
-            Error::Interrupted { .. } => Some("check, then try again"),
+            Error::Interrupted { .. } => Some("check whether it took effect, then repeat it if not"),
             Error::Lost(loss) => Some(loss.hint()),
             Error::Protocol { .. } => Some("check that this is a remex server, and its version"),
             Error::Gap { .. } => Some("retain more output, or read it sooner"),

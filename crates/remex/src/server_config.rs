@@ -210,13 +210,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what to do about it.
-    pub fn hint(&self) -> &str {
+    /// Returns what to do about it; of errors in the file, each has a hint of its own.
+    pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Unreadable { error, .. } => {
-                error.hint.as_deref().unwrap_or("check the path and its permissions")
+                Some(error.hint.as_deref().unwrap_or("check the path and its permissions"))
             }
-            Error::Invalid(_) => "correct the file; `remex serve --print-config` prints one with every key",
+            Error::Invalid(_) => None,
         }
     }
 }

@@ -459,14 +459,12 @@ fn configured_environments() -> Result<Configured, Failure> {
 
 /// Explains why the environments cannot be used; several errors in the file are printed one by one.
 pub(crate) fn unusable(kind: Kind, error: &environments::Error) -> Failure {
-    let environments::Error::Invalid(errors) = error else {
-        return Failure::bare(kind, error.message()).with_hint_if_known(error.hint());
-    };
-    let failures =
-        errors.0.iter().map(|error| Failure::bare(kind, error.message()).with_hint_if_known(error.hint()));
-    failures
-        .reduce(Failure::and)
-        .unwrap_or_else(|| Failure::bare(kind, error.message()).with_hint_if_known(error.hint()))
+    match error {
+        environments::Error::Invalid(errors) => {
+            Failure::in_file(kind, errors.0.iter().map(|error| (error.message(), error.hint())))
+        }
+        _ => Failure::bare(kind, error.message()).with_hint_if_known(error.hint()),
+    }
 }
 
 /// Prints warnings, each one once.

@@ -99,6 +99,14 @@ impl Failure {
         Self { what: what.into(), why: None, hint: None, kind, refusal: None, loss: None, next: None }
     }
 
+    /// Creates the failure of a file with several errors, each with what is wrong and what to do, printed one by one.
+    pub(crate) fn in_file(kind: Kind, errors: impl Iterator<Item = (String, Option<String>)>) -> Self {
+        errors
+            .map(|(message, hint)| Self::bare(kind, message).with_hint_if_known(hint))
+            .reduce(Self::and)
+            .unwrap_or_else(|| Self::bare(kind, "the file has errors"))
+    }
+
     /// Creates the failure of a command that a signal ended; prints nothing.
     pub(crate) fn signalled(code: u8) -> Self {
         Self::bare(Kind::Signalled(code), "")

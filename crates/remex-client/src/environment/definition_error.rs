@@ -362,7 +362,8 @@ impl DefinitionErrorKind {
     /// See [`DefinitionErrorKind::message`] for an example.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Syntax { .. } => "correct the TOML",
+            // The message of the parser says it.
+            Self::Syntax { .. } => return None,
             Self::Type { key, expected } => return Some(format!("write `{key} = {}`", expected.example())),
             Self::NoTables => "begin each environment with `[[environments]]`",
             Self::UnknownKey { meant: Some(meant), .. } => return Some(format!("did you mean `{meant}`?")),
@@ -438,10 +439,8 @@ impl DefinitionErrors {
 impl fmt::Display for DefinitionErrors {
     /// Writes one line for each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, error) in self.0.iter().enumerate() {
-            write!(f, "{}{error}", if at == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 

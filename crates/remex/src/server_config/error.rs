@@ -10,7 +10,7 @@ pub struct ConfigErrors(pub Vec<ConfigError>);
 
 /// One thing that is wrong in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {kind}", file.display())]
+#[error("{}{}", self.message(), self.hint().map_or_else(String::new, |hint| format!("; {hint}")))]
 pub struct ConfigError {
     /// The file, as it was named to the parser.
     pub file: PathBuf,
@@ -21,16 +21,14 @@ pub struct ConfigError {
 }
 
 /// What is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigErrorKind {
     /// The file is not TOML.
-    #[error("{message}; correct the TOML")]
     Syntax {
         /// What the parser says.
         message: String,
     },
     /// A key that does not exist.
-    #[error("unknown key {}{}; {}", quoted(key), place(table), remedy(meant.as_deref()))]
     UnknownKey {
         /// The key.
         key: String,
@@ -40,7 +38,6 @@ pub enum ConfigErrorKind {
         meant: Option<String>,
     },
     /// A key whose value is of another type.
-    #[error("`{key}` is not {expected}; write `{key} = {example}`")]
     Type {
         /// The key.
         key: String,
@@ -50,17 +47,17 @@ pub enum ConfigErrorKind {
         example: &'static str,
     },
     /// A key whose value cannot be used.
-    #[error("cannot use {} for `{key}`: {reason}", quoted(value))]
     Value {
         /// The key.
         key: String,
         /// As written.
         value: String,
-        /// Why, and what to do.
+        /// Why.
         reason: String,
+        /// What to do.
+        hint: String,
     },
     /// A table of a list without a key that it needs.
-    #[error("an entry of `{list}` has no `{key}`; add it")]
     Missing {
         /// The list.
         list: &'static str,
@@ -68,7 +65,6 @@ pub enum ConfigErrorKind {
         key: &'static str,
     },
     /// A key that has no effect without another.
-    #[error("`{key}` has no effect without `{with}`; add that")]
     Alone {
         /// The key.
         key: &'static str,
@@ -77,28 +73,61 @@ pub enum ConfigErrorKind {
     },
 }
 
+impl ConfigError {
+    /// Returns where the error is and what is wrong, without what to do about it.
+    pub fn message(&self) -> String {
+        format!("{}:{}: {}", self.file.display(), self.line, self.kind.message())
+    }
+
+    /// Returns what to do about it, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        self.kind.hint()
+    }
+}
+
+impl ConfigErrorKind {
+    /// Returns what is wrong, without what to do about it.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Syntax { message } => message.clone(),
+            Self::UnknownKey { key, table: "", .. } => format!("unknown key {}", quoted(key)),
+            Self::UnknownKey { key, table, .. } => format!("unknown key {} in `[{table}]`", quoted(key)),
+            Self::Type { key, expected, .. } => format!("`{key}` is not {expected}"),
+            Self::Value { key, value, reason, .. } => {
+                format!("cannot use {} for `{key}`: {reason}", quoted(value))
+            }
+            Self::Missing { list, key } => format!("an entry of `{list}` has no `{key}`"),
+            Self::Alone { key, with } => format!("`{key}` has no effect without `{with}`"),
+        }
+    }
+
+    /// Returns what to do about it, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            // The message of the parser says it.
+            Self::Syntax { .. } => return None,
+            Self::UnknownKey { meant: Some(meant), .. } => format!("did you mean {meant}?"),
+            Self::UnknownKey { meant: None, .. } => "`remex serve --print-config` lists all keys".to_owned(),
+            Self::Type { key, example, .. } => format!("write `{key} = {example}`"),
+            Self::Value { hint, .. } => hint.clone(),
+            Self::Missing { key, .. } => format!("add `{key}`"),
+            Self::Alone { with, .. } => format!("add `{with}`"),
+        })
+    }
+}
+
 impl fmt::Display for ConfigErrors {
     /// Writes one line for each.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, error) in self.0.iter().enumerate() {
-            write!(out, "{}{error}", if at == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        out.write_str(&lines.join(
+            "
+",
+        ))
     }
 }
 
 impl std::error::Error for ConfigErrors {}
-
-fn place(table: &str) -> String {
-    if table.is_empty() { String::new() } else { format!(" in `[{table}]`") }
-}
-
-fn remedy(meant: Option<&str>) -> String {
-    match meant {
-        Some(meant) => format!("did you mean {meant}?"),
-        None => "`remex serve --print-config` lists all keys".to_owned(),
-    }
-}
 
 /// Returns a text of the user's on one line, and not longer than one.
 fn quoted(text: &str) -> String {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use remex_rpc::ListenAddress;
-use remex_server::{CertificateGrant, InvalidLimit, Scopes};
+use remex_server::{CertificateGrant, Scopes};
 use toml::{
     Spanned,
     de::{DeString, DeTable, DeValue},
@@ -95,11 +95,7 @@ impl Reader<'_> {
     fn read_key(&mut self, config: &mut ServerConfig, key: Key, item: &Item<'_>) {
         let Some(value) = self.value(key, item) else { return };
         if let Err(invalid) = key.set(config, value) {
-            let reason = match invalid {
-                InvalidLimit::Zero => "it must not be 0; remove the key for its default".to_owned(),
-                other => format!("{other}; remove the key for its default"),
-            };
-            self.blame_value(key, item, reason);
+            self.blame_value(key, item, Rejected::new(invalid, "remove the key for its default"));
         }
     }
 
@@ -113,7 +109,8 @@ impl Reader<'_> {
             Kind::Socket => {
                 let text = self.expect(key, item, "a text", text)?;
                 let address = text.parse().map(Value::Socket);
-                self.accept(key, item, address.map_err(|_| "expected `IP:PORT`".to_owned()))
+                let rejected = |_| Rejected::new("it is not an address", "write `IP:PORT`");
+                self.accept(key, item, address.map_err(rejected))
             }
             Kind::Count => {
                 let count = number(value).and_then(|count| usize::try_from(count).ok());
@@ -167,20 +164,22 @@ impl Reader<'_> {
     fn path(&mut self, key: Key, item: &Item<'_>) -> Option<PathBuf> {
         let text = self.expect(key, item, "a path", item.get_ref().as_str())?;
         let mistake = match text {
-            "" => Some("it is empty; give it a value, or remove it"),
-            _ if text == "~" || text.starts_with("~/") => Some("`~` is not expanded; write the whole path"),
-            _ if text.contains('\0') => Some("it contains a zero byte; remove it"),
+            "" => Some(Rejected::new("it is empty", "give it a value, or remove it")),
+            _ if text == "~" || text.starts_with("~/") => {
+                Some(Rejected::new("`~` is not expanded", "write the whole path"))
+            }
+            _ if text.contains('\0') => Some(Rejected::new("it contains a NUL byte", "remove it")),
             _ => None,
         };
         match mistake {
-            Some(mistake) => self.accept(key, item, Err(mistake.to_owned())),
+            Some(mistake) => self.accept(key, item, Err(mistake)),
             None => Some(self.file.parent().unwrap_or(Path::new("")).join(text)),
         }
     }
 
     fn scopes(&mut self, key: Key, item: &Item<'_>) -> Option<Scopes> {
         let text = self.expect(key, item, "a text with scopes", item.get_ref().as_str())?;
-        let scopes = text.parse::<Scopes>().map_err(|error| format!("{error}; {}", error.hint()));
+        let scopes = text.parse::<Scopes>().map_err(|error| Rejected::new(&error, error.hint()));
         self.accept(key, item, scopes)
     }
 
@@ -188,15 +187,17 @@ impl Reader<'_> {
         let text = self.expect(key, item, "a list of addresses", item.get_ref().as_str())?;
         let address = match text {
             "systemd" => Ok(text.to_owned()),
-            _ => ListenAddress::from_str(text).map(|_| text.to_owned()).map_err(|error| error.to_string()),
+            _ => ListenAddress::from_str(text)
+                .map(|_| text.to_owned())
+                .map_err(|error| Rejected::new(error.message(), error.hint())),
         };
         self.accept(key, item, address)
     }
 
     fn digest(&mut self, key: Key, item: &Item<'_>) -> Option<[u8; 32]> {
         let text = self.expect(key, item, "a list of digests", item.get_ref().as_str())?;
-        let reason = || "it is not a SHA-256 digest; give 64 hexadecimal digits".to_owned();
-        self.accept(key, item, digest(text).ok_or_else(reason))
+        let rejected = || Rejected::new("it is not a SHA-256 digest", "give 64 hexadecimal digits");
+        self.accept(key, item, digest(text).ok_or_else(rejected))
     }
 
     fn user(&mut self, key: Key, item: &Item<'_>) -> Option<User> {
@@ -252,7 +253,10 @@ impl Reader<'_> {
             return None;
         };
         let text = self.expect(key, name, "a list of tables with texts", name.get_ref().as_str())?;
-        let text = if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) };
+        let text = match text {
+            "" => Err(Rejected::new("it is empty", "give it a value, or remove the entry")),
+            _ => Ok(text.to_owned()),
+        };
         self.accept(key, name, text)
     }
 
@@ -315,24 +319,37 @@ impl Reader<'_> {
         found
     }
 
-    /// Returns what was parsed, or blames the value for the reason.
-    fn accept<T>(&mut self, key: Key, item: &Item<'_>, parsed: Result<T, String>) -> Option<T> {
-        parsed.map_err(|reason| self.blame_value(key, item, reason)).ok()
+    /// Returns what was parsed, or blames the value.
+    fn accept<T>(&mut self, key: Key, item: &Item<'_>, parsed: Result<T, Rejected>) -> Option<T> {
+        parsed.map_err(|rejected| self.blame_value(key, item, rejected)).ok()
     }
 
-    fn blame_value(&mut self, key: Key, item: &Item<'_>, reason: String) {
+    fn blame_value(&mut self, key: Key, item: &Item<'_>, rejected: Rejected) {
         let value = match item.get_ref() {
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) => number.to_string(),
             _ => "this value".to_owned(),
         };
-        let kind = ConfigErrorKind::Value { key: key.name.to_owned(), value, reason };
+        let Rejected { reason, hint } = rejected;
+        let kind = ConfigErrorKind::Value { key: key.name.to_owned(), value, reason, hint };
         self.blame(item.span().start, kind);
     }
 
     fn blame(&mut self, at: usize, kind: ConfigErrorKind) {
         let line = self.lines.partition_point(|start| *start <= at) + 1;
         self.errors.push(ConfigError { file: self.file.to_owned(), line, kind });
+    }
+}
+
+/// Why a value cannot be used, and what to do about it.
+struct Rejected {
+    reason: String,
+    hint: String,
+}
+
+impl Rejected {
+    fn new(reason: impl ToString, hint: impl Into<String>) -> Self {
+        Self { reason: reason.to_string(), hint: hint.into() }
     }
 }
 

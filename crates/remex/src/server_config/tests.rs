@@ -140,10 +140,10 @@ client_ca = "ca.pem"
             "12: cannot use `files:red` for `owner_scope`: unknown scope `files:red`; use `all`, `processes[=MAX]`, \
              `processes:read`, `files:read[=/PATH]`, `files:write[=/PATH]`, `http`, `metrics`, \
              `sandbox=read-only|workspace-write` or `admin`",
-            "13: an entry of `users` has no `name`; add it",
+            "13: an entry of `users` has no `name`; add `name`",
             "14: cannot use `abc` for `token_sha256`: it is not a SHA-256 digest; give 64 hexadecimal digits",
             "16: cannot use `~/cert.pem` for `cert`: `~` is not expanded; write the whole path",
-            "17: `tls.client_ca` has no effect without `tls.cert`; add that",
+            "17: `tls.client_ca` has no effect without `tls.cert`; add `tls.cert`",
             "18: unknown key `server`; `remex serve --print-config` lists all keys",
         ]
     );
@@ -151,7 +151,7 @@ client_ca = "ca.pem"
 
 #[test]
 fn a_file_that_is_not_toml_is_refused_with_its_line() {
-    assert_eq!(mistakes("log = 'info'\nlisten = [\n"), ["2: unclosed array, expected `]`; correct the TOML"]);
+    assert_eq!(mistakes("log = 'info'\nlisten = [\n"), ["2: unclosed array, expected `]`"]);
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl EnvironmentsFile {
             // The error of our parser names the line.
             match environments::check(&text, &path) {
                 Err(error) => endpoint::unusable(Kind::Failed, &error),
-                Ok(_) => Failure::new(format!("cannot read `{}`", path.display()), "correct the TOML")
+                Ok(_) => Failure::bare(Kind::Failed, format!("cannot read `{}`", path.display()))
                     .because(error.to_string()),
             }
         })?;

@@ -74,11 +74,14 @@ pub(super) fn effective(flags: &Flags) -> Result<ServerConfig, Failure> {
 }
 
 fn unusable(error: &Error) -> Failure {
-    let kind = match error {
-        Error::Unreadable { .. } => Kind::Failed,
-        Error::Invalid(_) => Kind::Usage,
-    };
-    Failure::of(kind, error.to_string(), error.hint())
+    match error {
+        Error::Unreadable { .. } => {
+            Failure::bare(Kind::Failed, error.to_string()).with_hint_if_known(error.hint().map(str::to_owned))
+        }
+        Error::Invalid(errors) => {
+            Failure::in_file(Kind::Usage, errors.0.iter().map(|error| (error.message(), error.hint())))
+        }
+    }
 }
 
 fn override_auth(flags: &Flags, config: &mut ServerConfig) -> Result<(), Failure> {
