@@ -14,7 +14,10 @@ use remex_client::{
 use super::report::{self, Report};
 use crate::{
     remote::path_arg::RemotePath,
-    render::{failure::Failure, text},
+    render::{
+        failure::{Failure, Kind},
+        text,
+    },
 };
 
 /// Creates a task for each source; reports and skips missing sources.
@@ -29,20 +32,22 @@ pub(super) async fn copy_tasks(
     if !is_directory {
         let what = if there.is_some() { "it is not a directory" } else { "it does not exist" };
         if sources.len() > 1 {
-            let failure = Failure::usage(
+            let kind = if there.is_some() { Kind::Usage } else { Kind::NotFound };
+            let failure = Failure::of(
+                kind,
                 format!("cannot copy {} sources to `{shown}`", sources.len()),
                 "choose an existing directory, or copy a single source",
-            )
-            .because(what);
-            return Err(failure);
+            );
+            return Err(failure.because(what));
         }
         check_parent(destination).await?;
     }
     let resolved = resolve(destination).await?;
     let mut copy_tasks: Vec<CopyTask> = Vec::new();
     let is_only = sources.len() == 1;
+    let into = DestinationInfo { exists: there.is_some(), is_directory, is_only };
     for from in sources {
-        match copy_task(from, destination, &resolved, DestinationInfo { is_directory, is_only }).await {
+        match copy_task(from, destination, &resolved, into).await {
             Ok(copy_task) => {
                 check_twice(&copy_tasks, &copy_task)?;
                 copy_tasks.push(copy_task);
@@ -64,14 +69,18 @@ async fn find_metadata(path: &RemotePath) -> Result<Option<Metadata>, Failure> {
 
 async fn check_parent(destination: &RemotePath) -> Result<(), Failure> {
     let parent = destination.path.parent().unwrap_or(Path::new("/"));
+    let parent_shown = format!("`{}`", text::plain(&parent.display().to_string()));
+    let what = format!("cannot copy to `{}`", text::plain(&destination.shown));
     match destination.at.fs.metadata(parent).await {
         Ok(parent) if parent.is_directory => Ok(()),
-        Err(error) if error.refusal() != Some(ErrorKind::NotFound) => Err(cannot_copy_to(destination, error)),
-        _ => Err(Failure::new(
-            format!("cannot copy to `{}`", text::plain(&destination.shown)),
-            "check the path, or create the directory first",
-        )
-        .because(format!("directory `{}` does not exist", text::plain(&parent.display().to_string())))),
+        Ok(_) => {
+            Err(Failure::new(what, "check the path").because(format!("{parent_shown} is not a directory")))
+        }
+        Err(error) if error.refusal() == Some(ErrorKind::NotFound) => {
+            Err(Failure::of(Kind::NotFound, what, "check the path, or create the directory first")
+                .because(format!("directory {parent_shown} does not exist")))
+        }
+        Err(error) => Err(cannot_copy_to(destination, error)),
     }
 }
 
@@ -94,6 +103,7 @@ async fn resolve(destination: &RemotePath) -> Result<PathBuf, Failure> {
 /// Facts about the destination.
 #[derive(Clone, Copy)]
 struct DestinationInfo {
+    exists: bool,
     /// Whether it is an existing directory.
     is_directory: bool,
     /// Whether there is only one source.
@@ -114,8 +124,14 @@ async fn copy_task(
         );
     }
     if destination.is_directory && !into.is_directory && !metadata.is_directory {
-        return Err(Failure::new(cannot_copy(&from), "create it first, or omit the trailing slash")
-            .because(format!("directory `{}` does not exist", text::plain(&destination.shown))));
+        let shown = text::plain(&destination.shown);
+        return Err(if into.exists {
+            Failure::new(cannot_copy(&from), "omit the trailing slash")
+                .because(format!("`{shown}` is not a directory"))
+        } else {
+            Failure::of(Kind::NotFound, cannot_copy(&from), "create it first, or omit the trailing slash")
+                .because(format!("directory `{shown}` does not exist"))
+        });
     }
     let real = from.at.fs.canonicalize(&from.path).await.map_err(failed)?;
     let real =

@@ -321,22 +321,50 @@ fn mistakes_are_told_with_what_to_do() {
     let home = world.there.path("");
     let home = home.display().to_string();
     let home = home.trim_end_matches('/');
+    fs::write(world.there.path("file"), "").unwrap();
     for (args, code, what, hint) in [
         (
             &["cp", "site", "site/index", "build:none"][..],
-            2,
+            3,
             "cannot copy 2 sources to `build:none`: it does not exist".to_owned(),
             "choose an existing directory, or copy a single source",
         ),
         (
             &["cp", "site", "build:no/such"],
-            1,
+            3,
             format!("cannot copy to `build:no/such`: directory `{home}/no` does not exist"),
             "check the path, or create the directory first",
         ),
         (
-            &["cp", "site/index", "build:none/"],
+            &["cp", "site/index", "no/such"],
+            3,
+            format!(
+                "cannot copy to `no/such`: directory `{}` does not exist",
+                world.here.path("no").display()
+            ),
+            "check the path, or create the directory first",
+        ),
+        (
+            &["cp", "site", "build:file/such"],
             1,
+            "cannot copy to `build:file/such`: Not a directory (os error 20)".to_owned(),
+            &format!("a parent of `{home}/file/such` is not a directory"),
+        ),
+        (
+            &["cp", "site/index", "build:file/"],
+            1,
+            "cannot copy `site/index`: `build:file/` is not a directory".to_owned(),
+            "omit the trailing slash",
+        ),
+        (
+            &["cp", "site", "site/index", "build:file"],
+            2,
+            "cannot copy 2 sources to `build:file`: it is not a directory".to_owned(),
+            "choose an existing directory, or copy a single source",
+        ),
+        (
+            &["cp", "site/index", "build:none/"],
+            3,
             "cannot copy `site/index`: directory `build:none/` does not exist".to_owned(),
             "create it first, or omit the trailing slash",
         ),
