@@ -7,18 +7,21 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     process::ExitStatus,
+    time::Duration,
 };
 
 use remex_client::{
     Error, ErrorKind,
     fs::{ContentHash, IfMatch, Write},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Outcome;
 use crate::{
     args::edit::Flags,
+    console::interrupt::Termination,
     remote::path_arg::{Connections, RemotePath, note_local_paths},
     render::{
         failure::{Failure, Kind},
@@ -32,6 +35,9 @@ const MAX_LEN: u64 = 32 << 20;
 /// How often a write that was interrupted by a disconnect is repeated.
 const TRIES: u32 = 8;
 
+/// How long the editor may take to exit after a signal before it is killed.
+const EDITOR_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     note_local_paths([&flags.path]);
     let mut connections = Connections::default();
@@ -39,12 +45,19 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let failed =
         |failure: Failure| failure.context(&format!("cannot edit `{}`", text::plain(&remote_path.shown)));
     let before = read(&remote_path).await.map_err(failed)?;
+    let mut termination = Termination::listen()?;
     let copy = LocalCopy::new(&remote_path.path, before.as_deref()).map_err(failed)?;
-    let edited = edit(&remote_path, before.as_deref(), &copy).await;
+    let edited = edit(&remote_path, before.as_deref(), &copy, &mut termination).await;
     let outcome = match edited {
         Ok(()) => {
             copy.remove();
             Ok(0)
+        }
+        Err(failure) if matches!(failure.kind(), Kind::Signalled(_)) => {
+            if !copy.remove_unchanged(before.as_deref()) {
+                print::note(format!("interrupted; your version is in {}", copy.directory.display()));
+            }
+            return Err(failure);
         }
         Err(failure) if copy.differs_from(before.as_deref()) => {
             let kept = format!("your version is in {}; compare the two, then try again", copy.file.display());
@@ -96,16 +109,25 @@ async fn read(remote_path: &RemotePath) -> Result<Option<Vec<u8>>, Failure> {
     Ok(Some(fs.read(&remote_path.path).await?.to_vec()))
 }
 
-async fn edit(remote_path: &RemotePath, before: Option<&[u8]>, copy: &LocalCopy) -> Result<(), Failure> {
+/// Runs the editor and writes the result; fails if a signal arrives.
+async fn edit(
+    remote_path: &RemotePath,
+    before: Option<&[u8]>,
+    copy: &LocalCopy,
+    termination: &mut Termination,
+) -> Result<(), Failure> {
     let editor = Editor::from_env();
-    let status = editor.run(&copy.file).await?;
+    let status = editor.run(&copy.file, termination).await?;
     if !status.success() {
         let set_another = match editor.variable {
             Some(variable) => format!("set {variable} to another one"),
             None => "set EDITOR to another one".to_owned(),
         };
         return Err(Failure::new(
-            format!("the editor `{}` failed ({status}), so nothing was written", text::plain(&editor.command)),
+            format!(
+                "the editor `{}` failed ({status}), so nothing was written",
+                text::plain(&editor.command)
+            ),
             format!("save and quit the editor without an error, or {set_another}"),
         ));
     }
@@ -121,7 +143,10 @@ async fn edit(remote_path: &RemotePath, before: Option<&[u8]>, copy: &LocalCopy)
         Some(content) if content.is_empty() && before.is_none() => {
             print::note("nothing was written, so no file was created");
         }
-        Some(content) => write(remote_path, before, &content).await?,
+        Some(content) => tokio::select! {
+            written = write(remote_path, before, &content) => written?,
+            code = termination.recv() => return Err(Failure::signalled(code)),
+        },
     }
     Ok(())
 }
@@ -144,17 +169,45 @@ impl Editor {
         named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(usual)
     }
 
-    /// Runs it until it exits.
-    async fn run(&self, file: &Path) -> Result<ExitStatus, Failure> {
+    /// Runs it until it exits, or a signal arrives, which is passed on to it.
+    async fn run(&self, file: &Path, termination: &mut Termination) -> Result<ExitStatus, Failure> {
         let mut shell = std::process::Command::new("/bin/sh");
         shell.arg("-c").arg(format!("trap : INT QUIT; {} \"$@\"", self.command)).arg(&self.command).arg(file);
         // Ctrl-C is for the editor; a handler keeps it from ending this process.
         let _listening = (signal(SignalKind::interrupt()), signal(SignalKind::quit()));
-        let running = tokio::task::spawn_blocking(move || shell.status());
-        let status = running.await.map_err(io::Error::other).and_then(|status| status);
-        let action = format!("start the editor `{}`", text::plain(&self.command));
-        status.map_err(|error| Failure::io(&action, &error))
+        let failed = |error| Failure::io(&format!("run the editor `{}`", text::plain(&self.command)), &error);
+        let mut child = shell.spawn().map_err(failed)?;
+        let pid = Pid::from_child(&child);
+        let mut exited = tokio::task::spawn_blocking(move || child.wait());
+        let code = tokio::select! {
+            status = &mut exited => return status.map_err(io::Error::other).and_then(|status| status).map_err(failed),
+            code = termination.recv() => code,
+        };
+        // The pid is still that of the shell, which waits for the editor and exits after it.
+        if !signal_descendants(pid, Signal::TERM) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if tokio::time::timeout(EDITOR_EXIT_TIMEOUT, &mut exited).await.is_err() {
+            signal_descendants(pid, Signal::KILL);
+            let _ = kill_process(pid, Signal::KILL);
+            let _ = exited.await;
+        }
+        Err(Failure::signalled(code))
     }
+}
+
+/// Sends a signal to all descendants of a process; returns whether it has any.
+fn signal_descendants(pid: Pid, signal: Signal) -> bool {
+    let path = format!("/proc/{0}/task/{0}/children", pid.as_raw_nonzero());
+    let children = fs::read_to_string(path).unwrap_or_default();
+    let mut has_children = false;
+    for child in children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)) {
+        has_children = true;
+        signal_descendants(child, signal);
+        // It may have exited.
+        let _ = kill_process(child, signal);
+    }
+    has_children
 }
 
 /// Writes the file, if it is unchanged.
@@ -229,6 +282,16 @@ impl LocalCopy {
             // Keep anything else that the editor has created, such as a directory.
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
+    }
+
+    /// Removes it unless it contains changes, or the editor has left other files; returns whether it is removed.
+    fn remove_unchanged(&self, before: Option<&[u8]>) -> bool {
+        if self.differs_from(before) {
+            return false;
+        }
+        // It does not exist if the editor has not written it.
+        let _ = fs::remove_file(&self.file);
+        fs::remove_dir(&self.directory).is_ok()
     }
 
     fn remove(&self) {

@@ -63,6 +63,28 @@ impl SignalListener {
     }
 }
 
+/// Waits for SIGTERM or SIGHUP, which end a command.
+#[derive(Debug)]
+pub(crate) struct Termination {
+    terminate: SignalListener,
+    hangup: SignalListener,
+}
+
+impl Termination {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let terminate = SignalListener::listen(SignalKind::terminate())?;
+        Ok(Self { terminate, hangup: SignalListener::listen(SignalKind::hangup())? })
+    }
+
+    /// Returns the exit code for the signal that arrived.
+    pub(crate) async fn recv(&mut self) -> u8 {
+        tokio::select! {
+            () = self.terminate.recv() => 143,
+            () = self.hangup.recv() => 129,
+        }
+    }
+}
+
 async fn came(kind: SignalKind) {
     match SignalListener::listen(kind) {
         Ok(mut came) => came.recv().await,

@@ -7,6 +7,8 @@ use std::{
     process::Stdio,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::{World, said};
 use crate::{
     home::{self, Said},
@@ -101,7 +103,7 @@ fn an_editor_that_fails_changes_nothing() {
         said(
             1,
             "",
-            "remex: cannot edit `build:notes.txt`: the editor failed (exit status: 3), so nothing was written\n  \
+            "remex: cannot edit `build:notes.txt`: the editor `sh '../home/editor'` failed (exit status: 3), so nothing was written\n  \
              hint: save and quit the editor without an error, or set EDITOR to another one\n"
         )
     );
@@ -110,6 +112,61 @@ fn an_editor_that_fails_changes_nothing() {
     assert_eq!(fs::read_to_string(&kept(&world)[0]).unwrap(), "half\n");
     assert!(failed.err.contains("hint: your version is in "), "{failed:?}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "one\n");
+}
+
+#[test]
+fn the_hint_names_the_variable_of_the_editor() {
+    let world = World::new();
+    let mut command = world.here.remex(&["edit", "build:new"]);
+    command.env("VISUAL", "false").env("EDITOR", "true").env("TMPDIR", world.here.path(""));
+    let failed = home::said(&command.stdin(Stdio::null()).finished());
+    assert_eq!(
+        failed,
+        said(
+            1,
+            "",
+            "remex: cannot edit `build:new`: the editor `false` failed (exit status: 1), so nothing was written\n  \
+             hint: save and quit the editor without an error, or set VISUAL to another one\n"
+        )
+    );
+}
+
+/// Ends `remex edit` by a signal while the editor runs; `script` runs first.
+fn interrupt(world: &World, path: &str, script: &str) -> Said {
+    let ready = world.here.pipe("ready");
+    fs::write(world.here.path("editor"), format!("{script}\necho $$ > ready; exec sleep 1000")).unwrap();
+    let _ = fs::remove_dir_all(world.here.path("tmp"));
+    fs::create_dir(world.here.path("tmp")).unwrap();
+    let mut command = world.here.remex(&["edit", path]);
+    command.env("EDITOR", "sh editor").env("TMPDIR", world.here.path("tmp"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let editor: i32 = fs::read_to_string(&ready).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let interrupted = home::said(&child.finished());
+    assert!(!PathBuf::from(format!("/proc/{editor}")).exists(), "the editor is still running");
+    fs::remove_file(ready).unwrap();
+    interrupted
+}
+
+#[test]
+fn a_signal_ends_the_editor_and_leaves_nothing_but_changes() {
+    let world = World::new();
+    fs::write(world.there.path("notes.txt"), "one\n").unwrap();
+    for path in ["build:notes.txt", "build:new"] {
+        assert_eq!(interrupt(&world, path, ":"), said(143, "", ""), "{path}");
+        assert_eq!(fs::read_dir(world.here.path("tmp")).unwrap().count(), 0, "{path}");
+    }
+    for (script, name) in [("echo two >> \"$1\"", "notes.txt"), ("echo two > \"$1.save\"", "notes.txt.save")]
+    {
+        let interrupted = interrupt(&world, "build:notes.txt", script);
+        let kept = kept(&world);
+        assert!(kept.iter().any(|path| path.ends_with(name)), "{kept:?}");
+        let directory = kept[0].parent().unwrap().display();
+        let note = format!("remex: interrupted; your version is in {directory}\n");
+        assert_eq!(interrupted, said(143, "", &note));
+    }
+    assert_eq!(fs::read_to_string(world.there.path("notes.txt")).unwrap(), "one\n");
 }
 
 #[test]
