@@ -28,11 +28,11 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  Back to what you left running:
+  Attach to a process that you detached from:
     remex attach build
-  On an environment, to look only:
+  On an environment, without sending input:
     remex attach --on build --read-only work
 
-`~.` at the beginning of a line leaves it running; so does the end of this terminal, and Ctrl-C with `--read-only`.
-Whoever has the process keeps it: everybody sees the same output, and keys of all reach it.
-The exit code is that of the process if it ends meanwhile, and 0 if you leave.";
+`~.` at the start of a line detaches and leaves the process running; so do closing this terminal, and Ctrl-C with `--read-only`.
+Several clients can attach to a process: all of them see the same output, and the keys of all of them reach it.
+The exit code is that of the process if it exits while you are attached, and 0 if you detach.";

@@ -33,15 +33,21 @@ pub(crate) const GENERAL: &str = "\
 Exit codes:
   0    success
   1    the command failed, or a check found a problem
-  2    usage error, or an error in the environments file
+  2    usage error, or an error in a configuration file
   3    process, environment or file not found
   4    cannot connect, or the connection was lost for good
-  124  `run --timeout` ended the command, or `wait --timeout` gave up
-  125  `run`, `shell`, `attach` or `wait` could not do its work (2 for a usage or configuration error); lower codes are those of the command
+  128 + N  signal N ended remex
+  141  the reader of the output closed the pipe
+
+Exit codes of run, shell, attach and wait:
+  N    the process exited with code N
+  128 + N  signal N ended the process, or remex
+  2    usage error, or an error in a configuration file
+  124  `run --timeout` ended the process, or `wait --timeout` gave up
+  125  any other failure of remex, such as a lost connection
   126  the program is not executable
   127  the program was not found
-  141  broken pipe: the reader of the output exited
-  128 + N  signal N ended the command
+  141  the reader of the output closed the pipe
 
 Environment variables:
   REMEX_ON  the environment or address to use without `--on` or `--here`, and for `:path`; takes precedence over `remex env default`

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use clap::Args;
 
-use crate::args::shared::On;
+use crate::{args::shared::On, render::failure::InvalidArg};
 
 /// Flags of `remex resize`.
 #[derive(Debug, Args)]
@@ -14,9 +14,17 @@ pub(crate) struct Flags {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// The new size, such as `40x120`
-    #[arg(value_name = "ROWSxCOLS", value_parser = size)]
-    pub(crate) size: (NonZeroU16, NonZeroU16),
+    /// The new height of the terminal, in lines of text
+    #[arg(long, value_name = "N", value_parser = rows_or_cols)]
+    pub(crate) rows: NonZeroU16,
+
+    /// The new width of the terminal, in characters
+    #[arg(long, value_name = "N", value_parser = rows_or_cols)]
+    pub(crate) cols: NonZeroU16,
+
+    /// Rejects `40x120`, whose order differs between programs
+    #[arg(hide = true, value_name = "SIZE", value_parser = reject_size)]
+    size: Option<String>,
 
     #[command(flatten)]
     pub(crate) on: On,
@@ -25,25 +33,19 @@ pub(crate) struct Flags {
 const EXAMPLES: &str = "\
 Examples:
   40 rows of 120 columns:
-    remex resize build 40x120
+    remex resize build --rows 40 --cols 120
 ";
 
-pub(crate) fn size(text: &str) -> Result<(NonZeroU16, NonZeroU16), String> {
-    let wrong = || "expected rows and columns, such as `40x120`, from 1 to 65535 each".to_owned();
-    let (rows, cols) = text.split_once(['x', 'X', '×']).ok_or_else(wrong)?;
-    Ok((rows.parse().map_err(|_| wrong())?, cols.parse().map_err(|_| wrong())?))
+fn rows_or_cols(text: &str) -> Result<NonZeroU16, InvalidArg> {
+    text.parse()
+        .map_err(|_| InvalidArg::new("it is not a number from 1 to 65535", "write a number such as `40`"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_size_is_rows_and_columns() {
-        let size_of = |text| size(text).map(|(rows, cols)| (rows.get(), cols.get()));
-        assert_eq!(size_of("40x120"), Ok((40, 120)));
-        for wrong in ["", "x", "40", "0x1", "1x0", "40x120x3", "65536x1", "-1x2"] {
-            assert!(size_of(wrong).is_err(), "{wrong}");
-        }
-    }
+/// Explains what to write instead of a size such as `40x120`.
+fn reject_size(text: &str) -> Result<String, InvalidArg> {
+    let hint = "write `--rows N --cols N`";
+    Err(match text.split_once(['x', 'X', '×']) {
+        Some(_) => InvalidArg::new("it does not say which number is the rows and which the columns", hint),
+        None => InvalidArg::new("a size has a number of rows and one of columns", hint),
+    })
 }

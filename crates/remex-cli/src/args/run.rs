@@ -39,8 +39,8 @@ pub(crate) struct Flags {
     #[arg(long, value_parser = process_name)]
     pub(crate) name: Option<String>,
 
-    /// The working directory; a relative path starts at the server's working directory, `~` at the home directory on
-    /// that host
+    /// The working directory; a relative path starts at the current directory, on a remote host at the working directory
+    /// of its server; `~` is the home directory of that host
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
 
@@ -77,7 +77,7 @@ Examples:
   With at most ten seconds of CPU time and 512 MiB of memory:
     remex run --limit cpu=10s --limit memory=512M -- sort notes.txt
 
-The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 when it is not executable or not found, 2 after a usage or configuration error, and 125 when remex could not do its work.
+The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 if it is not executable or not found, 2 after a usage or configuration error, and 125 after any other failure of remex.
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.
 Processes that it leaves behind are ended when it exits; use `--detach` to keep something running.";
 

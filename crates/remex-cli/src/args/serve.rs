@@ -11,7 +11,8 @@ use tracing_subscriber::EnvFilter;
 use crate::render::{failure::InvalidArg, text::duration};
 
 /// What to do about an invalid log filter.
-pub(crate) const FILTER_HINT: &str = "use a level such as `info`, or add levels of modules as in `info,remex_server=debug`";
+pub(crate) const FILTER_HINT: &str =
+    "use a level such as `info`, or add levels of modules as in `info,remex_server=debug`";
 
 /// Flags of `remex serve`.
 #[derive(Debug, Args)]

@@ -18,8 +18,8 @@ pub(crate) struct Flags {
     #[arg(long, value_parser = process_name)]
     pub(crate) name: Option<String>,
 
-    /// The working directory; a relative path starts at the server's working directory, `~` at the home directory on
-    /// that host
+    /// The working directory; a relative path starts at the current directory, on a remote host at the working directory
+    /// of its server; `~` is the home directory of that host
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
 

@@ -172,7 +172,8 @@ fn variable(command: &str, argument: &str) -> Option<String> {
     }
     let mut root = Arguments::command();
     let command = find(&mut root, command)?;
-    let argument = command.get_arguments().find(|argument| argument.get_long() == option.strip_prefix("--"))?;
+    let argument =
+        command.get_arguments().find(|argument| argument.get_long() == option.strip_prefix("--"))?;
     Some(argument.get_env()?.to_string_lossy().into_owned())
 }
 

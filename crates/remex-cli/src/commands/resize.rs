@@ -21,8 +21,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     if !row.is_running() {
         return cannot(&format!("it has exited ({})", row.outcome()), "see `remex ps`");
     }
-    let (rows, cols) = flags.size;
-    processes.process_ref(row).resize(rows, cols).await?;
+    processes.process_ref(row).resize(flags.rows, flags.cols).await?;
     let _ = client.end().await;
     Ok(0)
 }

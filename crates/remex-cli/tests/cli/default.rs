@@ -52,6 +52,43 @@ fn the_flags_count_more_than_the_variable_and_that_more_than_the_default() {
 }
 
 #[test]
+fn an_invalid_value_from_a_variable_names_the_variable() {
+    let home = Home::new();
+    let say = |args: &[&str], variable: &str, value: &str| {
+        let command = &mut home.remex(args);
+        home::said(&command.env(variable, value).stdin(Stdio::null()).output().unwrap())
+    };
+    let unknown = "unknown environment `nope`; known: none\n  hint: add it with `remex env add nope ssh://user@host` or \
+                   `remex env add nope ws://host:port`, or see `remex env list`";
+    let from_variable =
+        |remedy: &str| format!("remex: REMEX_ON: {unknown}; or unset REMEX_ON, or {remedy}\n");
+    for (args, code) in [(&["run", "--", "true"][..], 125), (&["ps"], 3), (&["doctor"], 3)] {
+        let refused = said(code, "", &from_variable("ignore it with `--here`"));
+        assert_eq!(say(args, "REMEX_ON", "nope"), refused, "{args:?}");
+    }
+    assert_eq!(say(&["ls", ":"], "REMEX_ON", "nope"), said(3, "", &from_variable("write `ENV:path`")));
+    for args in [&["ps", "--on", "nope"][..], &["doctor", "--on", "nope"], &["ls", "nope:"]] {
+        assert_eq!(say(args, "REMEX_ON", "nope"), said(3, "", &format!("remex: {unknown}\n")), "{args:?}");
+    }
+
+    let invalid = "cannot use `abc` as `--escape <CHAR|none>`: it is not one ASCII character\n  \
+                   hint: use one such as `%` or `^]`, or `none`";
+    assert_eq!(
+        say(&["run", "true"], "REMEX_ESCAPE", "abc"),
+        said(2, "", &format!("remex: REMEX_ESCAPE: {invalid}; or unset REMEX_ESCAPE\n"))
+    );
+    assert_eq!(
+        say(&["run", "--escape=abc", "true"], "REMEX_ESCAPE", "abc"),
+        said(2, "", &format!("remex: {invalid}\n"))
+    );
+    let refused = say(&["serve"], "REMEX_LOG", "a=b=c");
+    assert!(
+        refused.err.starts_with("remex: REMEX_LOG: cannot use `a=b=c` as `--log <FILTER>`: "),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn here_and_on_exclude_each_other_unless_a_variable_selects() {
     let home = Home::new();
     let refused = said(2, "", "remex: `--here` and `--on` exclude each other\n  hint: omit one of them\n");

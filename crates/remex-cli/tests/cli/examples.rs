@@ -27,6 +27,23 @@ const AT_ONCE: usize = 4;
 const DOCUMENTS: [&str; 2] = ["README.md", "CLI.md"];
 
 #[test]
+fn the_exit_codes_of_help_are_those_of_cli_md() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../CLI.md");
+    let document = fs::read_to_string(path).unwrap();
+    let help = help(&Home::new(), &[], UNBROKEN);
+    let lines = help.lines().skip_while(|line| !line.starts_with("Exit codes:"));
+    let codes: Vec<_> = lines
+        .take_while(|line| !line.starts_with("Environment variables:"))
+        .filter_map(|line| line.strip_prefix("  ")?.split_once("  "))
+        .collect();
+    assert!(codes.len() > 10, "{codes:?}");
+    for (code, meaning) in codes {
+        let row = format!("| {code} | {} |\n", meaning.trim());
+        assert!(document.contains(&row), "CLI.md has no row {row}");
+    }
+}
+
+#[test]
 fn every_example_works_as_it_stands() {
     let examples = all_examples();
     let table: BTreeMap<_, _> = EXAMPLES.iter().map(|(line, how)| (*line, how)).collect();

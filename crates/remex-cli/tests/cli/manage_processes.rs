@@ -39,9 +39,12 @@ fn without_a_server_nothing_is_listed_and_nothing_found() {
     assert_eq!(home.say(&["ps", "--json"]).out, "{\"version\":1,\"processes\":[]}\n");
     let missing = "remex: your local remex server is not running\n  \
                    hint: start a background process with `remex run --detach -- COMMAND`, or choose another server with `--on`\n";
-    for (args, code) in
-        [(&["logs", "x"][..], 3), (&["kill", "x"], 3), (&["wait", "x"], 125), (&["resize", "x", "1x1"], 3)]
-    {
+    for (args, code) in [
+        (&["logs", "x"][..], 3),
+        (&["kill", "x"], 3),
+        (&["wait", "x"], 125),
+        (&["resize", "x", "--rows", "1", "--cols", "1"], 3),
+    ] {
         assert_eq!(home.say(args), ended(code, missing), "{args:?}");
     }
 }
@@ -328,19 +331,17 @@ fn a_terminal_takes_a_size_and_pipes_do_not() {
     let script = "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.01; done";
     left.ready_with("screen", script, json!({"tty": true}));
     left.ready("pipes", "echo ready; exec sleep 1000");
-    assert_eq!(out(left.say(&["resize", "screen", "40x120"])), "");
+    let resize = |name| left.say(&["resize", name, "--rows", "40", "--cols", "120"]);
+    assert_eq!(out(resize("screen")), "");
     assert_eq!(left.say(&["wait", "screen"]), ended(0, ""));
     assert!(out(left.say(&["logs", "screen"])).ends_with("40 120\r\n"));
     let refused = |why: &str, todo: &str| ended(1, &format!("remex: cannot resize {why}\n  hint: {todo}\n"));
-    assert_eq!(
-        left.say(&["resize", "pipes", "40x120"]),
-        refused("`pipes`: it has no terminal", "start it with `remex run -t`")
-    );
-    assert_eq!(
-        left.say(&["resize", "screen", "40x120"]),
-        refused("`screen`: it has exited (exit 0)", "see `remex ps`")
-    );
-    assert_eq!(left.say(&["resize", "screen", "40"]).code, Some(2));
+    assert_eq!(resize("pipes"), refused("`pipes`: it has no terminal", "start it with `remex run -t`"));
+    assert_eq!(resize("screen"), refused("`screen`: it has exited (exit 0)", "see `remex ps`"));
+    assert_eq!(left.say(&["resize", "screen", "--rows", "40"]).code, Some(2));
+    let ambiguous = "remex: cannot use `40x120` as `[SIZE]`: it does not say which number is the rows and which the \
+                     columns\n  hint: write `--rows N --cols N`\n";
+    assert_eq!(left.say(&["resize", "screen", "40x120"]), ended(2, ambiguous));
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub(super) const EXAMPLES: &[(&str, How)] = &[
     ("remex wait build", ends("")),
     ("remex wait build --timeout 5m", ends("")),
     ("remex wait build --timeout 1h --json", ends("\"version\":1")),
-    ("remex resize build 40x120", ends("")),
+    ("remex resize build --rows 40 --cols 120", ends("")),
     // cp, ls, cat, edit, watch
     ("remex cp notes.txt build:", ends("")),
     ("remex cp site build:site-copy", ends("")),

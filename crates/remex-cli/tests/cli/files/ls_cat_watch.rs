@@ -169,7 +169,7 @@ fn files_are_printed_byte_by_byte_and_those_that_cannot_be_are_said() {
             "here\n",
             &format!(
                 "remex: cannot read `build:none`: No such file or directory (os error 2)\n  \
-                 hint: check the spelling of `{home}`, and that its parent directory exists\n"
+                 hint: check the spelling of `{home}`\n"
             )
         )
     );
