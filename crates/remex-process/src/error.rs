@@ -41,6 +41,8 @@ pub struct ExecDenial {
 pub enum DenialReason {
     /// It is a directory.
     Directory,
+    /// It is neither a file nor a directory, such as a device.
+    Special,
     /// A directory on the way to it may not be searched.
     UnsearchableParent,
     /// Its file system is mounted with `noexec`.
@@ -58,6 +60,7 @@ impl ExecDenial {
             Err(Errno::ACCESS) => DenialReason::UnsearchableParent,
             Err(_) => return None,
             Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => DenialReason::Directory,
+            Ok(stat) if !FileType::from_raw_mode(stat.st_mode).is_file() => DenialReason::Special,
             Ok(_) => {
                 let is_noexec = rustix::fs::statvfs(&path)
                     .is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::NOEXEC));
@@ -77,6 +80,7 @@ impl ExecDenial {
         let path = self.path.display();
         match self.reason {
             DenialReason::Directory => format!("`{path}` is a directory; name a program"),
+            DenialReason::Special => format!("`{path}` is not a regular file; name a program"),
             DenialReason::UnsearchableParent => {
                 format!(
                     "the server's user may not enter a directory of `{path}`; allow it with `chmod +x` on that directory"

@@ -247,6 +247,8 @@ async fn a_denied_execution_names_the_obstacle() {
         let error = spawner().start(relative).await.unwrap_err();
         assert_eq!(error.denial.map(|denial| denial.reason), Some(reason));
     }
+    let error = spawner().start(start(NULL, TAGS.tag(1, 1), "/dev/null", &[])).await.unwrap_err();
+    assert_eq!(error.hint(), "`/dev/null` is not a regular file; name a program");
 }
 
 #[tokio::test]

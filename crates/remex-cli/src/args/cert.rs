@@ -29,11 +29,11 @@ pub(crate) struct New {
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
-    /// The directory of the CA and its certificates; made if it does not exist
+    /// The directory of the CA and its certificates; created if it does not exist
     #[arg(long, value_name = "PATH", default_value = "certs")]
     pub(crate) dir: PathBuf,
 
-    /// The SPIFFE URI of the certificate, such as `spiffe://example.com/ci`; servers know the client by it
+    /// The SPIFFE URI of the certificate, such as `spiffe://example.com/ci`; identifies the client to servers
     #[arg(long, value_name = "URI")]
     pub(crate) spiffe: Option<String>,
 
@@ -65,4 +65,4 @@ Examples:
     remex cert new client ci --spiffe spiffe://example.com/ci --days 30
 
 Files are named after the first name, keys can be read by you only, and no file is ever replaced.
-Servers and clients need `ca.pem`; keep `ca.key` away from both, because who has it can pose as any of them.";
+Servers and clients need `ca.pem`; keep `ca.key` away from both, because anyone who has it can impersonate all of them.";

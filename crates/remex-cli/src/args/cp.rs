@@ -46,14 +46,14 @@ const EXAMPLES: &str = "\
 Examples:
   A file to the home directory on `build`:
     remex cp notes.txt build:
-  A tree, and what is in a tree:
+  A directory, and only what is in it:
     remex cp site build:site-copy
     remex cp site/. build:site-copy
   From one environment to another, under another name:
     remex cp build:app.tar gpu:app-of-build.tar
-  See first what it would do:
+  Show what would be copied:
     remex cp --dry-run site notes.txt build:
 
-Relative remote paths start at the home directory on that host. A local name with a colon is written ./a:b.
+Relative remote paths start at the home directory on that host. Write a local name that contains a colon as `./a:b`.
 Permissions, symbolic links and times are kept, as with `cp -a` (`-a` is accepted and has no effect). Files that already exist with the same size and time are skipped.
 After an interruption or a failure, the same command continues where it stopped: a tree contains a file `.remex-part` until it is complete, and a large file is collected in `.NAME.remex-part`.";

@@ -47,11 +47,11 @@ Examples:
     remex logs build
   The last lines, and what follows until it ends:
     remex logs build --tail 20 --follow
-  What went wrong in the last ten minutes, with times:
+  Errors of the last ten minutes, with times:
     remex logs build --since 10m --grep '(?i)error' --timestamps
-  What it said between two times of day:
+  The output between two times of day:
     remex logs build --since 06:00 --until 12:00
-  What several say, each line with the name:
+  The output of several processes, each line with the name:
     remex logs --follow build lint
 ";
 

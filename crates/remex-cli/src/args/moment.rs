@@ -4,18 +4,20 @@
 
 use time::{Date, Duration, Month, OffsetDateTime, PrimitiveDateTime, Time, UtcOffset};
 
-use crate::render::text::duration;
+use crate::render::{failure::InvalidArg, text::duration};
 
 /// Parses a time, and returns it in milliseconds since 1970.
 ///
 /// A time without a zone is in the local zone. Must be called before other threads exist: only then can the local zone
 /// be read safely.
-pub(crate) fn moment(text: &str) -> Result<u64, String> {
+pub(crate) fn moment(text: &str) -> Result<u64, InvalidArg> {
     let offset = |at| UtcOffset::local_offset_at(at).unwrap_or(UtcOffset::UTC);
     let moment = parse(text, OffsetDateTime::now_utc(), offset).ok_or_else(|| {
-        "expected a time ago such as `30s` or `5m`, a time of day such as `14:30`, or a date and time such as \
-         `2026-11-15T14:30:00Z`"
-            .to_owned()
+        InvalidArg::new(
+            "it is not a time",
+            "write how long ago, such as `30s` or `5m`, a time of day such as `14:30`, or a date and time such as \
+             `2026-11-15T14:30:00Z`",
+        )
     })?;
     Ok(u64::try_from(moment.unix_timestamp_nanos() / 1_000_000).unwrap_or_default())
 }

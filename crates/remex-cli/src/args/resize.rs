@@ -46,6 +46,6 @@ fn reject_size(text: &str) -> Result<String, InvalidArg> {
     let hint = "write `--rows N --cols N`";
     Err(match text.split_once(['x', 'X', '×']) {
         Some(_) => InvalidArg::new("it does not say which number is the rows and which the columns", hint),
-        None => InvalidArg::new("a size has a number of rows and one of columns", hint),
+        None => InvalidArg::new("the size is given by two options", hint),
     })
 }

@@ -79,15 +79,17 @@ Examples:
 
 The exit code is that of the command, 128 + the number of the signal that ended it, 124 after a timeout, 126 or 127 if it is not executable or not found, 2 after a usage or configuration error, and 125 after any other failure of remex.
 Ctrl-C interrupts the command; a second one within two seconds kills it with everything it started.
-Processes that it leaves behind are ended when it exits; use `--detach` to keep something running.";
+When the command exits, remex ends the processes that it left behind; use `--detach` to keep something running.";
 
 /// Checks the name of a process, which must be easy to type and to display.
-pub(crate) fn process_name(text: &str) -> Result<String, String> {
+pub(crate) fn process_name(text: &str) -> Result<String, InvalidArg> {
     const MOST: usize = 64;
     let fits = |letter: char| !letter.is_control() && !letter.is_whitespace() && letter != '/';
     if text.is_empty() || text.len() > MOST || text.starts_with('-') || !text.chars().all(fits) {
-        let rule = "a name has at most 64 bytes, does not start with `-`, and contains no space, slash or control character";
-        return Err(rule.to_owned());
+        return Err(InvalidArg::new(
+            "it is not a valid name",
+            "use at most 64 bytes without spaces, slashes or control characters, and not `-` at the start",
+        ));
     }
     Ok(text.to_owned())
 }

@@ -18,8 +18,8 @@ pub(crate) const FILTER_HINT: &str =
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Read settings from this TOML file; flags override them. SIGHUP reloads it. A value `KEY=VALUE` that is no file has
-    /// no effect
+    /// Read settings from this TOML file; flags override them. SIGHUP reloads it. For compatibility, `KEY=VALUE` is
+    /// accepted and ignored
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Vec<String>,
 
@@ -174,14 +174,11 @@ Examples:
     remex serve --print-config > server.toml
     remex serve --config server.toml
 
-SIGHUP reloads the configuration file: tokens, users, scopes, certificates, limits and the log filter. The server
-closes connections whose credential is no longer valid. A file with an error changes nothing; the log says what is wrong.
+SIGHUP reloads the configuration file: tokens, users, scopes, certificates, limits and the log filter. The server closes connections whose credential is no longer valid. A file with an error changes nothing; the log says what is wrong.
 
-SIGTERM and SIGINT shut the server down gracefully: it refuses new work, ends processes and notifies clients;
-a second signal skips the grace period.
+SIGTERM and SIGINT shut the server down gracefully: it refuses new work, ends processes and notifies clients; a second signal skips the grace period.
 
-HTTP requests for clients go through the proxies in http_proxy, https_proxy, all_proxy and no_proxy,
-and trust the roots of the host, or those in SSL_CERT_FILE and SSL_CERT_DIR.
+HTTP requests for clients go through the proxies in http_proxy, https_proxy, all_proxy and no_proxy, and trust the certificate authorities of the host, or those in SSL_CERT_FILE and SSL_CERT_DIR.
 CODEX_HOME is reported to clients as the directory of the user's Codex configuration.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -207,11 +204,11 @@ pub(crate) enum Lifetime {
     Forever,
 }
 
-pub(crate) fn lifetime(text: &str) -> Result<Lifetime, String> {
+pub(crate) fn lifetime(text: &str) -> Result<Lifetime, InvalidArg> {
     if text == "forever" { Ok(Lifetime::Forever) } else { duration(text).map(Lifetime::UpTo) }
 }
 
-fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+fn metrics_address(text: &str) -> Result<SocketAddr, InvalidArg> {
     let address = text.strip_prefix("http://").unwrap_or(text);
-    address.parse().map_err(|_| "expected `http://IP:PORT`".to_owned())
+    address.parse().map_err(|_| InvalidArg::new("it is not an address with a port", "write `http://IP:PORT`"))
 }

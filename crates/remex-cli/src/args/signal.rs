@@ -2,6 +2,8 @@
 
 use remex_client::process::SignalName;
 
+use crate::render::failure::InvalidArg;
+
 /// The numbers of signals that are the same on all Linux architectures.
 pub(crate) const NUMBERS: [(u8, SignalName); 29] = [
     (1, SignalName::Hup),
@@ -44,13 +46,16 @@ pub(crate) fn short_signal(word: &str) -> Option<&str> {
 }
 
 /// Parses `TERM`, `SIGTERM`, `term` or `15`.
-pub(crate) fn signal(text: &str) -> Result<SignalName, String> {
-    let known = "use a name such as `TERM` or `INT`, or its number on Linux".to_owned();
+pub(crate) fn signal(text: &str) -> Result<SignalName, InvalidArg> {
+    let unknown = InvalidArg::new(
+        "there is no such signal",
+        "use a name such as `TERM` or `INT`, or its number on Linux",
+    );
     if let Ok(number) = text.parse::<u8>() {
         let found = NUMBERS.iter().find(|(listed, _)| *listed == number);
-        return found.map(|(_, signal)| *signal).ok_or(known);
+        return found.map(|(_, signal)| *signal).ok_or(unknown);
     }
-    text.to_ascii_uppercase().parse().map_err(|_| known)
+    text.to_ascii_uppercase().parse().map_err(|_| unknown)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   A token for the file of `remex serve --ws-token-file`:
     remex token new --name ci --scope processes,files:read=/srv --expires 30d
-  What a JWT claims:
+  Show the claims of a JWT:
     remex token show eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4iLCJleHAiOjE4OTM0NTYwMDB9.AA
 
 Scopes are `all`, `processes[=MAX]`, `processes:read`, `files:read[=/PATH]`, `files:write[=/PATH]`, `http`, `metrics`,
@@ -67,15 +67,15 @@ pub(crate) struct New {
     #[arg(long, value_name = "PATH")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Whom the JWT is about (`sub`); sessions belong to it
+    /// The subject of the JWT (`sub`), which its sessions belong to
     #[arg(long, value_name = "SUBJECT")]
     pub(crate) subject: Option<String>,
 
-    /// Who issues the JWT (`iss`)
+    /// The issuer of the JWT (`iss`)
     #[arg(long, value_name = "ISSUER")]
     pub(crate) issuer: Option<String>,
 
-    /// Which server the JWT is for (`aud`)
+    /// The audience of the JWT (`aud`), as the server has it in `--ws-audience`
     #[arg(long, value_name = "AUDIENCE")]
     pub(crate) audience: Option<String>,
 }
@@ -97,7 +97,7 @@ pub(crate) struct Jwks {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  From the clipboard or a file:
+  From a file:
     remex token show - < jwt.txt")]
 pub(crate) struct Show {
     /// The JWT, or `-` to read it from stdin

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::{args::shared::On, render::text::duration};
+use crate::{
+    args::shared::On,
+    render::{failure::InvalidArg, text::duration},
+};
 
 /// Flags of `remex top`.
 #[derive(Debug, Args)]
@@ -36,9 +39,12 @@ Keys:
   q, Esc, Ctrl-C   quit; Esc takes a filter away first
 ";
 
-pub(crate) fn pause(text: &str) -> Result<Duration, String> {
+pub(crate) fn pause(text: &str) -> Result<Duration, InvalidArg> {
     const LEAST: Duration = Duration::from_millis(100);
     const MOST: Duration = Duration::from_secs(24 * 3600);
     let pause = duration(text)?;
-    if (LEAST..=MOST).contains(&pause) { Ok(pause) } else { Err("expected 100ms to 24h".to_owned()) }
+    if !(LEAST..=MOST).contains(&pause) {
+        return Err(InvalidArg::new("it is too short or too long", "use a time from `100ms` to `24h`"));
+    }
+    Ok(pause)
 }

@@ -32,9 +32,9 @@ const EXAMPLES: &str = "\
 Examples:
   Wait, and exit with the code of the process:
     remex wait build
-  For some time only; 124 says that it still runs:
+  With a timeout; exit code 124 means that it is still running:
     remex wait build --timeout 5m
-  How it ended, for a program:
+  As JSON, for programs:
     remex wait build --timeout 1h --json
 
 The exit code is that of the process, as with `remex run`: 128 + the number of the signal that ended it, and 124 also when its own `--timeout` ended it.";

@@ -17,10 +17,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use super::Outcome;
 use crate::{
     args::token::{Command, Flags, Jwks, New, Show},
-    render::{
-        failure::{Failure, Kind},
-        print,
-    },
+    render::{failure::Failure, print},
 };
 
 /// Bytes of a new token: 256 bits.
@@ -136,11 +133,8 @@ fn show(flags: &Show) -> Outcome {
         token => token.to_owned(),
     };
     let (header, mut claims) = decode_unverified(token.trim()).map_err(|error| {
-        Failure::of(
-            Kind::Usage,
-            format!("cannot show it: {error}"),
-            "give a JWT: three parts with dots between them",
-        )
+        Failure::usage("cannot show the token", "give a JWT: three parts with dots between them")
+            .because(error.to_string())
     })?;
     for name in ["exp", "nbf", "iat"] {
         let time = claims[name].as_i64().and_then(|time| OffsetDateTime::from_unix_timestamp(time).ok());

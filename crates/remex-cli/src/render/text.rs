@@ -4,10 +4,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::render::failure::InvalidArg;
+
 /// Parses `500ms`, `10s`, `5m`, `24h` or `7d`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "expected a number and a unit, such as `500ms`, `10s`, `5m`, `24h` or `7d`".to_owned();
-    remex::units::parse_duration(text).ok_or_else(wrong)
+pub(crate) fn duration(text: &str) -> Result<Duration, InvalidArg> {
+    remex::units::parse_duration(text).ok_or_else(|| {
+        InvalidArg::new(
+            "it is not a number with a unit",
+            "write a time such as `500ms`, `10s`, `5m`, `24h` or `7d`",
+        )
+    })
 }
 
 /// Formats a duration in at most six characters: `0.3s`, `42s`, `5m03s`, `3h20m`, `12d`.

@@ -16,7 +16,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use crate::home::Home;
+use crate::{home::Home, support::install};
 
 /// A machine with an ssh server and a user of its own, and the user here who can log in there as `ssh far`.
 ///
@@ -223,25 +223,7 @@ fn user() -> String {
 }
 
 /// Returns the directory of the ssh programs, which are unpacked if the machine has none.
-#[allow(clippy::print_stderr, reason = "who reads the output of the tests must know what was skipped")]
 fn programs() -> Option<&'static Path> {
     static PROGRAMS: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/sshd/install");
-    let programs = PROGRAMS.get_or_init(|| {
-        let output = Command::new(script)
-            .arg(env!("CARGO_TARGET_TMPDIR"))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap_or_else(|error| panic!("cannot run `{script}`: {error}"));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        match output.status.code() {
-            Some(0) => Some(String::from_utf8(output.stdout).expect("the path is text").trim_end().into()),
-            Some(77) => {
-                eprintln!("skipped: {said}");
-                None
-            }
-            _ => panic!("`{script}` failed: {said}"),
-        }
-    });
-    programs.as_deref()
+    PROGRAMS.get_or_init(|| install("sshd")).as_deref()
 }

@@ -8,7 +8,7 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::support::{InTime as _, PATIENCE, Pki, Server, exchange, finish, request};
+use crate::support::{InTime as _, PATIENCE, Pki, Server, exchange, finish, install, request};
 
 /// Returns a `ClientHello` of TLS 1.`minor`, by hand: no client offers 1.1 any more.
 fn hello(minor: u8) -> Vec<u8> {
@@ -215,25 +215,7 @@ fn text(output: &Output) -> String {
 }
 
 /// Returns the directory of the clients, which are installed if the machine has none.
-#[allow(clippy::print_stderr, reason = "who reads the output of the tests must know what was skipped")]
 fn clients() -> Option<&'static Path> {
     static CLIENTS: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/tls/install");
-    let clients = CLIENTS.get_or_init(|| {
-        let output = Command::new(script)
-            .arg(env!("CARGO_TARGET_TMPDIR"))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap_or_else(|error| panic!("cannot run `{script}`: {error}"));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        match output.status.code() {
-            Some(0) => Some(String::from_utf8(output.stdout).expect("the path is text").trim_end().into()),
-            Some(77) => {
-                eprintln!("skipped: {said}");
-                None
-            }
-            _ => panic!("`{script}` failed: {said}"),
-        }
-    });
-    clients.as_deref()
+    CLIENTS.get_or_init(|| install("tls")).as_deref()
 }

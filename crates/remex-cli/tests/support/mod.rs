@@ -11,6 +11,7 @@ mod cutter;
 mod http;
 mod hung;
 mod inbox;
+mod install;
 mod limits;
 mod numbers;
 mod patience;
@@ -34,6 +35,7 @@ pub(crate) use self::{
     http::{Answer, exchange, request, upgrade},
     hung::{HungFs, Interrupts},
     inbox::{End, Seen},
+    install::install,
     limits::Limits,
     numbers::{check_numbers, numbers},
     patience::{InTime, Patient, default_signals},

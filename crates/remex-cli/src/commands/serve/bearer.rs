@@ -36,7 +36,7 @@ fn check(flags: &Flags) -> Result<(), Failure> {
         let flag = if flags.ws_token_file.is_some() { "--ws-token-file" } else { "--ws-token-sha256" };
         return Err(Failure::usage(
             format!("`{flag}` has no effect without `--ws-auth capability-token`"),
-            "add that flag",
+            "add `--ws-auth capability-token`",
         ));
     }
     let signed = [
@@ -49,7 +49,7 @@ fn check(flags: &Flags) -> Result<(), Failure> {
     match signed.into_iter().find(|(_, is_given)| *is_given) {
         Some((flag, _)) if flags.ws_auth != Some(AuthMethod::SignedBearerToken) => Err(Failure::usage(
             format!("`{flag}` has no effect without `--ws-auth signed-bearer-token`"),
-            "add that flag",
+            "add `--ws-auth signed-bearer-token`",
         )),
         _ => Ok(()),
     }
