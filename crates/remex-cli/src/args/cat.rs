@@ -20,5 +20,5 @@ Examples:
     remex cat build:notes.txt
   Two files one after the other, one of them here:
     remex cat notes.txt gpu:notes.txt
-  What is in an archive there:
+  List an archive on `build`:
     remex cat build:app.tar | tar -t";

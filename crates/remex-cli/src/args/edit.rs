@@ -18,8 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   In the editor that VISUAL or EDITOR names, or vi:
     remex edit build:notes.txt
-  In another one, for once:
+  In another editor, this time only:
     EDITOR='sed -i s/old/new/' remex edit build:notes.txt
 
-The file is written in one step, if you changed it and it was not changed on the host in the meantime;
-otherwise your version is kept on this machine, and a message says where.";
+The file is written in one step, if you changed it and it was not changed on the host in the meantime; otherwise your version is kept on this machine, and a message says where.";

@@ -39,9 +39,9 @@ const EXAMPLES: &str = "\
 Examples:
   Ask a process to reread its configuration:
     remex kill build --signal HUP
-  Kill it alone, as other kills do:
+  Kill only the process itself:
     remex kill -9 build
-  End it with everything it started, gently:
+  End it with everything it started, gracefully:
     remex kill build --tree
   At once:
     remex kill build --tree --signal KILL

@@ -43,9 +43,9 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  What a process has said so far:
+  The output of a process so far:
     remex logs build
-  The last lines, and what follows until it ends:
+  The last lines, and new output until it exits:
     remex logs build --tail 20 --follow
   Errors of the last ten minutes, with times:
     remex logs build --since 10m --grep '(?i)error' --timestamps

@@ -36,7 +36,7 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  The home on `build`:
+  The home directory on `build`:
     remex ls build:
   A directory with sizes and times:
     remex ls -l build:site

@@ -29,13 +29,13 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  What was left running on this machine:
+  Background processes on this machine:
     remex ps
-  Also what has ended:
+  Including exited ones:
     remex ps --all
-  Everywhere at once:
+  On this machine and all environments:
     remex ps --all-envs
-  On another machine, for a program:
+  On an environment, as JSON for programs:
     remex ps --on build --json
   End everything that runs:
     remex ps -q | xargs -r remex kill --tree

@@ -36,7 +36,7 @@ Keys:
   a                show exited processes
   /                filter by name or command
   ?, h             help
-  q, Esc, Ctrl-C   quit; Esc takes a filter away first
+  q, Esc, Ctrl-C   quit; Esc clears the filter first
 ";
 
 pub(crate) fn pause(text: &str) -> Result<Duration, InvalidArg> {

@@ -32,8 +32,8 @@ use crate::{
 };
 
 /// How often to reconnect to the user's server if it exits just as this client connects, and the pause in between.
-const OWN_TRIES: u32 = 10;
-const OWN_PAUSE: Duration = Duration::from_millis(50);
+const RECONNECT_TRIES: u32 = 10;
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The maximum pause between checks of the user's server while a lost connection is being re-established.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
@@ -291,7 +291,7 @@ impl Endpoint {
         let mut conditions = client.connection_states();
         let is_disconnected =
             |condition: &ConnectionState| matches!(condition, ConnectionState::Reconnecting { .. });
-        let mut pause = OWN_PAUSE;
+        let mut pause = RECONNECT_PAUSE;
         while kind == EndpointKind::UserServer && conditions.wait_for(is_disconnected).await.is_ok() {
             match user_server::find().await {
                 Ok(user_server::ServerStatus::Died) => return user_server_lost(user_server::DIED),
@@ -421,11 +421,11 @@ impl Endpoint {
             }
             match connected {
                 Err(error)
-                    if self.kind == EndpointKind::UserServer && tries < OWN_TRIES && is_leaving(&error) =>
+                    if self.kind == EndpointKind::UserServer && tries < RECONNECT_TRIES && is_leaving(&error) =>
                 {
                     tries += 1;
                     // The server is exiting; the next attempt starts a new one.
-                    tokio::time::sleep(OWN_PAUSE).await;
+                    tokio::time::sleep(RECONNECT_PAUSE).await;
                     if user_server::ensure_running().await.is_err() {
                         return Err(error);
                     }
