@@ -421,7 +421,9 @@ impl Endpoint {
             }
             match connected {
                 Err(error)
-                    if self.kind == EndpointKind::UserServer && tries < RECONNECT_TRIES && is_leaving(&error) =>
+                    if self.kind == EndpointKind::UserServer
+                        && tries < RECONNECT_TRIES
+                        && is_leaving(&error) =>
                 {
                     tries += 1;
                     // The server is exiting; the next attempt starts a new one.

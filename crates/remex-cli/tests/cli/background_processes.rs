@@ -11,15 +11,15 @@ use crate::{
 };
 
 /// A user, the user's own server, and the client that started something there.
-pub(crate) struct Left {
+pub(crate) struct UserSession {
     pub(crate) home: Home,
     pub(crate) server: Server,
     pub(crate) client: Client,
 }
 
-impl Left {
+impl UserSession {
     /// Starts the server, and opens a session of this name on it.
-    pub(crate) fn behind(session: &str) -> Self {
+    pub(crate) fn open(session: &str) -> Self {
         let home = Home::new();
         let directory = home.own_socket().parent().unwrap().to_owned();
         fs::DirBuilder::new().mode(0o700).create(directory).unwrap();

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{background_processes::Left, commands::Commands, home::Home, screen::Screen};
+use crate::{background_processes::UserSession, commands::Commands, home::Home, screen::Screen};
 
 /// Asks as the scripts do, and returns the candidates without their descriptions.
 fn offered(home: &Home, words: &[&str]) -> Vec<String> {
@@ -16,16 +16,16 @@ fn offered(home: &Home, words: &[&str]) -> Vec<String> {
 }
 
 /// Makes processes `build` and `bake` on the user's own server, an environment `far` of it, and files.
-fn world() -> Left {
-    let left = Left::behind("night");
-    left.ready("build", "echo ready; exec sleep 1000");
-    left.ready("bake", "echo ready; exec sleep 1000");
-    left.home.add_environment("far", &format!("unix://{}", left.home.own_socket().display()));
+fn world() -> UserSession {
+    let user = UserSession::open("night");
+    user.ready("build", "echo ready; exec sleep 1000");
+    user.ready("bake", "echo ready; exec sleep 1000");
+    user.home.add_environment("far", &format!("unix://{}", user.home.own_socket().display()));
     for name in ["site", "site/css"] {
-        fs::create_dir(left.home.path(name)).unwrap();
+        fs::create_dir(user.home.path(name)).unwrap();
     }
-    fs::write(left.home.path("site/two words"), "").unwrap();
-    left
+    fs::write(user.home.path("site/two words"), "").unwrap();
+    user
 }
 
 /// Opens a shell that knows our completions, and returns it when it is ready.
@@ -63,8 +63,8 @@ const TYPED: [(&str, &str); 7] = [
 
 #[test]
 fn bash_completes_names_that_servers_and_files_know() {
-    let left = world();
-    let screen = shell(&left.home, "bash", &["--norc", "--noprofile", "-i"], "bash", "PS1='> '; . ./script");
+    let user = world();
+    let screen = shell(&user.home, "bash", &["--norc", "--noprofile", "-i"], "bash", "PS1='> '; . ./script");
     check(&screen, &TYPED);
     // All options begin with `-`, which nobody asked for.
     for line in ["remex ps \t\tx", "remex resize build \tx", "remex prune \t\tx"] {
@@ -91,8 +91,8 @@ fn in_other_shell(name: &str, program: &str, args: &[&str], load: &str) {
         eprintln!("skipped: {program} is not installed");
         return;
     }
-    let left = world();
-    let screen = shell(&left.home, program, args, name, load);
+    let user = world();
+    let screen = shell(&user.home, program, args, name, load);
     check(&screen, &TYPED);
 }
 

@@ -20,7 +20,7 @@ use std::{
 
 use crate::{
     home::{Home, Said},
-    support::{Cutter, Server},
+    support::{DisconnectingProxy, Server},
 };
 
 /// A user here, and another whose server is the environment `build`.
@@ -38,11 +38,11 @@ impl World {
     }
 
     /// Makes one where `build` is behind a proxy.
-    pub(crate) fn behind(proxy: impl FnOnce(&str) -> Cutter) -> (Self, Cutter) {
+    pub(crate) fn behind(make_proxy: impl FnOnce(&str) -> DisconnectingProxy) -> (Self, DisconnectingProxy) {
         let world = Self::without_environment();
-        let cutter = proxy(world.server.address());
-        world.here.add_environment("build", cutter.address());
-        (world, cutter)
+        let proxy = make_proxy(world.server.address());
+        world.here.add_environment("build", proxy.address());
+        (world, proxy)
     }
 
     fn without_environment() -> Self {

@@ -9,50 +9,50 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    background_processes::{Left, out},
+    background_processes::{UserSession, out},
     home::Said,
-    support::{Cutter, InTime as _, Patient},
+    support::{DisconnectingProxy, InTime as _, Patient},
 };
 
 #[test]
 fn logs_are_the_bytes_that_were_said_each_stream_on_its_own() {
-    let left = Left::behind("night");
-    left.client.shell("both", r"printf 'out\n\377 no end'; printf 'err\n' >&2");
-    left.client.collect("both");
-    let output = left.home.remex(&["logs", "both"]).finished();
+    let user = UserSession::open("night");
+    user.client.shell("both", r"printf 'out\n\377 no end'; printf 'err\n' >&2");
+    user.client.collect("both");
+    let output = user.home.remex(&["logs", "both"]).finished();
     assert_eq!(output.stdout, b"out\n\xff no end");
     assert_eq!((output.stderr, output.status.code()), (b"err\n".to_vec(), Some(0)));
-    left.client.start("tty", &["/bin/echo", "shown"], json!({"tty": true}));
-    left.client.collect("tty");
-    assert_eq!(out(left.say(&["logs", "tty"])), "shown\r\n");
+    user.client.start("tty", &["/bin/echo", "shown"], json!({"tty": true}));
+    user.client.collect("tty");
+    assert_eq!(out(user.say(&["logs", "tty"])), "shown\r\n");
 }
 
 #[test]
 fn lines_are_chosen_by_pattern_and_by_how_new_they_are() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     let script = r"for n in 1 2 3 4 5 6 7 8 9 10 11 12; do printf 'line '; sleep 0.01; echo $n; done; printf 'line 13'";
-    left.client.shell("lines", script);
-    left.client.collect("lines");
-    assert_eq!(out(left.say(&["logs", "lines", "--grep", "^line 1.*[13]$"])), "line 11\nline 13");
-    assert_eq!(out(left.say(&["logs", "lines", "--tail", "2"])), "line 12\nline 13");
-    assert_eq!(out(left.say(&["logs", "lines", "-n", "1", "--grep", "1"])), "line 13");
-    assert_eq!(out(left.say(&["logs", "lines", "--since", "1h", "-n", "1"])), "line 13");
-    assert_eq!(out(left.say(&["logs", "lines", "--since", "0s"])), "");
-    let times = out(left.say(&["logs", "lines", "--timestamps", "-n", "2"]));
+    user.client.shell("lines", script);
+    user.client.collect("lines");
+    assert_eq!(out(user.say(&["logs", "lines", "--grep", "^line 1.*[13]$"])), "line 11\nline 13");
+    assert_eq!(out(user.say(&["logs", "lines", "--tail", "2"])), "line 12\nline 13");
+    assert_eq!(out(user.say(&["logs", "lines", "-n", "1", "--grep", "1"])), "line 13");
+    assert_eq!(out(user.say(&["logs", "lines", "--since", "1h", "-n", "1"])), "line 13");
+    assert_eq!(out(user.say(&["logs", "lines", "--since", "0s"])), "");
+    let times = out(user.say(&["logs", "lines", "--timestamps", "-n", "2"]));
     for (line, end) in times.lines().zip(["Z line 12", "Z line 13"]) {
         assert!(line.starts_with("20") && line.ends_with(end) && line.len() == 32, "{times}");
     }
-    let wrong = left.say(&["logs", "lines", "--grep", "("]);
+    let wrong = user.say(&["logs", "lines", "--grep", "("]);
     assert!(wrong.code == Some(2) && wrong.err.contains("unclosed group"), "{wrong:?}");
 }
 
 #[test]
 fn each_line_has_its_own_time_though_nobody_read_it_when_it_was_said() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     let script = "echo begun; for n in 1 2 3; do sleep 1; echo line $n; done";
-    assert_eq!(left.say(&["run", "--detach", "--name", "clock", "--", "sh", "-c", script]).code, Some(0));
-    out(left.say(&["wait", "clock"]));
-    let shown = out(left.say(&["logs", "clock", "--timestamps"]));
+    assert_eq!(user.say(&["run", "--detach", "--name", "clock", "--", "sh", "-c", script]).code, Some(0));
+    out(user.say(&["wait", "clock"]));
+    let shown = out(user.say(&["logs", "clock", "--timestamps"]));
     let times: Vec<_> = shown.lines().map(|line| line.split_once(' ').unwrap()).collect();
     assert_eq!(
         times.iter().map(|(_, text)| *text).collect::<Vec<_>>(),
@@ -65,7 +65,7 @@ fn each_line_has_its_own_time_though_nobody_read_it_when_it_was_said() {
     // It begins right behind the second line, so that a command that starts slowly sees the third one too.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64 % DAY_MS;
     let since = format!("{}ms", passed(times[1] + 100, now));
-    assert_eq!(out(left.say(&["logs", "clock", "--since", &since])), "line 2\nline 3\n");
+    assert_eq!(out(user.say(&["logs", "clock", "--since", &since])), "line 2\nline 3\n");
 }
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -83,13 +83,13 @@ fn passed(earlier: i64, later: i64) -> i64 {
 
 #[test]
 fn what_is_gone_is_told_with_its_size() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     let script = "yes 0123456789 | head -n 60000; echo end";
     // More than one piece fits, so the last one is always there.
     let small = json!({"output": {"retainBytes": 262_144, "overflow": "evict"}});
-    left.client.start("flood", &["/bin/sh", "-c", script], small);
-    left.client.event("flood", "process/closed");
-    let Said { code, out, err } = left.say(&["logs", "flood"]);
+    user.client.start("flood", &["/bin/sh", "-c", script], small);
+    user.client.event("flood", "process/closed");
+    let Said { code, out, err } = user.say(&["logs", "flood"]);
     assert!(code == Some(0) && out.ends_with("0123456789\nend\n"), "{code:?} {err}");
     let gone = 60_000 * 11 + 4 - out.len();
     assert!(gone > 0);
@@ -97,19 +97,19 @@ fn what_is_gone_is_told_with_its_size() {
     let kib = f64::from(u32::try_from(gone).unwrap()) / 1024.0;
     assert_eq!(err, format!("remex: [{kib:.0} KiB of older output discarded]\n"));
     // Nobody asked for what is missing.
-    assert_eq!(left.say(&["logs", "flood", "--tail", "1"]).err, "");
+    assert_eq!(user.say(&["logs", "flood", "--tail", "1"]).err, "");
 }
 
 #[test]
 fn following_goes_on_until_the_end() {
-    let left = Left::behind("night");
-    left.waiting("talk", "echo more; echo oops >&2; printf last");
-    let mut logs = left.home.remex(&["logs", "talk", "--follow", "--tail", "1"]);
+    let user = UserSession::open("night");
+    user.waiting("talk", "echo more; echo oops >&2; printf last");
+    let mut logs = user.home.remex(&["logs", "talk", "--follow", "--tail", "1"]);
     let mut logs = logs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(Patient::new(logs.stdout.take().unwrap()));
     let mut first = String::new();
     stdout.read_line(&mut first).unwrap();
-    left.go("talk");
+    user.go("talk");
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).unwrap();
     let end = logs.finished();
@@ -119,23 +119,23 @@ fn following_goes_on_until_the_end() {
 
 #[test]
 fn a_cut_neither_drops_nor_doubles_a_byte() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     let script = "i=0; while [ $i -lt 30000 ]; do echo number $i; i=$((i+1)); done";
-    left.ready_with(
+    user.ready_with(
         "count",
         &format!("echo ready; read go; {script}"),
         json!({"pipeStdin": true, "output": {"retainBytes": 4_194_304}}),
     );
-    let cutter = Cutter::start(left.server.address(), &[3_000, 100_000, 200_000]);
-    let mut logs = left.home.remex(&["logs", "count", "-f", "--on", cutter.address()]);
+    let proxy = DisconnectingProxy::start(user.server.address(), &[3_000, 100_000, 200_000]);
+    let mut logs = user.home.remex(&["logs", "count", "-f", "--on", proxy.address()]);
     let logs = logs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    left.go("count");
+    user.go("count");
     let end = logs.finished();
     let expected: String =
         std::iter::once("ready\n".to_owned()).chain((0..30_000).map(|i| format!("number {i}\n"))).collect();
     assert!(end.stdout == expected.as_bytes(), "{} bytes instead of {}", end.stdout.len(), expected.len());
     assert_eq!(end.status.code(), Some(0));
-    assert_eq!(cutter.cuts_left(), 0);
+    assert_eq!(proxy.disconnects_left(), 0);
     let told = "remex: connection lost; reconnecting\n";
     let err = String::from_utf8(end.stderr).unwrap();
     let others: Vec<_> = err.split_inclusive('\n').filter(|line| *line != told).collect();
@@ -145,12 +145,12 @@ fn a_cut_neither_drops_nor_doubles_a_byte() {
 
 #[test]
 fn several_are_told_apart_by_their_names() {
-    let left = Left::behind("night");
-    left.client.shell("one", "echo a; echo b >&2; printf c");
-    left.client.collect("one");
-    left.client.shell("three", "echo d");
-    left.client.collect("three");
-    let said = left.say(&["logs", "one", "three"]);
+    let user = UserSession::open("night");
+    user.client.shell("one", "echo a; echo b >&2; printf c");
+    user.client.collect("one");
+    user.client.shell("three", "echo d");
+    user.client.collect("three");
+    let said = user.say(&["logs", "one", "three"]);
     assert_eq!(
         said,
         Said {
@@ -160,14 +160,14 @@ fn several_are_told_apart_by_their_names() {
         }
     );
     // Followed, each is shown as it speaks.
-    left.waiting("four", "echo over");
-    let mut logs = left.home.remex(&["logs", "--follow", "three", "four"]);
+    user.waiting("four", "echo over");
+    let mut logs = user.home.remex(&["logs", "--follow", "three", "four"]);
     let mut logs = logs.stdout(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(Patient::new(logs.stdout.take().unwrap()));
     let mut lines = [String::new(), String::new(), String::new()];
     stdout.read_line(&mut lines[0]).unwrap();
     stdout.read_line(&mut lines[1]).unwrap();
-    left.go("four");
+    user.go("four");
     stdout.read_line(&mut lines[2]).unwrap();
     lines[..2].sort();
     assert_eq!(lines, ["four  | ready\n", "three | d\n", "four  | over\n"]);
@@ -176,10 +176,10 @@ fn several_are_told_apart_by_their_names() {
 
 #[test]
 fn output_is_chosen_by_clock_times() {
-    let left = Left::behind("night");
-    left.client.shell("said", "echo now");
-    left.client.collect("said");
-    let times = out(left.say(&["logs", "said", "--timestamps"]));
+    let user = UserSession::open("night");
+    user.client.shell("said", "echo now");
+    user.client.collect("said");
+    let times = out(user.say(&["logs", "said", "--timestamps"]));
     let time = times.split_whitespace().next().unwrap();
     let second = format!("{}Z", &time[..19]);
     for (args, shown) in [
@@ -190,7 +190,7 @@ fn output_is_chosen_by_clock_times() {
         (&["--since", "2001-01-01"], "now\n"),
         (&["--until", "2001-01-01T12:30:00+02:00"], ""),
     ] {
-        assert_eq!(out(left.say(&[&["logs", "said"], args].concat())), shown, "{args:?} {times}");
+        assert_eq!(out(user.say(&[&["logs", "said"], args].concat())), shown, "{args:?} {times}");
     }
     // A time of day is that of the machine; three hours west of here it is earlier.
     let hour = |zone: &str| {
@@ -200,10 +200,10 @@ fn output_is_chosen_by_clock_times() {
     };
     for zone in ["UTC0", "WEST3", "EAST-5"] {
         for (flag, shown) in [("--since", "now\n"), ("--until", "")] {
-            let mut logs = left.home.remex(&["logs", "said", flag, &hour(zone)]);
+            let mut logs = user.home.remex(&["logs", "said", flag, &hour(zone)]);
             let said = crate::home::said(&logs.env("TZ", zone).finished());
             assert_eq!((said.out.as_str(), said.err.as_str()), (shown, ""), "{zone} {flag}");
         }
     }
-    assert_eq!(left.say(&["logs", "said", "--since", "noon"]).code, Some(2));
+    assert_eq!(user.say(&["logs", "said", "--since", "noon"]).code, Some(2));
 }

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    background_processes::{Left, out},
+    background_processes::{UserSession, out},
     home::{Home, Said, said},
     support::{InTime as _, PATIENCE, Patient, Server, Watched},
 };
@@ -22,8 +22,8 @@ fn ended(code: i32, err: &str) -> Said {
 }
 
 /// Returns how a running process is described to people: with its name and its pid.
-fn pid(left: &Left, name: &str) -> String {
-    let listing: Value = serde_json::from_str(&out(left.say(&["ps", "--json"]))).unwrap();
+fn pid(user: &UserSession, name: &str) -> String {
+    let listing: Value = serde_json::from_str(&out(user.say(&["ps", "--json"]))).unwrap();
     let processes = listing["processes"].as_array().unwrap();
     let process = processes.iter().find(|process| process["name"] == name).unwrap();
     format!("`{name}` (pid {})", process["pid"])
@@ -51,29 +51,29 @@ fn without_a_server_nothing_is_listed_and_nothing_found() {
 
 #[test]
 fn ps_lists_what_runs_and_with_all_what_has_ended() {
-    let left = Left::behind("night");
-    left.ready("build", "echo ready; exec sleep 1000");
-    left.client.shell("broken", "exit 3");
-    left.client.collect("broken");
-    let listed = out(left.say(&["ps"]));
+    let user = UserSession::open("night");
+    user.ready("build", "echo ready; exec sleep 1000");
+    user.client.shell("broken", "exit 3");
+    user.client.collect("broken");
+    let listed = out(user.say(&["ps"]));
     let lines: Vec<Vec<_>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["NAME", "STATE", "PID", "AGE", "CPU", "MEM", "OUT", "COMMAND"]);
     assert_eq!((lines.len(), &lines[1][..2]), (2, &["build", "running"][..]), "{listed}");
     assert!(listed.contains("6B   /bin/sh -c 'echo ready; exec sleep 1000'\n"), "{listed}");
-    let all = out(left.say(&["ps", "-a"]));
+    let all = out(user.say(&["ps", "-a"]));
     let broken = all.lines().find(|line| line.starts_with("broken ")).unwrap();
     let cells: Vec<_> = broken.split("  ").filter(|cell| !cell.is_empty()).collect();
     assert!(cells[1].starts_with("exit 3, ") && cells[1].ends_with("s ago"), "{all}");
     assert_eq!(cells[2].trim(), "-", "{all}");
-    assert_eq!(out(left.say(&["ps", "-q"])), "build\n");
-    assert_eq!(out(left.say(&["ps", "-aq"])), "build\nbroken\n");
+    assert_eq!(out(user.say(&["ps", "-q"])), "build\n");
+    assert_eq!(out(user.say(&["ps", "-aq"])), "build\nbroken\n");
 }
 
 #[test]
 fn ps_tells_programs_everything() {
-    let left = Left::behind("night");
-    left.ready_with("build", "echo ready; exec sleep 1000", json!({"labels": {"for": "tests"}}));
-    let mut listing: Value = serde_json::from_str(&out(left.say(&["ps", "--json"]))).unwrap();
+    let user = UserSession::open("night");
+    user.ready_with("build", "echo ready; exec sleep 1000", json!({"labels": {"for": "tests"}}));
+    let mut listing: Value = serde_json::from_str(&out(user.say(&["ps", "--json"]))).unwrap();
     let process = &mut listing["processes"][0];
     for (name, is_right) in [
         ("sessionId", process["sessionId"].is_string()),
@@ -99,9 +99,9 @@ fn ps_tells_programs_everything() {
 
 #[test]
 fn a_listing_fits_a_terminal_and_no_name_moves_its_cursor() {
-    let left = Left::behind("night");
-    left.ready("\u{1b}[2Ja-name-that-is-longer-than-a-column", "echo ready; exec sleep 1000");
-    let mut screen = left.screen(&["ps"]);
+    let user = UserSession::open("night");
+    user.ready("\u{1b}[2Ja-name-that-is-longer-than-a-column", "echo ready; exec sleep 1000");
+    let mut screen = user.screen(&["ps"]);
     assert_eq!(screen.end(), Some(0));
     let shown = screen.wait_for("…");
     assert_eq!(shown.lines().count(), 2, "{shown}");
@@ -110,113 +110,113 @@ fn a_listing_fits_a_terminal_and_no_name_moves_its_cursor() {
 
 #[test]
 fn names_are_whole_or_the_beginning_of_one() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     for name in ["build", "builder", "lint"] {
-        left.ready(name, "echo ready; exec sleep 1000");
+        user.ready(name, "echo ready; exec sleep 1000");
     }
     assert_eq!(
-        left.say(&["kill", "bu"]),
+        user.say(&["kill", "bu"]),
         ended(2, "remex: `bu` could be any of build, builder\n  hint: type more of its name\n")
     );
     assert_eq!(
-        left.say(&["kill", "build", "nothing"]),
+        user.say(&["kill", "build", "nothing"]),
         ended(
             3,
             "remex: unknown process `nothing`; known: build, builder, lint; nothing was killed\n  \
              hint: see `remex ps --all`; exited processes are removed after some time\n"
         )
     );
-    assert_eq!(left.say(&["kill", ""]).code, Some(2));
+    assert_eq!(user.say(&["kill", ""]).code, Some(2));
     // A name that is wrong keeps all from being killed.
-    assert_eq!(out(left.say(&["ps", "-q"])), "build\nbuilder\nlint\n");
+    assert_eq!(out(user.say(&["ps", "-q"])), "build\nbuilder\nlint\n");
     // Nor does the beginning of one, outside of a terminal.
     assert_eq!(
-        left.say(&["kill", "build", "l"]),
+        user.say(&["kill", "build", "l"]),
         ended(
             2,
             "remex: `l` is only a prefix of `lint`; nothing was killed\n  hint: use the full name to kill it\n"
         )
     );
-    assert_eq!(out(left.say(&["ps", "-q"])), "build\nbuilder\nlint\n");
-    let killed = format!("sent SIGTERM to {}\nsent SIGTERM to {}\n", pid(&left, "build"), pid(&left, "lint"));
-    assert_eq!(out(left.say(&["kill", "build", "lint"])), killed);
-    assert_eq!(left.say(&["wait", "build"]), ended(143, ""));
-    assert_eq!(left.say(&["wait", "lint"]), ended(143, ""));
+    assert_eq!(out(user.say(&["ps", "-q"])), "build\nbuilder\nlint\n");
+    let killed = format!("sent SIGTERM to {}\nsent SIGTERM to {}\n", pid(&user, "build"), pid(&user, "lint"));
+    assert_eq!(out(user.say(&["kill", "build", "lint"])), killed);
+    assert_eq!(user.say(&["wait", "build"]), ended(143, ""));
+    assert_eq!(user.say(&["wait", "lint"]), ended(143, ""));
     // One that goes on does not hide that another has ended.
-    let said = left.say(&["wait", "builder", "lint", "--timeout", "100ms"]);
+    let said = user.say(&["wait", "builder", "lint", "--timeout", "100ms"]);
     assert_eq!(said, ended(124, "remex: gave up after 100ms: `builder` is still running\n"));
-    assert_eq!(out(left.say(&["ps", "-q"])), "builder\n");
+    assert_eq!(out(user.say(&["ps", "-q"])), "builder\n");
 }
 
 #[test]
 fn on_a_terminal_kill_asks_whether_the_beginning_of_a_name_is_meant() {
-    let left = Left::behind("night");
-    left.ready("build", "echo ready; exec sleep 1000");
-    let question = format!("remex: `bu` means {}; kill it? [y/N] ", pid(&left, "build"));
-    let mut screen = left.screen(&["kill", "bu"]);
+    let user = UserSession::open("night");
+    user.ready("build", "echo ready; exec sleep 1000");
+    let question = format!("remex: `bu` means {}; kill it? [y/N] ", pid(&user, "build"));
+    let mut screen = user.screen(&["kill", "bu"]);
     screen.wait_for(question.trim_end());
     screen.keys("\r");
     screen.wait_for("was not changed");
     assert_eq!(screen.end(), Some(1));
-    assert_eq!(out(left.say(&["ps", "-q"])), "build\n");
-    let mut screen = left.screen(&["kill", "bu"]);
+    assert_eq!(out(user.say(&["ps", "-q"])), "build\n");
+    let mut screen = user.screen(&["kill", "bu"]);
     screen.wait_for(question.trim_end());
     screen.keys("y\r");
     screen.wait_for("sent SIGTERM to `build`");
     assert_eq!(screen.end(), Some(0));
-    assert_eq!(left.say(&["wait", "bu"]), ended(143, ""));
+    assert_eq!(user.say(&["wait", "bu"]), ended(143, ""));
 }
 
 #[test]
 fn a_signal_goes_by_name_or_number_and_only_to_what_runs() {
-    let left = Left::behind("night");
-    left.ready("first", "trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done");
-    left.ready("second", "echo ready; exec sleep 1000");
-    let killed = format!("sent SIGUSR1 to {}\n", pid(&left, "first"));
-    assert_eq!(out(left.say(&["kill", "first", "--signal", "usr1"])), killed);
-    assert_eq!(left.say(&["wait", "first"]), ended(7, ""));
-    let killed = format!("sent SIGKILL to {}\n", pid(&left, "second"));
-    assert_eq!(out(left.say(&["kill", "second", "-s", "9"])), killed);
-    assert_eq!(left.say(&["wait", "second"]), ended(137, ""));
+    let user = UserSession::open("night");
+    user.ready("first", "trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done");
+    user.ready("second", "echo ready; exec sleep 1000");
+    let killed = format!("sent SIGUSR1 to {}\n", pid(&user, "first"));
+    assert_eq!(out(user.say(&["kill", "first", "--signal", "usr1"])), killed);
+    assert_eq!(user.say(&["wait", "first"]), ended(7, ""));
+    let killed = format!("sent SIGKILL to {}\n", pid(&user, "second"));
+    assert_eq!(out(user.say(&["kill", "second", "-s", "9"])), killed);
+    assert_eq!(user.say(&["wait", "second"]), ended(137, ""));
     assert_eq!(
-        left.say(&["kill", "first"]),
+        user.say(&["kill", "first"]),
         ended(1, "remex: cannot kill `first`: it has exited (exit 7)\n  hint: see `remex ps`\n")
     );
-    assert_eq!(left.say(&["kill", "first", "-s", "NONE"]).code, Some(2));
+    assert_eq!(user.say(&["kill", "first", "-s", "NONE"]).code, Some(2));
     for (short, name) in [("-9", "third"), ("-KILL", "fourth")] {
-        left.ready(name, "echo ready; exec sleep 1000");
-        let killed = format!("sent SIGKILL to {}\n", pid(&left, name));
-        assert_eq!(out(left.say(&["kill", short, name])), killed);
-        assert_eq!(left.say(&["wait", name]), ended(137, ""));
+        user.ready(name, "echo ready; exec sleep 1000");
+        let killed = format!("sent SIGKILL to {}\n", pid(&user, name));
+        assert_eq!(out(user.say(&["kill", short, name])), killed);
+        assert_eq!(user.say(&["wait", name]), ended(137, ""));
     }
 }
 
 #[test]
 fn a_tree_is_ended_with_all_that_it_started() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     // A child of another session that ignores TERM and holds no output.
     let stubborn = "setsid sh -c 'trap \"\" TERM; echo ready >&2; exec 2>/dev/null; while :; do sleep 1; done' >/dev/null & \
                     wait";
-    left.ready("stubborn", stubborn);
+    user.ready("stubborn", stubborn);
     let before = std::time::Instant::now();
-    let ended_tree = out(left.say(&["kill", "stubborn", "--tree", "--grace", "300ms"]));
+    let ended_tree = out(user.say(&["kill", "stubborn", "--tree", "--grace", "300ms"]));
     assert!(ended_tree.starts_with("ended `stubborn` (pids ") && ended_tree.ends_with(")\n"), "{ended_tree}");
     assert!(before.elapsed().as_millis() >= 300);
-    let listing = out(left.say(&["ps", "--all", "--json"]));
+    let listing = out(user.say(&["ps", "--all", "--json"]));
     let listing: Value = serde_json::from_str(&listing).unwrap();
     assert_eq!(listing["processes"][0]["residentBytes"], Value::Null, "{listing}");
     assert_eq!(listing["processes"][0]["cause"], "terminated", "{listing}");
     assert_eq!(
-        left.say(&["kill", "stubborn", "--tree"]),
+        user.say(&["kill", "stubborn", "--tree"]),
         ended(1, "remex: cannot kill `stubborn`: it has exited (SIGTERM)\n  hint: see `remex ps`\n")
     );
-    left.ready("other", stubborn);
+    user.ready("other", stubborn);
     assert!(
-        out(left.say(&["kill", "other", "--tree", "--signal", "KILL"])).starts_with("ended `other` (pids ")
+        out(user.say(&["kill", "other", "--tree", "--signal", "KILL"])).starts_with("ended `other` (pids ")
     );
-    assert_eq!(left.say(&["wait", "other"]), ended(137, ""));
+    assert_eq!(user.say(&["wait", "other"]), ended(137, ""));
     assert_eq!(
-        left.say(&["kill", "other", "--tree", "--signal", "INT"]),
+        user.say(&["kill", "other", "--tree", "--signal", "INT"]),
         ended(
             2,
             "remex: cannot send SIGINT to a whole tree: `--tree` supports only TERM and KILL\n  \
@@ -227,11 +227,11 @@ fn a_tree_is_ended_with_all_that_it_started() {
 
 #[test]
 fn columns_are_aligned_also_below_wide_letters() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     for name in ["構築", "🚀x", "plain"] {
-        left.ready(name, "echo ready; exec sleep 1000");
+        user.ready(name, "echo ready; exec sleep 1000");
     }
-    let listed = out(left.say(&["ps"]));
+    let listed = out(user.say(&["ps"]));
     // East Asian letters and emoji take two columns each.
     let columns =
         |text: &str| -> usize { text.chars().map(|letter| if letter.is_ascii() { 1 } else { 2 }).sum() };
@@ -242,19 +242,19 @@ fn columns_are_aligned_also_below_wide_letters() {
 
 #[test]
 fn what_a_process_left_behind_is_shown_and_can_be_ended() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     // Two children in sessions of their own that ignore TERM: one holds the output open, the other does not.
     let script =
         "trap '' TERM; setsid sleep 1000 & echo $!; setsid sleep 1000 >/dev/null 2>&1 & echo $!; echo ready";
-    left.ready("gone", script);
-    left.client.event("gone", "process/exited");
-    let said = out(left.say(&["logs", "gone"]));
+    user.ready("gone", script);
+    user.client.event("gone", "process/exited");
+    let said = out(user.say(&["logs", "gone"]));
     let [one, other, "ready"] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
-    let listed = out(left.say(&["ps"]));
+    let listed = out(user.say(&["ps"]));
     let row = listed.lines().find(|row| row.starts_with("gone  exit 0, ")).unwrap_or(&listed);
     assert!(row.contains(&format!(" ago, 2 alive  {one} +1  ")), "{listed}");
     assert_eq!(
-        left.say(&["kill", "gone"]),
+        user.say(&["kill", "gone"]),
         ended(
             1,
             &format!(
@@ -263,7 +263,7 @@ fn what_a_process_left_behind_is_shown_and_can_be_ended() {
             )
         )
     );
-    let mut logs = left.home.remex(&["logs", "gone", "--follow"]);
+    let mut logs = user.home.remex(&["logs", "gone", "--follow"]);
     let mut logs = logs.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stderr = BufReader::new(Patient::new(logs.stderr.take().unwrap()));
     let (tell, told) = mpsc::channel();
@@ -278,28 +278,28 @@ fn what_a_process_left_behind_is_shown_and_can_be_ended() {
         "remex: `gone` has exited, but a process that it started keeps its output open; \
          `remex kill gone --tree` ends that\n"
     );
-    let killed = left.say(&["kill", "gone", "--tree", "--grace", "100ms"]);
+    let killed = user.say(&["kill", "gone", "--tree", "--grace", "100ms"]);
     assert_eq!(out(killed), format!("ended `gone` (pids {one}, {other})\n"));
     assert_eq!(told.recv_timeout(PATIENCE).expect("`logs --follow` ends"), "Some(0)");
-    assert_eq!(out(left.say(&["ps", "-q"])), "");
+    assert_eq!(out(user.say(&["ps", "-q"])), "");
 }
 
 #[test]
 fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
-    let left = Left::behind("night");
-    left.waiting("first", "exit 3");
-    left.waiting("second", "exit 4");
+    let user = UserSession::open("night");
+    user.waiting("first", "exit 3");
+    user.waiting("second", "exit 4");
     assert_eq!(
-        left.say(&["wait", "first", "second", "--timeout", "50ms"]),
+        user.say(&["wait", "first", "second", "--timeout", "50ms"]),
         ended(
             124,
             "remex: gave up after 50ms: `first` is still running\nremex: gave up after 50ms: `second` is still running\n"
         )
     );
-    let mut wait = left.home.remex(&["wait", "second", "first", "--json"]);
+    let mut wait = user.home.remex(&["wait", "second", "first", "--json"]);
     let wait = wait.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    left.go("first");
-    left.go("second");
+    user.go("first");
+    user.go("second");
     let waited = said(&wait.finished());
     assert_eq!((waited.code, waited.err.as_str()), (Some(3), ""), "{waited:?}");
     let mut ends: Value = serde_json::from_str(&waited.out).unwrap();
@@ -327,21 +327,21 @@ fn wait_has_the_code_of_run_for_what_its_own_time_limit_ended() {
 
 #[test]
 fn a_terminal_takes_a_size_and_pipes_do_not() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     let script = "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.01; done";
-    left.ready_with("screen", script, json!({"tty": true}));
-    left.ready("pipes", "echo ready; exec sleep 1000");
-    let resize = |name| left.say(&["resize", name, "--rows", "40", "--cols", "120"]);
+    user.ready_with("screen", script, json!({"tty": true}));
+    user.ready("pipes", "echo ready; exec sleep 1000");
+    let resize = |name| user.say(&["resize", name, "--rows", "40", "--cols", "120"]);
     assert_eq!(out(resize("screen")), "");
-    assert_eq!(left.say(&["wait", "screen"]), ended(0, ""));
-    assert!(out(left.say(&["logs", "screen"])).ends_with("40 120\r\n"));
+    assert_eq!(user.say(&["wait", "screen"]), ended(0, ""));
+    assert!(out(user.say(&["logs", "screen"])).ends_with("40 120\r\n"));
     let refused = |why: &str, todo: &str| ended(1, &format!("remex: cannot resize {why}\n  hint: {todo}\n"));
     assert_eq!(resize("pipes"), refused("`pipes`: it has no terminal", "start it with `remex run -t`"));
     assert_eq!(resize("screen"), refused("`screen`: it has exited (exit 0)", "see `remex ps`"));
-    assert_eq!(left.say(&["resize", "screen", "--rows", "40"]).code, Some(2));
+    assert_eq!(user.say(&["resize", "screen", "--rows", "40"]).code, Some(2));
     let ambiguous = "remex: cannot use `40x120` as `[SIZE]`: it does not say which number is the rows and which the \
                      columns\n  hint: write `--rows N --cols N`\n";
-    assert_eq!(left.say(&["resize", "screen", "40x120"]), ended(2, ambiguous));
+    assert_eq!(user.say(&["resize", "screen", "40x120"]), ended(2, ambiguous));
 }
 
 #[test]
@@ -362,14 +362,14 @@ fn another_server_is_looked_at_with_on() {
 
 #[test]
 fn ps_lists_every_environment_at_once() {
-    let left = Left::behind("night");
-    left.ready("near", "echo ready; exec sleep 1000");
+    let user = UserSession::open("night");
+    user.ready("near", "echo ready; exec sleep 1000");
     let server = Server::start();
     let client = server.client();
     client.shell("distant", "echo ready; exec sleep 1000");
     client.wait_for_output("distant", "ready");
-    left.home.add_environment("far", server.address());
-    let listed = out(left.say(&["ps", "--all-envs"]));
+    user.home.add_environment("far", server.address());
+    let listed = out(user.say(&["ps", "--all-envs"]));
     let lines: Vec<Vec<_>> = listed.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
     assert_eq!(
         lines,
@@ -377,8 +377,8 @@ fn ps_lists_every_environment_at_once() {
         "{listed}"
     );
     // One that cannot be reached hides no other.
-    left.home.add_environment("gone", "unix:///nowhere/remex.sock");
-    let said = left.say(&["ps", "--all-envs", "--json"]);
+    user.home.add_environment("gone", "unix:///nowhere/remex.sock");
+    let said = user.say(&["ps", "--all-envs", "--json"]);
     assert_eq!(said.code, Some(4), "{said:?}");
     assert!(said.err.starts_with("remex: gone: cannot connect to unix:///nowhere/remex.sock"), "{said:?}");
     let listing: Value = serde_json::from_str(&said.out).unwrap();
@@ -389,35 +389,35 @@ fn ps_lists_every_environment_at_once() {
 
 #[test]
 fn what_has_ended_is_removed_by_name_or_all_at_once() {
-    let left = Left::behind("night");
-    left.ready("build", "echo ready; exec sleep 1000");
+    let user = UserSession::open("night");
+    user.ready("build", "echo ready; exec sleep 1000");
     for name in ["broken", "other"] {
-        left.client.shell(name, "exit 3");
-        left.client.collect(name);
+        user.client.shell(name, "exit 3");
+        user.client.collect(name);
     }
     assert_eq!(
-        left.say(&["rm", "broken", "build"]),
+        user.say(&["rm", "broken", "build"]),
         ended(
             1,
             "remex: cannot remove `build`: it is running\n  hint: end it with `remex kill --tree build` first\n"
         )
     );
     assert_eq!(
-        left.say(&["rm", "brok"]),
+        user.say(&["rm", "brok"]),
         ended(2, "remex: `brok` is only a prefix of `broken`\n  hint: use the full name to remove it\n")
     );
-    assert_eq!(out(left.say(&["ps", "-aq"])), "build\nbroken\nother\n");
-    assert_eq!(out(left.say(&["rm", "broken"])), "removed `broken` (it exited with code 3)\n");
-    assert_eq!(out(left.say(&["ps", "-aq"])), "build\nother\n");
+    assert_eq!(out(user.say(&["ps", "-aq"])), "build\nbroken\nother\n");
+    assert_eq!(out(user.say(&["rm", "broken"])), "removed `broken` (it exited with code 3)\n");
+    assert_eq!(out(user.say(&["ps", "-aq"])), "build\nother\n");
     // Its client is connected, and may still want to know about it.
-    assert_eq!(left.say(&["prune"]).err, "remex: no exited processes\n");
+    assert_eq!(user.say(&["prune"]).err, "remex: no exited processes\n");
 
-    assert_eq!(left.say(&["run", "--detach", "--name", "mine", "--", "sh", "-c", "exit 4"]).code, Some(0));
-    assert_eq!(left.say(&["wait", "mine"]), ended(4, ""));
-    assert_eq!(left.say(&["logs", "--follow", "mine"]), ended(0, ""));
-    assert_eq!(out(left.say(&["prune"])), "removed `mine` (it exited with code 4)\n");
-    assert_eq!(out(left.say(&["ps", "-aq"])), "build\nother\n");
-    let sessions = left.client.call("session/list", json!({})).unwrap();
+    assert_eq!(user.say(&["run", "--detach", "--name", "mine", "--", "sh", "-c", "exit 4"]).code, Some(0));
+    assert_eq!(user.say(&["wait", "mine"]), ended(4, ""));
+    assert_eq!(user.say(&["logs", "--follow", "mine"]), ended(0, ""));
+    assert_eq!(out(user.say(&["prune"])), "removed `mine` (it exited with code 4)\n");
+    assert_eq!(out(user.say(&["ps", "-aq"])), "build\nother\n");
+    let sessions = user.client.call("session/list", json!({})).unwrap();
     let names: Vec<_> =
         sessions["sessions"].as_array().unwrap().iter().map(|session| &session["name"]).collect();
     assert_eq!(names, ["night"], "an empty session goes with its last process");
@@ -425,8 +425,8 @@ fn what_has_ended_is_removed_by_name_or_all_at_once() {
 
 #[test]
 fn prune_leaves_what_a_client_may_come_back_for() {
-    let left = Left::behind("night");
-    let away = left.server.connect();
+    let user = UserSession::open("night");
+    let away = user.server.connect();
     let hello = json!({"clientName": "away", "resumeSessionId": null, "detachTtlMs": 300_000});
     let session = away.initialize_with(hello)["sessionId"].clone();
     away.shell("build", "exit 3");
@@ -434,7 +434,7 @@ fn prune_leaves_what_a_client_may_come_back_for() {
     drop(away);
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
-        let sessions = left.client.call("session/list", json!({})).unwrap();
+        let sessions = user.client.call("session/list", json!({})).unwrap();
         let sessions = sessions["sessions"].as_array().unwrap();
         let entry = sessions.iter().find(|entry| entry["sessionId"] == session).expect("the session lives");
         if entry["attached"] == false {
@@ -442,46 +442,46 @@ fn prune_leaves_what_a_client_may_come_back_for() {
         }
         assert!(std::time::Instant::now() < deadline, "waited for the cut to be noticed");
     }
-    assert_eq!(left.say(&["prune"]), ended(0, "remex: no exited processes\n"));
-    assert_eq!(out(left.say(&["ps", "-aq"])), "build\n");
+    assert_eq!(user.say(&["prune"]), ended(0, "remex: no exited processes\n"));
+    assert_eq!(out(user.say(&["ps", "-aq"])), "build\n");
 }
 
 #[test]
 fn several_are_killed_and_removed_also_when_nobody_reads_what_is_said() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     let unread = |args: &[&str]| {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let mut command = left.home.remex(args);
+        let mut command = user.home.remex(args);
         command.stdin(Stdio::null()).stdout(writer).spawn().unwrap().ended().code()
     };
     let names = ["one", "two", "three"];
     for name in names {
-        left.ready(name, "echo ready; exec sleep 1000");
+        user.ready(name, "echo ready; exec sleep 1000");
     }
     assert_eq!(unread(&["kill", "one", "two", "three"]), Some(141));
     for name in names {
-        assert_eq!(left.say(&["wait", name, "--timeout", "10s"]), ended(143, ""), "{name}");
-        left.client.collect(name);
+        assert_eq!(user.say(&["wait", name, "--timeout", "10s"]), ended(143, ""), "{name}");
+        user.client.collect(name);
     }
     assert_eq!(unread(&["rm", "one", "two", "three"]), Some(141));
-    assert_eq!(out(left.say(&["ps", "-aq"])), "");
+    assert_eq!(out(user.say(&["ps", "-aq"])), "");
 }
 
 #[test]
 fn what_is_named_twice_is_removed_once() {
-    let left = Left::behind("night");
-    left.client.shell("broken", "exit 3");
-    left.client.collect("broken");
+    let user = UserSession::open("night");
+    user.client.shell("broken", "exit 3");
+    user.client.collect("broken");
     assert_eq!(
-        out(left.say(&["rm", "broken", "night/broken"])),
+        out(user.say(&["rm", "broken", "night/broken"])),
         "removed `broken` (it exited with code 3)\n"
     );
 }
 
 #[test]
 fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
-    let left = Left::behind("night");
+    let user = UserSession::open("night");
     // How each command ends, and what it says.
     let tries: [(&[&str], i32, &str); 3] = [
         (&["kill", "bu"], 1, "cannot kill `build`: it has already exited"),
@@ -489,7 +489,7 @@ fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
         (&["rm", "bu"], 0, "removed `build`"),
     ];
     for (args, code, said) in tries {
-        let other = left.server.connect();
+        let other = user.server.connect();
         let hello = json!({"clientName": "other", "resumeSessionId": null, "detachTtlMs": 600_000});
         let session = other.initialize_with(hello)["sessionId"].clone();
         if args[0] == "rm" {
@@ -499,9 +499,9 @@ fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
             other.start("build", &["/bin/sh", "-c", "echo ready; exec sleep 1000"], json!({}));
             other.wait_for_output("build", "ready");
         }
-        let mut screen = left.screen(args);
+        let mut screen = user.screen(args);
         screen.wait_for("[y/N]");
-        left.client.call("session/end", json!({"sessionId": session})).unwrap();
+        user.client.call("session/end", json!({"sessionId": session})).unwrap();
         screen.keys("y\r");
         screen.wait_for(said);
         assert_eq!(screen.end(), Some(code), "{args:?}");
@@ -510,8 +510,8 @@ fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
 
 #[test]
 fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
-    let left = Left::behind("night");
-    let pid = left.home.own_server().expect("the server listens");
+    let user = UserSession::open("night");
+    let pid = user.home.own_server().expect("the server listens");
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     let number = pid.as_raw_nonzero();
     let silent = ended(
@@ -524,12 +524,12 @@ fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
     );
     std::thread::scope(|scope| {
         for args in [&["ps"][..], &["server", "stop", "--force"]] {
-            let (left, silent) = (&left, &silent);
-            scope.spawn(move || assert_eq!(&left.say(args), silent, "{args:?}"));
+            let (user, silent) = (&user, &silent);
+            scope.spawn(move || assert_eq!(&user.say(args), silent, "{args:?}"));
         }
     });
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
-    assert_eq!(out(left.say(&["ps", "-q"])), "");
+    assert_eq!(out(user.say(&["ps", "-q"])), "");
 }
 
 #[test]

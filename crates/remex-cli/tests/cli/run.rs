@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::{
     home::{Home, Said, said},
-    support::{Cutter, InTime as _, PATIENCE, Patient, Server, Watched},
+    support::{DisconnectingProxy, InTime as _, PATIENCE, Patient, Server, Watched},
 };
 
 /// Starts the program with pipes.
@@ -271,12 +271,12 @@ fn who_stops_reading_ends_the_command() {
 fn a_cut_loses_and_doubles_nothing_and_is_told_with_its_end() {
     let home = Home::new();
     let server = Server::start();
-    let cutter = Cutter::start(server.address(), &[300_000, 900_000, 200_000]);
-    let said = home.say(&["run", "--on", cutter.address(), "--", "seq", "1", "400000"]);
+    let proxy = DisconnectingProxy::start(server.address(), &[300_000, 900_000, 200_000]);
+    let said = home.say(&["run", "--on", proxy.address(), "--", "seq", "1", "400000"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
     let expected: String = (1..=400_000).map(|number| format!("{number}\n")).collect();
     assert!(said.out == expected, "{} instead of {} bytes", said.out.len(), expected.len());
-    assert_eq!(cutter.cuts_left(), 0);
+    assert_eq!(proxy.disconnects_left(), 0);
     // Cuts that follow each other at once are one for a person; who comes back says so.
     let lines: Vec<_> = said.err.lines().collect();
     assert!((2..=6).contains(&lines.len()) && lines.len().is_multiple_of(2), "{}", said.err);
@@ -290,12 +290,12 @@ fn a_cut_loses_and_doubles_nothing_and_is_told_with_its_end() {
 fn input_across_cuts_is_written_once() {
     let home = Home::new();
     let server = Server::start();
-    let cutter = Cutter::start(server.address(), &[200_000, 500_000]);
+    let proxy = DisconnectingProxy::start(server.address(), &[200_000, 500_000]);
     let input: String = (1..=200_000).map(|number| format!("{number}\n")).collect();
-    let said = home.say_with(&["run", "--on", cutter.address(), "--", "cat"], input.as_bytes());
+    let said = home.say_with(&["run", "--on", proxy.address(), "--", "cat"], input.as_bytes());
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.out == input, "{} instead of {} bytes", said.out.len(), input.len());
-    assert_eq!(cutter.cuts_left(), 0);
+    assert_eq!(proxy.disconnects_left(), 0);
 }
 
 #[test]
@@ -304,12 +304,12 @@ fn input_that_waits_for_a_slow_reader_stays_in_order_across_cuts() {
     let server = Server::start();
     let input: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();
     // Each cut comes while writes wait for the reader.
-    let cutter = Cutter::start(server.address(), &[1_700_000; 8]);
+    let proxy = DisconnectingProxy::start(server.address(), &[1_700_000; 8]);
     let script = "i=0; while [ $i -lt 40 ]; do head -c 400000; sleep 0.01; i=$((i+1)); done | cksum";
-    let said = home.say_with(&["run", "--on", cutter.address(), "--", "sh", "-c", script], &input);
+    let said = home.say_with(&["run", "--on", proxy.address(), "--", "sh", "-c", script], &input);
     assert_eq!(said.code, Some(0), "{}", said.err);
     let here = home.say_with(&["run", "--", "cksum"], &input);
-    assert_eq!((said.out, cutter.cuts_left()), (here.out, 0));
+    assert_eq!((said.out, proxy.disconnects_left()), (here.out, 0));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rustix::{
 use crate::{
     home::{Home, Said, said},
     screen::Screen,
-    ssh_host::Far,
+    ssh_host::SshHost,
 };
 
 const PASSPHRASE: &str = "open-sesame";
@@ -34,7 +34,7 @@ fn echoes(screen: &Screen) -> bool {
 
 #[test]
 fn an_unknown_host_is_confirmed_at_the_terminal() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.forget_host();
     let mut screen = Screen::remex(
         &far.near,
@@ -52,7 +52,7 @@ fn an_unknown_host_is_confirmed_at_the_terminal() {
 
 #[test]
 fn a_passphrase_is_asked_for_and_not_shown() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let mut screen = Screen::remex(&far.near, &run_on_far(&["echo", "arrived"]));
     screen.wait_for("Enter passphrase for key");
@@ -66,7 +66,7 @@ fn a_passphrase_is_asked_for_and_not_shown() {
 
 #[test]
 fn a_test_of_an_environment_lets_it_ask_as_well() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.forget_host();
     let mut screen = Screen::remex(&far.near, &["env", "test", "far"]);
     screen.wait_for("Are you sure you want to continue connecting");
@@ -77,7 +77,7 @@ fn a_test_of_an_environment_lets_it_ask_as_well() {
 
 #[test]
 fn two_that_ask_at_once_ask_one_after_the_other() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let environments = fs::read_to_string(far.near.environments()).unwrap();
     let twin = environments.replace("id = \"far\"", "id = \"twin\"");
@@ -94,7 +94,7 @@ fn two_that_ask_at_once_ask_one_after_the_other() {
 
 #[test]
 fn ctrl_c_at_a_question_ends_the_command() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     for args in [run_on_far(&["true"]), vec!["env", "test", "far"], vec!["ls", "far:"], vec!["watch", "far:"]]
     {
@@ -109,7 +109,7 @@ fn ctrl_c_at_a_question_ends_the_command() {
 
 #[test]
 fn a_signal_at_a_question_brings_the_terminal_back() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let mut screen = Screen::remex(&far.near, &run_on_far(&["true"]));
     let before = screen.settings().local_modes;
@@ -121,7 +121,7 @@ fn a_signal_at_a_question_brings_the_terminal_back() {
 
 #[test]
 fn a_question_can_be_put_off_with_ctrl_z() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let mut screen = Screen::open(&far.near, "bash", &["--norc", "--noediting", "-i"]);
     screen.keys("PS1='ready> '; remex run --on far -- echo arrived\r");
@@ -142,7 +142,7 @@ fn a_question_can_be_put_off_with_ctrl_z() {
 
 #[test]
 fn a_question_in_the_background_is_told_with_what_to_do() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.forget_host();
     let script = "set -m; remex run --on far -- true & wait $!; echo code $?";
     let mut screen = Screen::open(&far.near, "sh", &["-c", script]);
@@ -155,7 +155,7 @@ fn a_question_in_the_background_is_told_with_what_to_do() {
 
 #[test]
 fn without_a_terminal_the_remedy_is_told() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.forget_host();
     let said = say_without_terminal(&far.near, &run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
@@ -166,7 +166,7 @@ fn without_a_terminal_the_remedy_is_told() {
 
 #[test]
 fn a_key_that_is_not_accepted_and_a_host_that_is_another_are_told() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     fs::write(far.home.path("authorized_keys"), "").unwrap();
     let said = far.near.say(&run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
@@ -180,7 +180,7 @@ fn a_key_that_is_not_accepted_and_a_host_that_is_another_are_told() {
 
 #[test]
 fn a_host_that_is_down_is_told() {
-    let Some(mut far) = Far::start() else { return };
+    let Some(mut far) = SshHost::start() else { return };
     far.stop();
     let said = far.near.say(&run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
@@ -189,7 +189,7 @@ fn a_host_that_is_down_is_told() {
 
 #[test]
 fn a_start_up_file_that_prints_is_quoted_and_suspected() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     fs::write(far.home.path(".startup"), "echo Welcome to far, friend\n").unwrap();
     let said = far.near.say(&run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
@@ -202,7 +202,7 @@ fn a_start_up_file_that_prints_is_quoted_and_suspected() {
 
 #[test]
 fn where_remex_is_missing_the_command_that_installs_it_is_told_and_works() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.uninstall();
     let said = far.near.say(&run_on_far(&["true"]));
     assert_eq!(said.code, Some(125), "{said:?}");
@@ -216,7 +216,7 @@ fn where_remex_is_missing_the_command_that_installs_it_is_told_and_works() {
 
 #[test]
 fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.uninstall();
     fs::write(far.home.path(".startup"), "echo Welcome\n").unwrap();
     let said = far.near.say(&["env", "add", "box", &far.url(), "--install"]);
@@ -253,7 +253,7 @@ fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
 
 #[test]
 fn a_machine_that_the_program_is_not_for_is_left_alone() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     far.home.program("uname", "#!/bin/sh\necho Linux riscv64\n");
     let before = fs::read_to_string(far.near.environments()).unwrap();
     let said = far.near.say(&["env", "add", "box", &far.url(), "--install"]);
@@ -269,7 +269,7 @@ fn a_machine_that_the_program_is_not_for_is_left_alone() {
 
 #[test]
 fn who_waits_long_for_a_login_is_told_how_to_share_one_and_that_works() {
-    let Some(far) = Far::start() else { return };
+    let Some(far) = SshHost::start() else { return };
     fs::write(far.home.path(".startup"), "sleep 2\n").unwrap();
     let said = far.near.say(&run_on_far(&["echo", "arrived"]));
     assert_eq!((said.out.as_str(), said.err.as_str()), ("arrived\n", ""), "no terminal, no advice");

@@ -1,6 +1,6 @@
 //! An ssh host for tests: a real ssh server on this machine.
 //!
-//! Start at [`Far`].
+//! Start at [`SshHost`].
 
 use std::{
     fs::{self, OpenOptions},
@@ -22,7 +22,7 @@ use crate::{home::Home, support::install};
 ///
 /// `remex` is installed there, the user's key has no passphrase and the key of the host is known, unless the test changes
 /// that before it connects.
-pub(crate) struct Far {
+pub(crate) struct SshHost {
     /// The user here; the environment `far` leads there.
     pub(crate) near: Home,
     /// The user there.
@@ -35,7 +35,7 @@ pub(crate) struct Far {
 /// Where programs are found there.
 const PATH_THERE: &str = "/usr/local/bin:/usr/bin:/bin";
 
-impl Far {
+impl SshHost {
     /// Starts the server, or returns `None` where there is none, which was said on stderr: the test is then skipped.
     pub(crate) fn start() -> Option<Self> {
         let programs = programs()?;
@@ -132,7 +132,7 @@ impl Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for SshHost {
     fn drop(&mut self) {
         self.stop();
     }

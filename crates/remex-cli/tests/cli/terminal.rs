@@ -8,7 +8,7 @@ use rustix::{
 use crate::{
     home::Home,
     screen::Screen,
-    support::{Cutter, Server},
+    support::{DisconnectingProxy, Server},
 };
 
 fn is_raw(screen: &Screen) -> bool {
@@ -128,12 +128,12 @@ fn what_was_left_runs_on_and_can_be_come_back_to() {
 fn a_cut_shows_two_quiet_lines_and_heals() {
     let home = Home::new();
     let server = Server::start();
-    let cutter = Cutter::start(server.address(), &[]);
-    let mut screen = Screen::remex(&home, &shell(&["--on", cutter.address()]));
+    let proxy = DisconnectingProxy::start(server.address(), &[]);
+    let mut screen = Screen::remex(&home, &shell(&["--on", proxy.address()]));
     screen.wait_for("> ");
     screen.keys("echo a''b\r");
     screen.wait_for("ab\n> ");
-    cutter.cut();
+    proxy.cut();
     screen.wait_for("remex: connection lost; reconnecting");
     screen.wait_for("remex: reconnected after ");
     screen.keys("echo c''d\r");

@@ -8,7 +8,7 @@ use rustix::{
 };
 
 use crate::{
-    background_processes::Left,
+    background_processes::UserSession,
     home::{Home, Said},
     screen::Screen,
     support::{PATIENCE, Server},
@@ -24,8 +24,8 @@ fn modes(settings: &Termios) -> [u32; 4] {
     ]
 }
 
-fn top(left: &Left) -> Screen {
-    left.screen(&["top", "--interval", "100ms"])
+fn top(user: &UserSession) -> Screen {
+    user.screen(&["top", "--interval", "100ms"])
 }
 
 /// Waits until lines are on the screen, whatever blanks are behind them.
@@ -50,10 +50,10 @@ fn wait_for_row(screen: &Screen, name: &str, wanted: impl Fn(&[&str]) -> bool) -
 
 #[test]
 fn processes_are_shown_with_what_they_use_and_say() {
-    let left = Left::behind("night");
-    left.ready("busy", "echo ready; while :; do :; done");
-    left.ready("calm", r"printf '\033]0;evil\007one\n\033[31mtwo\033[0m\nready\n'; exec sleep 1000");
-    let screen = top(&left);
+    let user = UserSession::open("night");
+    user.ready("busy", "echo ready; while :; do :; done");
+    user.ready("calm", r"printf '\033]0;evil\007one\n\033[31mtwo\033[0m\nready\n'; exec sleep 1000");
+    let screen = top(&user);
     let used = |row: &[&str]| row[2].strip_suffix('%').and_then(|cpu| cpu.parse::<f64>().ok());
     wait_for_row(&screen, "busy", |row| used(row).is_some_and(|cpu| cpu > 5.0));
     let shown = trimmed(&wait_for_row(&screen, "calm", |row| used(row).is_some_and(|cpu| cpu < 5.0)));
@@ -73,13 +73,13 @@ fn processes_are_shown_with_what_they_use_and_say() {
 
 #[test]
 fn output_is_followed_as_it_comes() {
-    let left = Left::behind("night");
-    left.waiting("talk", "echo more; exit 3");
-    let mut screen = top(&left);
+    let user = UserSession::open("night");
+    user.waiting("talk", "echo more; exit 3");
+    let mut screen = top(&user);
     wait_for_lines(&screen, "\nready\n");
     screen.keys("\r");
     wait_for_lines(&screen, "talk: running\nready\n");
-    left.go("talk");
+    user.go("talk");
     wait_for_lines(&screen, "talk: exit 3\nready\nmore\n");
     screen.keys("q");
     screen.wait_for("0 running, 1 exited");
@@ -91,10 +91,10 @@ fn output_is_followed_as_it_comes() {
 
 #[test]
 fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
-    let left = Left::behind("night");
-    left.ready("first", "trap 'exit 7' INT; echo ready; while :; do sleep 0.01; done");
-    left.ready("second", "sh -c 'echo ready; sleep 1000' & wait");
-    let screen = top(&left);
+    let user = UserSession::open("night");
+    user.ready("first", "trap 'exit 7' INT; echo ready; while :; do sleep 0.01; done");
+    user.ready("second", "sh -c 'echo ready; sleep 1000' & wait");
+    let screen = top(&user);
     wait_for_row(&screen, "second", |_| true);
     screen.keys("s");
     screen.wait_for("send [SIGTERM] to first? enter");
@@ -118,11 +118,11 @@ fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
 
 #[test]
 fn the_terminal_is_as_before_however_it_ends() {
-    let left = Left::behind("night");
-    left.ready("build", "echo ready; exec sleep 1000");
+    let user = UserSession::open("night");
+    user.ready("build", "echo ready; exec sleep 1000");
     for (end, code) in [("q", 0), ("\u{1b}", 0), ("\u{3}", 0), ("TERM", 143), ("QUIT", 131)] {
-        let mut screen = top(&left);
-        let usual = modes(&Screen::open(&left.home, "true", &[]).settings());
+        let mut screen = top(&user);
+        let usual = modes(&Screen::open(&user.home, "true", &[]).settings());
         screen.wait_for("> build");
         assert_ne!(modes(&screen.settings()), usual);
         match end {
@@ -146,10 +146,10 @@ fn send(screen: &Screen, signal: Signal) {
 
 #[test]
 fn the_shell_has_the_terminal_while_top_is_stopped() {
-    let left = Left::behind("night");
-    left.ready("build", "echo ready; exec sleep 1000");
-    let mut screen = top(&left);
-    let usual = modes(&Screen::open(&left.home, "true", &[]).settings());
+    let user = UserSession::open("night");
+    user.ready("build", "echo ready; exec sleep 1000");
+    let mut screen = top(&user);
+    let usual = modes(&Screen::open(&user.home, "true", &[]).settings());
     for stop in ["TSTP", "\u{1a}"] {
         screen.wait_for("> build");
         match stop {
@@ -175,9 +175,9 @@ fn the_shell_has_the_terminal_while_top_is_stopped() {
 
 #[test]
 fn a_small_window_shows_less_and_a_large_one_more() {
-    let left = Left::behind("night");
-    left.ready("build", "echo ready; exec sleep 1000");
-    let mut screen = top(&left);
+    let user = UserSession::open("night");
+    user.ready("build", "echo ready; exec sleep 1000");
+    let mut screen = top(&user);
     screen.wait_for("COMMAND");
     for (rows, cols) in [(5, 20), (1, 1), (2, 10), (5, 20)] {
         screen.resize(rows, cols);
@@ -196,11 +196,11 @@ fn a_small_window_shows_less_and_a_large_one_more() {
 
 #[test]
 fn a_lost_server_is_told_and_its_return_too() {
-    let left = Left::behind("night");
-    left.ready("build", "echo ready; exec sleep 1000");
-    let screen = top(&left);
+    let user = UserSession::open("night");
+    user.ready("build", "echo ready; exec sleep 1000");
+    let screen = top(&user);
     screen.wait_for("> build");
-    let Left { home, server, client } = left;
+    let UserSession { home, server, client } = user;
     drop(client);
     server.stop();
     screen.wait_for("connection lost");

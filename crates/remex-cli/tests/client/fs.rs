@@ -27,7 +27,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::{self, Cutter, InTime as _, PATIENCE, Place, Server};
+use crate::support::{self, DisconnectingProxy, InTime as _, PATIENCE, Place, Server};
 
 const MIB: usize = 1 << 20;
 
@@ -173,10 +173,10 @@ async fn a_file_of_any_size_goes_there_and_back() {
 async fn cuts_in_the_middle_of_transfers_go_unnoticed() {
     for server in servers() {
         let plan: Vec<u64> = (1..12).map(|number| number * 700_001).collect();
-        let cutter = Cutter::start(server.address(), &plan);
-        let (fs, place) = (connect(cutter.address()).await, Place::new());
+        let proxy = DisconnectingProxy::start(server.address(), &plan);
+        let (fs, place) = (connect(proxy.address()).await, Place::new());
         there_and_back(&fs, &place, &content(20 * MIB)).await;
-        assert_eq!(cutter.cuts_left(), 0, "the transfers met every cut");
+        assert_eq!(proxy.disconnects_left(), 0, "the transfers met every cut");
     }
 }
 
@@ -184,13 +184,13 @@ async fn cuts_in_the_middle_of_transfers_go_unnoticed() {
 async fn an_upload_survives_a_cut_at_any_point() {
     let server = Server::unix(&[]);
     let place = Place::new();
-    let whole = Cutter::start(server.address(), &[]);
+    let whole = DisconnectingProxy::start(server.address(), &[]);
     let fs = connect(whole.address()).await;
     let handshake = whole.carried();
     fs.upload(&b"x"[..], place.path("file"), |_| {}).await.unwrap();
     for after in (handshake..whole.carried() + 500).step_by(29) {
-        let cutter = Cutter::start(server.address(), &[after]);
-        let client = Client::connect(Target::parse(cutter.address()).unwrap()).await.unwrap();
+        let proxy = DisconnectingProxy::start(server.address(), &[after]);
+        let client = Client::connect(Target::parse(proxy.address()).unwrap()).await.unwrap();
         let fs = client.fs();
         let content = after.to_string().repeat(50);
         let uploaded = fs.upload(content.as_bytes(), place.path("file"), |_| {}).await;
@@ -206,10 +206,10 @@ async fn a_file_that_changed_during_a_cut_is_not_mixed_up() {
         let place = Place::new();
         let path = place.write("file", content(8 * MIB));
         let change = path.clone();
-        let cutter = Cutter::with_notice(server.address(), &[3_000_000], move || {
+        let proxy = DisconnectingProxy::with_notice(server.address(), &[3_000_000], move || {
             local::write(&change, "something else").unwrap();
         });
-        let fs = connect(cutter.address()).await;
+        let fs = connect(proxy.address()).await;
         let changed = Error::Changed { path: path.display().to_string() };
         assert_eq!(fs.download(&path, &mut tokio::io::sink(), |_| {}).await, Err(changed));
     }
@@ -556,12 +556,12 @@ async fn a_tree_goes_there_and_back_as_it_is() {
 async fn trees_survive_cuts() {
     let server = Server::unix(&[]);
     let plan: Vec<u64> = (1..9).map(|number| number * 77_777).collect();
-    let cutter = Cutter::start(server.address(), &plan);
-    let (fs, place) = (connect(cutter.address()).await, Place::new());
+    let proxy = DisconnectingProxy::start(server.address(), &plan);
+    let (fs, place) = (connect(proxy.address()).await, Place::new());
     plant(&place);
     fs.upload_tree(place.path("tree"), place.path("up"), |_| {}).await.unwrap();
     fs.download_tree(place.path("tree"), place.path("down"), |_| {}).await.unwrap();
     let planted = picture(&place.path("tree"));
     assert!(picture(&place.path("up")) == planted && picture(&place.path("down")) == planted);
-    assert_eq!(cutter.cuts_left(), 0, "the transfers met every cut");
+    assert_eq!(proxy.disconnects_left(), 0, "the transfers met every cut");
 }

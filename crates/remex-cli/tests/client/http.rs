@@ -14,7 +14,7 @@ use std::{
 use remex_client::{Client, Error, ErrorKind, Target, http::Redirects};
 use tokio::{io::AsyncReadExt as _, time::timeout};
 
-use crate::support::{self, Cutter, PATIENCE, Server, Web, web_answer};
+use crate::support::{self, DisconnectingProxy, PATIENCE, Server, Web, web_answer};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
 
@@ -203,12 +203,12 @@ async fn a_request_that_is_dropped_before_its_answer_is_cancelled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_ends_a_body_and_nothing_else() {
     for server in servers() {
-        let cutter = Cutter::start(server.address(), &[]);
+        let proxy = DisconnectingProxy::start(server.address(), &[]);
         let (web, _stuck, gone) = endless();
-        let client = connect(cutter.address()).await;
+        let client = connect(proxy.address()).await;
         let mut response = client.http().get(web.url("/")).stream().await.unwrap();
         response.body.chunk().await.unwrap();
-        cutter.cut();
+        proxy.cut();
         let ended = timeout(PATIENCE, async {
             loop {
                 if let Err(error) = response.body.chunk().await {

@@ -12,7 +12,7 @@ use std::{
 use remex_client::{Client, Error, Link, Options, Session, Target, WebSocket, tls::TlsOptions};
 use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 
-use crate::support::{Cutter, PATIENCE, Pki, Server, check_numbers, numbers};
+use crate::support::{DisconnectingProxy, PATIENCE, Pki, Server, check_numbers, numbers};
 
 /// Returns the address of a server under the name that its certificate has.
 fn at(server: &Server, name: &str) -> String {
@@ -267,15 +267,15 @@ async fn nothing_is_lost_when_encrypted_connections_are_cut() {
     let (pki, _) = Pki::new();
     let server = pki.serve(&[]);
     // Within the handshake, right after it, and in the middle of the output.
-    let cutter = Cutter::start(server.address(), &[40_000, 900, 3_000, 100_000, 500_000]);
-    let client = connect(cutter.address(), TlsOptions::new().ca(pki.path("ca.pem"))).await.unwrap();
+    let proxy = DisconnectingProxy::start(server.address(), &[40_000, 900, 3_000, 100_000, 500_000]);
+    let client = connect(proxy.address(), TlsOptions::new().ca(pki.path("ca.pem"))).await.unwrap();
     let process = client.shell(format!("{}; exit 3", numbers(3 << 20))).start().await.unwrap();
     let mut stdout = Vec::new();
     in_time("the output", process.stdout().read_to_end(&mut stdout)).await.unwrap();
     assert_eq!(stdout.len(), 3 << 20);
     check_numbers(0, &stdout);
     assert_eq!(in_time("the exit", process.wait()).await.unwrap().code, 3);
-    assert_eq!(cutter.cuts_left(), 0, "every cut has happened");
+    assert_eq!(proxy.disconnects_left(), 0, "every cut has happened");
 }
 
 #[tokio::test]

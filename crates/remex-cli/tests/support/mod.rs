@@ -7,7 +7,7 @@
 
 mod client;
 mod codex;
-mod cutter;
+mod disconnecting_proxy;
 mod http;
 mod hung;
 mod inbox;
@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 pub(crate) use self::{
     client::{Client, Output},
     codex::program as codex_program,
-    cutter::Cutter,
+    disconnecting_proxy::DisconnectingProxy,
     http::{Answer, exchange, request, upgrade},
     hung::{HungFs, Interrupts},
     inbox::{End, Seen},

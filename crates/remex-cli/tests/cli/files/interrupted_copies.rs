@@ -13,7 +13,7 @@ use super::{World, assert_same_content, said, serve, sparse, tree};
 use crate::{
     home::Home,
     screen::Screen,
-    support::{Cutter, InTime as _, PATIENCE, Server},
+    support::{DisconnectingProxy, InTime as _, PATIENCE, Server},
 };
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -21,18 +21,19 @@ const MEBIBYTE: u64 = 1 << 20;
 #[test]
 fn two_gibibytes_arrive_byte_by_byte_through_five_cuts() {
     let cuts = [100, 500, 7, 900, 300].map(|mebibytes| mebibytes * MEBIBYTE);
-    let (world, cutter) = World::behind(|address| Cutter::start(address, &cuts));
+    let (world, proxy) = World::behind(|address| DisconnectingProxy::start(address, &cuts));
     sparse(&world.here.path("image"), 2048);
     world.quietly(&["cp", "image", "build:"]);
-    assert_eq!(cutter.cuts_left(), 0);
+    assert_eq!(proxy.disconnects_left(), 0);
     assert_same_content(&world.here.path("image"), &world.there.path("image"));
     assert!(!world.there.path(".image.remex-part").exists());
 }
 
 #[test]
 fn twenty_thousand_files_arrive_through_five_cuts() {
-    let (world, cutter) =
-        World::behind(|address| Cutter::start(address, &[300_000, 1_000_000, 50_000, 2_000_000, 700_000]));
+    let (world, proxy) = World::behind(|address| {
+        DisconnectingProxy::start(address, &[300_000, 1_000_000, 50_000, 2_000_000, 700_000])
+    });
     for directory in 0..100 {
         let directory = world.here.path(&format!("many/{directory}"));
         fs::create_dir_all(&directory).unwrap();
@@ -42,22 +43,22 @@ fn twenty_thousand_files_arrive_through_five_cuts() {
         }
     }
     world.quietly(&["cp", "many", "build:"]);
-    assert_eq!(cutter.cuts_left(), 0);
+    assert_eq!(proxy.disconnects_left(), 0);
     assert!(tree(&world.there.path("many")) == tree(&world.here.path("many")), "the copy differs");
     // Nothing of it travels again.
-    let carried = cutter.carried();
+    let carried = proxy.carried();
     let again = world.say(&["cp", "-v", "many", "build:"]);
     assert!(again.err.contains("0 files copied, 0B in "), "{}", again.err);
     assert!(again.err.contains("; 20000 files skipped "), "{}", again.err);
-    assert!(cutter.carried() - carried < 8 * MEBIBYTE);
+    assert!(proxy.carried() - carried < 8 * MEBIBYTE);
 }
 
 #[test]
 fn a_copy_that_was_killed_goes_on_where_it_stopped() {
     let victim = Arc::new(OnceLock::new());
     let killed = Arc::clone(&victim);
-    let (world, cutter) = World::behind(|address| {
-        Cutter::with_notice(address, &[48 * MEBIBYTE], move || {
+    let (world, proxy) = World::behind(|address| {
+        DisconnectingProxy::with_notice(address, &[48 * MEBIBYTE], move || {
             let _ = kill_process(*killed.wait(), Signal::KILL);
         })
     });
@@ -68,10 +69,10 @@ fn a_copy_that_was_killed_goes_on_where_it_stopped() {
     let part = world.there.path(".image.remex-part").metadata().unwrap();
     assert!(part.len() > 30 * MEBIBYTE, "{part:?}");
     assert_eq!(part.permissions().mode() & 0o777, 0o600);
-    let carried = cutter.carried();
+    let carried = proxy.carried();
     world.quietly(&["cp", "image", "build:"]);
     // 64 MiB are 86 on the wire.
-    assert!(cutter.carried() - carried < 48 * MEBIBYTE, "{}", cutter.carried() - carried);
+    assert!(proxy.carried() - carried < 48 * MEBIBYTE, "{}", proxy.carried() - carried);
     assert_same_content(&world.here.path("image"), &world.there.path("image"));
     assert_eq!(tree(&world.there.path(".")).len(), 1);
 }
@@ -80,8 +81,8 @@ fn a_copy_that_was_killed_goes_on_where_it_stopped() {
 fn a_tree_that_was_interrupted_goes_on_as_itself() {
     let victim = Arc::new(OnceLock::new());
     let killed = Arc::clone(&victim);
-    let (world, _cutter) = World::behind(|address| {
-        Cutter::with_notice(address, &[4 * MEBIBYTE], move || {
+    let (world, _proxy) = World::behind(|address| {
+        DisconnectingProxy::with_notice(address, &[4 * MEBIBYTE], move || {
             let _ = kill_process(*killed.wait(), Signal::KILL);
         })
     });
@@ -161,10 +162,10 @@ fn a_source_that_changes_meanwhile_leaves_the_destination_as_it_was() {
     let here = Arc::new(Home::new());
     let (there, changed) = (Home::new(), here.path("image"));
     let server = serve(&there);
-    let cutter = Cutter::with_notice(server.address(), &[8 * MEBIBYTE], move || {
+    let proxy = DisconnectingProxy::with_notice(server.address(), &[8 * MEBIBYTE], move || {
         OpenOptions::new().append(true).open(&changed).unwrap().write_all(b"more").unwrap();
     });
-    here.add_environment("build", cutter.address());
+    here.add_environment("build", proxy.address());
     sparse(&here.path("image"), 16);
     fs::write(there.path("image"), "old").unwrap();
     let path = here.path("image").display().to_string();
@@ -190,12 +191,12 @@ fn when_the_server_is_gone_for_good_the_next_copy_goes_on() {
     let server = Server::serve(&["--listen", &address]);
     let (cut, was_cut) = mpsc::channel();
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
-    let cutter = Cutter::with_notice(&address, &[24 * MEBIBYTE], move || {
+    let proxy = DisconnectingProxy::with_notice(&address, &[24 * MEBIBYTE], move || {
         let _ = kill_process(pid, Signal::KILL);
         let _ = cut.send(());
     });
     let here = Home::new();
-    here.add_environment("build", cutter.address());
+    here.add_environment("build", proxy.address());
     sparse(&here.path("image"), 32);
     let to = format!("build:{}", there.path("image").display());
     let child = here.remex(&["cp", "image", &to]).stderr(std::process::Stdio::piped()).spawn().unwrap();
@@ -206,9 +207,9 @@ fn when_the_server_is_gone_for_good_the_next_copy_goes_on() {
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(4), "{err}");
     assert!(err.ends_with("\n  hint: repeat the command to resume once the host is reachable\n"), "{err}");
-    let carried = cutter.carried();
+    let carried = proxy.carried();
     assert_eq!(here.say(&["cp", "image", &to]), said(0, "", ""));
-    assert!(cutter.carried() - carried < 32 * MEBIBYTE, "{}", cutter.carried() - carried);
+    assert!(proxy.carried() - carried < 32 * MEBIBYTE, "{}", proxy.carried() - carried);
     assert_same_content(&here.path("image"), &there.path("image"));
 }
 
@@ -216,7 +217,7 @@ fn when_the_server_is_gone_for_good_the_next_copy_goes_on() {
 fn a_long_cut_is_told_once_and_ctrl_c_ends_in_order() {
     // Connections that carry nothing keep the client trying for more than a second.
     let plan = [&[16 * MEBIBYTE][..], &[0; 200]].concat();
-    let (world, cutter) = World::behind(|address| Cutter::start(address, &plan));
+    let (world, proxy) = World::behind(|address| DisconnectingProxy::start(address, &plan));
     sparse(&world.here.path("image"), 32);
     let mut screen = Screen::remex(&world.here, &["cp", "image", "build:"]);
     screen.wait_for("remex: connection to build lost; reconnecting\n");
@@ -224,7 +225,7 @@ fn a_long_cut_is_told_once_and_ctrl_c_ends_in_order() {
     let shown = screen.wait_for("remex: interrupted; repeat the command to resume");
     assert_eq!(screen.end(), Some(130));
     assert!(!shown.contains('%'), "{shown}");
-    assert!(cutter.cuts_left() > 0);
+    assert!(proxy.disconnects_left() > 0);
 
     // Now there is a way.
     world.here.add_environment("again", world.server.address());

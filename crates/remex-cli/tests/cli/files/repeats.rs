@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{World, said, sparse, tree};
 use crate::{
     home::{self, Home},
-    support::{Cutter, PATIENCE},
+    support::{DisconnectingProxy, PATIENCE},
 };
 
 /// Makes a small tree `site`.
@@ -126,8 +126,8 @@ fn a_copy_that_is_killed_at_any_point_leaves_nothing_but_the_copy_when_it_is_rep
         for (from, to, is_there) in [("site", "build:copy", true), ("build:site", "copy", false)] {
             let victim = Arc::new(OnceLock::new());
             let killed = Arc::clone(&victim);
-            let (world, cutter) = World::behind(|address| {
-                Cutter::with_notice(address, &[carried], move || {
+            let (world, proxy) = World::behind(|address| {
+                DisconnectingProxy::with_notice(address, &[carried], move || {
                     let _ = kill_process(*killed.wait(), Signal::KILL);
                 })
             });
@@ -142,7 +142,7 @@ fn a_copy_that_is_killed_at_any_point_leaves_nothing_but_the_copy_when_it_is_rep
             victim.set(Pid::from_child(&child)).unwrap();
             let status = end_of(child);
             assert_eq!(status.signal(), Some(9), "{carried} {from}: {status}");
-            assert_eq!(cutter.cuts_left(), 0);
+            assert_eq!(proxy.disconnects_left(), 0);
             world.quietly(&["cp", from, to]);
             assert!(
                 tree(&copy.join("copy")) == tree(&source.path("site")),
@@ -164,8 +164,8 @@ fn a_small_file_whose_copy_is_killed_leaves_nothing_but_itself_when_it_is_repeat
     for carried in (600..6_000).step_by(200) {
         let victim = Arc::new(OnceLock::new());
         let killed = Arc::clone(&victim);
-        let (world, _cutter) = World::behind(|address| {
-            Cutter::with_notice(address, &[carried], move || {
+        let (world, _proxy) = World::behind(|address| {
+            DisconnectingProxy::with_notice(address, &[carried], move || {
                 let _ = kill_process(*killed.wait(), Signal::KILL);
             })
         });

@@ -5,8 +5,8 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_tells_changes_and_after_a_cut_to_look_again() {
     for server in servers() {
-        let cutter = Cutter::start(server.address(), &[]);
-        let (fs, place) = (connect(cutter.address()).await, Place::new());
+        let proxy = DisconnectingProxy::start(server.address(), &[]);
+        let (fs, place) = (connect(proxy.address()).await, Place::new());
         place.make(&["d/e"]);
         let mut watch = fs.watch(place.path(""), Depth::Everything).await.unwrap();
         let mut shallow = fs.watch(place.path("d"), Depth::Directory).await.unwrap();
@@ -23,7 +23,7 @@ async fn a_watch_tells_changes_and_after_a_cut_to_look_again() {
                     break;
                 }
             }
-            cutter.cut();
+            proxy.cut();
             loop {
                 // What was told before the cut may come first.
                 if timeout(PATIENCE, watch.next()).await.unwrap().unwrap().overflow {

@@ -15,7 +15,7 @@ use std::{
 use tempfile::TempDir;
 
 /// A proxy in front of a server, of the same kind: each connection ends after as many bytes as the plan says.
-pub(crate) struct Cutter {
+pub(crate) struct DisconnectingProxy {
     address: String,
     shared: Arc<Shared>,
     /// Where a unix socket lives.
@@ -33,7 +33,7 @@ struct Shared {
     carried: AtomicU64,
 }
 
-impl Cutter {
+impl DisconnectingProxy {
     /// Starts a proxy for `address`, which is `ws://host:port`, `wss://host:port` or `unix:///path`.
     pub(crate) fn start(address: &str, plan: &[u64]) -> Self {
         Self::with_notice(address, plan, || {})
@@ -54,7 +54,7 @@ impl Cutter {
         let serving = Arc::clone(&shared);
         if let Some(path) = address.strip_prefix("unix://") {
             let directory = tempfile::tempdir().expect("a directory can be made");
-            let socket = directory.path().join("cutter.sock");
+            let socket = directory.path().join("proxy.sock");
             let listener = UnixListener::bind(&socket).expect("a socket can be made");
             let path = path.to_owned();
             thread::spawn(move || {
@@ -98,7 +98,7 @@ impl Cutter {
     }
 
     /// Returns how much of the plan is left.
-    pub(crate) fn cuts_left(&self) -> usize {
+    pub(crate) fn disconnects_left(&self) -> usize {
         lock(&self.shared.plan).len()
     }
 }
