@@ -1,10 +1,10 @@
 //! The envelope of a message, and what is asked and told in it.
 
 use remex_proto::{
-    Call, ClientNote, Malformed, Message, MessageLimits, RequestId, RpcError, ServerNote,
+    Call, ClientNote, Malformed, Message, MessageLimits, RequestId, RpcError, ServerNote, TraceCarrier,
     call::{ParseError, Request},
     environment, fs, http, initialize,
-    message::{Source, write_error},
+    message::{self, Source, write_error},
     process, session,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -118,12 +118,30 @@ fn size(value: &Value) -> (usize, u8) {
     }
 }
 
+/// A context that was understood means the same when it is passed on.
+fn check_trace(carrier: Option<&TraceCarrier>) {
+    if let Some(Ok(Some(context))) = carrier.map(TraceCarrier::context) {
+        let mut request = br#"{"id":1,"method":"m"}"#.to_vec();
+        message::write_trace(&mut request, &context);
+        match Message::parse(&request, MessageLimits::WIRE) {
+            Ok(Message::Request { trace: Some(trace), .. }) => {
+                let passed_on = trace.context().map(|context| context.map(|context| context.carrier()));
+                assert_eq!(passed_on, Ok(Some(context.carrier())));
+            }
+            other => panic!("a request with a trace became {other:?}"),
+        }
+    }
+}
+
 fn check_content(message: &Message<'_>) {
     match message {
-        Message::Request { id, method, params } => match Call::parse(method, *params) {
-            Ok(call) => check_call(method, &call),
-            Err(error) => check_refusal(id, error),
-        },
+        Message::Request { id, method, params, trace } => {
+            check_trace(trace.as_ref());
+            match Call::parse(method, *params) {
+                Ok(call) => check_call(method, &call),
+                Err(error) => check_refusal(id, error),
+            }
+        }
         Message::Notification { method, params } => {
             for error in [ClientNote::parse(method, *params).err(), ServerNote::parse(method, *params).err()]
             {

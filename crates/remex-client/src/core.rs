@@ -25,6 +25,7 @@ use std::{
 use remex_proto::{
     Call,
     initialize::{Capability, Reply as Welcome},
+    message,
     state::pending::{self, AfterDisconnect, Pending},
 };
 use tokio::sync::{Notify, oneshot, watch};
@@ -269,11 +270,15 @@ impl Core {
     }
 
     fn encode(&self, call: Call) -> Body {
+        let trace = crate::trace::current().or_else(|| self.options.trace.clone());
         if self.mode.get() == Some(&MessageForm::Memory) {
-            return Body::Memory(Some(Box::new(call)));
+            return Body::Memory(Some((Box::new(call), trace.map(Box::new))));
         }
         let mut body = Vec::with_capacity(256);
         call.write_body(&mut body);
+        if let Some(trace) = trace {
+            message::write_trace(&mut body, &trace);
+        }
         Body::Wire(body.into())
     }
 

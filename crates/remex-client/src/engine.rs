@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use remex_proto::{
-    Call, ErrorKind, Message, MessageLimits, RequestId, RpcError,
+    Call, ErrorKind, Message, MessageLimits, RequestId, RpcError, TraceContext,
     call::{Initialized, Request as _},
     environment,
     error::SESSION_ATTACHED,
@@ -243,7 +243,7 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
     };
     let outcome = tokio::select! {
         biased;
-        outcome = link.handshake(initialize) => outcome,
+        outcome = link.handshake(initialize, core.options.trace.as_ref()) => outcome,
         error = overdue => Err(HandshakeError::Answered(error)),
     };
     match outcome {
@@ -293,11 +293,20 @@ impl Link {
         }
     }
 
-    async fn handshake(&mut self, initialize: Initialize) -> Result<Welcome, HandshakeError> {
+    async fn handshake(
+        &mut self,
+        initialize: Initialize,
+        trace: Option<&TraceContext>,
+    ) -> Result<Welcome, HandshakeError> {
         match &mut self.transport {
             Transport::Wire { reader, writer, framing } => {
                 let mut out = SendBuffer::new(*framing);
-                out.message(256, |buffer| message::write_request(buffer, &HANDSHAKE, &initialize));
+                out.message(256, |buffer| {
+                    message::write_request(buffer, &HANDSHAKE, &initialize);
+                    if let Some(trace) = trace {
+                        message::write_trace(buffer, trace);
+                    }
+                });
                 write_out(writer, &mut out).await?;
                 let welcome = read_welcome(reader, writer, &mut out).await?;
                 out.message(64, |buffer| message::write_notification(buffer, &Initialized {}));
@@ -306,7 +315,11 @@ impl Link {
             }
             Transport::Memory(ClientEnd { sender, receiver }) => {
                 let closed = || HandshakeError::Closed("the server has ended".to_owned());
-                let call = ToServer::Call { id: HANDSHAKE, call: Call::Initialize(initialize) };
+                let call = ToServer::Call {
+                    id: HANDSHAKE,
+                    call: Call::Initialize(initialize),
+                    trace: trace.cloned().map(Box::new),
+                };
                 sender.send(call).await.map_err(|_| closed())?;
                 let outcome = loop {
                     match receiver.recv().await.ok_or_else(closed)? {
@@ -477,8 +490,8 @@ async fn send_values(core: &Core, sender: &tokio::sync::mpsc::Sender<ToServer>) 
     loop {
         let value = match core.next_item().await {
             OutgoingItem::Note(note) => ToServer::Note(note),
-            OutgoingItem::Request(id, Body::Memory(Some(call))) => {
-                ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call }
+            OutgoingItem::Request(id, Body::Memory(Some((call, trace)))) => {
+                ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call, trace }
             }
             OutgoingItem::Request(_, _) | OutgoingItem::Ping | OutgoingItem::Pong(_) => continue,
         };
@@ -526,8 +539,8 @@ async fn close(mut link: Link, core: &Core) {
             Transport::Memory(ClientEnd { sender, .. }) => {
                 while let Some(item) = core.take_item() {
                     let value = match item {
-                        OutgoingItem::Request(id, Body::Memory(Some(call))) => {
-                            ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call }
+                        OutgoingItem::Request(id, Body::Memory(Some((call, trace)))) => {
+                            ToServer::Call { id: RequestId::Integer(id.cast_signed()), call: *call, trace }
                         }
                         OutgoingItem::Note(note) => ToServer::Note(note),
                         OutgoingItem::Request(_, _) | OutgoingItem::Ping | OutgoingItem::Pong(_) => continue,

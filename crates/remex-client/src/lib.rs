@@ -49,6 +49,7 @@ mod link;
 mod program;
 mod refusal;
 mod shell_word;
+mod trace;
 mod url;
 
 pub use client::Client;
@@ -58,5 +59,6 @@ pub use link::Link;
 pub use options::{Options, Prompts, Session};
 pub use process::{Command, Process};
 pub use program::{Program, wait_for_programs};
-pub use remex_proto::ErrorKind;
+pub use remex_proto::{ErrorKind, InvalidTrace, TraceContext};
 pub use target::{Custom, Dial, Target, WebSocket};
+pub use trace::with_trace;

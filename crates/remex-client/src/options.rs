@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use remex_proto::TraceContext;
+
 /// Options of a [`Client`](crate::Client).
 ///
 /// ```
@@ -44,6 +46,8 @@ pub struct Options {
     pub keep_alive_interval: Duration,
     /// How long to wait for the response to a ping before the connection counts as lost; 10 s by default.
     pub keep_alive_timeout: Duration,
+    /// The trace that calls belong to, unless [`with_trace`](crate::with_trace) says otherwise; none by default.
+    pub trace: Option<TraceContext>,
 }
 
 impl Default for Options {
@@ -60,6 +64,7 @@ impl Default for Options {
             reconnect_timeout: Duration::from_secs(60),
             keep_alive_interval: Duration::from_secs(15),
             keep_alive_timeout: Duration::from_secs(10),
+            trace: None,
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod blob;
 pub mod environment;
 pub mod path;
 pub mod sandbox;
+pub mod trace;
 
 pub mod state;
 
@@ -34,6 +35,7 @@ pub use call::{Call, ClientNote, ParseError, ServerNote};
 pub use error::{ErrorKind, RpcError};
 pub use message::{Malformed, Message, MessageLimits, RequestId};
 pub use path::HostPath;
+pub use trace::{InvalidTrace, TraceCarrier, TraceContext};
 
 /// The protocol version in every reply to `initialize`.
 pub const PROTOCOL_VERSION: &str = "exec-server.v0";

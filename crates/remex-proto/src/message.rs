@@ -12,11 +12,11 @@ use std::{borrow::Cow, fmt};
 
 pub use encode::{
     BodyFrame, OutputFrame, write_error, write_notification, write_request, write_request_body,
-    write_request_with, write_result, write_result_with,
+    write_request_with, write_result, write_result_with, write_trace,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ErrorKind, RpcError};
+use crate::{ErrorKind, RpcError, TraceCarrier};
 
 /// Limits on the structure of one message; transports limit its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub enum Message<'a> {
         method: Cow<'a, str>,
         /// The member `params`.
         params: Option<&'a str>,
+        /// The member `trace`.
+        trace: Option<TraceCarrier>,
     },
     /// A notification, which expects no response.
     Notification {
@@ -79,7 +81,7 @@ impl<'a> Message<'a> {
     ///
     /// let text = br#"{"id":1,"method":"process/read","params":{"processId":"p"}}"#;
     /// let message = Message::parse(text, MessageLimits::WIRE).unwrap();
-    /// let Message::Request { id, method, params } = message else { panic!() };
+    /// let Message::Request { id, method, params, .. } = message else { panic!() };
     /// assert_eq!((id, &*method), (RequestId::Integer(1), "process/read"));
     /// assert_eq!(params, Some(r#"{"processId":"p"}"#));
     /// ```
@@ -88,13 +90,11 @@ impl<'a> Message<'a> {
             std::str::from_utf8(bytes).map_err(|error| Malformed::NotUtf8 { at: error.valid_up_to() })?;
         let scan::Members { id, method, params, result, error, trace } = scan::members(text, limits)?;
         let id = id.map(|id| RequestId::parse(id, limits.max_id_len)).transpose()?;
-        if let Some(trace) = trace {
-            check_trace(trace)?;
-        }
+        let trace = trace.map_or(Ok(None), parse_trace)?;
         if let Some(method) = method {
             let method = scan::unquote(method).ok_or(Malformed::Method)?;
             return Ok(match id {
-                Some(id) => Self::Request { id, method, params },
+                Some(id) => Self::Request { id, method, params, trace },
                 None => Self::Notification { method, params },
             });
         }
@@ -108,17 +108,12 @@ impl<'a> Message<'a> {
     }
 }
 
-fn check_trace(trace: &str) -> Result<(), Malformed> {
-    #[derive(Deserialize)]
-    #[allow(dead_code)] // Decoded only to validate it.
-    struct Trace {
-        traceparent: Option<String>,
-        tracestate: Option<String>,
+fn parse_trace(trace: &str) -> Result<Option<TraceCarrier>, Malformed> {
+    match trace.as_bytes() {
+        b"null" => Ok(None),
+        [b'{', ..] => serde_json::from_str(trace).map(Some).map_err(|_| Malformed::Trace),
+        _ => Err(Malformed::Trace),
     }
-
-    let is_carrier =
-        trace == "null" || (trace.starts_with('{') && serde_json::from_str::<Trace>(trace).is_ok());
-    if is_carrier { Ok(()) } else { Err(Malformed::Trace) }
 }
 
 /// The id that matches an answer to its request; echoed with its original type.

@@ -18,8 +18,12 @@ fn notification(params: &str) -> String {
 #[test]
 fn an_envelope_is_taken_apart_without_touching_its_parts() {
     let text = " {\"jsonrpc\": 7, \"id\" : \"\" ,\r\n\"\\u006dethod\":\"a\\/b\",\t\"params\" : [ 1, 2 ] } ";
-    let expected =
-        Message::Request { id: RequestId::Text("".into()), method: "a/b".into(), params: Some("[ 1, 2 ]") };
+    let expected = Message::Request {
+        id: RequestId::Text("".into()),
+        method: "a/b".into(),
+        params: Some("[ 1, 2 ]"),
+        trace: None,
+    };
     assert_eq!(parse(text), Ok(expected));
 }
 
@@ -232,7 +236,7 @@ proptest! {
         ] {
             let text = format!(r#"{{"params":{params},"method":{method},"id":{written}}}"#);
             let expected =
-                Message::Request { id: read.clone(), method: name.as_str().into(), params: Some(params.as_str()) };
+                Message::Request { id: read.clone(), method: name.as_str().into(), params: Some(params.as_str()), trace: None };
             prop_assert_eq!(parse(&text), Ok(expected));
             prop_assert_eq!(serde_json::to_string(&read).unwrap(), written);
         }

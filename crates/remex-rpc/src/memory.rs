@@ -4,7 +4,7 @@
 
 use std::any::Any;
 
-use remex_proto::{Call, ClientNote, RequestId, RpcError, ServerNote};
+use remex_proto::{Call, ClientNote, RequestId, RpcError, ServerNote, TraceContext};
 use tokio::sync::mpsc;
 
 use crate::{ReadHalf, WriteHalf};
@@ -52,6 +52,8 @@ pub enum ToServer {
         id: RequestId,
         /// The decoded request.
         call: Call,
+        /// The trace it belongs to.
+        trace: Option<Box<TraceContext>>,
     },
     /// A notification, which expects no answer.
     Note(ClientNote),

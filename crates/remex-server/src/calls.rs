@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use remex_process::Size;
 use remex_proto::{
-    Call, ClientNote, ErrorKind, PROTOCOL_VERSION, RequestId, RpcError,
+    Call, ClientNote, ErrorKind, PROTOCOL_VERSION, RequestId, RpcError, TraceContext,
     call::{Empty, Family},
     environment::{Status, StatusReply},
     initialize::{self, Capability, Initialize},
@@ -19,6 +19,7 @@ use remex_proto::{
     state::session_table::OnDetach,
 };
 use tokio::sync::Semaphore;
+use tracing::Instrument as _;
 
 use crate::{
     audit::{Entry, Outcome, PeerInfo},
@@ -33,6 +34,7 @@ use crate::{
     process::{Process, StartAt},
     scope::Scopes,
     session::{Session, SessionRegistry, Subscriber},
+    trace::{self, RequestFacts, RequestTrace},
     watch::Watches,
 };
 
@@ -148,7 +150,26 @@ impl Calls {
     }
 
     /// Carries out one call. The caller waits only for the handshake and for long command lines.
-    pub(crate) async fn call(&mut self, id: RequestId, call: Call, responder: Responder) {
+    pub(crate) async fn call(
+        &mut self,
+        id: RequestId,
+        call: Call,
+        context: Option<Box<TraceContext>>,
+        responder: Responder,
+    ) {
+        let facts = RequestFacts {
+            call: &call,
+            id: &id,
+            connection: self.context.connection(),
+            identity: &self.peer.identity,
+            session: self.handshake.ready().map(|ready| ready.session.id.as_str()),
+        };
+        let span = trace::request(&facts, context.as_deref(), self.context.host().set_parent());
+        let request = RequestTrace { span: span.clone(), context };
+        self.call_in_span(id, call, request, responder).instrument(span).await;
+    }
+
+    async fn call_in_span(&mut self, id: RequestId, call: Call, trace: RequestTrace, responder: Responder) {
         let is_allowed = permission::check(&call, &self.credential.scopes);
         let host = Arc::clone(self.context.host());
         let entry = match &is_allowed {
@@ -162,6 +183,7 @@ impl Calls {
             method,
             started,
             entry,
+            trace,
         });
         if let Call::Initialize(request) = call {
             return self.initialize(request, responder).await;

@@ -10,6 +10,7 @@ use crate::{
     limits::Limits,
     scope::Scopes,
     token::{CredentialFiles, TokenGrant},
+    trace::SetParent,
 };
 
 /// Everything a [`Server`](crate::Server) needs to know.
@@ -31,6 +32,8 @@ pub struct Config {
     pub audit: Option<AuditConfig>,
     /// Who may read `/metrics` on the listeners of clients.
     pub metrics: MetricsAccess,
+    /// Connects spans with the traces of clients, if spans are exported.
+    pub set_parent: Option<SetParent>,
     /// The cgroup for processes with limits on memory or processes.
     pub cgroup: CgroupUse,
 }

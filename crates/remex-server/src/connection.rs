@@ -11,8 +11,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use remex_proto::{
-    Call, ClientNote, ErrorKind, Malformed, Message, MessageLimits, ParseError, RequestId, RpcError,
-    message::Source,
+    Call, ClientNote, ErrorKind, InvalidTrace, Malformed, Message, MessageLimits, ParseError, RequestId,
+    RpcError, TraceContext, message::Source,
 };
 use remex_rpc::{
     FrameReader, Framing, Incoming, WriteHalf,
@@ -280,10 +280,10 @@ impl Connection {
         let Some(value) = value else { return Some(Stop::Lost) };
         self.outbox.on_sign_of_life();
         match value {
-            ToServer::Call { id, call } => {
+            ToServer::Call { id, call, trace } => {
                 self.turn().await;
                 let responder = Responder::new(&self.outbox, id.clone(), outbox::of_call(&call));
-                self.calls.call(id, call, responder).await;
+                self.calls.call(id, call, trace, responder).await;
             }
             ToServer::Note(note) => self.note(note),
         }
@@ -306,11 +306,16 @@ impl Connection {
                 );
                 self.outbox.push_error(&id, &error.with_hint(SEND_LESS));
             }
-            Parsed::Request { id, call } => {
+            Parsed::Request { id, call, trace } => {
+                let trace = trace.unwrap_or_else(|error| {
+                    let identity = self.calls.identity();
+                    tracing::debug!(connection = self.outbox.id, %identity, request = %id, %error, "trace ignored");
+                    None
+                });
                 self.turn().await;
                 let responder = Responder::new(&self.outbox, id.clone(), len);
                 match *call {
-                    Ok(call) => self.calls.call(id, call, responder).await,
+                    Ok(call) => self.calls.call(id, call, trace.map(Box::new), responder).await,
                     Err(error) => responder.error(&error.into()),
                 }
             }
@@ -496,6 +501,7 @@ enum Parsed {
     Request {
         id: RequestId,
         call: Box<Result<Call, ParseError>>,
+        trace: Result<Option<TraceContext>, InvalidTrace>,
     },
     Note(ClientNote),
     UnexpectedNote {
@@ -516,9 +522,11 @@ impl Parsed {
             {
                 Parsed::NoMemory { id }
             }
-            Ok(Message::Request { id, method, params }) => {
-                Parsed::Request { id, call: Box::new(Call::parse(&method, params)) }
-            }
+            Ok(Message::Request { id, method, params, trace }) => Parsed::Request {
+                id,
+                call: Box::new(Call::parse(&method, params)),
+                trace: trace.map_or(Ok(None), |trace| trace.context()),
+            },
             Ok(Message::Notification { method, params }) => match ClientNote::parse(&method, params) {
                 Ok(note) => Parsed::Note(note),
                 Err(_) => Parsed::UnexpectedNote { method: method.into_owned() },

@@ -10,6 +10,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::{
     host::Host,
@@ -71,10 +72,11 @@ impl CallContext {
 
     /// Runs a call concurrently with others; `request/cancel` with `id` aborts it.
     pub(crate) fn spawn_call(&mut self, id: RequestId, call: impl Future<Output = ()> + Send + 'static) {
-        let handle = self.tasks.spawn(async {
+        let call = async {
             // On a panic, its responder has already answered.
             let _ = supervise(call).await;
-        });
+        };
+        let handle = self.tasks.spawn(call.in_current_span());
         self.cancels.push((id, handle));
     }
 

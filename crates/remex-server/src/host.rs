@@ -28,6 +28,7 @@ use crate::{
     retention::RetentionAccount,
     supervise::supervise,
     threads::FileThreads,
+    trace::SetParent,
     watcher::SharedWatcher,
     web::WebClient,
 };
@@ -59,6 +60,7 @@ pub(crate) struct Host {
     activity: watch::Sender<()>,
     audit: Audit,
     metrics: Metrics,
+    set_parent: Option<SetParent>,
     /// The kernel's counter of out-of-memory kills, as last read.
     oom_kills: AtomicU64,
 }
@@ -98,6 +100,7 @@ impl Host {
             activity: watch::Sender::new(()),
             audit: Audit::start(config.audit.as_ref())?,
             metrics: Metrics::default(),
+            set_parent: config.set_parent,
             oom_kills: AtomicU64::new(oom_kills()),
             tags,
             enforcer,
@@ -124,6 +127,11 @@ impl Host {
     /// Returns the environment that a policy may pass on to children.
     pub(crate) fn env(&self) -> &[(OsString, OsString)] {
         &self.env
+    }
+
+    /// Returns what connects spans with the traces of clients, if they are exported.
+    pub(crate) fn set_parent(&self) -> Option<SetParent> {
+        self.set_parent
     }
 
     pub(crate) fn tags(&self) -> &Tags {

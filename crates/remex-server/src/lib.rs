@@ -29,6 +29,7 @@ mod socket_owner;
 mod supervise;
 mod threads;
 pub mod token;
+mod trace;
 
 // State and services that everything on the host shares.
 mod host;
@@ -70,3 +71,4 @@ pub use limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use server::{CreateError, Server};
 pub use token::TokenGrant;
+pub use trace::SetParent;

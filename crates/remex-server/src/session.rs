@@ -23,6 +23,7 @@ use remex_proto::{
     process::{self as wire, ExitCause},
 };
 use tokio::sync::{Notify, Semaphore};
+use tracing::Instrument as _;
 
 use crate::{
     engine::{Owner, Placement, Starting, broken, unknown_process},
@@ -31,6 +32,7 @@ use crate::{
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
     process::{Followers, Process, ProcessOwner, StartAt, Viewer},
     retention::RetentionAccount,
+    trace,
 };
 pub(crate) use registry::SessionRegistry;
 use starts::{PendingStart, Starts};
@@ -190,10 +192,13 @@ impl Session {
         match self.admit(request, responder.outbox().id, max) {
             Ok((process, start)) => {
                 let start_id = start_id.clone();
+                let (id, identity) = (&self.id, &self.owner.identity);
+                let span =
+                    trace::process(&process.id, id, identity, responder.trace(), self.host.set_parent());
                 let starting =
                     Starting { process, start, start_id, caller: responder, slots: Arc::clone(slots) };
                 let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
-                self.host.spawn(broken::run(starting, owner));
+                self.host.spawn(broken::run(starting, owner).instrument(span));
                 pending.hand_over();
             }
             Err(error) => {

@@ -60,6 +60,7 @@ impl TestServer {
             audit: None,
             metrics: MetricsAccess::default(),
             cgroup: CgroupUse::None,
+            set_parent: None,
         };
         let (server, directory) = (Server::new(config).unwrap(), tempfile::tempdir().unwrap());
         let address = format!("unix://{}", directory.path().join("socket").display());

@@ -35,5 +35,6 @@ pub fn config_from_env() -> Config {
         audit: None,
         metrics: MetricsAccess::default(),
         cgroup: CgroupUse::None,
+        set_parent: None,
     }
 }

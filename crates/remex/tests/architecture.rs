@@ -45,6 +45,7 @@ const EDGE: [&str; 2] = ["remex-bench", "remex-fuzz"];
 /// The modules of the server from the bottom to the top: each uses only those before it.
 const SERVER_LAYERS: [&str; 37] = [
     "clock",
+    "trace",
     "limits",
     "scope",
     "audit",
@@ -84,8 +85,9 @@ const SERVER_LAYERS: [&str; 37] = [
 ];
 
 /// The modules of the client from the bottom to the top: each uses only those before it.
-const CLIENT_LAYERS: [&str; 21] = [
+const CLIENT_LAYERS: [&str; 22] = [
     "url",
+    "trace",
     "shell_word",
     "refusal",
     "error",
@@ -109,8 +111,9 @@ const CLIENT_LAYERS: [&str; 21] = [
 ];
 
 /// The modules of the protocol crate from the bottom to the top: each uses only those before it.
-const PROTO_LAYERS: [&str; 18] = [
+const PROTO_LAYERS: [&str; 19] = [
     "lenient",
+    "trace",
     "error",
     "blob",
     "path",

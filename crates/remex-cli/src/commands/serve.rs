@@ -8,6 +8,7 @@ mod settings;
 mod systemd;
 
 use std::{
+    ffi::OsStr,
     io::{self, Read as _},
     str::FromStr as _,
     sync::Arc,
@@ -297,8 +298,15 @@ fn server_config(config: &ServerConfig, auth: Auth) -> Config {
     });
     let (limits, cgroup) = (config.limits.clone(), config.cgroup.clone());
     let mut server = Config { limits, auth, metrics, audit, cgroup, ..remex::config_from_env() };
-    server.host_env.retain(|(name, _)| !systemd::VARIABLES.iter().any(|variable| name == variable));
+    server.host_env.retain(|(name, _)| !is_private(name));
     server
+}
+
+/// Returns whether a variable is for the server and not for its processes.
+fn is_private(name: &OsStr) -> bool {
+    // These headers usually contain the API key of a collector.
+    let is_secret = |name: &str| name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("HEADERS");
+    systemd::VARIABLES.iter().any(|variable| name == *variable) || name.to_str().is_some_and(is_secret)
 }
 
 fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {

@@ -18,7 +18,7 @@ use remex::{
     environments::{self, Configured, Source, Warning, configured, token},
 };
 use remex_client::{
-    Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target,
+    Client, ConnectionState, Error, ErrorKind, Options, Prompts, SessionLost, Target, TraceContext,
     environment::{Id, LocalInclusion},
 };
 
@@ -502,5 +502,16 @@ fn unknown(word: &str, environments: &Configured) -> Failure {
 }
 
 fn options() -> Options {
-    Options { name: CLIENT_NAME.to_owned(), prompts: Prompts::Allow, ..Options::default() }
+    Options {
+        name: CLIENT_NAME.to_owned(),
+        prompts: Prompts::Allow,
+        trace: trace_from_env(),
+        ..Options::default()
+    }
+}
+
+/// Returns the trace that the caller of this program is part of; one that is not valid is ignored, as is usual.
+fn trace_from_env() -> Option<TraceContext> {
+    let state = std::env::var("TRACESTATE").ok();
+    TraceContext::parse(&std::env::var("TRACEPARENT").ok()?, state.as_deref()).ok()
 }

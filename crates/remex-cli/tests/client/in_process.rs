@@ -61,7 +61,7 @@ impl Peer {
         let request: R = serde_json::from_value(params).expect("these are params of the method");
         self.last_id += 1;
         let id = RequestId::Integer(self.last_id);
-        let call = ToServer::Call { id: id.clone(), call: request.into() };
+        let call = ToServer::Call { id: id.clone(), call: request.into(), trace: None };
         self.end.sender.send(call).await.expect("the server listens");
         id
     }

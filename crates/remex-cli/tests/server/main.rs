@@ -37,6 +37,7 @@ mod support;
 mod terminals;
 mod tls;
 mod tokens;
+mod traces;
 mod transcripts;
 mod transports;
 mod watching;

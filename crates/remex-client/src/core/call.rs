@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use remex_proto::Call;
+use remex_proto::{Call, TraceContext};
 use remex_rpc::memory::Reply;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -41,8 +41,8 @@ pub(super) struct PendingCall {
 pub(crate) enum Body {
     /// An encoded request without its id; kept, because it may be resent.
     Wire(Bytes),
-    /// Taken when the call is sent.
-    Memory(Option<Box<Call>>),
+    /// The call and its trace; taken when the call is sent.
+    Memory(Option<(Box<Call>, Option<Box<TraceContext>>)>),
 }
 
 /// The recipient of a reply.

@@ -205,7 +205,7 @@ impl Server {
             return;
         }
         match Message::parse(line, MessageLimits::WIRE).expect("the client writes messages") {
-            Message::Request { id, method, params } => {
+            Message::Request { id, method, params, .. } => {
                 let call = Call::parse(&method, params).expect("the client asks for what there is");
                 self.call(connection, id, call, now);
             }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::RequestId;
 use crate::{
-    RpcError, blob,
+    RpcError, TraceContext, blob,
     method::{Note, Request},
     process::Stream,
 };
@@ -61,6 +61,15 @@ pub fn write_request_body<R: Request>(out: &mut Vec<u8>, request: &R) {
     write_json(out, R::METHOD);
     out.extend_from_slice(b",\"params\":");
     write_json(out, request);
+    out.push(b'}');
+}
+
+/// Adds the member `trace` to a request whose body [`write_request_body`] has just appended.
+pub fn write_trace(out: &mut Vec<u8>, trace: &TraceContext) {
+    debug_assert_eq!(out.last(), Some(&b'}'), "a request ends with a brace");
+    out.pop();
+    out.extend_from_slice(b",\"trace\":");
+    write_json(out, &trace.carrier());
     out.push(b'}');
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use remex_process::{Leader, Scope};
 use remex_proto::process::{self as wire, ExitCause};
+use tracing::Instrument as _;
 
 use super::{
     Audience, Engine, Exit, Lifecycle, Owner as _, ProcessState, Request, Starting, task, terminate,
@@ -29,11 +30,12 @@ pub(crate) async fn run<A: Audience>(starting: Starting<A>, owner: Arc<A::Owner>
     // The child died with the task, which held its descriptor; this kills its remaining descendants.
     if let Some(leader) = process.state().leader() {
         let scope = Scope::Process(process.tag, leader);
-        process.host.spawn(async move {
+        let killing = async move {
             if let Err(error) = terminate::kill(&scope).await {
                 tracing::error!(error = %error.message, "process tree is still alive after its task panicked");
             }
-        });
+        };
+        process.host.spawn(killing.in_current_span());
     }
     let answered = catch_panic(|| process.give_up(&*owner, start_id.as_deref()));
     if answered.is_err() {

@@ -23,6 +23,7 @@ use remex_proto::{
 };
 
 use tokio::sync::Semaphore;
+use tracing::Span;
 
 use super::{
     Audience, Caller, Engine, Input, Lifecycle, Owner as _, Placement, Request, Spec, no_end_of_input,
@@ -154,6 +155,7 @@ impl<A: Audience> Engine<A> {
         };
         owner.on_started(self, starting.start_id.as_deref(), started, starting.caller);
         self.changed.notify_waiters();
+        Span::current().record("pid", pid);
         tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, pid, "process started");
     }
 
@@ -179,6 +181,7 @@ impl<A: Audience> Engine<A> {
             state.lifecycle = Lifecycle::Failed;
             std::mem::take(&mut state.requests)
         };
+        Span::current().record("error", error.kind.word());
         tracing::info!(session = owner.id(), identity = %owner.identity(), process = %self.id, error = %error.message, "process did not start");
         owner.announce_failure(self, error);
         starting.caller.error(error);

@@ -15,6 +15,7 @@ use remex_proto::{
     process::{self as wire, ExitCause},
 };
 use tokio::io::Interest;
+use tracing::Span;
 
 use super::{
     Audience, Caller as _, Engine, Exit, Owner as _, Request, Starting, no_end_of_input,
@@ -239,6 +240,7 @@ impl<A: Audience> Runner<A> {
 
     fn on_exit(&mut self, status: &ExitStatus) {
         let exit = self.describe(status);
+        Span::current().record("code", exit.code);
         tracing::info!(
             session = self.owner.id(), identity = %self.owner.identity(), process = %self.process.id,
             code = exit.code, cause = ?exit.cause, "process exited"

@@ -19,6 +19,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use tracing::Instrument as _;
+
 use super::{Audience, Caller, Engine, ProcessState};
 
 /// Longer than any machine runs, yet short enough to add to a clock.
@@ -28,7 +30,7 @@ const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub(super) fn force<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, caller: Option<A::Caller>) {
     let (process, killed) = (Arc::clone(process), tree::kill_start(process.tag, leader));
     let host = Arc::clone(&process.host);
-    host.spawn(async move {
+    let killing = async move {
         let result = killed.await.map_err(|error| not_ended(&error));
         match (caller, result) {
             (Some(caller), result) => caller.answer(result.map(|_| Terminated { running: true }.into())),
@@ -37,7 +39,8 @@ pub(super) fn force<A: Audience>(process: &Arc<Engine<A>>, leader: &Leader, call
             }
             (None, Ok(_)) => {}
         }
-    });
+    };
+    host.spawn(killing.in_current_span());
 }
 
 /// Kills the tree of a child that cannot be watched, and waits until it has ended.
@@ -96,9 +99,10 @@ fn terminate_gracefully<A: Audience>(scope: Scope, process: &Arc<Engine<A>>, tim
     graceful_terminations.push((breadth, sender));
     drop(graceful_terminations);
     let (host, process) = (Arc::clone(&process.host), Arc::clone(process));
-    host.spawn(async move {
+    let terminating = async move {
         GracefulTermination { scope, process: &process, deadlines: receiver }.run().await;
-    });
+    };
+    host.spawn(terminating.in_current_span());
 }
 
 /// The deadlines of the graceful terminations in progress, one for each kind of scope.

@@ -18,6 +18,7 @@ use crate::{
     budget::{self, Budget, PATIENCE, SHORT, Share},
     host::Host,
     supervise::defect,
+    trace::RequestTrace,
 };
 
 /// The obligation to answer one request exactly once.
@@ -44,11 +45,13 @@ pub(crate) struct Observation {
     pub(crate) started: Instant,
     /// The entry for the audit file, if the request is recorded.
     pub(crate) entry: Option<Box<Entry>>,
+    pub(crate) trace: RequestTrace,
 }
 
 impl Observation {
     fn finish(self, error: Option<ErrorKind>, request_bytes: usize, answer_bytes: usize) {
         let error = error.map(ErrorKind::word);
+        self.trace.span.record("outcome", error.unwrap_or("ok"));
         self.host.metrics().on_answer(self.method, error, self.started.elapsed());
         if let Some(entry) = self.entry {
             let outcome = error.map_or(Outcome::Ok, Outcome::Failed);
@@ -101,6 +104,11 @@ impl Responder {
     /// Returns the entry of the request for the audit file, if it is recorded.
     pub(crate) fn entry(&self) -> Option<&Entry> {
         self.observation.as_ref()?.entry.as_deref()
+    }
+
+    /// Returns the trace of the request.
+    pub(crate) fn trace(&self) -> Option<&RequestTrace> {
+        Some(&self.observation.as_ref()?.trace)
     }
 
     fn finish(&mut self, error: Option<ErrorKind>, answer_bytes: usize) {
