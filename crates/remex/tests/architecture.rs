@@ -13,13 +13,15 @@ use std::{
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 15] = [
+const ARROWS: [(&str, &str); 17] = [
     ("remex-rpc", "remex-proto"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),
     ("remex-server", "remex-process"),
     ("remex-client", "remex-proto"),
     ("remex-client", "remex-rpc"),
+    // A client's trace becomes that of a span.
+    ("remex-otlp", "remex-proto"),
     ("remex", "remex-server"),
     ("remex", "remex-client"),
     // The library describes the host.
@@ -34,6 +36,8 @@ const ARROWS: [(&str, &str); 15] = [
     ("remex-cli", "remex-proto"),
     // The program chooses where to listen.
     ("remex-cli", "remex-rpc"),
+    // The program exports spans, if it is built with the feature `otlp`.
+    ("remex-cli", "remex-otlp"),
 ];
 
 /// What only the program may depend on.

@@ -3,6 +3,7 @@
 mod bearer;
 mod exposure;
 mod greeting;
+mod log;
 mod reload;
 mod settings;
 mod systemd;
@@ -27,10 +28,9 @@ use tokio::{
     sync::oneshot,
     task::JoinSet,
 };
-use tracing_subscriber::EnvFilter;
 
 use crate::{
-    args::serve::{Background, FILTER_HINT, Flags},
+    args::serve::{Background, Flags},
     commands::runtime,
     render::{
         failure::{Failure, Kind},
@@ -38,6 +38,7 @@ use crate::{
     },
 };
 use greeting::{Greeting, Token};
+use log::Log;
 use reload::{Reloader, SetLog};
 
 /// The address that stands for the sockets that systemd passes.
@@ -78,13 +79,14 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
                 .map_err(|error| cannot("leave the terminal's session")(error.into()))?;
         }
     }
-    let set_log = start_log(&config.log)?;
+    let is_activated = config.listen.iter().any(|url| url == SYSTEMD);
+    let inherited = if is_activated { systemd::take()? } else { Vec::new() };
+    let Log { set_filter, spans } = log::start(&config.log)?;
     flags.base.check()?;
     remex_server::raise_file_limit();
     remex_server::return_large_blocks();
-    let is_activated = config.listen.iter().any(|url| url == SYSTEMD);
-    let inherited = if is_activated { systemd::take()? } else { Vec::new() };
-    let plan = plan(config, inherited)?;
+    let mut plan = plan(config, inherited)?;
+    plan.server.set_parent = spans.set_parent();
     let runtime = runtime::build(
         Builder::new_multi_thread()
             .enable_all()
@@ -97,7 +99,8 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
             .thread_name("remex-worker"),
         exit_code,
     )?;
-    let result = runtime.block_on(serve(plan, flags, set_log));
+    let result = runtime.block_on(serve(plan, flags, set_filter));
+    spans.shut_down();
     // A thread blocked reading stdin must not delay the exit.
     runtime.shutdown_background();
     result
@@ -315,25 +318,4 @@ fn tls(config: &ServerConfig) -> Result<Option<Arc<ServerTls>>, Failure> {
     let files = ServerFiles { certificate, key, client_ca: config.tls.client_ca.clone() };
     let tls = ServerTls::load(files).map_err(|error| Failure::new(error.message(), error.hint()))?;
     Ok(Some(Arc::new(tls)))
-}
-
-/// Starts the log; returns a function that changes its filter.
-fn start_log(filter: &str) -> Result<SetLog, Failure> {
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(log_filter(filter)?)
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .with_filter_reloading();
-    let handle = log.reload_handle();
-    log.init();
-    // It fails only if the log is gone.
-    Ok(Box::new(move |filter| _ = handle.reload(filter)))
-}
-
-fn log_filter(filter: &str) -> Result<EnvFilter, Failure> {
-    EnvFilter::try_new(filter).map_err(|error| {
-        // Flag and variable were checked when they were parsed.
-        Failure::usage(format!("cannot use `{filter}` for `log` in the configuration file"), FILTER_HINT)
-            .because(error.to_string())
-    })
 }

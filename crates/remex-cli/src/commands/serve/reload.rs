@@ -9,7 +9,7 @@ use remex_rpc::{ListenAddress, tls::ServerTls};
 use remex_server::{Limits, Reload, Server};
 use tracing_subscriber::EnvFilter;
 
-use super::{exposure, log_filter, settings};
+use super::{exposure, log, settings};
 use crate::{args::serve::Flags, render::failure::Failure};
 
 /// Replaces the log filter of a running program.
@@ -42,7 +42,7 @@ impl Reloader<'_> {
         // Everything that can fail comes first.
         let config = settings::effective(self.flags)?;
         let auth = settings::auth(&config)?;
-        let filter = log_filter(&config.log)?;
+        let filter = log::filter(&config.log)?;
         // Certificates of listeners stay those of the start, so they are judged with them.
         let judged = ServerConfig { tls: self.config.tls.clone(), ..config.clone() };
         exposure::check(&judged, &self.addresses)?;
