@@ -132,7 +132,7 @@ impl Reader<'_> {
             Kind::Scopes => self.scopes(key, item).map(Value::Scopes),
             Kind::Cgroup => {
                 let text = self.expect(key, item, "a text", text)?;
-                let wrong = |reason| format!("{reason}; give one, \"auto\" or \"none\"");
+                let wrong = |reason| Rejected::new(reason, "give an absolute path, \"auto\" or \"none\"");
                 self.accept(key, item, cgroup_use(text).map(Value::Cgroup).map_err(wrong))
             }
             Kind::Texts => {

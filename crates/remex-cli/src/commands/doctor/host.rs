@@ -308,7 +308,7 @@ mod tests {
             file_bytes: LimitMethod::Rlimit,
             without_cgroup: None,
         };
-        let what = |limits| process_limits(Some(limits)).what;
+        let what = |limits: &ProcessLimits| process_limits(Some(limits)).what;
         assert_eq!(what(&limits), "by cgroup: memory, processes; by rlimit: cpu, files, file-size");
         limits.memory_bytes = LimitMethod::Rlimit;
         limits.processes = LimitMethod::Unavailable;
