@@ -133,8 +133,7 @@ fn show(flags: &Show) -> Outcome {
         token => token.to_owned(),
     };
     let (header, mut claims) = decode_unverified(token.trim()).map_err(|error| {
-        Failure::usage("cannot show the token", "give a JWT: three parts with dots between them")
-            .because(error.to_string())
+        Failure::usage(error.to_string(), "give a JWT: three parts with dots between them")
     })?;
     for name in ["exp", "nbf", "iat"] {
         let time = claims[name].as_i64().and_then(|time| OffsetDateTime::from_unix_timestamp(time).ok());

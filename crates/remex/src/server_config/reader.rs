@@ -95,7 +95,7 @@ impl Reader<'_> {
     fn read_key(&mut self, config: &mut ServerConfig, key: Key, item: &Item<'_>) {
         let Some(value) = self.value(key, item) else { return };
         if let Err(invalid) = key.set(config, value) {
-            self.blame_value(key, item, Rejected::new(invalid, "remove the key for its default"));
+            self.blame_value(key, item, Rejected::new(invalid.to_string(), "remove the key for its default"));
         }
     }
 
@@ -179,7 +179,7 @@ impl Reader<'_> {
 
     fn scopes(&mut self, key: Key, item: &Item<'_>) -> Option<Scopes> {
         let text = self.expect(key, item, "a text with scopes", item.get_ref().as_str())?;
-        let scopes = text.parse::<Scopes>().map_err(|error| Rejected::new(&error, error.hint()));
+        let scopes = text.parse::<Scopes>().map_err(|error| Rejected::new(error.to_string(), error.hint()));
         self.accept(key, item, scopes)
     }
 
@@ -348,8 +348,8 @@ struct Rejected {
 }
 
 impl Rejected {
-    fn new(reason: impl ToString, hint: impl Into<String>) -> Self {
-        Self { reason: reason.to_string(), hint: hint.into() }
+    fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { reason: reason.into(), hint: hint.into() }
     }
 }
 
