@@ -5,71 +5,22 @@
 
 use std::{
     fs,
-    io::{ErrorKind, Read as _, Write as _},
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream},
+    io::{Read as _, Write as _},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     process::Command,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with},
-    process::{Resource, Rlimit, getrlimit, setrlimit},
-};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Client, PATIENCE, Server, exchange, program, request, upgrade};
-
-/// Where attacks come from; good clients come from 127.0.0.1.
-const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+use crate::support::{
+    ATTACKER, Client, PATIENCE, Server, answer_so_far, connect_from, exchange, program, raise_file_limit,
+    request, status_from, upgrade,
+};
 
 /// Connections of an attack.
 const ATTACK: usize = 3000;
-
-/// Connects from this address of loopback.
-fn connect_from(source: Ipv4Addr, server: &Server) -> TcpStream {
-    let address: SocketAddr = server.address().strip_prefix("ws://").unwrap().parse().unwrap();
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-    bind(&socket, &SocketAddr::V4(SocketAddrV4::new(source, 0))).unwrap();
-    connect(&socket, &address).unwrap_or_else(|error| panic!("cannot connect from {source}: {error}"));
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
-
-/// Sends a request and returns the status of the answer.
-fn status_from(source: Ipv4Addr, server: &Server, request: &str) -> String {
-    let mut stream = connect_from(source, server);
-    stream.write_all(request.as_bytes()).unwrap();
-    status_line(&mut stream)
-}
-
-/// Waits for the status of an answer.
-fn status_line(stream: &mut TcpStream) -> String {
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer in time");
-    String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap_or_default().to_owned()
-}
-
-/// Returns protocol and status of the answer, or nothing if there is none yet; does not wait.
-fn answer_so_far(stream: &mut TcpStream) -> String {
-    stream.set_nonblocking(true).unwrap();
-    let mut answer = [0; 12];
-    let read = stream.read(&mut answer);
-    stream.set_nonblocking(false).unwrap();
-    match read {
-        Ok(len) => String::from_utf8_lossy(&answer[..len]).into_owned(),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => String::new(),
-        Err(error) => error.to_string(),
-    }
-}
-
-/// Lets this program open as many connections as the host allows.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
-}
 
 /// Checks that a good client is served.
 fn assert_serves(server: &Server) {
@@ -165,8 +116,7 @@ fn wrong_tokens_from_one_address_wait_and_delay_nobody_else() {
         .collect();
     assert_eq!(exchange(server.address(), &wrong).expect("an answer").status, 401);
     let bearer = format!("Bearer {RIGHT}");
-    let authorization = [("Authorization", bearer.as_str())];
-    Client::connect_with_headers(server.address(), &authorization).initialize();
+    Client::connect_with_token(server.address(), RIGHT).initialize();
     assert!(
         waiting.iter_mut().any(|stream| answer_so_far(stream).is_empty()),
         "good clients do not wait for bad ones"

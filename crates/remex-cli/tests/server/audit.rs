@@ -9,7 +9,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Client, Server, exchange, upgrade};
+use crate::support::{AuditLog, Client, Server, exchange, upgrade};
 
 const TOKEN: &str = "rV7xq0Dk2mYw9ZsT4uJc1A";
 const READER: &str = "0f2a61c9d84be35770ac19e2f4d6b8a3";
@@ -32,32 +32,14 @@ impl Audited {
     }
 
     fn client(&self, token: &str) -> Client {
-        let authorization = format!("Bearer {token}");
-        let client =
-            Client::connect_with_headers(self.server.address(), &[("Authorization", &authorization)]);
+        let client = Client::connect_with_token(self.server.address(), token);
         client.initialize();
         client
     }
 
     /// Waits until a line of the audit file has the given members.
     fn line(&self, members: &Value) -> Value {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let lines = self.lines("audit");
-            let found = lines.iter().find(|line| {
-                members.as_object().into_iter().flatten().all(|(name, value)| line[name] == *value)
-            });
-            if let Some(line) = found {
-                return line.clone();
-            }
-            assert!(Instant::now() < deadline, "no line has {members} in {lines:#?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn lines(&self, name: &str) -> Vec<Value> {
-        let text = fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+        AuditLog::new(self.directory.path().join("audit")).line(members)
     }
 
     fn metrics(&self, token: Option<&str>) -> (u16, String) {

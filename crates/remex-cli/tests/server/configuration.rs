@@ -53,8 +53,7 @@ fn reload(server: &Server, files: &Files, config: &str) {
 }
 
 fn with_token(server: &Server, token: &str) -> Client {
-    let authorization = format!("Bearer {token}");
-    let client = Client::connect_with_headers(server.address(), &[("Authorization", &authorization)]);
+    let client = Client::connect_with_token(server.address(), token);
     client.initialize();
     client
 }

@@ -1,105 +1,18 @@
 //! Tokens: from files that are rewritten, and signed ones; each with its scopes and its end.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use ring::hmac;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::support::{Client, InTime as _, Server, exchange, finish, program, upgrade};
+use crate::support::{
+    Guarded, InTime as _, SECRET, Server, finish, jwt, program, sign, unix_now as now,
+    upgrade_status as status, write_private as write,
+};
 
 const ONE: &str = "rV7xq0Dk2mYw9ZsT4uJc1A";
 const OTHER: &str = "0f2a61c9d84be35770ac19e2f4d6b8a3";
-const SECRET: &str = "Jf8zQ1m0Vt6rXc3LbH9wYd2KsN7pEaGu";
-
-/// A server with a file of tokens or keys.
-struct Guarded {
-    server: Server,
-    directory: TempDir,
-    file: PathBuf,
-}
-
-impl Guarded {
-    /// Starts a server that accepts the tokens in a file.
-    fn with_tokens(text: &str) -> Self {
-        Self::start("tokens", text, &["--ws-auth", "capability-token", "--ws-token-file"], &[])
-    }
-
-    /// Starts a server that verifies JWTs with the secret, with further flags.
-    fn with_secret(flags: &[&str]) -> Self {
-        Self::start("secret", SECRET, &["--ws-auth", "signed-bearer-token", "--ws-shared-secret-file"], flags)
-    }
-
-    fn start(name: &str, text: &str, before: &[&str], after: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a directory can be made");
-        let file = directory.path().join(name);
-        write(&file, text);
-        // Many tokens here are wrong on purpose, and none should wait for its answer.
-        let config = directory.path().join("server.toml");
-        write(&config, "[limits]\nfailed_login_delay = '0s'\n");
-        let [file_text, config] = [&file, &config].map(|path| path.to_str().expect("the path is text"));
-        let flags = [before, &[file_text, "--config", config], after].concat();
-        Guarded { server: Server::serve(&flags), directory, file }
-    }
-
-    /// Replaces the contents of the file in one step.
-    fn rewrite(&self, text: &str) {
-        let new = self.directory.path().join("new");
-        write(&new, text);
-        fs::rename(new, &self.file).expect("a file can be renamed");
-    }
-
-    fn status(&self, token: &str) -> u16 {
-        status(self.server.address(), Some(token))
-    }
-
-    fn connect(&self, token: &str) -> Client {
-        Client::connect_with_headers(self.server.address(), &[("Authorization", &format!("Bearer {token}"))])
-    }
-
-    fn client(&self, token: &str) -> Client {
-        let client = self.connect(token);
-        client.initialize();
-        client
-    }
-}
-
-fn write(path: &Path, text: &str) {
-    fs::write(path, text).expect("a file can be written");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("the file is ours");
-}
-
-/// Returns the status of an upgrade.
-fn status(address: &str, token: Option<&str>) -> u16 {
-    let authorization = token.map(|token| format!("Authorization: Bearer {token}"));
-    exchange(address, upgrade("/", authorization.as_deref().as_slice())).expect("an answer").status
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970").as_secs()
-}
-
-fn encode(bytes: impl AsRef<[u8]>) -> String {
-    BASE64_URL_SAFE_NO_PAD.encode(bytes)
-}
-
-/// Signs with HS256, whatever the header says.
-fn sign(header: &Value, claims: &Value, secret: &[u8]) -> String {
-    let signed = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
-    let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), signed.as_bytes());
-    format!("{signed}.{}", encode(signature))
-}
-
-fn jwt(claims: &Value) -> String {
-    sign(&json!({"alg": "HS256", "typ": "JWT"}), claims, SECRET.as_bytes())
-}
 
 /// Runs `remex token` and returns what it prints on stdout.
 fn token(arguments: &[&str]) -> String {

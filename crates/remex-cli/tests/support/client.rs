@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tungstenite::Message;
 
@@ -40,6 +41,17 @@ impl Client {
     pub(crate) fn connect_with_headers(address: &str, headers: &[(&str, &str)]) -> Self {
         let inbox = Arc::new(Inbox::default());
         Self::new(Wire::websocket(address, headers, &inbox), inbox)
+    }
+
+    /// Connects to `ws://IP:PORT` with a bearer token.
+    pub(crate) fn connect_with_token(address: &str, token: &str) -> Self {
+        Self::connect_with_headers(address, &[("Authorization", &format!("Bearer {token}"))])
+    }
+
+    /// Connects to `wss://IP:PORT` with these headers on the upgrade.
+    pub(crate) fn connect_with_tls(address: &str, tls: ClientConfig, headers: &[(&str, &str)]) -> Self {
+        let inbox = Arc::new(Inbox::default());
+        Self::new(Wire::tls(address, tls, headers, &inbox), inbox)
     }
 
     pub(crate) fn over_stdio(stdin: ChildStdin, stdout: ChildStdout) -> Self {

@@ -8,11 +8,13 @@
 mod client;
 mod codex;
 mod disconnecting_proxy;
+mod guarded;
 mod http;
 mod hung;
 mod inbox;
 mod install;
 mod limits;
+mod loopback;
 mod numbers;
 mod patience;
 mod place;
@@ -32,11 +34,15 @@ pub(crate) use self::{
     client::{Client, Output},
     codex::program as codex_program,
     disconnecting_proxy::DisconnectingProxy,
+    guarded::{
+        AuditLog, Guarded, SECRET, base64url, jwt, sign, unix_now, unsigned, upgrade_status, write_private,
+    },
     http::{Answer, exchange, request, upgrade},
     hung::{HungFs, Interrupts},
     inbox::{End, Seen},
     install::install,
     limits::Limits,
+    loopback::{ATTACKER, answer_so_far, connect_from, raise_file_limit, status_from, status_line},
     numbers::{check_numbers, numbers},
     patience::{InTime, Patient, default_signals},
     place::{Place, uri},

@@ -4,12 +4,17 @@ use std::{
     fs,
     net::IpAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData as _, SanType,
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -67,6 +72,22 @@ impl Pki {
     pub(crate) fn serve_mutual(&self, flags: &[&str]) -> Server {
         let ca = self.arg("ca.pem");
         self.serve(&[&["--tls-client-ca", &ca], flags].concat())
+    }
+
+    /// Returns what a client needs that trusts `ca.pem`, with the certificate in `FILE.pem` or without one.
+    pub(crate) fn client_config(&self, certificate: Option<&str>) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_file(self.path("ca.pem")).expect("the CA is in its file");
+        roots.add(ca).expect("the CA can be used");
+        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the versions fit the ciphers")
+            .with_root_certificates(roots);
+        let Some(file) = certificate else { return builder.with_no_client_auth() };
+        let [certificate, key] = ["pem", "key"].map(|extension| self.path(&format!("{file}.{extension}")));
+        let certificate = CertificateDer::from_pem_file(certificate).expect("a certificate is in its file");
+        let key = PrivateKeyDer::from_pem_file(key).expect("a key is in its file");
+        builder.with_client_auth_cert(vec![certificate], key).expect("the key fits the certificate")
     }
 
     /// Replaces files in one step each, as those who renew certificates do.

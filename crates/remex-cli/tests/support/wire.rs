@@ -12,6 +12,7 @@ use std::{
     thread,
 };
 
+use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 use tungstenite::{
     ClientRequestBuilder, Message, WebSocket,
     client::client_with_config,
@@ -50,7 +51,36 @@ impl Wire {
         let read = stream.try_clone().expect("a socket can be cloned");
         let write = stream.try_clone().expect("a socket can be cloned");
         thread::spawn(move || write_orders(&write, &orders, || write.shutdown(Shutdown::Write)));
+        Self::upgraded(url, headers, inbox, (Box::new(read), raw), stream)
+    }
 
+    /// Connects to `wss://IP:PORT`.
+    pub(crate) fn tls(url: &str, tls: ClientConfig, headers: &[(&str, &str)], inbox: &Arc<Inbox>) -> Self {
+        let address = url.strip_prefix("wss://").unwrap_or_else(|| panic!("`{url}` has no TLS"));
+        let stream =
+            TcpStream::connect(address).unwrap_or_else(|error| panic!("cannot connect to {url}: {error}"));
+        stream.set_nodelay(true).expect("a TCP socket knows TCP_NODELAY");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let connection = ClientConnection::new(Arc::new(tls), name).expect("the configuration fits");
+        let socket = stream.try_clone().expect("a socket can be cloned");
+        let both = TlsStream { connection: Arc::new(Mutex::new(connection)), socket };
+        let write = TlsStream {
+            connection: Arc::clone(&both.connection),
+            socket: stream.try_clone().expect("a socket can be cloned"),
+        };
+        let (raw, orders) = channel();
+        thread::spawn(move || write_orders(write, &orders, || Ok(())));
+        Self::upgraded(url, headers, inbox, (Box::new(both), raw), stream)
+    }
+
+    /// Asks for a WebSocket on a connection: where to read, and where to write.
+    fn upgraded(
+        url: &str,
+        headers: &[(&str, &str)],
+        inbox: &Arc<Inbox>,
+        (read, raw): (Box<dyn Read + Send>, Sender<Order>),
+        stream: TcpStream,
+    ) -> Self {
         let uri: Uri = url.parse().expect("an address is a URI");
         let request = headers.iter().fold(ClientRequestBuilder::new(uri), |request, (name, value)| {
             request.with_header(*name, *value)
@@ -176,9 +206,64 @@ fn read_websocket(mut socket: WebSocket<WebSocketStream>, inbox: &Inbox) {
     inbox.end(End { close, how });
 }
 
+/// One direction of an encrypted connection; nobody holds the lock while it waits for bytes.
+struct TlsStream {
+    connection: Arc<Mutex<ClientConnection>>,
+    socket: TcpStream,
+}
+
+impl TlsStream {
+    /// Sends what the connection wants to send.
+    fn flush_to(connection: &mut ClientConnection, mut socket: &TcpStream) -> io::Result<()> {
+        while connection.wants_write() {
+            connection.write_tls(&mut socket)?;
+        }
+        Ok(())
+    }
+}
+
+impl Read for TlsStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut received = [0; 16 << 10];
+        loop {
+            {
+                let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+                Self::flush_to(&mut connection, &self.socket)?;
+                match connection.reader().read(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    done => return done,
+                }
+            }
+            let len = self.socket.read(&mut received)?;
+            let mut bytes = &received[..len];
+            let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+            loop {
+                connection.read_tls(&mut bytes)?;
+                connection.process_new_packets().map_err(io::Error::other)?;
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl Write for TlsStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let len = connection.writer().write(bytes)?;
+        Self::flush_to(&mut connection, &self.socket)?;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Reads from the socket, and writes to its writer thread.
 struct WebSocketStream {
-    read: Option<TcpStream>,
+    read: Option<Box<dyn Read + Send>>,
     write: Sender<Order>,
 }
 
