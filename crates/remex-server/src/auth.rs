@@ -2,7 +2,7 @@
 //!
 //! Pure: no I/O, and time is an argument. Start at [`Authenticator`].
 
-use std::{sync::Arc, time::SystemTime};
+use std::{fmt, sync::Arc, time::SystemTime};
 
 use remex_rpc::{Refusal, tls::PeerCertificate};
 use sha2::{Digest, Sha256};
@@ -80,18 +80,37 @@ pub(crate) enum Proof {
     Loopback(u32),
     /// The digest of a token.
     Token([u8; 32]),
+    /// A signed token, because keys and required claims may change.
+    Signed(SignedToken),
     Certificate(PeerCertificate),
     /// Nothing that a reload can change.
     Lasting,
 }
 
+/// The text of a signed token, which no log shows.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct SignedToken(Box<str>);
+
+impl fmt::Debug for SignedToken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("SignedToken(…)")
+    }
+}
+
 impl Proof {
     /// Returns how a TCP peer with this credential was authenticated.
     pub(crate) fn of_tcp(credential: &Credential, peer: &TcpPeer<'_>) -> Self {
-        match (&credential.identity, peer.certificate, peer.owner) {
-            (Identity::Token { digest, .. }, ..) => Proof::Token(*digest),
-            (Identity::Certificate(_), Some(certificate), _) => Proof::Certificate(certificate.clone()),
-            (Identity::Owner | Identity::User { .. }, _, SocketOwner::User(uid)) => Proof::Loopback(uid),
+        match (&credential.identity, peer) {
+            (Identity::Token { digest, .. }, _) => Proof::Token(*digest),
+            (Identity::Subject { .. }, TcpPeer { bearer: Some(token), .. }) => {
+                Proof::Signed(SignedToken((*token).into()))
+            }
+            (Identity::Certificate(_), TcpPeer { certificate: Some(certificate), .. }) => {
+                Proof::Certificate((*certificate).clone())
+            }
+            (Identity::Owner | Identity::User { .. }, TcpPeer { owner: SocketOwner::User(uid), .. }) => {
+                Proof::Loopback(*uid)
+            }
             _ => Proof::Lasting,
         }
     }
@@ -175,6 +194,7 @@ impl Authenticator {
             Proof::Loopback(_) if self.auth.requires_bearer() => Err(Denied::NoCredential),
             Proof::Loopback(uid) => self.user(*uid),
             Proof::Token(digest) => self.token(digest, now).unwrap_or(Err(Denied::UnknownToken)),
+            Proof::Signed(token) => self.bearer(&token.0, now),
             Proof::Certificate(certificate) => self.certificate(certificate),
             Proof::Lasting => return None,
         };

@@ -235,6 +235,17 @@ fn a_public_key_verifies_signatures_and_is_no_secret() {
 }
 
 #[test]
+fn a_key_that_is_removed_disconnects_the_clients_of_its_tokens() {
+    let guarded = Guarded::with_secret(&[]);
+    let ann = guarded.client(&jwt(&json!({"exp": now() + 600, "sub": "ann"})));
+    guarded.rewrite("Qw4pZ8sK1xV6nT3bM9hL2cD7fG5jR0yA");
+    let (code, reason) = ann.wait_end().close.expect("a close frame");
+    assert_eq!((code, reason.contains("no longer valid")), (1008, true), "{reason}");
+    guarded.rewrite(SECRET);
+    guarded.client(&jwt(&json!({"exp": now() + 600, "sub": "ann"})));
+}
+
+#[test]
 fn a_connection_ends_when_its_token_expires_and_its_session_does_not() {
     let secret = Guarded::with_secret(&["--ws-max-clock-skew-seconds", "0"]);
     let claims = |exp: u64| json!({"exp": exp, "sub": "ann"});
